@@ -1,0 +1,32 @@
+# Slackwater in one image, started as `slackwater PART`.
+#   docker build -t slackwater .                                  api, steward, notifier; a gpu-worker that attaches
+#   docker build -t slackwater-engine --build-arg EXTRA=cpu .     with vLLM for CPU inside (gpu: for CUDA)
+FROM python:3.11-slim AS build
+ARG EXTRA=none
+WORKDIR /opt/slackwater
+COPY pyproject.toml constraints.txt README.md ./
+COPY deploy/install.sh deploy/
+COPY app app
+COPY workers workers
+COPY migrations migrations
+RUN ENGINE=${EXTRA} TOOLS=redis deploy/install.sh
+
+FROM python:3.11-slim
+# libnuma1: vLLM for CPU loads it. The compiler is what triton calls on CUDA.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev libnuma1 \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 10001 --create-home slackwater \
+    && install --directory --owner=slackwater /data
+COPY --from=build /opt/slackwater /opt/slackwater
+ENV PATH=/opt/slackwater/.venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    SLACKWATER_DATA_DIR=/data \
+    SLACKWATER_HOST=0.0.0.0 \
+    SLACKWATER_LOG_FORMAT=json
+WORKDIR /data
+USER slackwater
+VOLUME /data
+EXPOSE 8700
+ENTRYPOINT []
+CMD ["slackwater", "api"]

@@ -1,0 +1,30 @@
+# Slackwater. `make` alone lists the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint check clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+install: ## create .venv with everything, the engine included (instant when nothing changed)
+	@PYTHON=$(PYTHON) deploy/install.sh
+
+demo: install ## run a batch of real prompts through the whole system on this machine
+	@$(BIN)/slackwater demo
+
+test: install ## run every test, those on the real engine too, and print the time per folder
+	@$(BIN)/python -m pytest
+
+lint: install ## ruff, mypy --strict, the import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy -p app -p workers
+	$(BIN)/lint-imports
+
+check: lint test ## what CI runs
+
+clean: ## remove .venv and caches (the data directory with models stays)
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

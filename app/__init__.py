@@ -1,0 +1,1 @@
+"""Slackwater: durable batch inference in the slack of your GPUs."""

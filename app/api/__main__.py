@@ -1,0 +1,32 @@
+"""`python -m app.api`: serve the API until told to stop."""
+
+import signal
+import sys
+
+import uvicorn
+
+from app import settings as configuration
+from app import telemetry
+from app.api.app import create_app
+from app.engines import catalogue
+from app.failure import guarded
+
+
+def main() -> None:
+    """Run uvicorn. On SIGTERM requests in flight are finished first; exit code 0."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal once more when it is through
+    settings = configuration.load()
+    telemetry.configure(settings, "api")
+    catalogue.load(settings.models_file)  # a mistake in it is told before uvicorn can wrap it up
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=10,
+    )
+
+
+if __name__ == "__main__":
+    guarded(main)

@@ -1,0 +1,1 @@
+"""Workers AI's wire: `/client/v4/accounts/{account_id}/…`."""

@@ -1,0 +1,1 @@
+"""The use case: take a batch in, tell how it stands, settle it."""

@@ -1,0 +1,205 @@
+"""What an item of a text-generation batch may hold. Pure; one table of fields, one of message roles.
+
+Ranges: Cloudflare's published input schema of its text-generation models where it has one, else OpenAI's.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.engines.private import ENGINE_PRIVATE_FIELDS
+
+# A token is at most this many bytes of ordinary text; used only to refuse what cannot possibly fit the window.
+_MOST_BYTES_PER_TOKEN = 16
+_USUAL_BYTES_PER_TOKEN = 4
+_TOKENS_PER_MESSAGE = 8
+
+
+class ItemError(ValueError):
+    """An item breaks a rule. `field` is the path inside the item, empty for the item itself."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFacts:
+    """What the queue needs to know of a valid item. `wants_json`: its answer is JSON by request."""
+
+    reference: str | None
+    est_tokens: int
+    wants_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRules:
+    """What depends on the model. `names`: what an item may call it; `one_choice`: its results have room for one answer."""
+
+    context_window: int
+    default_max_tokens: int
+    names: frozenset[str] = frozenset()
+    one_choice: bool = False
+    vision: bool = False
+
+
+Check = Callable[[Any], str | None]
+
+
+def _number(low: float, high: float, *, whole: bool = False) -> Check:
+    kind = "an integer" if whole else "a number"
+
+    def check(value: Any) -> str | None:
+        right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        if right and low <= value <= high:
+            return None
+        limits = f"{low} and {high}" if whole else f"{low:g} and {high:g}"
+        return f"must be {kind} between {limits}, got {_show(value)}"
+
+    return check
+
+
+def _one_of(kind: type | tuple[type, ...], name: str) -> Check:
+    return lambda value: None if isinstance(value, kind) else f"must be {name}, got {_show(value)}"
+
+
+def _stop(value: Any) -> str | None:
+    texts = [value] if isinstance(value, str) else value
+    if isinstance(texts, list) and len(texts) <= 16 and all(isinstance(t, str) and t for t in texts):
+        return None
+    return f"must be a string or a list of at most 16 non-empty strings, got {_show(value)}"
+
+
+def _response_format(value: Any) -> str | None:
+    if not isinstance(value, dict) or value.get("type") not in ("text", "json_object", "json_schema"):
+        return f"must be an object whose type is text, json_object or json_schema, got {_show(value)}"
+    if value["type"] == "json_schema" and not isinstance(value.get("json_schema"), dict):
+        return "needs json_schema, an object: a bare schema or {name, schema}"
+    return None
+
+
+def _no_stream(value: Any) -> str | None:
+    return "a queued request cannot stream; leave it out" if value is not False else None
+
+
+_BOOLEAN = _one_of(bool, "true or false")
+
+FIELDS: Mapping[str, Check] = {
+    "temperature": _number(0, 5),
+    "top_p": _number(0, 1),
+    "top_k": _number(-1, 1_000_000, whole=True),
+    "min_p": _number(0, 1),
+    "seed": _number(-(2**63), 2**63 - 1, whole=True),
+    "n": _number(1, 16, whole=True),
+    "repetition_penalty": _number(0.01, 2),
+    "frequency_penalty": _number(-2, 2),
+    "presence_penalty": _number(-2, 2),
+    "top_logprobs": _number(0, 20, whole=True),
+    "logprobs": _one_of((bool, int), "true or false"),
+    "stop": _stop,
+    "raw": _BOOLEAN,
+    "stream": _no_stream,
+    "response_format": _response_format,
+    "tools": _one_of(list, "a list of tools"),
+    "external_reference": _one_of(str, "a string"),
+}
+
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_LENGTHS = ("max_tokens", "max_completion_tokens")
+
+
+def examine(item: Any, rules: ItemRules) -> ItemFacts:
+    """Check one item against every rule. Raises ItemError naming the first broken one."""
+    if not isinstance(item, dict):
+        raise ItemError("", f"must be an object, got {_show(item)}")
+    for name in item.keys() & ENGINE_PRIVATE_FIELDS:
+        raise ItemError(name, "is set by Slackwater and may not be sent; remove it")
+    for name, value in item.items():
+        check = FIELDS.get(name)
+        problem = check(value) if check and value is not None else None
+        if problem:
+            raise ItemError(name, problem)
+    if item.get("model") is not None and item["model"] not in rules.names:
+        raise ItemError(
+            "model", f"the URL names the model of all items, this one wants {_show(item['model'])}; leave it out"
+        )
+    copies = item.get("n") or 1
+    if copies > 1 and rules.one_choice:
+        raise ItemError("n", "this model answers with one choice; send the item several times instead")
+    size = _prompt_bytes(item, rules)
+    answer = _fitting_answer(item, size // _MOST_BYTES_PER_TOKEN, rules)
+    estimate = size // _USUAL_BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE + answer * copies
+    wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
+    return ItemFacts(item.get("external_reference"), estimate, wants_json)
+
+
+def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules) -> int:
+    """Tokens of the answer, beside a prompt of at least `least` tokens. Raises when both cannot fit the window."""
+    answer = _answer_tokens(item, rules)
+    if least + answer <= rules.context_window:
+        return answer
+    given = next((name for name in _LENGTHS if item.get(name) is not None), None)
+    prompt = "prompt" if item.get("prompt") is not None else "messages"
+    raise ItemError(
+        given if given and least < rules.context_window else prompt,
+        f"the prompt has at least {least} tokens, and {answer} are {'asked' if given else 'usual'} for the answer: "
+        f"together beyond the context window of {rules.context_window}",
+    )
+
+
+def _answer_tokens(item: dict[str, Any], rules: ItemRules) -> int:
+    given = [(name, item[name]) for name in _LENGTHS if item.get(name) is not None]
+    check = _number(1, rules.context_window, whole=True)
+    for name, value in given:
+        problem = check(value)
+        if problem:
+            raise ItemError(name, problem + f" (the context window of the model is {rules.context_window})")
+    return min((value for _, value in given), default=min(rules.default_max_tokens, rules.context_window))
+
+
+def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
+    prompt, messages = item.get("prompt"), item.get("messages")
+    if (prompt is None) == (messages is None):
+        both = "both were sent" if prompt is not None else "neither was sent"
+        raise ItemError("", f"needs exactly one of prompt and messages; {both}")
+    if prompt is not None:
+        if not isinstance(prompt, str) or not prompt:
+            raise ItemError("prompt", f"must be a non-empty string, got {_show(prompt)}")
+        return len(prompt.encode())
+    if not isinstance(messages, list) or not messages:
+        raise ItemError("messages", f"must be a non-empty list, got {_show(messages)}")
+    return sum(_message_bytes(f"messages[{i}]", message, rules) for i, message in enumerate(messages))
+
+
+def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
+    if not isinstance(message, dict):
+        raise ItemError(where, f"must be an object with role and content, got {_show(message)}")
+    if message.get("role") not in _ROLES:
+        raise ItemError(f"{where}.role", f"must be one of {', '.join(_ROLES)}, got {_show(message.get('role'))}")
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return len(content.encode()) if content else 0
+    if not isinstance(content, list):
+        raise ItemError(f"{where}.content", f"must be a string, a list of parts or null, got {_show(content)}")
+    return sum(_part_bytes(f"{where}.content[{i}]", part, rules) for i, part in enumerate(content))
+
+
+def _part_bytes(where: str, part: Any, rules: ItemRules) -> int:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text" and isinstance(part.get("text"), str):
+        return len(part["text"].encode())
+    if kind != "image_url":
+        raise ItemError(where, "must be a part of type text with its text, or of type image_url")
+    if not rules.vision:
+        raise ItemError(where, "this model does not take images")
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    if not isinstance(url, str) or not url.startswith("data:image/"):
+        raise ItemError(where, "remote and file media are refused; send the image as a data:image/…;base64 URL")
+    return 0
+
+
+def _show(value: Any) -> str:
+    text = "null" if value is None else "nothing" if value == "" else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

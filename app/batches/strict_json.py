@@ -1,0 +1,73 @@
+"""JSON without ambiguity. Pure.
+
+orjson already refuses NaN, Infinity and lone surrogates. This adds what it lets through: duplicate keys (last one would
+win in silence), NUL characters (PostgreSQL text cannot hold them) and nesting beyond what any request needs.
+"""
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+MAX_DEPTH = 64
+
+_KEY_END = re.compile(rb'"\s*:')
+
+
+class JsonError(ValueError):
+    """The text is not JSON we accept; the message says what and, where known, where."""
+
+
+def loads(raw: bytes) -> Any:
+    """Parse UTF-8 JSON strictly. Raises JsonError."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise JsonError(_explain(raw, error)) from None
+    keys = _walk(value, look_for_nul=b"\\u0000" in raw)
+    # Each key ends in `":`. Text inside strings can only add to the count, so equality proves that no key was dropped.
+    if len(_KEY_END.findall(raw)) != keys:
+        json.loads(raw, object_pairs_hook=_refuse_duplicates)
+    return value
+
+
+def _walk(value: Any, *, look_for_nul: bool) -> int:
+    """Number of keys in all objects. Raises JsonError on deep nesting and, if asked, on NUL characters."""
+    keys = 0
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        deeper: list[Any] = []
+        for node in level:
+            if isinstance(node, dict):
+                keys += len(node)
+                deeper += node.values()
+                if look_for_nul and any("\0" in key for key in node):
+                    raise JsonError("a key holds the character \\u0000, which cannot be stored")
+            elif isinstance(node, list):
+                deeper += node
+            elif look_for_nul and isinstance(node, str) and "\0" in node:
+                raise JsonError("a string holds the character \\u0000, which cannot be stored; remove it")
+        if not deeper:
+            return keys
+        level = deeper
+    raise JsonError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise JsonError(f"the key {twice!r} stands twice in one object; keep one")
+    return result
+
+
+def _explain(raw: bytes, error: orjson.JSONDecodeError) -> str:
+    where = f"line {error.lineno} column {error.colno}"
+    if raw.startswith(b"\xef\xbb\xbf"):
+        return "not valid JSON: it begins with a byte order mark; remove it"
+    for word in (b"NaN", b"Infinity", b"-Infinity"):
+        if raw.startswith(word, error.pos) or raw.startswith(word, max(0, error.pos - 1)):
+            return f"{word.decode()} is not JSON ({where}); send a number or null"
+    return f"not valid JSON: {error.msg} ({where})"

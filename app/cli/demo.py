@@ -1,0 +1,237 @@
+"""`slackwater demo`: one batch of real prompts through the whole system, watched from the outside over HTTP."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from app import processes, telemetry
+from app.cli import admin, show
+from app.cli.address import base_url, until_ready
+from app.cli.doctor import require_engine
+from app.cli.receiver import Receiver
+from app.cli.supervisor import Supervisor, on_signals
+from app.engines import catalogue
+from app.engines import model as weights
+from app.failure import Failure
+from app.settings import Settings
+
+MODEL = "@cf/moonshotai/kimi-k2.5"
+ACCOUNT = "demo"
+_ACCOUNT_PATH = f"/client/v4/accounts/{ACCOUNT}"
+_SUBSCRIPTIONS = f"{_ACCOUNT_PATH}/event_subscriptions/subscriptions"
+_EXAMPLES = Path(__file__).parents[2] / "examples" / "requests.jsonl"
+_START_SECONDS = 60
+_WEBHOOK_SECONDS = 30
+_PATIENCE_SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be shown: these items, answered by this model of this installation."""
+
+    settings: Settings
+    console: Console
+    items: list[dict[str, Any]]
+    model: str
+    stages: show.Stages = field(default_factory=show.Stages)
+
+    @property
+    def log_file(self) -> Path:
+        """Where all parts write while the terminal is the demo's."""
+        return self.settings.data_dir / "logs" / "demo.log"
+
+
+def demo(settings: Settings, console: Console, requests: Path | None) -> None:
+    """Run the demo. Raises Failure when something does not work; leaves nothing running."""
+    items = read_items(requests or _EXAMPLES)
+    require_engine(settings, answering=True)
+    changes = {"port": processes.free_port(), "webhook_allow_private": True, "log_format": "console"}
+    asyncio.run(_demo(Plan(settings.model_copy(update=changes), console, items, model_name(settings))))
+
+
+def read_items(file: Path) -> list[dict[str, Any]]:
+    """The requests of an NDJSON file. Raises Failure that names the line, OSError."""
+    items = []
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        if line.strip():
+            try:
+                item = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise Failure(
+                    f"{file}, line {number}: {error}", "Each line is one request as a JSON object."
+                ) from error
+            if not isinstance(item, dict):
+                raise Failure(f"{file}, line {number}: no JSON object", "Each line is one request as a JSON object.")
+            items.append(item)
+    if not items:
+        raise Failure(f"{file} holds no requests.", "Each line is one request as a JSON object.")
+    return items
+
+
+def model_name(settings: Settings) -> str:
+    """The well-known name where this installation's engine answers to it, else the engine's own."""
+    models = catalogue.load(settings.models_file)
+    known, own = models.resolve(MODEL), models.resolve(settings.engine_model)
+    return MODEL if known and own and known.served == own.served else settings.engine_model
+
+
+async def _demo(plan: Plan) -> None:
+    if not plan.settings.engine_url:
+        await _prepare(plan)
+    plan.log_file.parent.mkdir(parents=True, exist_ok=True)
+    with plan.log_file.open("w") as log:
+        telemetry.configure(plan.settings, "demo", log)
+        supervisor = Supervisor(plan.settings, log)
+        on_signals(supervisor)
+        try:
+            await attended(supervisor, _watch(plan, supervisor))
+        except httpx.TransportError as error:
+            raise Failure(f"The API does not answer: {error!r}", f"The log is {plan.log_file}.") from error
+    plan.stages.done("shut down")
+    show.times(plan.console, plan.stages, plan.log_file)
+
+
+async def attended(supervisor: Supervisor, watch: Coroutine[Any, Any, None]) -> None:
+    """Run the system for as long as the watcher watches. Raises Failure when it was stopped or could not start."""
+    running, watching = asyncio.create_task(supervisor.run()), asyncio.create_task(watch)
+    stopping = asyncio.create_task(supervisor.stopping.wait())
+    try:
+        await asyncio.wait({running, watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done():
+            raise Failure("The demo was stopped.")
+        if not running.done():
+            await watching
+    finally:
+        for task in (watching, stopping):
+            task.cancel()
+        await asyncio.gather(watching, stopping, return_exceptions=True)
+        supervisor.stop()
+        await running
+
+
+async def _prepare(plan: Plan) -> None:
+    model = catalogue.load(plan.settings.models_file).resolve(plan.settings.engine_model)
+    if model is None:
+        raise Failure(f"SLACKWATER_ENGINE_MODEL names no model of the catalogue: {plan.settings.engine_model}")
+
+    def report(line: str) -> None:
+        plan.console.log(line, markup=False)
+
+    with plan.console.status(f"Preparing the model {escape(model.served)} (once) …"):
+        await asyncio.to_thread(weights.prepare, plan.settings, model, report)
+    plan.stages.done("prepare the model")
+
+
+async def _watch(plan: Plan, supervisor: Supervisor) -> None:
+    """The demo as a client sees it. Its key works no longer than the demo runs."""
+    with plan.console.status("Starting PostgreSQL, API, notifier, steward and GPU worker …"):
+        await supervisor.ready.wait()
+        key = await asyncio.to_thread(admin.create_key, plan.settings, ACCOUNT, "demo", 1)
+    try:
+        await _wait_for_api(plan)
+        options: dict[str, Any] = {"base_url": base_url(plan.settings), "timeout": 30, "trust_env": False}
+        headers = {"authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(headers=headers, **options) as client, Receiver() as receiver:
+            await _drive(plan, client, receiver)
+    finally:
+        with suppress(Failure):  # without a database it expires by itself
+            await asyncio.to_thread(admin.revoke_key, plan.settings, key)
+
+
+async def _wait_for_api(plan: Plan) -> None:
+    with plan.console.status("Waiting for the API …"):
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await until_ready(plan.settings)
+        except TimeoutError:
+            problem = f"The API did not come up within {_START_SECONDS} seconds."
+            raise Failure(problem, f"The log is {plan.log_file}.") from None
+    plan.stages.done("start the database and the API")
+
+
+async def _drive(plan: Plan, client: httpx.AsyncClient, receiver: Receiver) -> None:
+    subscription = await _subscribe(plan, client, receiver)
+    path = f"{_ACCOUNT_PATH}/ai/run/{plan.model}"
+    submitted = _checked(await client.post(path, params={"queueRequest": "true"}, json={"requests": plan.items}))
+    request_id = submitted["request_id"]
+    plan.stages.done("submit")
+    text = f"Submitted {len(plan.items)} requests as batch [bold]{escape(request_id)}[/] for {escape(plan.model)}."
+    plan.console.print(text, highlight=False, soft_wrap=True)
+    result = await _poll(plan, client, path, request_id)
+    show.answers(plan.console, plan.items, result)
+    await _show_webhooks(plan, receiver, request_id)
+    plan.stages.done("last webhook")
+    await client.delete(f"{_SUBSCRIPTIONS}/{subscription}")
+
+
+async def _subscribe(plan: Plan, client: httpx.AsyncClient, receiver: Receiver) -> str:
+    body = {
+        "name": "demo",
+        "source": {"type": "workersAi.model", "model_name": plan.model},
+        "destination": {"type": "webhook", "url": receiver.url},
+        "events": ["batch.queued", "batch.succeeded", "batch.failed"],
+    }
+    made = _checked(await client.post(_SUBSCRIPTIONS, json=body))
+    receiver.secret = made["destination"]["secret"]
+    return str(made["id"])
+
+
+async def _poll(plan: Plan, client: httpx.AsyncClient, path: str, request_id: str) -> dict[str, Any]:
+    """Poll until the status is neither queued nor running; a live bar meanwhile, which says how the engine is."""
+    text = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    started = False
+    with suppress(TimeoutError), Progress(*columns, console=plan.console) as progress:
+        task = progress.add_task("queued", total=len(plan.items))
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while True:
+                result = _checked(await client.post(path, json={"request_id": request_id}))
+                if result.get("status") not in ("queued", "running"):
+                    progress.update(task, completed=len(plan.items), description="done")
+                    plan.stages.done("run the batch")
+                    return result
+                if result["status"] == "running" and not started:
+                    started = True
+                    plan.stages.done("wait for the engine")
+                counts = result["progress"]
+                description = "running" if started else f"queued, the engine is {await _engine(plan.settings)}"
+                progress.update(task, completed=counts["succeeded"] + counts["failed"], description=description)
+                await asyncio.sleep(0.5)
+    raise Failure(f"The batch was not done within {_PATIENCE_SECONDS} seconds.", f"The log is {plan.log_file}.")
+
+
+async def _engine(settings: Settings) -> str:
+    """How the engine is, as its row in the database says."""
+    with suppress(Failure):
+        return await asyncio.to_thread(admin.engine_state, settings) or "loading"
+    return "unknown: no database"
+
+
+def _checked(answer: httpx.Response) -> dict[str, Any]:
+    body: dict[str, Any] = answer.json()
+    if not body["success"]:
+        raise Failure(f"The API answered {answer.status_code}: {body['errors'][0]['message']}")
+    result: dict[str, Any] = body["result"]
+    return result
+
+
+async def _show_webhooks(plan: Plan, receiver: Receiver, request_id: str) -> None:
+    """Wait for the final event of this batch; everything that arrived until then is shown."""
+    try:
+        async with asyncio.timeout(_WEBHOOK_SECONDS):
+            while True:
+                got = await receiver.received.get()
+                show.webhook(plan.console, got)
+                if got.body["payload"]["requestId"] == request_id and got.body["type"].endswith("succeeded"):
+                    return
+    except TimeoutError:
+        raise Failure(f"No webhook for the finished batch within {_WEBHOOK_SECONDS} seconds.") from None

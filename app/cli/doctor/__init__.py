@@ -1,0 +1,69 @@
+"""`slackwater doctor`: looks at the set-up as it is, changes nothing, and says how to mend what is wrong."""
+
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from app.cli.doctor import machine, parts
+from app.cli.doctor.check import Check, Status
+from app.failure import Failure
+from app.settings import Settings
+
+CHECKS: tuple[Callable[[Settings], Check], ...] = (
+    machine.python,
+    machine.processor,
+    machine.memory,
+    machine.disk,
+    machine.port,
+    parts.secret_key,
+    parts.database,
+    parts.broker,
+    parts.engine,
+    parts.model,
+)
+
+_COLOUR = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
+
+
+def run_checks(settings: Settings) -> list[Check]:
+    """Every check, in the order in which a newcomer would mend them. A check that itself breaks counts as failed."""
+    return [_run(check, settings) for check in CHECKS]
+
+
+def render(checks: list[Check]) -> Table:
+    """The checks as a table; what is wrong is followed by how to mend it."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for check in checks:
+        mark = f"[{_COLOUR[check.status]}]{check.status}[/]"
+        fix = f"\n[bold]→ {escape(check.fix)}[/]" if check.fix else ""
+        table.add_row(mark, check.name, escape(check.detail) + fix)
+    return table
+
+
+def main(settings: Settings) -> int:
+    """Print the table; 1 if anything failed, else 0."""
+    checks = run_checks(settings)
+    Console().print(render(checks))
+    return int(any(check.status is Status.FAIL for check in checks))
+
+
+def require_engine(settings: Settings, *, answering: bool = False) -> None:
+    """Raise Failure with the first thing that would keep a managed engine from ever starting.
+
+    Of an attached one only its model must be known, unless it has to be `answering` already.
+    """
+    managed = not settings.engine_url
+    checks = [*([machine.processor, machine.memory] if managed else []), parts.model]
+    checks += [parts.engine] if managed or answering else []
+    for check in (_run(check, settings) for check in checks):
+        if check.status is Status.FAIL:
+            raise Failure(f"{check.name}: {check.detail}", check.fix)
+
+
+def _run(check: Callable[[Settings], Check], settings: Settings) -> Check:
+    try:
+        return check(settings)
+    except Exception as error:  # one broken check must not hide the others
+        return Check(check.__name__, Status.FAIL, f"the check itself failed: {error!r}")

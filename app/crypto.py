@@ -1,0 +1,78 @@
+"""Secrets at rest: AES-256-GCM under a derived key, peppered hashes, and the master key itself.
+
+One master key per deployment; every use derives its own key from it (HKDF), so no two uses share one.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from app.settings import Settings
+
+_VERSION = b"\x01"  # first byte of a sealed value; a new cipher or key takes a new one
+_NONCE_BYTES = 12
+
+
+class Unreadable(Exception):
+    """The sealed value was made with another key or another context, or it is damaged."""
+
+
+def secret_key(settings: Settings) -> bytes:
+    """The deployment's master key: `SLACKWATER_SECRET_KEY`, or a file in the data directory, made on first use."""
+    configured = settings.secret_key.get_secret_value()
+    return configured.encode() if configured else _kept_key(settings.data_dir / "secret_key")
+
+
+def hash_secret(key: bytes, secret: str) -> bytes:
+    """HMAC-SHA256 of an API key's secret under the pepper: 32 bytes, the same for the same input."""
+    return hmac.digest(_derive(key, b"api-key pepper"), secret.encode(), hashlib.sha256)
+
+
+def seal(key: bytes, plain: bytes, context: bytes) -> bytes:
+    """Encrypt `plain`; only the same `context` (who it belongs to) opens it again."""
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return _VERSION + nonce + _cipher(key).encrypt(nonce, plain, context)
+
+
+def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
+    """The plain value of `seal`. Raises `Unreadable`."""
+    version, nonce, box = sealed[:1], sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
+    if version != _VERSION:
+        raise Unreadable(f"sealed with the unknown version {version.hex() or 'none'}")
+    try:
+        return _cipher(key).decrypt(nonce, box, context)
+    except (InvalidTag, ValueError) as error:
+        raise Unreadable("sealed with another secret key, or damaged") from error
+
+
+def _cipher(key: bytes) -> AESGCM:
+    return AESGCM(_derive(key, b"secrets at rest"))
+
+
+def _derive(key: bytes, purpose: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"slackwater " + purpose).derive(key)
+
+
+def _kept_key(path: Path) -> bytes:
+    """Read the key file; the first process to come makes it, whole or not at all."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_urlsafe(48).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass  # another process was faster: its key counts
+        finally:
+            draft.unlink()
+    return path.read_bytes().strip()

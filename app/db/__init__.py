@@ -1,0 +1,1 @@
+"""Plumbing to Postgres: metadata, pools, the embedded server, migrations."""

@@ -1,0 +1,91 @@
+"""Connection pools in two durability classes.
+
+`durable` commits wait for the disk: submissions, results, the end of a lease. `relaxed` commits do not
+(`synchronous_commit=off`): claim, heartbeat, the steward's care. A lost relaxed commit costs work, never data: a lost claim
+is fenced by (chunk, token, worker), the rest is done again in the next round. A finish is not of that kind: its worker
+lives on and has forgotten the chunk.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from app.settings import Settings
+
+Connection = AsyncConnection[TupleRow]
+Pool = AsyncConnectionPool[Connection]
+
+
+class Database:
+    """Both pools of one process. Connections are in autocommit; `transaction()` opens an explicit transaction."""
+
+    def __init__(
+        self, url: str, *, size: int = 8, application: str = "slackwater", patience_seconds: float = 30
+    ) -> None:
+        self.url = url
+        self._durable = _pool(url, size, application, "on", patience_seconds)
+        self._relaxed = _pool(url, size, application, "off", patience_seconds)
+
+    @classmethod
+    def of(cls, settings: Settings, application: str, patience_seconds: float = 30) -> Self:
+        """The database that the settings name. Who finds no connection free for `patience_seconds` gets PoolTimeout."""
+        from app.db.embedded import database_url  # the embedded server is imported only by processes that open a pool
+
+        url, name = database_url(settings), f"slackwater {application}"
+        return cls(url, size=settings.database_pool_size, application=name, patience_seconds=patience_seconds)
+
+    async def open(self) -> None:
+        """Start filling the pools; does not wait for the server."""
+        await self._durable.open()
+        await self._relaxed.open()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._durable.close()
+        await self._relaxed.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def durable(self) -> AsyncIterator[Connection]:
+        """A connection in autocommit whose commits wait for the disk."""
+        async with self._durable.connection() as conn:
+            yield conn
+
+    @asynccontextmanager
+    async def relaxed(self) -> AsyncIterator[Connection]:
+        """A connection in autocommit whose commits may be lost by a server crash (never by a client's)."""
+        async with self._relaxed.connection() as conn:
+            yield conn
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A durable transaction: committed on leaving the block, rolled back on an exception."""
+        async with self._durable.connection() as conn, conn.transaction():
+            yield conn
+
+
+def _pool(url: str, size: int, application: str, synchronous_commit: str, patience_seconds: float) -> Pool:
+    kwargs: dict[str, Any] = {
+        "autocommit": True,
+        "application_name": application,
+        "options": f"-c synchronous_commit={synchronous_commit} -c idle_in_transaction_session_timeout=60s",
+    }
+    return AsyncConnectionPool(
+        url,
+        kwargs=kwargs,
+        min_size=1,
+        max_size=size,
+        open=False,
+        timeout=patience_seconds,
+        check=AsyncConnectionPool.check_connection,
+    )

@@ -1,0 +1,186 @@
+"""The catalogue: which names callers may ask for, what answers them, in what shape and at what price.
+
+Read from a TOML file (`app/models.toml` shows every key). Mistakes in it are reported with file, table and key.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+Capability = Literal["async_queue", "function_calling", "json_mode", "reasoning", "vision", "lora"]
+Shape = Literal["native", "openai"]
+Text = Annotated[str, Field(min_length=1)]
+Positive = Annotated[int, Field(gt=0)]
+Money = Annotated[Decimal, Field(ge=0)]
+
+_STRICT = ConfigDict(extra="forbid")
+_NOT_INHERITED = ("aliases", "serves")
+
+
+class CatalogueError(ValueError):
+    """The models file is unreadable or wrong; the message names the file, the table and the key."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a million tokens cost, in `currency`."""
+
+    __pydantic_config__ = _STRICT
+
+    input: Money
+    cached_input: Money
+    output: Money
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where weights that we prepare ourselves come from: a GGUF file inside a package of the Python registry."""
+
+    __pydantic_config__ = _STRICT
+
+    package: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.]*$")]
+    file: Text
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a managed engine of this model is started. `model_path` may contain `{data_dir}`."""
+
+    __pydantic_config__ = _STRICT
+
+    model_path: Text
+    max_num_seqs: Positive
+    max_num_batched_tokens: Positive
+    flags: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    source: Source | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """One entry under its canonical name. `served` is the model whose engines answer: the pool's key."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Text
+    served: Text
+    context_window: Positive
+    shape: Shape
+    price: Price
+    launch: Launch | None = None
+    aliases: tuple[Text, ...] = ()
+    task: Literal["text-generation"] = "text-generation"
+    default_max_tokens: Positive = 256
+    capabilities: frozenset[Capability] = frozenset()
+
+    def name_at(self, serves: Sequence[str]) -> str | None:
+        """The name to ask an engine for that serves these: the catalogue's, its only one, or None if the model is missing."""
+        if not serves or self.served in serves:
+            return self.served
+        return serves[0] if len(serves) == 1 else None
+
+    def to_launch(self) -> Launch:
+        """How to start an engine of our own. Raises CatalogueError where only attached engines serve the model."""
+        if self.launch is None:
+            remedy = "attach an engine with SLACKWATER_ENGINE_URL"
+            raise CatalogueError(f"model {self.served!r} has no [launch] table; {remedy}")
+        return self.launch
+
+    def path(self, data_dir: Path) -> str:
+        """The folder, or hub name, of the weights. Raises CatalogueError as `to_launch` does."""
+        return self.to_launch().model_path.replace("{data_dir}", str(data_dir))
+
+    def engine_arguments(self, data_dir: Path) -> list[str]:
+        """vLLM's command-line arguments for this model, without those of the network. Raises CatalogueError."""
+        launch = self.to_launch()
+        return [
+            *("--model", self.path(data_dir)),
+            *("--served-model-name", self.served),
+            *("--max-model-len", str(self.context_window)),
+            *("--max-num-seqs", str(launch.max_num_seqs)),
+            *("--max-num-batched-tokens", str(launch.max_num_batched_tokens)),
+            *launch.flags,
+        ]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Every model of one file, by canonical name."""
+
+    models: Mapping[str, Model]
+    _by_name: Mapping[str, Model]
+
+    def resolve(self, name: str) -> Model | None:
+        """The model that this canonical name or alias means; None when unknown."""
+        return self._by_name.get(name)
+
+
+@cache
+def load(path: Path) -> Catalogue:
+    """Read and check a models file once per process. Raises CatalogueError."""
+    try:
+        content = tomllib.loads(path.read_text(), parse_float=Decimal)
+    except (OSError, ValueError) as error:
+        raise CatalogueError(f"{path}: {error}") from error
+    tables = content.pop("models", None)
+    if content:
+        raise CatalogueError(f"{path}: {next(iter(content))}: unknown; models stand in [models.<name>] tables")
+    if not isinstance(tables, dict) or not tables:
+        raise CatalogueError(f"{path}: [models]: at least one [models.<name>] table is needed")
+    models = {name: _model(path, tables, name) for name in tables}
+    return Catalogue(MappingProxyType(models), MappingProxyType(_names(path, models)))
+
+
+def _model(path: Path, tables: Mapping[str, Any], name: str) -> Model:
+    """The checked entry `name`, completed from the model it serves."""
+    where = f"{path}: [models.{_quoted(name)}"
+    if not isinstance(tables[name], dict):
+        raise CatalogueError(f"{where}]: must be a table")
+    own = dict(tables[name])
+    served = own.pop("serves", name)
+    if served != name:
+        target = tables.get(served) if isinstance(served, str) else None
+        if not isinstance(target, dict) or "serves" in target:
+            raise CatalogueError(f"{where}] serves: {served!r} is no model of this file with its own engines")
+        if "launch" in own:
+            raise CatalogueError(f"{where}] launch: stands at {served!r}, whose engines answer")
+        own = {key: value for key, value in target.items() if key not in _NOT_INHERITED} | own
+    for key in ("name", "served"):
+        if key in own:
+            raise CatalogueError(f"{where}] {key}: unknown; the table's own name says it")
+    try:
+        return _checker().validate_python({**own, "name": name, "served": served})
+    except ValidationError as error:
+        first = error.errors()[0]
+        *table, key = [str(part) for part in first["loc"] if not isinstance(part, int)]
+        raise CatalogueError(f"{where}{''.join('.' + t for t in table)}] {key}: {first['msg']}") from error
+
+
+def _names(path: Path, models: Mapping[str, Model]) -> dict[str, Model]:
+    """Every canonical name and alias with its model; a name means one thing only."""
+    names = dict(models)
+    for model in models.values():
+        for alias in model.aliases:
+            if alias in names:
+                where = f"{path}: [models.{_quoted(model.name)}] aliases"
+                raise CatalogueError(f"{where}: {alias!r} already means {names[alias].served!r}")
+            names[alias] = model
+    return names
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '\\"') + '"'
+
+
+@cache
+def _checker() -> TypeAdapter[Model]:
+    return TypeAdapter(Model)

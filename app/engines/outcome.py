@@ -1,0 +1,119 @@
+"""What an engine's answer means for the item that was sent. Pure.
+
+200 with choices and usage                     Done
+200 with anything else                         Retry
+408 425 429, 5xx, no answer in time            Retry     (429 and 503: the engine is busy, not broken)
+401 403 404 405, redirects                     EngineDown: its operator has to mend it; no item is at fault
+500 of an engine that says its core died       EngineDown
+refused, reset, closed mid-answer              EngineDown
+other 4xx                                      Reject: the engine refuses this item, now and for ever
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+INVALID = 5006
+TIMED_OUT = 3007
+FAILED = 5001
+
+_MISCONFIGURED = frozenset({401, 403, 404, 405})
+_TRY_LATER = frozenset({408, 425, 429})
+_BUSY = frozenset({429, 503})
+_CORE_DIED = (b"EngineCore encountered an issue", b"EngineDeadError")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that the engine counted for one item."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The engine's answer, verbatim."""
+
+    body: bytes
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """May succeed later. `busy`: the engine has no room now, which is no fault of the item. `code` if it never does."""
+
+    reason: str
+    code: int = FAILED
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Will never succeed: the item's error."""
+
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDown:
+    """The engine cannot serve anyone. `suspect`: it had taken the item, which may be what brought it down."""
+
+    reason: str
+    suspect: bool
+
+
+Outcome = Done | Retry | Reject | EngineDown
+
+
+def from_response(status: int, body: bytes) -> Outcome:
+    """The meaning of a complete HTTP answer."""
+    if status == 200:
+        return _success(body)
+    said = message(body) or f"HTTP {status}"
+    if status in _MISCONFIGURED or 300 <= status < 400:
+        return EngineDown(f"engine answered {status}: {said}", suspect=False)
+    if any(mark in body for mark in _CORE_DIED):
+        return EngineDown(said, suspect=True)
+    if status in _TRY_LATER or status >= 500:
+        code = TIMED_OUT if status in (408, 504) else FAILED
+        return Retry(f"engine answered {status}: {said}", code, busy=status in _BUSY)
+    if 400 <= status < 500:
+        return Reject(INVALID, said)
+    return Retry(f"engine answered {status}: {said}")
+
+
+def message(body: bytes) -> str:
+    """The engine's own words in an error body, at most 2,000 characters."""
+    try:
+        said: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body[:2000].decode(errors="replace").strip()
+    if isinstance(said, dict):
+        inner = said.get("error", said)
+        said = inner.get("message", inner) if isinstance(inner, dict) else inner
+    text = said if isinstance(said, str) else orjson.dumps(said).decode()
+    return text[:2000]
+
+
+def _success(body: bytes) -> Outcome:
+    try:
+        answer: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return Retry("engine answered 200 with what is no JSON")
+    if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list) or not answer["choices"]:
+        return Retry("engine answered 200 without choices")
+    usage = answer.get("usage")
+    if not isinstance(usage, dict):
+        return Retry("engine answered 200 without usage")
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    return Done(body, Usage(_count(usage.get("prompt_tokens")), _count(cached), _count(usage.get("completion_tokens"))))
+
+
+def _count(value: object) -> int:
+    """A token count; whatever is none counts 0, since the answer itself is good."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

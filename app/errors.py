@@ -1,0 +1,89 @@
+"""Every error a caller can meet, with its HTTP status and its Workers AI code.
+
+    SlackwaterError
+    ├── AuthenticationError   401/403  10000
+    ├── ModelUnknown          400      5007
+    ├── BadInput              400      5006   (`item` and `field` name the place)
+    ├── KeyInUse              409      5006
+    ├── KeyReused             422      5006
+    ├── MissingInput          400/415  3003
+    ├── BodyTooLarge          413      3006
+    ├── NotFound              404      7003
+    ├── ExecutionFailed       500      5001
+    └── StorageFull           507      5001
+
+Codes: Cloudflare's documented Workers AI table where it has one; 7003 and 10000 are those of its API gateway.
+"""
+
+
+class SlackwaterError(Exception):
+    """Base of all errors that are answered to a caller."""
+
+    status = 500
+    code = 5001
+
+    def __init__(self, message: str, *, status: int | None = None, code: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status or self.status
+        self.code = code or self.code
+
+
+class AuthenticationError(SlackwaterError):
+    """No API key, an unknown or revoked one, or a key of another account."""
+
+    status, code = 401, 10000
+
+
+class ModelUnknown(SlackwaterError):
+    """The model is not in the catalogue."""
+
+    status, code = 400, 5007
+
+
+class BadInput(SlackwaterError):
+    """The body breaks a rule. The message names where, and what would be right."""
+
+    status, code = 400, 5006
+
+
+class KeyInUse(SlackwaterError):
+    """A request with this Idempotency-Key is being stored at this moment."""
+
+    status, code = 409, 5006
+
+
+class KeyReused(SlackwaterError):
+    """The Idempotency-Key stands for another request."""
+
+    status, code = 422, 5006
+
+
+class MissingInput(SlackwaterError):
+    """A header or the body itself is missing or of the wrong kind."""
+
+    status, code = 400, 3003
+
+
+class BodyTooLarge(SlackwaterError):
+    """The body exceeds its cap; nothing of it was kept."""
+
+    status, code = 413, 3006
+
+
+class NotFound(SlackwaterError):
+    """No such thing for this account. A foreign id and an unknown id read the same."""
+
+    status, code = 404, 7003
+
+
+class ExecutionFailed(SlackwaterError):
+    """Every item of a batch failed."""
+
+    status, code = 500, 5001
+
+
+class StorageFull(SlackwaterError):
+    """The disk that holds spools or the database is full; nothing was stored."""
+
+    status, code = 507, 5001

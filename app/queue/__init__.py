@@ -1,0 +1,1 @@
+"""The durable queue: a lease over a range of items, results per item, first result wins."""

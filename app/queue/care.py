@@ -1,0 +1,84 @@
+"""The steward's verbs: reap, promote, settle, keep partitions in stock. One leader at a time runs them."""
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from psycopg import sql
+
+from app.db.pool import Connection
+from app.queue import queries
+from app.states import BatchState
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A batch that has just become final."""
+
+    batch_id: int
+    request_id: UUID
+    tenant_id: int
+    account_id: str
+    model: str
+    run: int
+    state: BatchState
+    total: int
+    ok: int
+    failed: int
+    prompt_tokens: int
+    completion_tokens: int
+
+
+async def reap(conn: Connection) -> tuple[int, int]:
+    """Take the chunks of workers whose lease lapsed. Returns (workers, chunks)."""
+    row = await (await conn.execute(queries.REAP)).fetchone()
+    return (row[0], row[1]) if row else (0, 0)
+
+
+async def promote(conn: Connection) -> int:
+    """Make delayed chunks ready whose time has come. Returns how many."""
+    row = await (await conn.execute(queries.PROMOTE)).fetchone()
+    return row[0] if row else 0
+
+
+async def has_work(conn: Connection) -> bool:
+    """Whether there is anything to fold."""
+    row = await (await conn.execute(queries.HAS_DELTA)).fetchone()
+    return bool(row and row[0])
+
+
+async def settle(conn: Connection) -> list[Settled]:
+    """Fold the counts of finished chunks into their batches and make complete batches final.
+
+    Call inside a transaction; write the events of the returned batches in the same one.
+    """
+    folded = await (await conn.execute(queries.FOLD)).fetchall()
+    if not folded:
+        return []
+    rows = await (await conn.execute(queries.FINALISE, {"ids": [row[0] for row in folded]})).fetchall()
+    found = [Settled(*row) for row in rows]
+    return [replace(batch, state=BatchState(batch.state)) for batch in found]
+
+
+async def create_partitions(conn: Connection, days_ahead: int) -> list[str]:
+    """Make sure that payload and result partitions exist for today (UTC) and `days_ahead` days. Returns the new ones.
+
+    Call inside a transaction. ATTACH locks the parent far less than CREATE … PARTITION OF would.
+    """
+    await conn.execute(queries.PARTITION_LOCK)
+    existing = {row[0] for row in await (await conn.execute(queries.PARTITIONS)).fetchall()}
+    days = await (await conn.execute(queries.DAYS, {"days": days_ahead})).fetchall()
+    created = []
+    for day, low, high in days:
+        for parent in ("item_payload", "item_result"):
+            name = f"{parent}_{day}"
+            if name in existing:
+                continue
+            names = {"name": sql.Identifier(name), "parent": sql.Identifier(parent), "low": low, "high": high}
+            await conn.execute(sql.SQL("create table {name} (like {parent} including all)").format(**names))
+            await conn.execute(
+                sql.SQL("alter table {parent} attach partition {name} for values from ({low}) to ({high})").format(
+                    **names
+                )
+            )
+            created.append(name)
+    return created

@@ -1,0 +1,86 @@
+"""Put a batch into the queue: one short transaction, bulk rows by binary COPY."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from app.db.pool import Connection
+from app.queue import queries
+from app.queue.cutting import Cut
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    """What a submit says about its batch as a whole."""
+
+    batch_id: int
+    request_id: UUID
+    tenant_id: int
+    pool_id: int
+    model: str
+    endpoint: str
+    total: int
+    deadline_seconds: float
+    correlation_id: str | None = None
+    affinity: str | None = None
+    tags: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+    request_hash: bytes | None = None
+
+
+async def next_batch_id(conn: Connection) -> int:
+    """Reserve an id before the body is read, so that rows can be encoded as they arrive. Gaps are harmless."""
+    row = await (await conn.execute(queries.NEXT_BATCH_ID)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def enqueue(conn: Connection, batch: NewBatch, payload: Iterable[bytes], cuts: Sequence[Cut]) -> int | None:
+    """Write the batch, its payload (blocks of binary COPY data, header and trailer included), its chunks and its place in
+    the fair order. Call inside a durable transaction. Returns the run; None, and nothing written, when the
+    tenant has used the idempotency key before.
+    """
+    parameters = {
+        "batch_id": batch.batch_id,
+        "request_id": batch.request_id,
+        "tenant_id": batch.tenant_id,
+        "model": batch.model,
+        "endpoint": batch.endpoint,
+        "total": batch.total,
+        "deadline_seconds": batch.deadline_seconds,
+        "correlation_id": batch.correlation_id,
+        "affinity": batch.affinity,
+        "tags": list(batch.tags),
+        "idempotency_key": batch.idempotency_key,
+        "request_hash": batch.request_hash,
+    }
+    row = await (await conn.execute(queries.INSERT_BATCH, parameters)).fetchone()
+    if row is None:
+        return None
+    run, deadline = row
+    async with conn.cursor() as cursor:
+        async with cursor.copy(queries.COPY_PAYLOAD) as copy:
+            for block in payload:
+                await copy.write(block)
+        async with cursor.copy(queries.COPY_CHUNKS) as copy:
+            copy.set_types(queries.COPY_CHUNKS_TYPES)
+            owner = (batch.batch_id, run, batch.tenant_id, batch.pool_id)
+            for part in cuts:
+                await copy.write_row((*owner, part.lo, part.hi, part.n, part.est_tokens, deadline))
+    ready = {"pool_id": batch.pool_id, "tenant_id": batch.tenant_id, "ready": len(cuts)}
+    await conn.execute(queries.ADD_READY, ready)
+    return int(run)
+
+
+async def reserve_key(conn: Connection, tenant_id: int, idempotency_key: str) -> bool:
+    """Whether no other submit with this key is being written right now. Holds until the transaction ends."""
+    parameters = {"tenant_id": tenant_id, "idempotency_key": idempotency_key}
+    row = await (await conn.execute(queries.TRY_KEY, parameters)).fetchone()
+    return bool(row and row[0])
+
+
+async def find_key(conn: Connection, tenant_id: int, idempotency_key: str) -> tuple[UUID, bytes] | None:
+    """The request id and the request hash that this key stands for."""
+    parameters = {"tenant_id": tenant_id, "idempotency_key": idempotency_key}
+    row = await (await conn.execute(queries.FIND_KEY, parameters)).fetchone()
+    return None if row is None else (row[0], row[1])

@@ -1,0 +1,71 @@
+"""Reads: where a batch stands, and its results page by page."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from app.db.pool import Database
+from app.queue import queries
+from app.states import BatchState
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A batch with its live counts. `started`: some item has been handed to an engine."""
+
+    batch_id: int
+    request_id: UUID
+    model: str
+    state: BatchState
+    run: int
+    total: int
+    created_at: datetime
+    finalized_at: datetime | None
+    ok: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    started: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """One line of a batch's results; `body` is None while the item has none."""
+
+    seq: int
+    reference: str | None
+    wants_json: bool
+    ok: bool
+    body: bytes | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    completion_tokens: int | None
+    yields: int | None
+
+
+async def status(database: Database, tenant_id: int, request_id: UUID) -> Status | None:
+    """The batch of this tenant, or None: unknown and foreign ids are the same."""
+    async with database.relaxed() as conn:
+        parameters = {"tenant_id": tenant_id, "request_id": request_id}
+        row = await (await conn.execute(queries.STATUS, parameters)).fetchone()
+    if row is None:
+        return None
+    found = Status(*row)
+    return replace(found, state=BatchState(found.state), started=found.started or found.ok + found.failed > 0)
+
+
+async def results(
+    database: Database, batch_id: int, *, after: int = 0, page: int = 200
+) -> AsyncIterator[list[ItemResult]]:
+    """Pages of results in input order. Holds no connection between pages, so a slow reader pins nothing."""
+    while True:
+        async with database.relaxed() as conn:
+            parameters = {"batch_id": batch_id, "after": after, "limit": page}
+            rows = await (await conn.execute(queries.RESULTS, parameters)).fetchall()
+        if rows:
+            yield [ItemResult(*row) for row in rows]
+            after = rows[-1][0] + 1
+        if len(rows) < page:
+            return

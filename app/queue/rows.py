@@ -1,0 +1,48 @@
+"""Rows in PostgreSQL's binary COPY format, made while a body arrives, so that the transaction only moves bytes. Pure.
+
+Format: PostgreSQL documentation, COPY, "Binary Format".
+"""
+
+import struct
+
+HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+TRAILER = struct.pack("!h", -1)
+
+_NULL = struct.pack("!i", -1)
+_TRUE, _FALSE = struct.pack("!i?", 1, True), struct.pack("!i?", 1, False)
+_HEAD = struct.Struct("!hiqii")  # 9 fields; batch_id int8; seq int4
+_INT4 = struct.Struct("!ii")
+_LENGTH = struct.Struct("!i")
+
+
+def payload_row(
+    batch_id: int,
+    seq: int,
+    reference: str | None,
+    affinity: str | None,
+    est_tokens: int,
+    body: bytes,
+    *,
+    wants_json: bool = False,
+) -> bytes:
+    """One `item_payload` row in the column order of `queries.COPY_PAYLOAD`; model and endpoint are the batch's."""
+    return b"".join(
+        (
+            _HEAD.pack(9, 8, batch_id, 4, seq),
+            _text(reference),
+            _NULL,
+            _NULL,
+            _text(affinity),
+            _INT4.pack(4, est_tokens),
+            _TRUE if wants_json else _FALSE,
+            _LENGTH.pack(len(body)),
+            body,
+        )
+    )
+
+
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return _NULL
+    data = value.encode()
+    return _LENGTH.pack(len(data)) + data

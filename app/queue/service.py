@@ -1,0 +1,78 @@
+"""The verbs of a GPU worker: register, claim, load, flush, finish, heartbeat, retire.
+
+`register_worker`, `flush` and `finish` must run on a durable connection; the others may use a relaxed one (see `app.db.pool`).
+A verb that finds its fence broken returns None or False: the lease is lost, which is an ordinary outcome.
+"""
+
+from collections.abc import Sequence
+
+from app.db.pool import Connection
+from app.queue import queries
+from app.queue.types import Finished, Item, Lease, Result
+
+
+async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int, lease_seconds: float) -> int:
+    """Enter the workers' table. Returns an id that is never used again; it is part of the fence."""
+    parameters = {"pool_id": pool_id, "host": host, "pid": pid, "lease_seconds": lease_seconds}
+    row = await (await conn.execute(queries.REGISTER_WORKER, parameters)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> bool:
+    """Renew the lease of the worker and with it those of its chunks. False: it has lapsed, register anew."""
+    parameters = {"worker_id": worker_id, "lease_seconds": lease_seconds}
+    return await (await conn.execute(queries.HEARTBEAT, parameters)).fetchone() is not None
+
+
+async def retire_worker(conn: Connection, worker_id: int) -> None:
+    """Leave in good order. A worker that still holds chunks is left for the steward to reap."""
+    await conn.execute(queries.RETIRE_WORKER, {"worker_id": worker_id})
+
+
+async def claim(conn: Connection, pool_id: int, worker_id: int) -> Lease | None:
+    """Lease the chunk that is next in the fair order, or None if there is none (or the worker's lease has lapsed)."""
+    row = await (await conn.execute(queries.CLAIM, {"pool_id": pool_id, "worker_id": worker_id})).fetchone()
+    if row is None:
+        return None
+    chunk_id, token, holder, batch_id, run, tenant_id, lo, hi, seqs, n, attempt, est_tokens = row
+    return Lease(chunk_id, token, holder, batch_id, run, tenant_id, lo, hi, seqs, n, attempt, est_tokens)
+
+
+async def load(conn: Connection, lease: Lease) -> list[Item]:
+    """The items of the chunk that have no durable result in this run, in leased order."""
+    parameters = {"batch_id": lease.batch_id, "run": lease.run, "lo": lease.lo, "hi": lease.hi, "seqs": lease.seqs}
+    return [Item(*row) for row in await (await conn.execute(queries.LOAD, parameters)).fetchall()]
+
+
+async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bool:
+    """Store results durably. False: the lease is lost and nothing was stored; stop working on this chunk."""
+    if not results:
+        return True
+    parameters: list[object] = [lease.chunk_id, lease.token, lease.worker_id]
+    for r in results:
+        tokens = (r.prompt_tokens, r.cached_tokens, r.completion_tokens)
+        parameters += (r.seq, int(r.ok), r.attempt, r.yields, *tokens, r.body)
+    parameters += (lease.batch_id, lease.run)
+    row = await (await conn.execute(queries.flush(len(results)), parameters)).fetchone()
+    return row is not None and row[0] == 1
+
+
+async def finish(
+    conn: Connection, lease: Lease, *, backoff_seconds: float = 0.0, charge: bool = False, split: bool = False
+) -> Finished | None:
+    """End the lease. Items with a result are counted; all others go back to the queue after `backoff_seconds`, one
+    attempt older if `charge`, each in a chunk of its own if `split`. None: the lease was lost before.
+    """
+    parameters = {
+        "chunk_id": lease.chunk_id,
+        "token": lease.token,
+        "worker_id": lease.worker_id,
+        "batch_id": lease.batch_id,
+        "run": lease.run,
+        "backoff_seconds": backoff_seconds,
+        "charge": charge,
+        "split": split,
+    }
+    row = await (await conn.execute(queries.FINISH, parameters)).fetchone()
+    return None if row is None else Finished(done=row[0], returned=lease.n - row[0])

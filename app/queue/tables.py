@@ -1,0 +1,198 @@
+"""Tables of the chunk-lease queue.
+
+Bodies and results are insert-only, in daily partitions by batch id (the day sits in the id's high bits). The one mutable
+work table holds open chunks; a finished chunk is deleted, so a claim's cost does not depend on the backlog.
+No foreign keys from item tables: a KEY SHARE lock per bulk row would undo COPY.
+"""
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Float,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from app.db.metadata import metadata
+from app.states import BATCH, CHUNK
+
+Timestamp = DateTime(timezone=True)
+ZERO = text("0")
+
+batch = Table(
+    "batch",
+    metadata,
+    Column("batch_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("request_id", Uuid, nullable=False, unique=True, comment="the id callers see"),
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("model", Text, nullable=False, comment="the name the caller used"),
+    Column("endpoint", Text, nullable=False, comment="the engine route of its items unless an item has its own"),
+    Column(
+        "state", Text, CheckConstraint(BATCH.check(), name="state"), nullable=False, server_default=BATCH.initial.value
+    ),
+    Column("run", SmallInteger, nullable=False, server_default=text("1"), comment="grows when part of it is run again"),
+    Column("total", Integer, CheckConstraint("total > 0", name="total_positive"), nullable=False),
+    Column("ok", Integer, nullable=False, server_default=ZERO),
+    Column("failed", Integer, nullable=False, server_default=ZERO),
+    Column("prompt_tokens", BigInteger, nullable=False, server_default=ZERO),
+    Column("cached_tokens", BigInteger, nullable=False, server_default=ZERO),
+    Column("completion_tokens", BigInteger, nullable=False, server_default=ZERO),
+    Column("deadline", Timestamp, nullable=False),
+    Column("created_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("finalized_at", Timestamp),
+    Column("idempotency_key", Text),
+    Column("request_hash", LargeBinary),
+    Column("correlation_id", Text),
+    Column("affinity", Text, comment="x-session-affinity of the submit"),
+    Column("tags", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("meta", JSONB),
+    UniqueConstraint("tenant_id", "idempotency_key"),
+    CheckConstraint(
+        f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"
+    ),
+    postgresql_with={"fillfactor": 80},
+)
+Index("batch_open", batch.c.created_at, postgresql_where=text("finalized_at is null"))
+
+item_payload = Table(
+    "item_payload",
+    metadata,
+    Column("batch_id", BigInteger, nullable=False),
+    Column("seq", Integer, nullable=False, comment="input order, from 0"),
+    Column("reference", Text, comment="external_reference or custom_id"),
+    Column("model", Text, comment="catalogue model; null: the batch's"),
+    Column("endpoint", Text, comment="engine route; null: the batch's"),
+    Column("affinity", Text),
+    Column("est_tokens", Integer, nullable=False),
+    Column("wants_json", Boolean, nullable=False, comment="the answer is JSON by request"),
+    Column("body", LargeBinary, nullable=False, comment="the caller's item, verbatim"),
+    PrimaryKeyConstraint("batch_id", "seq"),
+    postgresql_partition_by="RANGE (batch_id)",
+)
+
+item_result = Table(
+    "item_result",
+    metadata,
+    Column("batch_id", BigInteger, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("run", SmallInteger, nullable=False),
+    Column("ok", SmallInteger, nullable=False, comment="1: body is the engine's answer; 0: body is an error"),
+    Column("attempt", SmallInteger, nullable=False),
+    Column("yields", SmallInteger, nullable=False, server_default=ZERO),
+    Column("prompt_tokens", Integer, nullable=False, server_default=ZERO),
+    Column("cached_tokens", Integer, nullable=False, server_default=ZERO),
+    Column("completion_tokens", Integer, nullable=False, server_default=ZERO),
+    Column("finished_at", Timestamp, nullable=False, server_default=text("clock_timestamp()")),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("batch_id", "seq", "run"),
+    postgresql_partition_by="RANGE (batch_id)",
+)
+
+_HOT = {
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 500,
+    "autovacuum_analyze_scale_factor": 0,
+    "autovacuum_analyze_threshold": 1000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+
+chunk = Table(
+    "chunk",
+    metadata,
+    Column("chunk_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("batch_id", BigInteger, nullable=False),
+    Column("run", SmallInteger, nullable=False),
+    Column("tenant_id", Integer, nullable=False),
+    Column("pool_id", SmallInteger, nullable=False),
+    Column("lo", Integer, nullable=False),
+    Column("hi", Integer, nullable=False),
+    Column("seqs", ARRAY(Integer), comment="leased order where it is not lo..hi: retries, grouped prefixes"),
+    Column("n", Integer, CheckConstraint("n > 0", name="n_positive"), nullable=False),
+    Column("est_tokens", Integer, nullable=False),
+    Column("deadline", Timestamp, nullable=False),
+    Column(
+        "state", Text, CheckConstraint(CHUNK.check(), name="state"), nullable=False, server_default=CHUNK.initial.value
+    ),
+    Column(
+        "attempt",
+        SmallInteger,
+        nullable=False,
+        server_default=ZERO,
+        comment="deaths of engine or worker that it was in",
+    ),
+    Column(
+        "token", Integer, nullable=False, server_default=ZERO, comment="fence: grows on claim and reap; 0: never leased"
+    ),
+    Column("worker_id", BigInteger),
+    Column("not_before", Timestamp),
+    Column("done", Integer, nullable=False, server_default=ZERO),
+    Column("failed", Integer, nullable=False, server_default=ZERO),
+    CheckConstraint("(state = 'leased') = (worker_id is not null)", name="leased_has_worker"),
+    CheckConstraint("(state = 'delayed') = (not_before is not null)", name="delayed_has_time"),
+    postgresql_with={"fillfactor": 60, **_HOT},
+)
+Index(
+    "chunk_fair",
+    chunk.c.pool_id,
+    chunk.c.tenant_id,
+    chunk.c.deadline,
+    chunk.c.chunk_id,
+    postgresql_where=text("state = 'ready'"),
+)
+Index("chunk_worker", chunk.c.worker_id, postgresql_where=text("state = 'leased'"))
+Index("chunk_batch", chunk.c.batch_id)
+Index("chunk_due", chunk.c.not_before, postgresql_where=text("state = 'delayed'"))
+
+sched = Table(
+    "sched",
+    metadata,
+    Column("pool_id", SmallInteger, nullable=False),
+    Column("tenant_id", Integer, nullable=False),
+    Column("vtime", Float(53), nullable=False, server_default=ZERO, comment="tokens served / weight"),
+    Column("ready", Integer, nullable=False, server_default=ZERO),
+    Column("inflight_tokens", BigInteger, nullable=False, server_default=ZERO),
+    PrimaryKeyConstraint("pool_id", "tenant_id"),
+    postgresql_with={"fillfactor": 50, **_HOT},
+)
+
+worker = Table(
+    "worker",
+    metadata,
+    Column("worker_id", BigInteger, Identity(always=True), primary_key=True, comment="never reused: part of the fence"),
+    Column("pool_id", SmallInteger, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("lease_until", Timestamp, nullable=False, comment="not indexed, so that a heartbeat is a HOT update"),
+    Column("started_at", Timestamp, nullable=False, server_default=func.now()),
+    postgresql_with={"fillfactor": 50, **_HOT},
+)
+
+batch_delta = Table(
+    "batch_delta",
+    metadata,
+    Column("delta_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("batch_id", BigInteger, nullable=False),
+    Column("ok", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
+)
+Index("batch_delta_batch", batch_delta.c.batch_id)

@@ -1,0 +1,54 @@
+"""What crosses the queue's border: leases, items, results."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write the results of one chunk; (chunk_id, token, worker_id) is the fence."""
+
+    chunk_id: int
+    token: int
+    worker_id: int
+    batch_id: int
+    run: int
+    tenant_id: int
+    lo: int
+    hi: int
+    seqs: list[int] | None
+    n: int
+    attempt: int
+    est_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One inference request without a durable result. `body` is the caller's JSON, verbatim."""
+
+    seq: int
+    model: str
+    endpoint: str
+    affinity: str | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of one item: `body` is the engine's answer if `ok`, else `{"code", "message"}`."""
+
+    seq: int
+    ok: bool
+    attempt: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    body: bytes
+    yields: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a lease ended: items that had results, and items that went back to the queue."""
+
+    done: int
+    returned: int

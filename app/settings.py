@@ -1,0 +1,142 @@
+"""The one place that reads the environment. Every knob is `SLACKWATER_<NAME>`; units are in the names."""
+
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PACKAGE = Path(__file__).parent
+
+
+class Settings(BaseSettings):
+    """Frozen configuration, passed as values to whoever needs it."""
+
+    model_config = SettingsConfigDict(env_prefix="SLACKWATER_", frozen=True, extra="ignore")
+
+    # Where things live
+    data_dir: Path = Field(Path.home() / ".slackwater", description="embedded database, model, secrets, spools")
+    database_url: str = Field("", description="postgresql://… ; empty: the embedded server in data_dir")
+    broker_url: str = Field(
+        "",
+        pattern="^((amqps?|rediss?|pgmq)://.+)?$",
+        description="amqp://… or redis://… ; empty: pgmq on the database itself",
+    )
+    models_file: Path = Field(PACKAGE / "models.toml", description="catalogue: aliases, capabilities, prices, flags")
+    secret_key: SecretStr = Field(
+        SecretStr(""), description="peppers API keys, encrypts webhook secrets; empty: kept in data_dir"
+    )
+
+    # API
+    host: str = Field("127.0.0.1", description="address the API listens on")
+    port: int = Field(8700, ge=1, le=65535, description="port the API listens on")
+    json_body_mb: float = Field(10, gt=0, description="cap of a JSON body; Workers AI's own is 10 MB")
+    ndjson_body_mb: float = Field(200, gt=0, description="cap of an application/x-ndjson body")
+    ndjson_line_mb: float = Field(4, gt=0, description="cap of one NDJSON line")
+    batch_items: int = Field(200_000, gt=0, description="most items in one batch")
+    spool_memory_mb: float = Field(8, gt=0, description="a body beyond this is spooled to disk while it arrives")
+
+    # Database
+    database_pool_size: int = Field(8, gt=0, description="connections per process and durability class")
+    partition_days_ahead: int = Field(3, ge=1, description="daily partitions kept in stock")
+
+    # Queue
+    chunk_tokens: int = Field(16_000, gt=0, description="estimated tokens after which a chunk is cut")
+    chunk_items: int = Field(64, gt=0, description="most items in a chunk")
+    lease_seconds: float = Field(10, gt=0, description="a worker silent for this long loses its chunks")
+    heartbeat_seconds: float = Field(2, gt=0, description="how often a worker renews its lease")
+    steward_seconds: float = Field(0.5, gt=0, description="pause between two rounds of the steward")
+
+    # GPU worker and engine
+    engine_name: str = Field("engine-0", description="name of this worker's engine; one controller per name")
+    engine_model: str = Field("smollm2-135m-instruct", description="catalogue model that a managed engine serves")
+    engine_url: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="http://… or https://… of a running engine to attach to; empty: start and own one",
+    )
+    engine_api_key: SecretStr = Field(SecretStr(""), description="bearer token of an attached engine")
+    engine_port: int = Field(0, ge=0, description="port of a managed engine; 0: any free one")
+    engine_slots: int = Field(256, gt=0, description="requests an attached engine runs at once: its --max-num-seqs")
+    engine_start_seconds: float = Field(600, gt=0, description="a managed engine not healthy by then is restarted")
+    request_timeout_seconds: float = Field(600, gt=0, description="longest single inference request")
+    request_attempts: int = Field(4, gt=0, description="tries of one request on transient engine errors")
+    item_attempts: int = Field(4, ge=3, description="deaths of engine or worker under an item before it is given up")
+    flush_items: int = Field(32, gt=0, description="results per flush")
+    flush_seconds: float = Field(0.25, gt=0, description="a result waits no longer for its flush")
+    drain_seconds: float = Field(20, ge=0, description="on SIGTERM, time for requests in flight before hand-back")
+
+    # Headroom
+    batch_max_in_flight: int = Field(16, ge=0, description="static cap of batch requests in flight on one engine")
+    sync_reserve_slots: int = Field(2, ge=0, description="engine slots never taken by batch work")
+    kv_ceiling: float = Field(0.85, gt=0, le=1, description="KV-cache usage above which nothing is admitted")
+    sample_seconds: float = Field(0.2, gt=0, description="pause between two scrapes of /metrics")
+    stale_seconds: float = Field(1.5, gt=0, description="telemetry older than this closes the gate")
+
+    # Webhooks
+    webhook_allow_private: bool = Field(False, description="development only: http and loopback receivers allowed")
+    webhook_timeout_seconds: float = Field(15, gt=0, description="total time of one delivery attempt")
+    webhook_response_kb: int = Field(16, gt=0, description="most of a receiver's answer that is kept")
+    webhook_disable_days: float = Field(5, gt=0, description="an endpoint failing for this long is disabled")
+    webhook_sweep_seconds: float = Field(2, gt=0, description="how often the notifier looks for overdue deliveries")
+    webhook_rehint_seconds: float = Field(30, gt=0, description="a hint not acted on by then counts as lost")
+    webhook_concurrency: int = Field(32, gt=0, description="delivery attempts at once in one notifier")
+
+    # Logs
+    log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
+    log_level: str = Field(
+        "info", pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error"
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _postgresql(cls, url: str) -> str:
+        """One spelling of the scheme, since SQLAlchemy and the embedded broker know no other."""
+        url = re.sub("^postgres://", "postgresql://", url.strip())
+        if url and not url.startswith("postgresql://"):
+            raise ValueError("must be postgresql://… , or empty for the embedded server")
+        return url
+
+    @field_validator("engine_url")
+    @classmethod
+    def _without_slash(cls, url: str) -> str:
+        return url.rstrip("/")
+
+
+@cache
+def load(**overrides: Any) -> Settings:
+    """The process's settings, read from the environment once. `overrides`, from the command line, win over it."""
+    return Settings(**overrides)
+
+
+# Too much is hidden rather than too little: a password may hold `@` and `/`, and so may a user's name hold `@`.
+_CREDENTIALS = re.compile(r"(://[^:/?#]*:).*@", re.DOTALL)
+_PARAMETER = re.compile(r"((?:pass|secret|token)[\w-]*=)[^&;\s]*", re.IGNORECASE)
+
+
+def masked(value: object) -> str:
+    """A setting's value for the eye: passwords in URLs are hidden, in front of the host and among the parameters."""
+    return _PARAMETER.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", str(value)))
+
+
+# Log lines at once; and process titles (Celery and vLLM set theirs) must not overwrite the marks that we find processes by.
+PROCESS_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "SPT_NOENV": "1"}
+
+
+def foreign_environment() -> dict[str, str]:
+    """The environment for a program that is not ours: what we inherited, without our settings and their secrets."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
+    return inherited | PROCESS_ENVIRONMENT
+
+
+def child_environment(settings: Settings, overrides: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a part of ours: what we inherited, with every setting as it is in force here."""
+    values: dict[str, str] = {}
+    for name, value in settings:
+        plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+        values[f"SLACKWATER_{name.upper()}"] = str(plain)
+    return {**os.environ, **PROCESS_ENVIRONMENT, **values, **overrides}

@@ -1,0 +1,159 @@
+"""Every state and every transition, as data.
+
+One table per machine feeds four readers: the guard in each UPDATE (`guard`), the CHECK constraint on the column
+(`check`), the diagrams in docs/states.md (`mermaid`) and the tests. A transition that is not in a table cannot happen.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class BatchState(StrEnum):
+    """What a submit created. `open` covers the wire's `queued` and `running`; the others are final."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class ChunkState(StrEnum):
+    """A range of items leased together. A finished chunk is deleted; `gone` is never stored."""
+
+    READY = "ready"
+    LEASED = "leased"
+    DELAYED = "delayed"
+    GONE = "gone"
+
+
+class DeliveryState(StrEnum):
+    """One event on its way to one endpoint."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+class EngineState(StrEnum):
+    """One vLLM server as its worker last saw it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DOWN = "down"
+
+
+@dataclass(frozen=True)
+class Transition:
+    """`verb` moves a row from any of `sources` to `target`."""
+
+    verb: str
+    sources: tuple[StrEnum, ...]
+    target: StrEnum
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A named state machine: its stored states, the state and verb in which rows begin, and its transitions.
+
+    `births` are further (verb, state) pairs in which a row may begin.
+    """
+
+    name: str
+    states: type[StrEnum]
+    initial: StrEnum
+    transitions: tuple[Transition, ...]
+    unstored: frozenset[StrEnum] = frozenset()
+    births: tuple[tuple[str, StrEnum], ...] = ()
+
+    def stored(self) -> tuple[StrEnum, ...]:
+        """The states a row can be in."""
+        return tuple(state for state in self.states if state not in self.unstored)
+
+    def final(self) -> tuple[StrEnum, ...]:
+        """The stored states that no transition leaves."""
+        sources = {source for t in self.transitions for source in t.sources}
+        return tuple(state for state in self.stored() if state not in sources)
+
+    def check(self) -> str:
+        """The SQL of the CHECK constraint on the state column."""
+        return f"state in ({_literals(self.stored())})"
+
+    def guard(self, verb: str, alias: str = "") -> str:
+        """The SQL condition that `verb` requires of a row; `alias` is the table's alias with its dot."""
+        sources = tuple(s for t in self.transitions if t.verb == verb for s in t.sources)
+        if not sources:
+            raise KeyError(f"{self.name} has no transition {verb!r}")
+        if len(sources) == 1:
+            return f"{alias}state = '{sources[0]}'"
+        return f"{alias}state in ({_literals(sources)})"
+
+    def mermaid(self) -> str:
+        """The machine as a mermaid state diagram."""
+
+        def name(state: StrEnum) -> str:
+            return "[*]" if state in self.unstored else state.value
+
+        lines = ["stateDiagram-v2", f"    [*] --> {self.initial}"]
+        lines += [f"    [*] --> {state}: {verb}" for verb, state in self.births]
+        for t in self.transitions:
+            lines += [f"    {name(source)} --> {name(t.target)}: {t.verb}" for source in t.sources]
+        lines += [f"    {state} --> [*]" for state in self.final()]
+        return "\n".join(lines)
+
+
+def _literals(states: tuple[StrEnum, ...]) -> str:
+    return ", ".join(f"'{state}'" for state in states)
+
+
+_B, _C, _D, _E = BatchState, ChunkState, DeliveryState, EngineState
+
+BATCH = Machine(
+    "batch",
+    BatchState,
+    _B.OPEN,
+    (
+        Transition("complete", (_B.OPEN,), _B.COMPLETED),
+        Transition("fail", (_B.OPEN,), _B.FAILED),
+    ),
+)
+
+CHUNK = Machine(
+    "chunk",
+    ChunkState,
+    _C.READY,
+    (
+        Transition("claim", (_C.READY,), _C.LEASED),
+        Transition("flush", (_C.LEASED,), _C.LEASED),
+        Transition("finish", (_C.LEASED,), _C.GONE),
+        Transition("reap", (_C.LEASED,), _C.READY),
+        Transition("promote", (_C.DELAYED,), _C.READY),
+    ),
+    frozenset({_C.GONE}),
+    births=(("finish gives items without a result back", _C.DELAYED),),
+)
+
+DELIVERY = Machine(
+    "delivery",
+    DeliveryState,
+    _D.PENDING,
+    (
+        Transition("claim", (_D.PENDING,), _D.SENDING),
+        Transition("deliver", (_D.SENDING,), _D.DELIVERED),
+        Transition("retry", (_D.SENDING,), _D.PENDING),
+        Transition("reap", (_D.SENDING,), _D.PENDING),
+        Transition("give_up", (_D.SENDING,), _D.DEAD),
+    ),
+)
+
+ENGINE = Machine(
+    "engine",
+    EngineState,
+    _E.STARTING,
+    (
+        Transition("report_ready", (_E.STARTING, _E.DOWN, _E.READY), _E.READY),
+        Transition("report_down", (_E.STARTING, _E.READY, _E.DOWN), _E.DOWN),
+        Transition("restart", (_E.DOWN, _E.READY, _E.STARTING), _E.STARTING),
+    ),
+)
+
+MACHINES = (BATCH, CHUNK, DELIVERY, ENGINE)

@@ -1,0 +1,77 @@
+"""Celery as both sides see it: one app factory for producers and the worker, over pgmq, RabbitMQ or Redis.
+
+Messages are hints and rows are the truth, so nothing here is tuned for the broker's durability beyond its defaults.
+"""
+
+from typing import Any
+
+from celery import Celery
+from kombu.entity import Queue
+
+from app.settings import Settings
+from app.tasks import names, transport
+
+VISIBILITY_SECONDS = 60
+_PUBLISH_SECONDS = 4
+
+
+def celery_app(settings: Settings, database_url: str) -> Celery:
+    """The Celery app for the configured broker; `database_url` carries the default one."""
+    app = Celery("slackwater", set_as_current=False)
+    app.conf.update(_COMMON, **_broker(settings.broker_url, database_url))
+    return app
+
+
+def uses_pgmq(settings: Settings) -> bool:
+    """Whether messages live in a database, where a worker must renew its leases on them."""
+    return settings.broker_url.startswith("pgmq://") or not settings.broker_url
+
+
+_COMMON: dict[str, Any] = {
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": False,
+    "task_retry_on_worker_lost": True,
+    "task_ignore_result": True,
+    "task_default_queue": names.WEBHOOKS,
+    "task_create_missing_queues": False,
+    "accept_content": ["json"],
+    "worker_prefetch_multiplier": 1,
+    "worker_soft_shutdown_timeout": 20,
+    "worker_cancel_long_running_tasks_on_connection_loss": True,
+    "worker_enable_remote_control": False,
+    "worker_hijack_root_logger": False,
+    "worker_redirect_stdouts": False,
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    "broker_connection_timeout": _PUBLISH_SECONDS,
+}
+
+
+def _broker(url: str, database_url: str) -> dict[str, Any]:
+    options: dict[str, Any]
+    if url.startswith("amqp"):
+        return {"broker_url": url, "task_queues": _queues({"x-queue-type": "quorum"})}
+    if url.startswith("redis"):
+        options = {"visibility_timeout": VISIBILITY_SECONDS, "socket_connect_timeout": _PUBLISH_SECONDS}
+        return {"broker_url": url, "task_queues": _queues(), "broker_transport_options": options}
+    if url and not url.startswith("pgmq://"):
+        raise ValueError(f"broker_url: {url.split(':', 1)[0]}:// is not one of amqp://, redis:// and pgmq://")
+    options = {
+        "dsn": url.replace("pgmq://", "postgresql://", 1) or database_url,
+        "visibility_timeout": VISIBILITY_SECONDS,
+        "wait_time_seconds": 0,  # woken by NOTIFY; a server-side long poll would block the other queues
+        "use_notify": True,
+        "polling_interval": 1.0,
+        "notify_throttle_interval_ms": 0,  # a throttled NOTIFY would leave its message to the next poll
+        "init_extension": False,
+    }
+    return {
+        "broker_url": f"{transport.SCHEME}://database",
+        "task_queues": _queues(),
+        "broker_transport_options": options,
+    }
+
+
+def _queues(arguments: dict[str, str] | None = None) -> list[Any]:
+    build: Any = Queue  # kombu is only half typed
+    return [build(name, routing_key=name, durable=True, queue_arguments=arguments) for name in names.QUEUES]

@@ -1,0 +1,74 @@
+"""Publishing hints, after the commit. Used by the steward and the notifier; the API and the GPU worker never do."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
+
+import structlog
+from celery import Celery
+from kombu.exceptions import KombuError
+
+from app.settings import Settings
+from app.tasks import broker, names
+
+log = structlog.get_logger(__name__)
+
+_PATIENCE_SECONDS = 3.0
+_RETRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+
+
+class Hints:
+    """Tells the broker what is due. A hint may get lost: the next sweep repeats it.
+
+    Celery publishes synchronously, so one thread of our own does it; while a slow broker holds that thread, further
+    hints are declined at once and the caller's loop keeps its pace.
+    """
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._thread = ThreadPoolExecutor(1, "hints")
+        self._current: Future[bool] | None = None
+        self._reachable = True
+
+    @classmethod
+    def of(cls, settings: Settings, database_url: str) -> Self:
+        """Hints over the broker that the settings name."""
+        return cls(broker.celery_app(settings, database_url))
+
+    async def deliveries(self, delivery_ids: Sequence[int]) -> bool:
+        """Publish one hint per delivery; False when the broker did not take all of them."""
+        if self._current is not None and not self._current.done():
+            return False
+        self._current = self._thread.submit(self._publish, tuple(delivery_ids))
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._current)), _PATIENCE_SECONDS)
+        except TimeoutError:
+            return False
+
+    async def close(self) -> None:
+        """Close the connections to the broker."""
+        self._thread.submit(self._app.close)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _publish(self, delivery_ids: tuple[int, ...]) -> bool:
+        try:
+            with self._app.producer_pool.acquire(block=True, timeout=_PATIENCE_SECONDS) as producer:
+                for delivery_id in delivery_ids:
+                    self._app.send_task(
+                        names.DELIVER,
+                        args=[delivery_id],
+                        queue=names.WEBHOOKS,
+                        producer=producer,
+                        retry=True,
+                        retry_policy=_RETRY,
+                    )
+        except (KombuError, OSError) as error:
+            if self._reachable:
+                log.warning("the broker takes no hints; deliveries wait", error=str(error).strip())
+            self._reachable = False
+            return False
+        if not self._reachable:
+            log.info("the broker takes hints again")
+        self._reachable = True
+        return True

@@ -1,0 +1,118 @@
+"""kombu's `pgmq` transport on our own database, with six fixes.
+
+1. It connects by libpq URL, so Unix sockets and TLS options work, and a pool checks its connections.
+2. A worker that stops hands prefetched messages back at once instead of after the visibility timeout.
+3. A connection attempt that fails leaves no pool with background threads behind.
+4. Waiting ends twice a second, so that a stop is noticed soon.
+5. One process at a time makes queues and their triggers: pgmq's DDL is not safe against itself.
+6. Commits do not wait for the disk: a message is only a hint, and the rows it speaks of are durable.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import kombu.transport
+from kombu.transport import pgmq
+from pgmq import PGMQueue
+from psycopg_pool import ConnectionPool
+
+SCHEME = "slackwater-pgmq"
+_POOL_SIZE = 6
+_POOL_TIMEOUT_SECONDS = 5.0
+_WAIT_SECONDS = 0.5
+
+
+class Channel(pgmq.Channel):
+    """A channel that restores what it did not acknowledge."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self.qos.restore_at_shutdown = True
+        self._making = False
+
+    def _new_queue(self, queue: str, **kwargs: Any) -> None:
+        with self._alone():
+            super()._new_queue(queue, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _maybe_enable_notify(self, queue: str, queue_name: str | None = None) -> None:
+        with self._alone():
+            super()._maybe_enable_notify(queue, queue_name)  # type: ignore[no-untyped-call]
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock that every process of this broker takes for DDL."""
+        if self._making:
+            yield
+            return
+        pool = self.pgmq.pool
+        assert pool is not None
+        with pool.connection() as conn, conn.transaction():
+            conn.execute("select pg_advisory_xact_lock(hashtext('slackwater broker queues'))")
+            self._making = True
+            try:
+                yield
+            finally:
+                self._making = False
+
+
+class Transport(pgmq.Transport):
+    """The transport behind `slackwater-pgmq://`; the database is `transport_options["dsn"]`."""
+
+    Channel = Channel
+    _pool: ConnectionPool | None = None
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return self.client.transport_options  # type: ignore[union-attr, no-any-return]
+
+    def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
+        """Wait for messages, at most half a second. Raises `TimeoutError` when none came."""
+        seconds = min(timeout or _WAIT_SECONDS, _WAIT_SECONDS)
+        super().drain_events(connection, timeout=seconds)  # type: ignore[no-untyped-call]
+
+    def establish_connection(self) -> Any:
+        """Open the pool and ask the server for its queues; on failure nothing stays open."""
+        try:
+            return super().establish_connection()  # type: ignore[no-untyped-call]
+        except Exception:
+            self._drop_client()
+            raise
+
+    def _create_pgmq_client(self) -> PGMQueue:
+        pool = ConnectionPool(
+            self._options["dsn"],
+            min_size=1,
+            max_size=_POOL_SIZE,
+            timeout=_POOL_TIMEOUT_SECONDS,
+            kwargs={"application_name": "slackwater broker", "options": "-c synchronous_commit=off"},
+            check=ConnectionPool.check_connection,
+            open=True,
+        )
+        self._pool = pool
+        return PGMQueue(pool=pool, conn_string="", vt=self._options["visibility_timeout"], init_extension=False)
+
+    def _get_notify_waiter(self) -> Any:
+        if self._notify_waiter is None:
+            self._notify_waiter = pgmq._NotifyWaiter(self._options["dsn"])
+        return self._notify_waiter
+
+    def close_connection(self, connection: Any) -> None:
+        """Close the channel side, then our pool, which kombu does not own."""
+        try:
+            super().close_connection(connection)
+        finally:
+            self._drop_client()
+
+    def _drop_client(self) -> None:
+        pool, self._pool, self._pgmq_client = self._pool, None, None
+        if pool is not None:
+            pool.close()
+
+
+with contextlib.suppress(ImportError):  # where loguru is installed, pgmq reports every call to it
+    from loguru import logger
+
+    logger.disable("pgmq")
+
+kombu.transport.TRANSPORT_ALIASES[SCHEME] = f"{__name__}:Transport"

@@ -1,0 +1,1 @@
+"""Who is calling: tenants and their API keys."""

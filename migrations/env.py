@@ -1,0 +1,19 @@
+"""Alembic's entry: runs on the connection that `app.db.migrate` hands over."""
+
+from alembic import context
+
+import app.engines.tables
+import app.queue.tables
+import app.tenants.tables
+import app.webhooks.tables  # noqa: F401  (the imports fill the metadata)
+from app.db.metadata import metadata
+from migrations.names import is_schema
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    include_name=is_schema,
+    transaction_per_migration=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

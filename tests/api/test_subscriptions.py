@@ -1,0 +1,115 @@
+"""Claims about the event-subscription resource: Cloudflare's shapes, our webhook destination, clear refusals."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from app.settings import Settings
+
+URL = "/client/v4/accounts/acme/event_subscriptions/subscriptions"
+NEW: dict[str, Any] = {
+    "name": "mine",
+    "enabled": True,
+    "source": {"type": "workersAi.model", "model_name": "@cf/moonshotai/kimi-k2.5"},
+    "destination": {"type": "webhook", "url": "http://127.0.0.1:9/hook"},
+    "events": ["batch.queued", "batch.succeeded"],
+}
+
+
+async def test_create_answers_the_resource_and_shows_the_secret_once(client: httpx.AsyncClient) -> None:
+    made = (await client.post(URL, json=NEW)).json()
+    assert made["success"] is True
+    result = made["result"]
+    assert result["destination"].pop("secret").startswith("whsec_")
+    assert {key: result[key] for key in NEW} == NEW
+    again = (await client.get(f"{URL}/{result['id']}")).json()["result"]
+    assert "secret" not in again["destination"]
+    assert again == result
+
+
+async def test_listing_pages_and_the_page_after_the_last_is_empty(client: httpx.AsyncClient) -> None:
+    for n in range(3):
+        await client.post(URL, json=NEW | {"name": f"n{n}"})
+    first = (await client.get(URL, params={"page": 1, "per_page": 2})).json()
+    assert [each["name"] for each in first["result"]] == ["n0", "n1"]
+    assert first["result_info"] == {"count": 2, "total_count": 3, "page": 1, "per_page": 2, "total_pages": 2}
+    last = (await client.get(URL, params={"page": 3, "per_page": 2})).json()
+    assert last["result"] == []
+    turned = (await client.get(URL, params={"order": "name", "direction": "desc", "extra": "x"})).json()
+    assert [each["name"] for each in turned["result"]] == ["n2", "n1", "n0"]
+
+
+async def test_patch_changes_what_is_named_and_delete_answers_what_was(client: httpx.AsyncClient) -> None:
+    made = (await client.post(URL, json=NEW)).json()["result"]
+    one = f"{URL}/{made['id']}"
+    changed = (await client.patch(one, json={"enabled": False, "events": ["batch.failed"]})).json()["result"]
+    assert (changed["enabled"], changed["events"], changed["name"]) == (False, ["batch.failed"], "mine")
+    gone = (await client.delete(one)).json()["result"]
+    assert gone["id"] == made["id"]
+    missing = await client.get(one)
+    assert missing.status_code == 404
+    assert missing.json()["errors"][0]["message"] == "Subscription not found"
+
+
+async def test_a_secret_that_patch_would_not_change_is_refused(client: httpx.AsyncClient) -> None:
+    made = (await client.post(URL, json=NEW)).json()["result"]
+    destination = NEW["destination"] | {"secret": "whsec_" + "A" * 43 + "="}
+    answer = await client.patch(f"{URL}/{made['id']}", json={"destination": destination})
+    assert answer.status_code == 400
+    assert "destination.secret" in answer.json()["errors"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"events": []}, "events"),
+        ({"events": ["batch.exploded"]}, "events[0]"),
+        ({"name": ""}, "name"),
+        ({"source": {"type": "workersAi.model", "model_name": "nosuch"}}, "source.model_name"),
+        ({"source": {"type": "r2"}}, "source.type"),
+        ({"destination": {"type": "queues.queue", "queue_id": "q"}}, "destination.type"),
+        ({"destination": {"type": "webhook"}}, "destination.url"),
+        ({"destination": {"type": "webhook", "url": "ftp://example.com/x"}}, "destination.url"),
+        ({"destination": {"type": "webhook", "url": "not a url"}}, "destination.url"),
+        ({"destination": {"type": "webhook", "url": "https://example.com", "secret": "short"}}, "destination.secret"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+async def test_bad_subscriptions_are_refused_by_field(
+    client: httpx.AsyncClient, change: dict[str, Any], word: str
+) -> None:
+    answer = await client.post(URL, json=NEW | change)
+    assert answer.status_code == 400, answer.text
+    assert word in answer.json()["errors"][0]["message"]
+    assert (await client.get(URL)).json()["result"] == []
+
+
+async def test_another_account_neither_sees_nor_changes_a_subscription(client: httpx.AsyncClient) -> None:
+    made = (await client.post(URL, json=NEW)).json()["result"]
+    foreign = f"/client/v4/accounts/other/event_subscriptions/subscriptions/{made['id']}"
+    for method in ("GET", "PATCH", "DELETE"):
+        answer = await client.request(method, foreign, json={} if method == "PATCH" else None)
+        assert answer.status_code == 403
+
+
+async def test_private_receivers_need_the_development_setting(settings: Settings, key: str) -> None:
+    from app.api.app import create_app
+
+    strict = settings.model_copy(update={"webhook_allow_private": False})
+    app = create_app(strict)
+    transport = httpx.ASGITransport(app=app)
+    headers = {"authorization": f"Bearer {key}"}
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
+    ):
+        for url in (
+            "http://127.0.0.1:9/hook",
+            "https://127.0.0.1/hook",
+            "https://[::1]/hook",
+            "https://169.254.169.254/",
+        ):
+            answer = await client.post(URL, json=NEW | {"destination": {"type": "webhook", "url": url}})
+            assert answer.status_code == 400, url
+            assert "destination.url" in answer.json()["errors"][0]["message"]

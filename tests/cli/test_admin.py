@@ -1,0 +1,169 @@
+"""Claims about the administrative commands, run as a user runs them."""
+
+import io
+import subprocess
+import sys
+from datetime import timedelta
+
+import psycopg
+import pytest
+from rich.console import Console
+
+from app import clock
+from app.cli import admin
+from app.failure import Failure
+from app.settings import Settings, child_environment
+from app.tenants import service as tenants
+
+
+def slackwater(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One run of the command line."""
+    command = [sys.executable, "-m", "app.cli.main", *arguments]
+    environment = child_environment(settings, {"COLUMNS": "200"})
+    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_keys_are_made_listed_and_revoked(settings: Settings) -> None:
+    made = slackwater(settings, "key", "create", "--account", "acme", "--name", "laptop")
+    key = made.stdout.strip()
+    assert made.returncode == 0
+    assert key.startswith("sk_sw_")
+    listed = slackwater(settings, "key", "list").stdout
+    assert "acme" in listed
+    assert "laptop" in listed
+    assert key.rpartition("_")[2] not in listed
+    assert slackwater(settings, "key", "revoke", key).returncode == 0
+    assert "revoked" in slackwater(settings, "key", "list").stdout
+    again = slackwater(settings, "key", "revoke", key)
+    assert again.returncode == 1
+    assert "no live key" in again.stderr
+    assert "Traceback" not in again.stderr
+
+
+def listed_keys(settings: Settings) -> str:
+    console = Console(file=io.StringIO(), width=200, record=True)
+    admin.list_keys(settings, console)
+    return console.export_text()
+
+
+def test_only_a_live_key_of_the_account_counts(settings: Settings) -> None:
+    admin.create_key(settings, "demo", "of the demo", 1)
+    assert not admin.has_key(settings, "local")
+    key = admin.create_key(settings, "local", "first", None)
+    assert admin.has_key(settings, "local")
+    admin.revoke_key(settings, key)
+    assert not admin.has_key(settings, "local")
+    admin.create_key(settings, "local", "short", 1)
+    with psycopg.connect(settings.database_url) as conn:
+        conn.execute("update api_key set expires_at = now() - interval '1 second' where name = 'short'")
+    assert not admin.has_key(settings, "local")
+    assert "expired" in listed_keys(settings)
+
+
+def test_a_keys_state_says_why_it_does_not_work() -> None:
+    now, day = clock.now(), timedelta(days=1)
+    key = tenants.KeyInfo("id", "acme", "name", now - day, None, None, None)
+    assert key.state(now) == "live"
+    expired = tenants.KeyInfo("id", "acme", "name", now - day, None, now, None)
+    assert expired.state(now - day) == "live"
+    assert expired.state(now) == "expired"
+    assert tenants.KeyInfo("id", "acme", "name", now, None, now, now).state(now) == "revoked"
+
+
+def test_a_keys_name_is_no_markup(settings: Settings) -> None:
+    admin.create_key(settings, "acme", "[/b]x", None)
+    assert "[/b]x" in listed_keys(settings)
+    refused = slackwater(settings, "key", "revoke", "[/x]")
+    assert refused.returncode == 1
+    assert "no live key [/x]" in refused.stderr
+
+
+@pytest.mark.parametrize("days", ["0", "-3", "99999999999"])
+def test_a_lifetime_out_of_range_is_refused(settings: Settings, days: str) -> None:
+    answer = slackwater(settings, "key", "create", "--days", days)
+    assert answer.returncode == 2
+    assert "days" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("account", ["", "a/b c", "x" * 65, "a\n", "ü"])
+def test_an_account_must_fit_into_a_url(settings: Settings, account: str) -> None:
+    with pytest.raises(Failure, match="account: "):
+        admin.create_key(settings, account, "name", None)
+
+
+def test_subscriptions_are_made_listed_and_deleted(settings: Settings) -> None:
+    made = slackwater(settings, "subscription", "create", "http://127.0.0.1:9/x", "--account", "acme")
+    assert made.returncode == 0, made.stderr
+    fields = dict(line.split() for line in made.stdout.strip().splitlines())
+    assert fields["secret"].startswith("whsec_")
+    assert fields["id"] in slackwater(settings, "subscription", "list", "--account", "acme").stdout
+    assert slackwater(settings, "subscription", "delete", fields["id"], "--account", "acme").returncode == 0
+    bad = slackwater(settings, "subscription", "create", "ftp://example.com")
+    assert bad.returncode == 1
+    assert "destination.url" in bad.stderr
+
+
+def test_dns_is_asked_while_nothing_is_locked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(self: admin.Egress, url: str) -> None:
+        async with await psycopg.AsyncConnection.connect(settings.database_url) as other:
+            await other.execute("set lock_timeout = '1s'")
+            await tenants.ensure_tenant(other, "other")
+
+    monkeypatch.setattr(admin.Egress, "check", check)
+    admin.create_subscription(settings, "acme", "http://127.0.0.1:9/x", "name", None, ["batch.queued"])
+
+
+def test_a_local_receiver_is_refused_with_the_setting_that_allows_it(settings: Settings) -> None:
+    strict = settings.model_copy(update={"webhook_allow_private": False})
+    with pytest.raises(Failure, match=r"destination\.url") as failure:
+        admin.create_subscription(strict, "acme", "http://127.0.0.1:9/x", "name", None, ["batch.queued"])
+    assert "SLACKWATER_WEBHOOK_ALLOW_PRIVATE=true" in failure.value.remedy
+    with psycopg.connect(settings.database_url) as conn:
+        assert conn.execute("select count(*) from tenant").fetchone() == (0,)
+
+
+def test_a_webhooks_name_is_no_markup(settings: Settings) -> None:
+    admin.create_subscription(settings, "acme", "http://127.0.0.1:9/[/x]", "[/b]x", None, ["batch.queued"])
+    console = Console(file=io.StringIO(), width=200, record=True)
+    admin.list_subscriptions(settings, "acme", console)
+    assert "[/b]x" in console.export_text()
+
+
+def test_the_state_of_the_engine_is_told(settings: Settings) -> None:
+    assert admin.engine_state(settings) == ""
+    with psycopg.connect(settings.database_url) as conn:
+        conn.execute("insert into pool (model) values ('m')")
+        conn.execute(
+            "insert into engine (name, pool_id, url, mode, state, reason)"
+            " select %s, pool_id, 'http://x', 'managed', 'down', 'engine_down' from pool",
+            (settings.engine_name,),
+        )
+    assert admin.engine_state(settings) == "down (engine_down)"
+
+
+def test_an_unreachable_database_is_said_in_two_lines(settings: Settings) -> None:
+    nowhere = settings.model_copy(update={"database_url": "postgresql://nobody@127.0.0.1:1/none"})
+    answer = slackwater(nowhere, "key", "list")
+    assert answer.returncode == 1
+    assert "cannot be reached" in answer.stderr
+    assert "SLACKWATER_DATABASE_URL" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_help_names_every_command(settings: Settings) -> None:
+    text = slackwater(settings, "--help").stdout
+    for command in (
+        "up",
+        "demo",
+        "doctor",
+        "migrate",
+        "api",
+        "gpu-worker",
+        "notifier",
+        "steward",
+        "engine",
+        "key",
+        "model",
+    ):
+        assert command in text

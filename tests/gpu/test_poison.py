@@ -1,0 +1,104 @@
+"""Items that kill the engine: they get their error, their neighbours their answers, and the deaths are few."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.engines import catalogue
+from app.settings import Settings
+from tests.gpu.conftest import MODEL, World
+from tests.timing import note
+from workers.gpu.managed import ManagedEngine
+
+
+class Mortal(ManagedEngine):
+    """A fake engine as our child, which ends when it meets one of the killers. `lives` counts its starts."""
+
+    def __init__(self, settings: Settings, killers: list[str]) -> None:
+        model = catalogue.load(settings.models_file).resolve(MODEL)
+        assert model is not None
+        weights = Path(model.path(settings.data_dir))
+        weights.mkdir(parents=True)
+        (weights / "config.json").write_text("{}")
+        super().__init__(settings, model)
+        script = json.dumps([{"match": killer, "mode": "exit"} for killer in killers])
+        fake = [sys.executable, "-m", "tests.fakes.engine", "--latency", "0.03"]
+        self._command = [*fake, "--port", str(self.port), "--script", script]
+        self.lives = 0
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self.lives += 1
+        return await super()._start()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.gpu.managed.BACKOFF_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr("workers.gpu.managed.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.health.HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.puller.DOWN_SECONDS", (0.05, 0.2))
+
+
+async def _caches(world: World) -> list[tuple[int, int]]:
+    return await world.fetch("select ready, inflight_tokens from sched")
+
+
+async def test_an_item_that_kills_the_engine_is_given_up_and_its_neighbours_succeed(world: World) -> None:
+    prompts = [f"question {n}." for n in range(41)]
+    batch = await world.submit(prompts)
+    engine = Mortal(world.settings, ["question 7."])
+    async with world.worker(engine, lease_seconds=10):
+        await world.finished(batch, seconds=30)
+    results = await world.results(batch)
+    note(f"one item of 41 kills the engine each time: {engine.lives - 1} deaths, {len(results)} results")
+    ok, _, error = results.pop(7)
+    assert (ok, error["code"]) == (0, 5001)
+    assert error["message"].startswith("the engine or its worker died 4 times while this item was running")
+    assert len(results) == 40
+    assert all(ok for ok, _, _ in results.values())
+    assert engine.lives - 1 <= 4
+    assert await _caches(world) == [(0, 0)]
+
+
+async def test_two_killers_side_by_side_end_too(world: World) -> None:
+    batch = await world.submit([f"question {n}." for n in range(12)], chunk=6)
+    engine = Mortal(world.settings, ["question 2.", "question 3."])
+    async with world.worker(engine, lease_seconds=10):
+        await world.finished(batch, seconds=30)
+    results = await world.results(batch)
+    assert [seq for seq in range(12) if not results[seq][0]] == [2, 3]
+    assert engine.lives - 1 <= 8
+    assert await _caches(world) == [(0, 0)]
+
+
+async def test_an_item_whose_connection_is_always_lost_costs_its_own_attempts_only(world: World) -> None:
+    world.engine.script({"match": "question 7.", "mode": "die"})
+    batch = await world.submit([f"question {n}." for n in range(41)])
+    async with world.worker(request_attempts=2):
+        await world.finished(batch)
+    results = await world.results(batch)
+    assert [seq for seq in range(41) if not results[seq][0]] == [7]
+    assert world.engine.count["question 7."] == 2
+
+
+async def test_a_suspect_runs_with_nothing_beside_it(world: World) -> None:
+    batch = await world.submit([f"question {n}." for n in range(12)], chunk=1)
+    world.engine.latency = 0.05
+    await world.fetch("update chunk set attempt = 2 returning 1")
+    async with world.worker():
+        await world.finished(batch)
+    assert world.engine.peak == 1
+    assert world.engine.count.total() == 12
+
+
+async def test_what_is_given_up_is_not_sent_again(world: World) -> None:
+    batch = await world.submit(["question 0.", "question 1."], chunk=1)
+    await world.fetch("update chunk set attempt = 4 where lo = 1 returning 1")
+    async with world.worker():
+        await world.finished(batch)
+    assert world.engine.count == {"question 0.": 1}
+    [totals] = await world.fetch("select state, ok, failed from batch")
+    assert totals == ("completed", 1, 1)

@@ -1,0 +1,85 @@
+"""The worker as its own process: signals, kill -9, and a restart in the middle of a batch."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.gpu.conftest import MODEL, World
+from tests.timing import note
+
+
+@asynccontextmanager
+async def process(world: World) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`python -m workers.gpu` in the world's settings."""
+    s = world.settings
+    environment = {
+        "SLACKWATER_DATA_DIR": str(s.data_dir),
+        "SLACKWATER_DATABASE_URL": s.database_url,
+        "SLACKWATER_SECRET_KEY": s.secret_key.get_secret_value(),
+        "SLACKWATER_ENGINE_URL": s.engine_url,
+        "SLACKWATER_ENGINE_MODEL": MODEL,
+        "SLACKWATER_LEASE_SECONDS": "1",
+        "SLACKWATER_HEARTBEAT_SECONDS": "0.2",
+        "SLACKWATER_DRAIN_SECONDS": "5",
+        "SLACKWATER_SAMPLE_SECONDS": "0.05",
+        "SLACKWATER_LOG_FORMAT": "json",
+    }
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "workers.gpu", env={**os.environ, **environment}, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
+
+
+async def test_sigterm_drains_and_exits_with_0(world: World) -> None:
+    world.engine.latency = 0.2
+    batch = await world.submit([f"question {i}." for i in range(100)])
+    async with process(world) as child:
+        await world.until("count(*) > 0 from item_result")
+        child.send_signal(signal.SIGTERM)
+        _, log = await child.communicate()
+        assert child.returncode == 0
+        assert b"worker.stopped" in log
+        assert b"never retrieved" not in log
+    stored = await world.results(batch)
+    assert len(stored) == world.engine.finished.total() == world.engine.count.total()
+    assert await world.fetch("select count(*) from worker") == [(0,)]
+
+
+async def test_after_kill_9_the_next_worker_finishes_the_batch_and_repeats_nothing_stored(world: World) -> None:
+    world.engine.latency = 0.05
+    batch = await world.submit([f"question {i}." for i in range(300)])
+    async with process(world) as child:
+        await world.until("count(*) > 60 from item_result")
+        child.kill()
+        await child.wait()
+        stored = await world.results(batch)
+        seen = world.engine.count.copy()
+    async with process(world) as child:
+        await world.finished(batch, seconds=20)
+        child.send_signal(signal.SIGTERM)
+        assert await child.wait() == 0
+    results = await world.results(batch)
+    again = {seq for seq in stored if world.engine.count[f"question {seq}."] > seen[f"question {seq}."]}
+    counts = f"stored at the kill {len(stored)}, run again of those {len(again)}, lost {300 - len(results)}"
+    note(f"kill -9 of a gpu worker with 300 items: {counts}")
+    assert (len(results), again) == (300, set())
+    assert all(ok for ok, _, _ in results.values())
+
+
+async def test_a_model_that_is_not_in_the_catalogue_is_said_and_exits_with_1(world: World) -> None:
+    environment = {**os.environ, "SLACKWATER_ENGINE_MODEL": "nonsense", "SLACKWATER_DATABASE_URL": "postgresql://x"}
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "workers.gpu", env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    _, log = await child.communicate()
+    assert child.returncode == 1
+    assert b"nonsense" in log
+    assert b"Traceback" not in log

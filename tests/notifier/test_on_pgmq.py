@@ -1,0 +1,179 @@
+"""Claims about a real notifier process on the default broker."""
+
+import asyncio
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
+
+import psycopg
+
+from app.db.pool import Database
+from app.settings import Settings
+from app.tasks import names
+from app.tasks.producer import Hints
+from tests.webhooks.support import Script, answer, emit, notifying, receiving, statuses, subscribe, told, wait_for
+
+STATE = "select state from delivery"
+
+
+def execute(settings: Settings, statement: str) -> None:
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        conn.execute(statement.encode())
+
+
+def hang_once(seconds: float) -> Script:
+    """The first request is answered after `seconds`, later ones at once."""
+
+    def script(handler: BaseHTTPRequestHandler, n: int) -> None:
+        if n == 1:
+            time.sleep(seconds)
+        answer(handler, 200)
+
+    return script
+
+
+def test_an_event_reaches_its_receiver_signed_within_half_a_second_and_sigterm_stops_cleanly(
+    settings: Settings,
+) -> None:
+    with receiving() as receiver, notifying(settings) as notifier:
+        start = time.monotonic()
+        request_id, secret = asyncio.run(told(settings, receiver.url))
+        (request,) = receiver.wait(1)
+        body = request.verified(secret)
+        assert body["type"] == "cf.workersAi.model.batch.succeeded"
+        assert body["payload"]["requestId"] == request_id
+        assert request.headers["content-type"] == "application/json"
+        wait_for(settings.database_url, STATE, "delivered")
+        print(f"subscribe + commit to receipt: {(request.at - start) * 1000:.0f} ms")
+        assert notifier.stop() == 0
+        assert len(receiver.requests) == 1
+        assert "Traceback" not in notifier.log.read_text()
+
+
+def test_a_lost_message_is_repaired_by_the_sweep(settings: Settings) -> None:
+    with receiving() as receiver:
+
+        async def hinted_and_lost() -> None:
+            await told(settings, receiver.url)
+            hints = Hints.of(settings, settings.database_url)
+            assert await hints.deliveries([1])
+            await hints.close()
+
+        asyncio.run(hinted_and_lost())
+        execute(settings, "update delivery set hinted_at = now()")
+        execute(settings, f"select pgmq.purge_queue('{names.WEBHOOKS}')")
+        with notifying(settings, webhook_rehint_seconds=1.0):
+            receiver.wait(1)
+            wait_for(settings.database_url, STATE, "delivered")
+        assert len(receiver.requests) == 1
+
+
+def test_broken_tables_of_the_broker_lose_no_delivery(settings: Settings) -> None:
+    with receiving() as receiver, notifying(settings, webhook_rehint_seconds=1.0):
+        execute(settings, f"select pgmq.drop_queue('{names.WEBHOOKS}')")
+        asyncio.run(told(settings, receiver.url))
+        receiver.wait(1, 20)
+        wait_for(settings.database_url, STATE, "delivered")
+
+
+def test_a_message_that_comes_twice_is_delivered_once(settings: Settings) -> None:
+    with receiving() as receiver, notifying(settings):
+        asyncio.run(told(settings, receiver.url))
+        receiver.wait(1)
+
+        async def again() -> None:
+            hints = Hints.of(settings, settings.database_url)
+            assert await hints.deliveries([1] * 5)
+            await hints.close()
+
+        asyncio.run(again())
+        wait_for(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS}", 0)
+        time.sleep(0.2)
+        assert len(receiver.requests) == 1
+
+
+def test_a_failed_attempt_is_repeated_with_the_same_id_and_a_410_disables(settings: Settings) -> None:
+    with receiving(statuses(500, 200, 410)) as receiver, notifying(settings):
+        _, secret = asyncio.run(told(settings, receiver.url))
+        receiver.wait(1)
+        wait_for(settings.database_url, "select count(*) from attempt", 1)
+        assert len(receiver.requests) == 1, "the second attempt waits for its time"
+        execute(settings, "update delivery set next_attempt_at = now()")
+        first, second = receiver.wait(2)
+        wait_for(settings.database_url, STATE, "delivered")
+        assert first.webhook_id == second.webhook_id
+        assert first.body == second.body
+        assert second.verified(secret)
+
+        execute(settings, "delete from delivery")
+        execute(
+            settings, "insert into delivery (event_id, endpoint_id) select event_id, endpoint_id from event, endpoint"
+        )
+        wait_for(settings.database_url, STATE, "dead")
+        wait_for(settings.database_url, "select enabled from endpoint", False)
+
+
+def test_a_notifier_killed_during_a_delivery_loses_nothing(settings: Settings) -> None:
+    with receiving(hang_once(3)) as receiver:
+        with notifying(settings, webhook_timeout_seconds=1.5) as notifier:
+            _, secret = asyncio.run(told(settings, receiver.url))
+            receiver.wait(1)
+            notifier.process.send_signal(signal.SIGKILL)
+            notifier.process.wait()
+        wait_for(settings.database_url, STATE, "sending")
+        with notifying(settings, webhook_timeout_seconds=1.5):
+            first, second = receiver.wait(2)
+            wait_for(settings.database_url, STATE, "delivered")
+        assert first.webhook_id == second.webhook_id
+        assert second.verified(secret)
+        wait_for(settings.database_url, "select attempts from delivery", 2)
+
+
+def test_sigterm_lets_a_running_delivery_finish(settings: Settings) -> None:
+    with receiving(hang_once(1.5)) as receiver, notifying(settings) as notifier:
+        asyncio.run(told(settings, receiver.url))
+        receiver.wait(1)
+        assert notifier.stop() == 0
+        wait_for(settings.database_url, STATE, "delivered", 1)
+        assert len(receiver.requests) == 1
+        wait_for(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS}", 0, 1)
+
+
+def test_two_notifiers_that_start_on_an_empty_broker_deliver_each_event_once(settings: Settings) -> None:
+    async def many(url: str) -> None:
+        async with Database.of(settings, "test") as database, database.transaction() as conn:
+            await subscribe(conn, settings, url)
+            for batch_id in range(60):
+                await emit(conn, batch_id)
+
+    with receiving() as receiver:
+        asyncio.run(many(receiver.url))
+        with ExitStack() as both, ThreadPoolExecutor(2) as starters:
+            list(starters.map(lambda _: both.enter_context(notifying(settings)), range(2)))
+            receiver.wait(60)
+            wait_for(settings.database_url, "select count(*) from delivery where state = 'delivered'", 60)
+        assert len({request.webhook_id for request in receiver.requests}) == len(receiver.requests) == 60
+
+
+RUN_WITH_SHORT_VISIBILITY = """
+from app import settings, telemetry
+from app.tasks import broker
+from workers.notifier import app
+broker.VISIBILITY_SECONDS = 2
+telemetry.configure(settings.load(), "notifier")
+raise SystemExit(app.run(settings.load()))
+"""
+
+
+def test_the_message_of_a_running_task_stays_invisible_beyond_its_timeout(settings: Settings) -> None:
+    command = [sys.executable, "-c", RUN_WITH_SHORT_VISIBILITY]
+    with receiving(hang_once(7)) as receiver, notifying(settings, command=command):
+        asyncio.run(told(settings, receiver.url))
+        receiver.wait(1)
+        time.sleep(4.5)
+        wait_for(settings.database_url, f"select array_agg(read_ct) from pgmq.q_{names.WEBHOOKS}", [1], 0.4)
+        wait_for(settings.database_url, STATE, "delivered")
+        assert len(receiver.requests) == 1

@@ -1,0 +1,24 @@
+"""The claim that every broker has to fulfil."""
+
+import asyncio
+from typing import Any
+
+from app.settings import Settings
+from tests.webhooks.support import notifying, receiving, statuses, told, wait_for
+
+
+def delivers(settings: Settings, **overrides: Any) -> None:
+    """One event is refused, repeated, delivered and verified; nothing comes twice; the notifier stops cleanly."""
+    with receiving(statuses(500, 200)) as receiver, notifying(settings, **overrides) as notifier:
+        request_id, secret = asyncio.run(told(settings, receiver.url))
+        receiver.wait(1)
+        wait_for(settings.database_url, "select state from delivery", "pending")
+        wait_for(
+            settings.database_url, "with due as (update delivery set next_attempt_at = now() returning 1) select 1", 1
+        )
+        first, second = receiver.wait(2)
+        wait_for(settings.database_url, "select state from delivery", "delivered")
+        assert first.webhook_id == second.webhook_id
+        assert second.verified(secret)["payload"]["requestId"] == request_id
+        assert notifier.stop() == 0
+        assert len(receiver.requests) == 2

@@ -1,0 +1,195 @@
+"""docker-compose.yml as it stands: each service's command with its environment, on services of this machine.
+
+Only what names a place is replaced: hosts, ports, passwords, folders, the engine, and that a loopback receiver is allowed.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from app.settings import Settings, foreign_environment
+from tests.system.stack import ACCOUNT, Stack, wait_for
+from tests.webhooks.support import receiving
+
+pytestmark = pytest.mark.services
+
+ROOT = Path(__file__).parents[2]
+OURS = ["migrate", "api", "steward", "notifier", "gpu-worker"]
+LONG_RUNNING = OURS[1:]
+ITEMS = 20
+VALUES = {
+    "SLACKWATER_PASSWORD": "compose-test-password",
+    "SLACKWATER_SECRET_KEY": "compose-test-secret-key-of-32-bytes!",
+}
+
+
+def services() -> dict[str, Any]:
+    """The services of the file, its variables filled in as compose would with `VALUES` in `.env`."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    filled = re.sub(r"\$\{(\w+)(?:(:[-?])([^}]*))?}", _value, text)
+    found: dict[str, Any] = yaml.safe_load(filled)["services"]
+    return found
+
+
+def _value(match: re.Match[str]) -> str:
+    name, operator, rest = match.groups()
+    if name not in VALUES and operator == ":-":
+        return rest
+    return VALUES[name]
+
+
+def at(url: str, place: str) -> str:
+    """`url` with the host, port and password of `place`, and its database where it names one."""
+    there = urlsplit(place)
+    here = urlsplit(url)
+    return here._replace(netloc=there.netloc, path=there.path or here.path).geturl()
+
+
+@dataclass
+class Places:
+    """Where on this machine the services find each other."""
+
+    folder: Path
+    postgres: str
+    rabbitmq: str
+    engine: str
+    port: int
+
+    def environment(self, service: str, values: dict[str, str]) -> dict[str, str]:
+        """The environment of a service with its places replaced. A variable that the file lacks stays missing."""
+        local = {
+            "SLACKWATER_DATABASE_URL": at(values["SLACKWATER_DATABASE_URL"], self.postgres),
+            "SLACKWATER_BROKER_URL": at(values["SLACKWATER_BROKER_URL"], self.rabbitmq),
+            "SLACKWATER_DATA_DIR": str(self.folder / service / "data"),
+            "SLACKWATER_HOST": "127.0.0.1",
+            "SLACKWATER_PORT": str(self.port),
+        }
+        placed = {name: local.get(name, value) for name, value in values.items()}
+        development = {"SLACKWATER_WEBHOOK_ALLOW_PRIVATE": "true", "SLACKWATER_ENGINE_URL": self.engine}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {**foreign_environment(), **placed, **development, "PATH": path}
+
+
+@dataclass
+class Compose:
+    """The services of the file as processes here."""
+
+    places: Places
+    services: dict[str, Any] = field(default_factory=services)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, name: str) -> subprocess.Popen[bytes]:
+        """Start a service's command in a folder of its own, as in a container."""
+        folder = self.places.folder / name
+        folder.mkdir(parents=True)
+        with self.log(name).open("wb") as log:
+            process = subprocess.Popen(
+                self.services[name]["command"], cwd=folder, env=self.environment(name), stdout=log, stderr=log
+            )
+        self.processes[name] = process
+        return process
+
+    def run(self, name: str, *command: str) -> str:
+        """What `docker compose exec NAME COMMAND` prints."""
+        output = subprocess.check_output(
+            command, env=self.environment(name), stderr=subprocess.STDOUT, text=True, timeout=30
+        )
+        return output.strip()
+
+    def healthy(self, name: str) -> bool:
+        """The service's own health check, at its port here."""
+        kind, *command = self.services[name]["healthcheck"]["test"]
+        assert kind == "CMD"
+        here = [part.replace(":8700", f":{self.places.port}") for part in command]
+        return subprocess.call(here, env=self.environment(name), stderr=subprocess.DEVNULL, timeout=30) == 0
+
+    def stop(self) -> dict[str, int]:
+        """SIGTERM to every running service; their exit codes within the grace that the file gives them."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        return {name: process.wait(self.grace(name)) for name, process in self.processes.items()}
+
+    def grace(self, name: str) -> float:
+        """Seconds after SIGTERM until compose would kill the service."""
+        return float(self.services[name].get("stop_grace_period", "10s").removesuffix("s"))
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The environment that a service gets here."""
+        return self.places.environment(name, self.services[name]["environment"])
+
+    def log(self, name: str) -> Path:
+        """Where a service's output goes."""
+        return self.places.folder / f"{name}.log"
+
+    def close(self) -> None:
+        """End what still runs and show the logs."""
+        for name, process in self.processes.items():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            print(f"── {name}: {shlex.join(self.services[name]['command'])}\n{self.log(name).read_text()[-3000:]}")
+
+
+@contextmanager
+def composed(places: Places) -> Iterator[Compose]:
+    """The migrated database and every long-running service, started."""
+    compose = Compose(places)
+    try:
+        assert compose.start("migrate").wait(30) == 0
+        for name in LONG_RUNNING:
+            compose.start(name)
+        wait_for(lambda: compose.healthy("api"), 20, "the api's health check passes")
+        yield compose
+    finally:
+        compose.close()
+
+
+def test_the_file_has_our_services_and_only_settings_that_exist() -> None:
+    found = {name: service for name, service in services().items() if "build" in service}
+    assert sorted(found) == sorted(OURS)
+    for name, service in found.items():
+        values = {variable.removeprefix("SLACKWATER_").lower(): v for variable, v in service["environment"].items()}
+        unknown = values.keys() - Settings.model_fields
+        assert not unknown, f"{name} sets {unknown}, which no setting reads"
+        assert {"database_url", "broker_url", "secret_key"} <= values.keys(), name
+        Settings.model_validate(values)
+        awaited = service["depends_on"]
+        assert "postgres" in awaited if name == "migrate" else "migrate" in awaited, name
+
+
+def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbitmq(
+    tmp_path: Path, empty_postgres_url: str, rabbitmq_url: str
+) -> None:
+    stack = Stack(tmp_path)
+    try:
+        stack.start_engine()
+        engine = f"http://127.0.0.1:{stack.engine_port}"
+        places = Places(tmp_path, empty_postgres_url, rabbitmq_url, engine, stack.settings.port)
+        with receiving() as receiver, composed(places) as compose:
+            key = compose.run("api", "slackwater", "key", "create", "--account", ACCOUNT)
+            stack.client.headers["authorization"] = f"Bearer {key}"
+            secret = stack.subscribe(receiver.url)
+            request_id = stack.submit([{"prompt": f"item {n}", "external_reference": str(n)} for n in range(ITEMS)])
+            result = wait_for(lambda: stack.poll(request_id), 20, "the batch is done")
+            told = [request.verified(secret) for request in receiver.wait(2)]
+            codes = compose.stop()
+    finally:
+        stack.close()
+    assert [response["external_reference"] for response in result["responses"]] == [str(n) for n in range(ITEMS)]
+    assert all(response["success"] for response in result["responses"])
+    kinds = {event["type"] for event in told if event["payload"]["requestId"] == request_id}
+    assert kinds == {"cf.workersAi.model.batch.queued", "cf.workersAi.model.batch.succeeded"}
+    assert codes == dict.fromkeys(OURS, 0)

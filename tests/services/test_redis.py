@@ -1,0 +1,12 @@
+"""Claims about delivery over Redis."""
+
+import pytest
+
+from app.settings import Settings
+from tests.services.support import delivers
+
+pytestmark = pytest.mark.services
+
+
+def test_an_event_is_delivered_over_redis(settings: Settings, redis_url: str) -> None:
+    delivers(settings.model_copy(update={"broker_url": redis_url}))

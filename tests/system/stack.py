@@ -1,0 +1,184 @@
+"""The whole product as a user runs it: a real `slackwater up --attach` on a fake engine, seen from outside."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psycopg
+
+from app import processes
+from app.cli import admin
+from app.cli.supervisor import MARK, PART
+from app.db import embedded
+from app.settings import Settings, child_environment
+
+T = TypeVar("T")
+ACCOUNT = "acme"
+MODEL = "smollm2-135m-instruct"
+RUN = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
+
+
+def wait_for(get: Callable[[], T], seconds: float = 60, what: str = "") -> T:
+    """The first truthy value of `get`; connection errors meanwhile are waited out."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if value := get():
+                return value
+        except (psycopg.OperationalError, httpx.TransportError, OSError) as error:
+            what = f"{what} ({error})" if len(what) < 200 else what
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or get}"
+        time.sleep(0.05)
+
+
+class Stack:
+    """One running installation."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.settings = Settings(
+            data_dir=folder / "data",
+            secret_key="test-secret-key-of-at-least-32-bytes!",
+            port=processes.free_port(),
+            lease_seconds=2,
+            heartbeat_seconds=0.4,
+            steward_seconds=0.1,
+            webhook_sweep_seconds=0.5,
+            webhook_allow_private=True,
+            **changes,
+        )
+        self.log = folder / "up.log"
+        self.engine_port = processes.free_port()
+        self.engine: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.settings.port}", timeout=20, trust_env=False)
+
+    def start_engine(self, latency: float = 0.05) -> None:
+        """A fake engine in a process of its own."""
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fakes.engine",
+            "--port",
+            str(self.engine_port),
+            "--latency",
+            str(latency),
+        ]
+        self.engine = subprocess.Popen(command)
+        wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{self.engine_port}/health").status == 200)
+
+    def start(self) -> None:
+        """`slackwater up`, attached to the fake engine if there is one, until the API answers."""
+        command = [sys.executable, "-m", "app.cli.main", "up"]
+        if self.engine:
+            command += ["--attach", f"http://127.0.0.1:{self.engine_port}"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
+        wait_for(lambda: self.client.get("/ready").status_code == 200, what=f"API up; see {self.log}")
+        key = admin.create_key(self.settings, ACCOUNT, "test", 1)
+        self.client.headers["authorization"] = f"Bearer {key}"
+
+    def stop(self) -> int:
+        """SIGTERM to `slackwater up`; its exit code."""
+        assert self.process
+        self.process.terminate()
+        return self.process.wait(60)
+
+    def close(self) -> None:
+        """End everything, however it stands."""
+        for process in (self.process, self.engine):
+            if process and process.poll() is None:
+                process.kill()
+                process.wait()
+        processes.kill(self.marked())
+        with contextlib.suppress(Exception):
+            embedded.stop(self.settings, "immediate")
+
+    def marked(self) -> list[int]:
+        """Every process of this installation below the supervisor."""
+        return processes.marked(MARK, str(self.settings.data_dir.resolve()))
+
+    def pids(self, part: str) -> list[int]:
+        """Processes of one part."""
+        return [pid for pid in self.marked() if pid in processes.marked(PART, part)]
+
+    def kill(self, part: str) -> None:
+        """SIGKILL to one part; waits until the supervisor has started another."""
+        old = self.pids(part)
+        assert old, f"{part} is not running"
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: set(self.pids(part)) - set(old), what=f"{part} restarted")
+
+    def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Rows of one query on the installation's database."""
+        with psycopg.connect(embedded.database_url(self.settings), connect_timeout=5) as conn:
+            return conn.execute(sql.encode(), parameters or None).fetchall()
+
+    def seen(self) -> dict[str, int]:
+        """How often the engine got each prompt."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.engine_port}/_seen") as answer:
+            count: dict[str, int] = json.load(answer)["count"]
+        return count
+
+    def submit(self, items: list[dict[str, Any]]) -> str:
+        """The request id of a new batch."""
+        answer = self.client.post(RUN, params={"queueRequest": "true"}, json={"requests": items})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["result"]["request_id"])
+
+    def poll(self, request_id: str) -> dict[str, Any] | None:
+        """The final result, or None while there is none."""
+        answer = self.client.post(RUN, json={"request_id": request_id})
+        if answer.status_code == 503:
+            return None
+        assert answer.status_code == 200, answer.text
+        result: dict[str, Any] = answer.json()["result"]
+        return None if result.get("status") in ("queued", "running") else result
+
+    def subscribe(self, url: str) -> str:
+        """The signing secret of a new webhook for all events."""
+        body = {
+            "name": "test",
+            "source": {"type": "workersAi.model"},
+            "destination": {"type": "webhook", "url": url},
+            "events": ["batch.queued", "batch.succeeded", "batch.failed"],
+        }
+        answer = self.client.post(f"/client/v4/accounts/{ACCOUNT}/event_subscriptions/subscriptions", json=body)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["result"]["destination"]["secret"])
+
+
+@contextlib.contextmanager
+def running(*, real_engine: bool = False, **changes: Any) -> Iterator[Stack]:
+    """A started installation that is gone afterwards. A real engine uses the weights prepared on this machine."""
+    folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
+    folder.chmod(0o755)  # the embedded server runs as a user of its own
+    stack = Stack(folder, **changes)
+    try:
+        if real_engine:
+            weights = Settings().data_dir / "models"
+            weights.mkdir(parents=True, exist_ok=True)
+            stack.settings.data_dir.mkdir()
+            (stack.settings.data_dir / "models").symlink_to(weights)
+        else:
+            stack.start_engine()
+        stack.start()
+        yield stack
+    except BaseException:
+        if stack.log.exists():
+            print(stack.log.read_text()[-8000:])
+        raise
+    finally:
+        stack.close()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,55 @@
+"""Claims about secrets at rest."""
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app import crypto
+from app.settings import Settings
+
+KEY = b"a key of this deployment, 32+ bytes"
+
+
+def test_a_sealed_value_opens_only_with_its_key_and_context() -> None:
+    sealed = crypto.seal(KEY, b"whsec_x", b"endpoint 1")
+    assert crypto.unseal(KEY, sealed, b"endpoint 1") == b"whsec_x"
+    assert b"whsec_x" not in sealed
+    damaged = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    for key, value, context in (
+        (b"another key", sealed, b"endpoint 1"),
+        (KEY, sealed, b"endpoint 2"),
+        (KEY, damaged, b"endpoint 1"),
+        (KEY, b"", b"endpoint 1"),
+        (KEY, sealed[:5], b"endpoint 1"),
+    ):
+        with pytest.raises(crypto.Unreadable):
+            crypto.unseal(key, value, context)
+
+
+def test_the_same_value_is_sealed_differently_every_time() -> None:
+    assert crypto.seal(KEY, b"x", b"") != crypto.seal(KEY, b"x", b"")
+
+
+def test_a_secret_hash_depends_on_the_pepper_and_hides_the_secret() -> None:
+    hashed = crypto.hash_secret(KEY, "sk-1")
+    assert len(hashed) == 32
+    assert hashed == crypto.hash_secret(KEY, "sk-1")
+    assert hashed != crypto.hash_secret(b"another key", "sk-1")
+    assert hashed != crypto.hash_secret(KEY, "sk-2")
+
+
+def test_the_configured_key_wins_and_touches_no_file(tmp_path: Path) -> None:
+    assert crypto.secret_key(Settings(data_dir=tmp_path, secret_key="given")) == b"given"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_that_start_at_once_share_one_kept_key_that_only_the_owner_reads(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path / "new", secret_key="")
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(lambda _: crypto.secret_key(settings), range(32)))
+    assert len(keys) == 1
+    assert len(keys.pop()) >= 32
+    (file,) = settings.data_dir.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -1,0 +1,77 @@
+"""The documentation against the code: tests that it names, links, settings."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from app.settings import PACKAGE, Settings
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = ROOT / "docs" / "settings.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
+LINK = re.compile(r"]\((?!\w+:|#)([^)#\s]+)")
+VARIABLE = re.compile(r"SLACKWATER_([A-Z][A-Z_]*[A-Z])")
+NOT_SETTINGS = {"password"}  # the database's, which docker-compose.yml reads from .env
+MARKER = "<!-- settings -->\n"
+
+
+def table() -> str:
+    """Every setting with its default and meaning, as it stands in docs/settings.md."""
+    rows = ["| variable | default | meaning |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        rows.append(f"| `SLACKWATER_{name.upper()}` | {default(field.default)} | {field.description} |")
+    return "\n".join(rows) + "\n"
+
+
+def default(value: Any) -> str:
+    """A default as a reader on another machine would see it."""
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    text = text.replace(str(PACKAGE), PACKAGE.name).replace(str(Path.home()), "~")
+    return f"`{text}`" if text else "empty"
+
+
+def renewed(page: str) -> str:
+    """docs/settings.md with the table as the code has it."""
+    return page.partition(MARKER)[0] + MARKER + table()
+
+
+def test_the_settings_page_is_that_of_the_code() -> None:
+    page = SETTINGS.read_text()
+    assert page == renewed(page), "docs/settings.md is behind app/settings.py; renew it: python -m tests.test_docs"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "docker-compose.yml"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_variable_that_is_named_is_a_setting(page: Path) -> None:
+    named = {name.lower() for name in VARIABLE.findall(page.read_text())}
+    assert named - NOT_SETTINGS <= Settings.model_fields.keys()
+
+
+@EACH_PAGE
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    missing = [target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()]
+    assert not missing
+
+
+@EACH_PAGE
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    for path, name in TEST.findall(page.read_text()):
+        assert (ROOT / path).is_file(), path
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
+def test_every_promise_names_a_test() -> None:
+    promises = (ROOT / "GUARANTEES.md").read_text().split("\n## ")[1:]
+    numbered = [promise for promise in promises if promise[0].isdigit()]
+    assert numbered
+    for promise in numbered:
+        assert any(name for _, name in TEST.findall(promise)), promise.partition("\n")[0]
+
+
+if __name__ == "__main__":
+    SETTINGS.write_text(renewed(SETTINGS.read_text()))

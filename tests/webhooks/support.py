@@ -1,0 +1,204 @@
+"""A scriptable receiver, subscriptions in one line, and real notifier processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from standardwebhooks import Webhook
+
+from app import crypto
+from app.db.pool import Connection, Database
+from app.settings import Settings
+from app.webhooks import endpoints, service
+from app.webhooks.egress import Egress
+from app.webhooks.endpoints import Endpoint
+
+ACCOUNT = "f9f79265f388666de8122cfb508d7776"
+NOTIFIER = (sys.executable, "-m", "workers.notifier")
+MODEL = "@cf/meta/llama-3.1-8b-instruct"
+
+
+@dataclass(frozen=True)
+class Received:
+    """One request as it arrived."""
+
+    at: float
+    headers: dict[str, str]
+    body: bytes
+
+    def verified(self, secret: str) -> dict[str, Any]:
+        """The body, if the signature is right."""
+        return Webhook(secret).verify(self.body, self.headers)  # type: ignore[no-any-return]
+
+    @property
+    def webhook_id(self) -> str:
+        return self.headers["webhook-id"]
+
+
+Script = Callable[[BaseHTTPRequestHandler, int], None]
+
+
+@dataclass
+class Receiver:
+    """An HTTP receiver on a loopback port; `script` answers request number n (from 1)."""
+
+    port: int
+    requests: list[Received] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    def wait(self, count: int, seconds: float = 15) -> list[Received]:
+        """Wait until `count` requests have arrived."""
+        end = time.monotonic() + seconds
+        while len(self.requests) < count:
+            assert time.monotonic() < end, f"{len(self.requests)} of {count} requests arrived within {seconds} s"
+            time.sleep(0.01)
+        return list(self.requests)
+
+
+def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
+    """A plain answer."""
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def statuses(*codes: int) -> Script:
+    """Answer with these statuses in turn; the last one repeats."""
+    return lambda handler, n: answer(handler, codes[min(n, len(codes)) - 1])
+
+
+@contextmanager
+def receiving(script: Script = statuses(200)) -> Iterator[Receiver]:  # noqa: B008
+    """A running receiver."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            receiver.requests.append(Received(time.monotonic(), headers, body))
+            with suppress(OSError):  # the client hangs up, as some tests want
+                script(self, len(receiver.requests))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        receiver = Receiver(server.server_port)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield receiver
+        server.shutdown()
+
+
+async def make_tenant(conn: Connection, tenant_id: int = 1) -> int:
+    """A tenant; safe to repeat."""
+    await conn.execute(
+        "insert into tenant (tenant_id, account_id, name) values (%s, %s, 'test') on conflict do nothing",
+        [tenant_id, ACCOUNT if tenant_id == 1 else str(tenant_id)],
+    )
+    return tenant_id
+
+
+async def subscribe(conn: Connection, settings: Settings, url: str, **options: Any) -> tuple[Endpoint, str]:
+    """An endpoint of tenant 1 (or `tenant_id`) and its secret."""
+    tenant_id = await make_tenant(conn, options.pop("tenant_id", 1))
+    values = {"name": "test", "kinds": list(endpoints.KINDS)} | options
+    async with Egress.of(settings) as egress:
+        checked = await endpoints.checked_url(egress, url)
+    key = crypto.secret_key(settings)
+    return await endpoints.create(conn, key=key, tenant_id=tenant_id, url=checked, **values)
+
+
+async def emit(conn: Connection, batch_id: int, kind: str = "batch.succeeded", **options: Any) -> str:
+    """Emit one event; returns its request_id."""
+    request_id = str(uuid4())
+    values = {"tenant_id": 1, "model": MODEL, "run": 1} | options
+    data = {"request_id": request_id, "account_id": ACCOUNT, "model": MODEL}
+    await service.emit(conn, kind=kind, batch_id=batch_id, data=data, **values)
+    return request_id
+
+
+async def told(settings: Settings, url: str, batch_id: int = 1) -> tuple[str, str]:
+    """Subscribe `url` and emit one event. Returns the request_id and the signing secret."""
+    async with Database.of(settings, "test") as database, database.transaction() as conn:
+        _, secret = await subscribe(conn, settings, url)
+        return await emit(conn, batch_id), secret
+
+
+def wait_for(database_url: str, query: str, expected: Any, seconds: float = 15) -> None:
+    """Wait until the first column of the first row is `expected`."""
+    end = time.monotonic() + seconds
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        while True:
+            row = conn.execute(query.encode()).fetchone()
+            if row is not None and row[0] == expected:
+                return
+            assert time.monotonic() < end, f"{query} is {row} and not {expected!r} after {seconds} s"
+            time.sleep(0.05)
+
+
+@dataclass
+class Notifier:
+    """A `python -m workers.notifier` process and its log."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_ready(self, seconds: float = 20) -> None:
+        """Wait until it consumes."""
+        end = time.monotonic() + seconds
+        while "notifier consumes" not in self.log.read_text():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < end, self.log.read_text()
+            time.sleep(0.05)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@contextmanager
+def notifying(settings: Settings, command: Sequence[str] = NOTIFIER, **overrides: Any) -> Iterator[Notifier]:
+    """A notifier on the settings' database, consuming; killed at the end if it still runs."""
+    values = {
+        "data_dir": settings.data_dir,
+        "database_url": settings.database_url,
+        "broker_url": settings.broker_url,
+        "secret_key": settings.secret_key.get_secret_value(),
+        "webhook_allow_private": True,
+        "webhook_sweep_seconds": 0.1,
+        "webhook_concurrency": 8,
+        "database_pool_size": 4,
+    } | overrides
+    environment = {f"SLACKWATER_{name.upper()}": str(value) for name, value in values.items()}
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    log = settings.data_dir / f"notifier-{uuid4().hex[:8]}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=os.environ | environment, stdout=out, stderr=out)
+    notifier = Notifier(process, log)
+    try:
+        notifier.wait_ready()
+        yield notifier
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        print(log.read_text()[-4000:])

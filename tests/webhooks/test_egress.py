@@ -1,0 +1,213 @@
+"""Claims about the guarded client: whom it never connects to, and that no receiver can hold or flood it."""
+
+import asyncio
+import socket
+import time
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from app.webhooks.egress import Egress, Refused
+from tests.webhooks.support import answer, receiving, statuses
+
+PUBLIC = "93.184.215.14"
+NAMES: dict[str, list[str]] = {
+    "localhost": ["127.0.0.1"],
+    "internal": ["127.0.0.1"],
+    "internal.": ["127.0.0.1"],
+    "mixed": [PUBLIC, "127.0.0.1"],
+    "meta": ["169.254.169.254"],
+    "cgnat": ["100.64.1.1"],
+    "nat64": ["64:ff9b::7f00:1"],
+    "mapped": ["::ffff:127.0.0.1"],
+    "ula": ["fd00:ec2::254"],
+    "6to4": ["2002:7f00:1::"],
+    "teredo": ["2001:0:53aa:64c:0:0:80ff:fffe"],
+    "nat64local": ["64:ff9b:1::7f00:1"],
+    "alibaba": ["100.100.100.200"],
+    "azurewire": ["168.63.129.16"],
+    "bench": ["198.18.0.1"],
+    "multicast": ["224.0.0.1"],
+    "siit": ["::ffff:0:127.0.0.1"],
+}
+LITERALS = (
+    "127.0.0.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "[::]",
+    "[64:ff9b::7f00:1]", "169.254.169.254", "[fd00:ec2::254]",
+)  # fmt: skip
+HOSTS = (*LITERALS, *NAMES, "rebind")
+
+
+class StubDns:
+    """`getaddrinfo` over the table; `rebind` is public at first and loopback from then on."""
+
+    def __init__(self) -> None:
+        self.rebinds = 0
+
+    def __call__(self, host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name == "rebind":
+            self.rebinds += 1
+            addresses = [PUBLIC if self.rebinds == 1 else "127.0.0.1"]
+        elif name in NAMES or name + "." in NAMES:
+            addresses = NAMES.get(name) or NAMES[name + "."]
+        else:
+            return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        family = {True: socket.AF_INET6, False: socket.AF_INET}
+        return [
+            (family[":" in a], socket.SOCK_STREAM, 6, "", (a, port, 0, 0) if ":" in a else (a, port)) for a in addresses
+        ]
+
+
+@pytest.fixture
+def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every address that anything in this process tries to reach; no connection is made."""
+    addresses: list[str] = []
+
+    def connect(self: socket.socket, address: Any) -> None:
+        addresses.append(address[0])
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket.socket, "connect", connect, raising=False)
+    return addresses
+
+
+def guarded(**options: Any) -> Egress:
+    return Egress(**{"allow_private": False, "timeout_seconds": 5, "response_bytes": 1000} | options)
+
+
+def test_the_matrix_has_thirty_hosts() -> None:
+    assert len(set(HOSTS)) == 30
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_no_forbidden_host_is_dialled(host: str, dialled: list[str]) -> None:
+    async with guarded(resolver=StubDns()) as egress:
+        first = await egress.post(f"https://{host}/hook", {}, b"{}")
+        second = await egress.post(f"https://{host}/hook", {}, b"{}")
+    assert set(dialled) <= ({PUBLIC} if host == "rebind" else set())
+    assert second.error == "ssrf_blocked"
+    assert first.error == ("connect" if host == "rebind" else "ssrf_blocked")
+
+
+@pytest.mark.parametrize("host", [host for host in HOSTS if host != "rebind"])
+async def test_registration_refuses_the_same_hosts_and_says_nothing_of_their_address(host: str) -> None:
+    async with guarded(resolver=StubDns()) as egress:
+        with pytest.raises(Refused, match=r"^must be https on port 443 of a public address, without credentials$"):
+            await egress.check(f"https://{host}/hook")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/", "https://example.com:8443/", "https://user:pw@example.com/", "ftp://example.com/", "file:///etc/passwd",
+        "https:///x", "example.com", "https://exa mple.com/", "https://a\tb/", "https://ⓔxample.com:444/",
+    ],
+)  # fmt: skip
+async def test_only_https_on_443_without_credentials_may_be_registered(url: str) -> None:
+    async with guarded(resolver=StubDns()) as egress:
+        with pytest.raises(Refused):
+            await egress.check(url)
+        assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
+
+
+async def test_a_public_name_and_one_that_does_not_resolve_yet_may_be_registered() -> None:
+    def dns(host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
+        if "later" in str(host):
+            raise socket.gaierror("no such name")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (PUBLIC, port))]
+
+    async with guarded(resolver=dns) as egress:
+        await egress.check("https://hooks.example.com/a?b=c")
+        await egress.check("https://later.example.com/")
+        assert (await egress.post("https://later.example.com/", {}, b"{}")).error == "dns"
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "[fd00:ec2::254]", "meta", "azurewire", "siit"])
+async def test_the_development_setting_opens_loopback_and_nothing_else(host: str, dialled: list[str]) -> None:
+    async with guarded(allow_private=True, resolver=StubDns()) as egress:
+        assert (await egress.post(f"http://{host}:8080/", {}, b"{}")).error == "ssrf_blocked"
+        assert dialled == []
+        assert (await egress.post("http://127.0.0.1:8080/", {}, b"{}")).error == "connect"
+        assert dialled == ["127.0.0.1"]
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with receiving() as receiver:
+        async with guarded(allow_private=True) as egress:
+            assert (await egress.post(receiver.url, {}, b"{}")).status == 200
+
+
+async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
+    with receiving() as victim, receiving(lambda h, _: answer(h, 307, location=victim.url)) as receiver:
+        async with guarded(allow_private=True) as egress:
+            outcome = await egress.post(receiver.url, {}, b"{}")
+        assert (outcome.status, outcome.error) == (307, "http_3xx")
+        assert len(receiver.requests) == 1
+        assert victim.requests == []
+
+
+def drip(handler: BaseHTTPRequestHandler, _: int) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
+    for _ in range(40):
+        handler.wfile.write(b"a")
+        handler.wfile.flush()
+        time.sleep(0.1)
+
+
+def drip_body(handler: BaseHTTPRequestHandler, _: int) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+    for _ in range(40):
+        handler.wfile.write(b"a")
+        handler.wfile.flush()
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("script", [drip, drip_body, lambda h, n: time.sleep(4)])
+async def test_a_dripping_or_silent_receiver_is_cut_by_the_total_deadline(script: Any) -> None:
+    with receiving(script) as receiver:
+        start = time.monotonic()
+        async with guarded(allow_private=True, timeout_seconds=0.5) as egress:
+            outcome = await egress.post(receiver.url, {}, b"{}")
+        assert outcome.error == "timeout"
+        assert 0.4 < time.monotonic() - start < 3
+        assert outcome.duration_ms < 3000
+
+
+async def test_a_huge_answer_is_read_up_to_the_bound_only() -> None:
+    sent = 0
+
+    def flood(handler: BaseHTTPRequestHandler, _: int) -> None:
+        nonlocal sent
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 500000000\r\n\r\n")
+        for _ in range(500):
+            handler.wfile.write(b"x" * 1_000_000)
+            sent += 1_000_000
+
+    with receiving(flood) as receiver:
+        async with guarded(allow_private=True, response_bytes=16_384) as egress:
+            outcome = await egress.post(receiver.url, {}, b"{}")
+        assert (outcome.status, outcome.error, outcome.body) == (200, None, b"x" * 16_384)
+        await asyncio.sleep(0.2)
+        assert sent < 50_000_000
+
+
+async def test_faults_of_a_receiver_are_told_apart() -> None:
+    def hang_up(handler: BaseHTTPRequestHandler, _: int) -> None:
+        handler.close_connection = True
+
+    with receiving(statuses(500, 404, 410, 429)) as receiver, receiving(hang_up) as rude:
+        async with guarded(allow_private=True) as egress:
+            errors = [(await egress.post(receiver.url, {}, b"{}")).error for _ in range(4)]
+            assert errors == ["http_5xx", "http_4xx", "http_410", "http_429"]
+            assert (await egress.post(receiver.url.replace("http:", "https:"), {}, b"{}")).error == "tls"
+            assert (await egress.post(rude.url, {}, b"{}")).error == "protocol"
+            assert (await egress.post("http://127.0.0.1:1/", {}, b"{}")).error == "connect"
+
+
+async def test_retry_after_of_a_throttling_receiver_is_passed_on() -> None:
+    with receiving(lambda h, _: answer(h, 429, retry_after="77")) as receiver:
+        async with guarded(allow_private=True) as egress:
+            assert (await egress.post(receiver.url, {}, b"{}")).retry_after == 77

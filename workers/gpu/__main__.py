@@ -1,0 +1,51 @@
+"""`python -m workers.gpu`: run one GPU worker until SIGTERM or SIGINT. Exit code 0 after a drain."""
+
+import asyncio
+import signal
+
+import structlog
+
+from app import settings as configuration
+from app import telemetry
+from app.db.pool import Database
+from app.engines import catalogue
+from app.engines.catalogue import CatalogueError
+from app.engines.model import ModelUnavailable
+from app.failure import guarded
+from app.settings import Settings
+from workers.gpu.attached import AttachedEngine
+from workers.gpu.managed import ManagedEngine
+from workers.gpu.worker import Worker
+
+log = structlog.get_logger()
+
+
+async def serve(settings: Settings) -> None:
+    """Run a worker for the settings' engine. Raises CatalogueError, ModelUnavailable."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    model = catalogue.load(settings.models_file).resolve(settings.engine_model)
+    if model is None:
+        raise CatalogueError(f"{settings.models_file}: no model {settings.engine_model!r} (SLACKWATER_ENGINE_MODEL)")
+    engine = AttachedEngine(settings) if settings.engine_url else ManagedEngine(settings, model)
+    async with Database.of(settings, f"gpu {settings.engine_name}") as database:
+        await Worker(settings, database, model, engine).run(stop)
+
+
+def main() -> int:
+    """The exit code: 0 after a drain, 1 if the worker cannot serve."""
+    settings = configuration.load()
+    telemetry.configure(settings, f"gpu/{settings.engine_name}")
+    code = 0
+    try:
+        asyncio.run(serve(settings))
+    except* (CatalogueError, ModelUnavailable) as errors:
+        for error in errors.exceptions:
+            log.error("worker.cannot_serve", error=str(error))
+        code = 1
+    return code
+
+
+if __name__ == "__main__":
+    guarded(main)

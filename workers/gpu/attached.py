@@ -1,0 +1,19 @@
+"""An engine that somebody else runs: we only know its URL."""
+
+import asyncio
+
+from app.settings import Settings
+
+
+class AttachedEngine:
+    """Nothing to start or stop; its slots are what the settings say."""
+
+    mode = "attached"
+
+    def __init__(self, settings: Settings) -> None:
+        self.url = settings.engine_url.rstrip("/")
+        self.slots = settings.engine_slots
+
+    async def run(self, healthy: object) -> None:
+        """Until cancelled."""
+        await asyncio.Event().wait()

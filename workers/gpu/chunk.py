@@ -1,0 +1,78 @@
+"""The worker's own account of one leased chunk."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import orjson
+
+from app.engines.outcome import FAILED, Done, Reject, Retry, Usage
+from app.queue import poison
+from app.queue.poison import Verdict
+from app.queue.types import Item, Lease, Result
+
+
+@dataclass(eq=False)
+class OpenChunk:
+    """A lease with its items not yet started, those in the engine, and the results not yet flushed.
+
+    An item in none of the three either has a durable result or goes back to the queue when the lease is finished.
+    """
+
+    lease: Lease
+    pending: deque[Item]
+    running: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    charge: bool = False
+    backoff_seconds: float = 0.0
+    alone: bool = False
+    split: bool = False
+
+    @classmethod
+    def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
+        """A chunk of which nothing has started. After too many deaths nothing will: it is split up, or given up."""
+        chunk = cls(lease, deque(items))
+        match poison.verdict(lease, len(chunk.pending), limit):
+            case Verdict.ALONE:
+                chunk.alone = True
+            case Verdict.SPLIT:
+                chunk.split = True
+                chunk.give_back()
+            case Verdict.BURY:
+                chunk.settled(chunk.pending.popleft().seq, Reject(FAILED, poison.epitaph(lease)), tries=0)
+        return chunk
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is left to start and nothing runs: flush what there is, then finish."""
+        return not self.pending and not self.running
+
+    def delay(self, seconds: float) -> None:
+        """What goes back to the queue rests at least this long."""
+        self.backoff_seconds = max(self.backoff_seconds, seconds)
+
+    def give_back(self, *, backoff_seconds: float = 0.0, charge: bool = False) -> None:
+        """Start nothing more; what is not done goes back to the queue, one attempt older if `charge`."""
+        self.pending.clear()
+        self.delay(backoff_seconds)
+        self.charge = self.charge or charge
+
+    def abort(self) -> None:
+        """Abort the requests in the engine."""
+        for task in self.running.values():
+            task.cancel()
+
+    def settled(self, seq: int, outcome: Done | Reject | Retry, tries: int) -> None:
+        """Note the final outcome of an item; `tries` is how often it was sent in this lease."""
+        attempt = self.lease.attempt + tries
+        if isinstance(outcome, Done):
+            self.results.append(_result(seq, True, attempt, outcome.usage, outcome.body))
+        else:
+            said = outcome.message if isinstance(outcome, Reject) else outcome.reason
+            body = orjson.dumps({"code": outcome.code, "message": said})
+            self.results.append(_result(seq, False, attempt, Usage(), body))
+
+
+def _result(seq: int, ok: bool, attempt: int, usage: Usage, body: bytes) -> Result:
+    return Result(seq, ok, attempt, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, body)

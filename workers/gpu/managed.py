@@ -1,0 +1,151 @@
+"""vLLM as our own child: started, watched, restarted with backoff, and never left behind.
+
+Three nets against orphans: the engine gets SIGTERM from the kernel when this process dies, even by SIGKILL; stopping
+goes to its whole process group; and every process it starts carries a mark in its environment, by which the next start
+finds and kills what slipped through.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from app import clock, processes
+from app.engines import model as weights
+from app.engines.catalogue import Model
+from app.settings import Settings, foreign_environment
+
+MARK = "SLACKWATER_ENGINE"
+POLL_SECONDS = 0.5
+PROGRESS_SECONDS = 5.0
+UNHEALTHY_SECONDS = 60.0  # a running engine silent for this long is started anew
+STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
+BACKOFF_SECONDS = (1.0, 60.0)
+
+Healthy = Callable[[], Awaitable[bool]]
+
+log = structlog.get_logger()
+
+
+def vllm_command(model: Model, data_dir: Path, port: int) -> list[str]:
+    """The command line of vLLM's server for a catalogue model. The `vllm` command needs a wheel of that very name."""
+    return [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--scheduling-policy", "priority"),
+        "--enable-prompt-tokens-details",
+        *model.engine_arguments(data_dir),
+    ]
+
+
+def vllm_environment(model: Model) -> dict[str, str]:
+    """The engine's environment: the catalogue's, none of our settings, and no calls home."""
+    launch = model.to_launch()
+    local = "{data_dir}" in launch.model_path
+    quiet = {"VLLM_NO_USAGE_STATS": "1"} | ({"HF_HUB_OFFLINE": "1"} if local else {})
+    return {**foreign_environment(), **quiet, **launch.env}
+
+
+class ManagedEngine:
+    """One engine process. `command` replaces vLLM's command line. Raises CatalogueError without a [launch] table."""
+
+    mode = "managed"
+
+    def __init__(self, settings: Settings, model: Model, command: Sequence[str] | None = None) -> None:
+        self.port = settings.engine_port or processes.free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.slots = model.to_launch().max_num_seqs
+        self._settings = settings
+        self._model = model
+        self._command = command or vllm_command(model, settings.data_dir, self.port)
+        self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
+        self._log_file = settings.data_dir / "logs" / f"{settings.engine_name}.log"
+
+    async def run(self, healthy: Healthy) -> None:
+        """Keep the engine running until cancelled; then stop it. Raises ModelUnavailable if it has no weights."""
+        await asyncio.to_thread(weights.prepare, self._settings, self._model, lambda line: log.info("model", line=line))
+        pause = BACKOFF_SECONDS[0]
+        try:
+            while True:
+                was_healthy, reason = await self._live(healthy)
+                pause = BACKOFF_SECONDS[0] if was_healthy else min(pause * 2, BACKOFF_SECONDS[1])
+                log.error("engine.died", reason=reason, log=str(self._log_file), restart_in_seconds=round(pause, 1))
+                await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311
+        finally:
+            await self.sweep()
+
+    async def _live(self, healthy: Healthy) -> tuple[bool, str]:
+        """One life of the process. Returns whether it ever was healthy, and what ended it."""
+        if orphans := processes.marked(MARK, self._mark):
+            log.warning("engine.orphans", pids=orphans)
+            await self.sweep()
+        process = await self._start()
+        try:
+            return await self._watch(process, healthy)
+        finally:
+            await asyncio.shield(self._stop(process))
+
+    async def sweep(self) -> None:
+        """Kill every process that carries our mark, and wait until they are gone."""
+        while pids := processes.marked(MARK, self._mark):
+            processes.kill(pids)
+            await asyncio.sleep(0.05)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._log_file.parent.mkdir(parents=True, exist_ok=True)
+        with self._log_file.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment(),
+                start_new_session=True,
+                preexec_fn=processes.dies_with_parent(),
+            )
+        log.info("engine.starting", pid=process.pid, url=self.url, log=str(self._log_file))
+        return process
+
+    def _environment(self) -> dict[str, str]:
+        return {**vllm_environment(self._model), MARK: self._mark}
+
+    async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
+        """Until the engine has to be started anew. Returns whether it ever was healthy, and what is wrong."""
+        exited = asyncio.ensure_future(process.wait())
+        began = last_healthy = last_said = clock.monotonic()
+        was_healthy = False
+        while not exited.done():
+            try:
+                await asyncio.wait({exited}, timeout=POLL_SECONDS)
+            except asyncio.CancelledError:
+                exited.cancel()
+                raise
+            answers, now = await healthy(), clock.monotonic()
+            if answers:
+                last_healthy = now
+                if not was_healthy:
+                    log.info("engine.healthy", pid=process.pid, seconds=round(now - began, 1))
+                was_healthy = True
+            elif not was_healthy and now - last_said >= PROGRESS_SECONDS:
+                log.info("engine.loading", seconds=round(now - began))
+                last_said = now
+            if now - last_healthy > (UNHEALTHY_SECONDS if was_healthy else self._settings.engine_start_seconds):
+                exited.cancel()
+                return was_healthy, "not healthy"
+        return was_healthy, f"exit code {exited.result()}"
+
+    async def _stop(self, process: asyncio.subprocess.Process) -> None:
+        """SIGTERM to the group, SIGKILL to what is left of it after a while."""
+        processes.signal_group(process.pid, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            log.warning("engine.killed", pid=process.pid)
+        processes.signal_group(process.pid, signal.SIGKILL)
+        await process.wait()

@@ -1,0 +1,178 @@
+"""A worker's standing in the database: its own lease, and with it the control of its engine.
+
+join    enter the workers' table, take the engine's controller lease; stand by while another worker has it
+keep    renew both until the lease lapses, by Postgres's word or by our own clock
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psycopg
+import structlog
+
+from app import clock
+from app.db.pool import Database
+from app.engines import service as engines
+from app.queue import service as queue
+from app.settings import Settings
+
+RETRY_SECONDS = 0.5
+MARGIN = 0.1  # share of the lease that is given up, so that we stop before others may start
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the engine row is to say."""
+
+    ready: bool
+    reason: str
+    allowance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Worker and engine rows held together."""
+
+    pool_id: int
+    worker_id: int
+    engine_id: int
+
+
+class Membership:
+    """Runs join and keep for ever. `controls` and `displaced` say whether the engine is ours or another worker's."""
+
+    def __init__(self, settings: Settings, database: Database, *, model: str, url: str, mode: str) -> None:
+        self.controls = asyncio.Event()
+        self.displaced = asyncio.Event()
+        self._settings = settings
+        self._database = database
+        self._engine = {"name": settings.engine_name, "url": url, "mode": mode}
+        self._model = model
+        self._seat: Seat | None = None
+        self._valid_until = 0.0
+
+    async def run(
+        self,
+        status: Callable[[], Status],
+        on_join: Callable[[int, int], None],
+        on_lose: Callable[[], None],
+        must_rejoin: asyncio.Event,
+    ) -> None:
+        """Join, keep, and on losing the lease join again, until cancelled. `on_join` gets pool and worker id."""
+        while True:
+            seat = await self._join()
+            on_join(seat.pool_id, seat.worker_id)
+            lost = await self._keep(seat, status, must_rejoin)
+            if lost:
+                log.warning("worker.lease_lost", worker=seat.worker_id)
+                on_lose()
+            await self.leave()
+
+    async def leave(self) -> None:
+        """Give up engine and lease at once. Without a database they lapse by themselves."""
+        seat, self._seat = self._seat, None
+        if seat is None:
+            return
+        try:
+            async with asyncio.timeout(RETRY_SECONDS * 4), self._database.durable() as conn:
+                await engines.release_engine(conn, seat.engine_id, seat.worker_id)
+                await queue.retire_worker(conn, seat.worker_id)
+        except (psycopg.OperationalError, TimeoutError) as error:
+            log.warning("worker.not_retired", worker=seat.worker_id, error=str(error).strip())
+
+    async def _join(self) -> Seat:
+        worker: tuple[int, int] | None = None
+        while True:
+            try:
+                if worker is None or not await self._renew(worker[1]):
+                    worker = await self._register()
+                if (engine_id := await self._take(*worker)) is not None:
+                    self._seat = Seat(*worker, engine_id)
+                    self.displaced.clear()
+                    self.controls.set()
+                    log.info("worker.joined", worker=worker[1], engine=self._engine["name"], model=self._model)
+                    return self._seat
+                if not self.displaced.is_set():
+                    log.info("worker.standing_by", worker=worker[1], engine=self._engine["name"])
+                    self.controls.clear()
+                    self.displaced.set()
+            except (psycopg.OperationalError, TimeoutError) as error:
+                log.warning("database.unavailable", verb="join", error=str(error).strip())
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _register(self) -> tuple[int, int]:
+        began = clock.monotonic()
+        async with self._database.durable() as conn:
+            pool_id = await engines.ensure_pool(conn, self._model)
+            worker_id = await queue.register_worker(
+                conn,
+                pool_id=pool_id,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                lease_seconds=self._settings.lease_seconds,
+            )
+        self._valid_until = began + self._settings.lease_seconds
+        return pool_id, worker_id
+
+    async def _take(self, pool_id: int, worker_id: int) -> int | None:
+        async with self._database.durable() as conn:
+            return await engines.take_engine(conn, pool_id=pool_id, worker_id=worker_id, **self._engine)
+
+    async def _renew(self, worker_id: int) -> bool:
+        began = clock.monotonic()
+        async with self._database.relaxed() as conn:
+            held = await queue.heartbeat(conn, worker_id, self._settings.lease_seconds)
+        if held:
+            self._valid_until = began + self._settings.lease_seconds
+        return held
+
+    async def _keep(self, seat: Seat, status: Callable[[], Status], must_rejoin: asyncio.Event) -> bool:
+        """Heartbeat until the lease is lost (True) or a new identity is asked for (False)."""
+        said: Status | None = None
+        pause = self._settings.heartbeat_seconds
+        while True:
+            left = self._valid_until - self._settings.lease_seconds * MARGIN - clock.monotonic()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    if not await self._renew(seat.worker_id) or not await self._report(seat, said := status()):
+                        return True
+                pause = self._settings.heartbeat_seconds
+            except TimeoutError:
+                return True
+            except psycopg.OperationalError as error:
+                log.warning("database.unavailable", verb="heartbeat", error=str(error).strip())
+                pause = min(RETRY_SECONDS, self._settings.heartbeat_seconds)
+            if await self._rest(pause, said, status, must_rejoin):
+                return False
+
+    async def _rest(
+        self, seconds: float, said: Status | None, status: Callable[[], Status], must_rejoin: asyncio.Event
+    ) -> bool:
+        """Wait for the next heartbeat, less if readiness changes. True: a new identity is asked for."""
+        until = clock.monotonic() + seconds
+        while (left := until - clock.monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, 0.1)):
+                    await must_rejoin.wait()
+            if must_rejoin.is_set():
+                return True
+            if said is not None and status().ready != said.ready:
+                return False
+        return False
+
+    async def _report(self, seat: Seat, status: Status) -> bool:
+        async with self._database.relaxed() as conn:
+            return await engines.report_engine(
+                conn,
+                seat.engine_id,
+                seat.worker_id,
+                ready=status.ready,
+                reason=status.reason,
+                allowance=status.allowance,
+            )

@@ -1,0 +1,25 @@
+"""`python -m workers.notifier`: deliver webhooks until told to stop."""
+
+import structlog
+
+from app.failure import guarded
+from app.settings import load
+from app.telemetry import configure
+from workers.notifier.app import run
+
+
+def main() -> int:
+    """Run the notifier. Exit code 0 after SIGTERM or SIGINT."""
+    settings = load()
+    configure(settings, "notifier")
+    log = structlog.get_logger()
+    log.info(
+        "notifier starts", broker=settings.broker_url.split(":", 1)[0] or "pgmq", sends=settings.webhook_concurrency
+    )
+    code = run(settings)
+    log.info("notifier stopped", code=code)
+    return code
+
+
+if __name__ == "__main__":
+    guarded(main)

@@ -1,0 +1,40 @@
+"""Keeps pgmq messages of running tasks invisible: the transport itself never renews their visibility timeout.
+
+It is no fence: only the row's fence rejects a late writer. A hung task is renewed for ever, so each has its deadline.
+"""
+
+import threading
+from typing import Any
+
+import psycopg
+import structlog
+from celery import bootsteps
+
+log = structlog.get_logger(__name__)
+
+
+class LeaseRenewer(bootsteps.StartStopStep):  # type: ignore[misc]
+    """A worker boot step with one thread, from the first consumed message to the end of the connection."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def start(self, consumer: Any) -> None:
+        """Begin renewing what this consumer holds."""
+        self._stopping = threading.Event()
+        channel = consumer.task_consumer.channel
+        threading.Thread(target=self._renew, args=(channel, self._stopping), name="lease renewer", daemon=True).start()
+
+    def stop(self, consumer: Any) -> None:
+        """End with the connection; the next one starts a new thread."""
+        self._stopping.set()
+
+    def _renew(self, channel: Any, stopping: threading.Event) -> None:
+        while not stopping.wait(channel.visibility_timeout / 3):
+            for message in list(channel.qos._delivered.values()):
+                info = message.delivery_info
+                if info.get("pgmq_msg_id") is None:
+                    continue
+                try:
+                    channel.pgmq.set_vt(info["pgmq_queue"], info["pgmq_msg_id"], channel.visibility_timeout)
+                except (psycopg.Error, AttributeError) as error:
+                    log.warning("a message lease was not renewed; its task may run twice", error=str(error).strip())

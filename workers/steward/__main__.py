@@ -1,0 +1,78 @@
+"""`python -m workers.steward`: take care of the queue while leading, wait in line otherwise."""
+
+import asyncio
+import signal
+from contextlib import suppress
+
+import psycopg
+import structlog
+from psycopg_pool import PoolTimeout
+
+from app import settings as configuration
+from app import telemetry
+from app.db.embedded import database_url
+from app.db.pool import Database
+from app.failure import guarded
+from app.settings import Settings
+from app.tasks.producer import Hints
+from workers.steward.leader import leadership
+from workers.steward.rounds import Rounds
+
+_RECONNECT_SECONDS = 0.5
+log = structlog.get_logger("steward")
+
+
+async def run(settings: Settings, stopping: asyncio.Event) -> None:
+    """Lead or wait until `stopping` is set; a lost database is waited for."""
+    hints = Hints.of(settings, database_url(settings))
+    try:
+        async with Database.of(settings, "steward") as database:
+            rounds = Rounds(database, hints, settings)
+            away = False
+            while not stopping.is_set():
+                try:
+                    await _lead(rounds, settings, stopping)
+                except (psycopg.OperationalError, PoolTimeout) as error:
+                    if not away:
+                        log.warning("database.away", error=str(error).strip().split("\n")[0])
+                    away = True
+                    await _pause(stopping, _RECONNECT_SECONDS)
+                else:
+                    away = False
+    finally:
+        await hints.close()
+
+
+async def _lead(rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> None:
+    async with leadership(database_url(settings), stopping) as lead:
+        if lead is None:
+            return
+        log.info("steward.leads")
+        while not stopping.is_set():
+            await lead.confirm()
+            busy = await rounds.run()
+            await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)
+
+
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)
+
+
+async def _run_until_signal(settings: Settings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await run(settings, stopping)
+
+
+def main() -> None:
+    """Run the steward. Exit code 0 after SIGTERM or SIGINT."""
+    settings = configuration.load()
+    telemetry.configure(settings, "steward")
+    asyncio.run(_run_until_signal(settings))
+
+
+if __name__ == "__main__":
+    guarded(main)
