@@ -193,26 +193,28 @@ class Puller:
             self._wake.set()
 
     def _start(self, chunk: OpenChunk, item: Item) -> None:
-        chunk.running[item.seq] = asyncio.create_task(self._serve(chunk, item))
+        task = chunk.running[item.seq] = asyncio.create_task(self._serve(chunk, item))
+        task.add_done_callback(lambda _: self._ended(chunk, item.seq))
 
     async def _serve(self, chunk: OpenChunk, item: Item) -> None:
-        try:
-            outcome, tries = await self._caller.call(chunk.running[item.seq], item, chunk.lease.tenant_id)
-            match outcome:
-                case EngineDown():
-                    self._engine_down(outcome, retried=tries > 1)
-                case Retry() if outcome.busy:
-                    chunk.delay(BUSY_SECONDS * random.uniform(0.5, 1))  # noqa: S311
-                case Retry() if self._draining:
-                    pass  # its remaining tries are the next worker's
-                case _:
-                    chunk.settled(item.seq, outcome, tries)
-        finally:
-            chunk.running.pop(item.seq, None)
-            self._news.set()
-            if chunk.idle or len(chunk.results) >= self._settings.flush_items:
-                self._hurry()
-            self._admit()
+        outcome, tries = await self._caller.call(chunk.running[item.seq], item, chunk.lease.tenant_id)
+        match outcome:
+            case EngineDown():
+                self._engine_down(outcome, retried=tries > 1)
+            case Retry() if outcome.busy:
+                chunk.delay(BUSY_SECONDS * random.uniform(0.5, 1))  # noqa: S311
+            case Retry() if self._draining:
+                pass  # its remaining tries are the next worker's
+            case _:
+                chunk.settled(item.seq, outcome, tries)
+
+    def _ended(self, chunk: OpenChunk, seq: int) -> None:
+        """A callback of the task, not its `finally`: a task cancelled before its first step runs no line of its own."""
+        chunk.running.pop(seq, None)
+        self._news.set()
+        if chunk.idle or len(chunk.results) >= self._settings.flush_items:
+            self._hurry()
+        self._admit()
 
     def _engine_down(self, outcome: EngineDown, *, retried: bool) -> None:
         """Abort and hand back everything. If the engine may have died of a request, all that it held are charged."""
