@@ -1,0 +1,29 @@
+"""The puller's own account: whatever ends a request, it is no longer in flight."""
+
+import asyncio
+from typing import cast
+
+from app.db.pool import Database
+from app.engines.client import EngineClient
+from app.engines.requests import Target
+from app.queue.types import Item, Lease
+from app.settings import Settings
+from workers.gpu.caller import Caller
+from workers.gpu.chunk import OpenChunk
+from workers.gpu.puller import Puller
+
+LEASE = Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 2, 0, 200)
+ITEMS = [Item(seq, "m", "/v1/completions", None, b'{"prompt": "x"}') for seq in range(2)]
+
+
+async def test_a_request_aborted_before_its_first_step_is_not_in_flight_for_ever(settings: Settings) -> None:
+    client = EngineClient("http://127.0.0.1:1", timeout_seconds=1)
+    puller = Puller(settings, cast(Database, None), Caller(client, Target("m", 1), b"", 1), lambda reason: None)
+    chunk = OpenChunk.of(LEASE, ITEMS, 4)
+    for item in ITEMS:
+        puller._start(chunk, item)
+    puller._chunks[1] = chunk
+    assert puller.in_flight == 2
+    chunk.abort()
+    await asyncio.sleep(0.01)
+    assert puller.in_flight == 0
