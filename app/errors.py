@@ -4,6 +4,7 @@
     ├── AuthenticationError   401/403  10000
     ├── ModelUnknown          400      5007
     ├── BadInput              400      5006   (`item` and `field` name the place)
+    ├── Conflict              409      5006
     ├── KeyInUse              409      5006
     ├── KeyReused             422      5006
     ├── MissingInput          400/415  3003
@@ -45,6 +46,12 @@ class BadInput(SlackwaterError):
     """The body breaks a rule. The message names where, and what would be right."""
 
     status, code = 400, 5006
+
+
+class Conflict(SlackwaterError):
+    """What is asked for does not go with the state that the thing is in."""
+
+    status, code = 409, 5006
 
 
 class KeyInUse(SlackwaterError):

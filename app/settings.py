@@ -49,7 +49,10 @@ class Settings(BaseSettings):
     chunk_items: int = Field(64, gt=0, description="most items in a chunk")
     lease_seconds: float = Field(10, gt=0, description="a worker silent for this long loses its chunks")
     heartbeat_seconds: float = Field(2, gt=0, description="how often a worker renews its lease")
-    steward_seconds: float = Field(0.5, gt=0, description="pause between two rounds of the steward")
+    poll_seconds: float = Field(
+        0.05, gt=0, description="longest pause of an idle worker between two looks at the queue"
+    )
+    steward_seconds: float = Field(0.2, gt=0, description="pause between two rounds of the steward")
 
     # GPU worker and engine
     engine_name: str = Field("engine-0", description="name of this worker's engine; one controller per name")
@@ -64,8 +67,11 @@ class Settings(BaseSettings):
     engine_slots: int = Field(256, gt=0, description="requests an attached engine runs at once: its --max-num-seqs")
     engine_start_seconds: float = Field(600, gt=0, description="a managed engine not healthy by then is restarted")
     request_timeout_seconds: float = Field(600, gt=0, description="longest single inference request")
-    request_attempts: int = Field(4, gt=0, description="tries of one request on transient engine errors")
-    item_attempts: int = Field(4, ge=3, description="deaths of engine or worker under an item before it is given up")
+    request_attempts: int = Field(
+        4, gt=0, description="tries of one request on transient engine errors, within seconds"
+    )
+    item_retries: int = Field(2, ge=0, description="rounds of such tries after the first one, minutes apart")
+    item_attempts: int = Field(4, ge=3, description="workers lost under an item before it is given up")
     flush_items: int = Field(32, gt=0, description="results per flush")
     flush_seconds: float = Field(0.25, gt=0, description="a result waits no longer for its flush")
     drain_seconds: float = Field(20, ge=0, description="on SIGTERM, time for requests in flight before hand-back")

@@ -9,19 +9,28 @@ from enum import StrEnum
 
 
 class BatchState(StrEnum):
-    """What a submit created. `open` covers the wire's `queued` and `running`; the others are final."""
+    """What a submit created. `open` covers the wire's `queued` and `running`.
+
+    While `cancelling` or `expiring` its queued items are gone already and those in an engine come to their end.
+    """
 
     OPEN = "open"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    EXPIRING = "expiring"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
 
 
 class ChunkState(StrEnum):
-    """A range of items leased together. A finished chunk is deleted; `gone` is never stored."""
+    """A range of items leased together. `held`: its batch is paused. A finished chunk is deleted; `gone` is never stored."""
 
     READY = "ready"
     LEASED = "leased"
     DELAYED = "delayed"
+    HELD = "held"
     GONE = "gone"
 
 
@@ -55,7 +64,8 @@ class Transition:
 class Machine:
     """A named state machine: its stored states, the state and verb in which rows begin, and its transitions.
 
-    `births` are further (verb, state) pairs in which a row may begin.
+    `births` are further (verb, state) pairs in which a row may begin. `ends` are the states in which a row may stay for
+    ever though a verb leads out of them.
     """
 
     name: str
@@ -64,15 +74,16 @@ class Machine:
     transitions: tuple[Transition, ...]
     unstored: frozenset[StrEnum] = frozenset()
     births: tuple[tuple[str, StrEnum], ...] = ()
+    ends: tuple[StrEnum, ...] = ()
 
     def stored(self) -> tuple[StrEnum, ...]:
         """The states a row can be in."""
         return tuple(state for state in self.states if state not in self.unstored)
 
     def final(self) -> tuple[StrEnum, ...]:
-        """The stored states that no transition leaves."""
+        """The stored states that are an end: `ends`, and those that no transition leaves."""
         sources = {source for t in self.transitions for source in t.sources}
-        return tuple(state for state in self.stored() if state not in sources)
+        return tuple(state for state in self.stored() if state in self.ends or state not in sources)
 
     def check(self) -> str:
         """The SQL of the CHECK constraint on the state column."""
@@ -107,14 +118,24 @@ def _literals(states: tuple[StrEnum, ...]) -> str:
 
 _B, _C, _D, _E = BatchState, ChunkState, DeliveryState, EngineState
 
+_ENDS = (_B.COMPLETED, _B.FAILED, _B.CANCELLED, _B.EXPIRED)
+
 BATCH = Machine(
     "batch",
     BatchState,
     _B.OPEN,
     (
-        Transition("complete", (_B.OPEN,), _B.COMPLETED),
-        Transition("fail", (_B.OPEN,), _B.FAILED),
+        Transition("pause", (_B.OPEN,), _B.PAUSED),
+        Transition("resume", (_B.PAUSED,), _B.OPEN),
+        Transition("cancel", (_B.OPEN, _B.PAUSED), _B.CANCELLING),
+        Transition("expire", (_B.OPEN, _B.PAUSED), _B.EXPIRING),
+        Transition("complete", (_B.OPEN, _B.PAUSED, _B.EXPIRING), _B.COMPLETED),
+        Transition("fail", (_B.OPEN, _B.PAUSED, _B.EXPIRING), _B.FAILED),
+        Transition("end cancelled", (_B.CANCELLING,), _B.CANCELLED),
+        Transition("end expired", (_B.EXPIRING,), _B.EXPIRED),
+        Transition("retry", _ENDS, _B.OPEN),
     ),
+    ends=_ENDS,
 )
 
 CHUNK = Machine(
@@ -127,6 +148,9 @@ CHUNK = Machine(
         Transition("finish", (_C.LEASED,), _C.GONE),
         Transition("reap", (_C.LEASED,), _C.READY),
         Transition("promote", (_C.DELAYED,), _C.READY),
+        Transition("hold", (_C.READY, _C.DELAYED), _C.HELD),
+        Transition("release", (_C.HELD,), _C.READY),
+        Transition("remove", (_C.READY, _C.DELAYED, _C.HELD), _C.GONE),
     ),
     frozenset({_C.GONE}),
     births=(("finish gives items without a result back", _C.DELAYED),),

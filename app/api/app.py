@@ -9,7 +9,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from app.api import envelope, operations
 from app.api.deps import Parts
-from app.api.workers_ai import run, subscriptions
+from app.api.workers_ai import batches, run, subscriptions
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
@@ -43,5 +43,6 @@ def create_app(settings: Settings) -> FastAPI:
     envelope.install(app)
     app.include_router(operations.router)
     app.include_router(run.router, prefix=ACCOUNT)
+    app.include_router(batches.router, prefix=ACCOUNT)
     app.include_router(subscriptions.router, prefix=ACCOUNT)
     return app

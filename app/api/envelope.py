@@ -7,10 +7,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from psycopg import OperationalError
+from psycopg.errors import DiskFull
 from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 
-from app.errors import SlackwaterError
+from app.errors import SlackwaterError, StorageFull
 
 _GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
 _log = structlog.get_logger("api")
@@ -34,6 +35,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(SlackwaterError, _ours)
     app.add_exception_handler(HTTPException, _routing)
     app.add_exception_handler(RequestValidationError, _parameters)
+    app.add_exception_handler(DiskFull, _database_full)
     app.add_exception_handler(OperationalError, _database_away)
     app.add_exception_handler(PoolTimeout, _database_away)
     app.add_exception_handler(Exception, _unexpected)
@@ -41,6 +43,8 @@ def install(app: FastAPI) -> None:
 
 def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, SlackwaterError)
+    if isinstance(error, StorageFull):
+        _log.error("storage.full", path=request.url.path, error=str(error.__cause__ or error).strip())
     return failure(error.status, error.code, error.message)
 
 
@@ -68,6 +72,14 @@ def _database_away(request: Request, error: Exception) -> Response:
         "The database cannot be reached right now. Try again in a few seconds; what was sent may have been stored."
     )
     return failure(503, 5001, message, {"retry-after": "2"})
+
+
+def _database_full(request: Request, error: Exception) -> Response:
+    full = StorageFull(
+        "The database's disk is full; nothing was stored. Send the request again once the operator has freed space there."
+    )
+    full.__cause__ = error
+    return _ours(request, full)
 
 
 def _unexpected(request: Request, error: Exception) -> Response:

@@ -1,6 +1,6 @@
 """One submit on its way in: items are checked as they arrive and kept as ready-made COPY rows in a spool.
 
-Memory is bounded: beyond `memory_bytes` the spool is a file, and per item only its token estimate is kept.
+Memory is bounded: beyond `memory_bytes` the spool is a file, and per item only two numbers are kept.
 Synchronous; the service runs it in threads.
 """
 
@@ -10,6 +10,7 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -41,12 +42,14 @@ class Intake:
     ) -> None:
         self.batch_id = batch_id
         self.est_tokens = array("i")
+        self.warm_keys = array("q")  # items with the same one belong together
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
         self._rules = rules
         self._max_items = max_items
         self._lines = LineSplitter(line_bytes)
         self._line_number = 0
-        folder.mkdir(parents=True, exist_ok=True)
+        with _room():
+            folder.mkdir(parents=True, exist_ok=True)
         self._spool = tempfile.SpooledTemporaryFile(max_size=memory_bytes, dir=str(folder))  # noqa: SIM115
         self._write(rows.HEADER)
 
@@ -54,7 +57,8 @@ class Intake:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._spool.close()
+        with suppress(OSError):  # what is still buffered finds no room on a full disk, and nobody wants it
+            self._spool.close()
 
     def add_items(self, items: Sequence[Any]) -> None:
         """Items of a JSON document that strict_json has read. Raises BadInput naming the item and its field."""
@@ -74,6 +78,8 @@ class Intake:
         if not self.est_tokens:
             raise BadInput("requests: must hold at least one item")
         self._write(rows.TRAILER)
+        with _room():
+            self._spool.flush()
 
     @property
     def request_hash(self) -> bytes:
@@ -111,18 +117,27 @@ class Intake:
             place = f"{where}.{error.field}" if error.field else where
             raise BadInput(f"{place}: {error.message}") from None
         self.est_tokens.append(facts.est_tokens)
+        self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         body = raw if raw is not None else orjson.dumps(item)
         self._digest.update(b"%d:" % len(body) + body)
         return rows.payload_row(
-            self.batch_id, seq, facts.reference, None, facts.est_tokens, body, wants_json=facts.wants_json
+            self.batch_id, seq, facts.reference, facts.affinity, facts.est_tokens, body, wants_json=facts.wants_json
         )
 
     def _write(self, data: bytes) -> None:
-        try:
+        with _room():
             self._spool.write(data)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StorageFull(
-                    f"the disk for uploads is full ({os.strerror(error.errno)}); nothing was stored"
-                ) from None
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """A disk, or a quota, without room for the spool raises StorageFull."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
+        raise StorageFull(
+            f"The disk for uploads is full ({os.strerror(error.errno)}); nothing was stored. Send the request again once "
+            "the operator has freed space where SLACKWATER_DATA_DIR is."
+        ) from error

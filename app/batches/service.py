@@ -1,7 +1,4 @@
-"""The verbs of a batch: submit it, tell how it stands, settle it.
-
-Each transaction here writes a state change together with its event; nothing else in the project finalises a batch.
-"""
+"""Submitting a batch: checked and spooled while it arrives, then written in one transaction with its event."""
 
 import asyncio
 import uuid
@@ -10,30 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import psycopg
-
 from app.batches.intake import Intake
 from app.batches.items import ItemRules
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.engines.service import ensure_pool
-from app.errors import KeyInUse, KeyReused, StorageFull
-from app.queue import care, ingest
+from app.errors import KeyInUse, KeyReused
+from app.queue import ingest
 from app.queue.cutting import Cut, cut
 from app.settings import Settings
-from app.states import BatchState
 from app.tenants.service import Tenant
 from app.webhooks import service as webhooks
 
 CHAT = "/v1/chat/completions"
-# Workers AI names no deadline; within a tenant this one orders batches by their age.
+# Without a deadline of its own a batch aims at this one, and never expires; within a tenant it orders batches by age.
 _DEFAULT_DEADLINE_SECONDS = 86_400.0
-_FAILED = {"message": "Model execution failed", "internal_code": 5001, "http_code": 500}
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who submits, to which model, and what travels with the batch."""
+    """Who submits, to which model, and what travels with the batch. `deadline_seconds`: then it expires; None: never."""
 
     tenant: Tenant
     model: Model
@@ -41,6 +34,7 @@ class Order:
     affinity: str | None = None
     tags: tuple[str, ...] = ()
     idempotency_key: str | None = None
+    deadline_seconds: float | None = None
 
 
 async def submit_items(database: Database, settings: Settings, order: Order, items: Sequence[Any]) -> UUID:
@@ -60,29 +54,6 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
         async for block in blocks:
             await asyncio.to_thread(intake.add_block, block)
         return await _commit(database, settings, order, intake)
-
-
-async def settle(conn: Connection) -> list[care.Settled]:
-    """Fold finished chunks, make complete batches final and write their events. Call inside a durable transaction."""
-    settled = await care.settle(conn)
-    for batch in settled:
-        succeeded = batch.state == BatchState.COMPLETED
-        data = {
-            "request_id": str(batch.request_id),
-            "account_id": batch.account_id,
-            "counts": {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed},
-            **({} if succeeded else _FAILED),
-        }
-        await webhooks.emit(
-            conn,
-            tenant_id=batch.tenant_id,
-            kind="batch.succeeded" if succeeded else "batch.failed",
-            model=batch.model,
-            batch_id=batch.batch_id,
-            run=batch.run,
-            data=data,
-        )
-    return settled
 
 
 def _intake(settings: Settings, order: Order, batch_id: int) -> Intake:
@@ -109,7 +80,9 @@ async def _commit(database: Database, settings: Settings, order: Order, intake: 
     """The one transaction of a submit: batch, payload, chunks, place in the fair order, event."""
     await asyncio.to_thread(intake.close)
     estimates = intake.est_tokens
-    cuts = cut(estimates, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items)
+    cuts = await asyncio.to_thread(
+        cut, estimates, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items, keys=intake.warm_keys
+    )
     async with database.relaxed() as conn:
         pool_id = await ensure_pool(conn, order.model.served)
     batch = ingest.NewBatch(
@@ -120,18 +93,16 @@ async def _commit(database: Database, settings: Settings, order: Order, intake: 
         model=order.model.name,
         endpoint=CHAT,
         total=len(estimates),
-        deadline_seconds=_DEFAULT_DEADLINE_SECONDS,
+        deadline_seconds=order.deadline_seconds or _DEFAULT_DEADLINE_SECONDS,
+        expires=order.deadline_seconds is not None,
         correlation_id=order.correlation_id,
         affinity=order.affinity,
         tags=order.tags,
         idempotency_key=order.idempotency_key,
         request_hash=intake.request_hash if order.idempotency_key else None,
     )
-    try:
-        async with database.transaction() as conn:
-            return await _store(conn, batch, order.tenant.account_id, intake, cuts)
-    except psycopg.errors.DiskFull as error:
-        raise StorageFull("the database's disk is full; nothing was stored, try again later") from error
+    async with database.transaction() as conn:
+        return await _store(conn, batch, order.tenant.account_id, intake, cuts)
 
 
 async def _store(

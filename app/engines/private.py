@@ -9,7 +9,6 @@ ENGINE_PRIVATE_FIELDS = frozenset(
         # scheduling and identity
         "priority",
         "request_id",
-        "session_id",
         "data_parallel_rank",
         # caches, and where their blocks come from or go to
         "cache_salt",

@@ -15,7 +15,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 BATCH_PRIORITY = 10  # vLLM serves lower numbers first; callers who wait get 0
 
-_OURS = frozenset({"external_reference", "custom_id", "requests", "raw", "stream", "stream_options"})
+_OURS = frozenset({"external_reference", "custom_id", "requests", "raw", "session_id", "stream", "stream_options"})
 
 
 @dataclass(frozen=True, slots=True)

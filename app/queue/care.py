@@ -1,4 +1,4 @@
-"""The steward's verbs: reap, promote, settle, keep partitions in stock. One leader at a time runs them."""
+"""The steward's verbs: reap, promote, expire, sweep, settle, recompute, keep stock. One leader at a time runs them."""
 
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -6,7 +6,7 @@ from uuid import UUID
 from psycopg import sql
 
 from app.db.pool import Connection
-from app.queue import queries
+from app.queue import care_queries as queries
 from app.states import BatchState
 
 
@@ -40,23 +40,62 @@ async def promote(conn: Connection) -> int:
     return row[0] if row else 0
 
 
+async def expire(conn: Connection) -> int:
+    """Begin to end the batches whose time is over. Returns how many."""
+    return len(await (await conn.execute(queries.EXPIRE)).fetchall())
+
+
 async def has_work(conn: Connection) -> bool:
-    """Whether there is anything to fold."""
-    row = await (await conn.execute(queries.HAS_DELTA)).fetchone()
+    """Whether there is anything to sweep, fold or end."""
+    row = await (await conn.execute(queries.HAS_WORK)).fetchone()
     return bool(row and row[0])
 
 
+async def sweep(conn: Connection, batch_id: int | None = None) -> int:
+    """Carry the state of paused, resumed, cancelled and expired batches (or of one) to their chunks. Returns how many moved."""
+    moved = 0
+    for query in (queries.HOLD, queries.RELEASE, queries.REMOVE):
+        row = await (await conn.execute(query, {"batch_id": batch_id})).fetchone()
+        moved += row[0] if row else 0
+    return moved
+
+
 async def settle(conn: Connection) -> list[Settled]:
-    """Fold the counts of finished chunks into their batches and make complete batches final.
+    """Fold the counts of finished chunks into their batches and make final what has come to its end.
 
     Call inside a transaction; write the events of the returned batches in the same one.
     """
     folded = await (await conn.execute(queries.FOLD)).fetchall()
-    if not folded:
-        return []
-    rows = await (await conn.execute(queries.FINALISE, {"ids": [row[0] for row in folded]})).fetchall()
+    return await finalise(conn, [row[0] for row in folded])
+
+
+async def finalise(conn: Connection, batch_ids: list[int]) -> list[Settled]:
+    """Make final those of the batches, and of all that wind up, that have come to their end. As `settle`."""
+    rows = await (await conn.execute(queries.FINALISE, {"ids": batch_ids})).fetchall()
     found = [Settled(*row) for row in rows]
     return [replace(batch, state=BatchState(batch.state)) for batch in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What was added to a tenant's caches in a pool to make them true again."""
+
+    pool_id: int
+    tenant_id: int
+    ready: int
+    inflight_tokens: int
+
+
+async def recompute(conn: Connection) -> list[Drift]:
+    """Compute the caches of the fair order anew from the chunks. Returns what was wrong. Call inside a transaction."""
+    await conn.execute(queries.LOCK_CACHES)
+    return [Drift(*row) for row in await (await conn.execute(queries.RECOMPUTE)).fetchall()]
+
+
+async def note_pace(conn: Connection) -> None:
+    """Write down how much each pool has served up to now; estimates are made from it."""
+    await conn.execute(queries.NOTE_PACE)
+    await conn.execute(queries.FORGET_PACE)
 
 
 async def create_partitions(conn: Connection, days_ahead: int) -> list[str]:

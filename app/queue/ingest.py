@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from app.db.pool import Connection
@@ -11,7 +12,7 @@ from app.queue.cutting import Cut
 
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """What a submit says about its batch as a whole."""
+    """What a submit says about its batch as a whole. `expires`: what is not done by the deadline is given up."""
 
     batch_id: int
     request_id: UUID
@@ -21,6 +22,7 @@ class NewBatch:
     endpoint: str
     total: int
     deadline_seconds: float
+    expires: bool = False
     correlation_id: str | None = None
     affinity: str | None = None
     tags: tuple[str, ...] = ()
@@ -48,6 +50,7 @@ async def enqueue(conn: Connection, batch: NewBatch, payload: Iterable[bytes], c
         "endpoint": batch.endpoint,
         "total": batch.total,
         "deadline_seconds": batch.deadline_seconds,
+        "expires": batch.expires,
         "correlation_id": batch.correlation_id,
         "affinity": batch.affinity,
         "tags": list(batch.tags),
@@ -58,18 +61,23 @@ async def enqueue(conn: Connection, batch: NewBatch, payload: Iterable[bytes], c
     if row is None:
         return None
     run, deadline = row
-    async with conn.cursor() as cursor:
-        async with cursor.copy(queries.COPY_PAYLOAD) as copy:
-            for block in payload:
-                await copy.write(block)
-        async with cursor.copy(queries.COPY_CHUNKS) as copy:
-            copy.set_types(queries.COPY_CHUNKS_TYPES)
-            owner = (batch.batch_id, run, batch.tenant_id, batch.pool_id)
-            for part in cuts:
-                await copy.write_row((*owner, part.lo, part.hi, part.n, part.est_tokens, deadline))
-    ready = {"pool_id": batch.pool_id, "tenant_id": batch.tenant_id, "ready": len(cuts)}
-    await conn.execute(queries.ADD_READY, ready)
+    async with conn.cursor() as cursor, cursor.copy(queries.COPY_PAYLOAD) as copy:
+        for block in payload:
+            await copy.write(block)
+    await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, batch.pool_id), cuts, deadline)
     return int(run)
+
+
+async def write_chunks(
+    conn: Connection, owner: tuple[int, int, int, int], cuts: Sequence[Cut], deadline: datetime
+) -> None:
+    """Put ready chunks of a batch into the fair order. `owner`: batch, run, tenant, pool."""
+    _, _, tenant_id, pool_id = owner
+    async with conn.cursor() as cursor, cursor.copy(queries.COPY_CHUNKS) as copy:
+        copy.set_types(queries.COPY_CHUNKS_TYPES)
+        for part in cuts:
+            await copy.write_row((*owner, part.lo, part.hi, part.seqs, part.n, part.est_tokens, deadline))
+    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(cuts)})
 
 
 async def reserve_key(conn: Connection, tenant_id: int, idempotency_key: str) -> bool:

@@ -1,12 +1,13 @@
-"""What to do with a chunk that lost its engine or its worker time and again. Pure.
+"""What to do with a chunk that lost its engine or its worker. Pure.
 
-A chunk's `attempt` counts the deaths that it was in. One death says little about one item of many, so it is narrowed down:
+An engine's death charges exactly the items that were in it (`deaths`): each comes back in a chunk of its own and runs alone,
+on a calm engine. Innocent ones get their answer; the one that kills again is given up. So a killer costs DEADLY restarts.
+
+A worker's loss (`attempt`) tells nothing of what was in the engine, and charges the whole chunk:
 
     once          run it again, among others
     SUSPECT       one of its items may be what kills: every item gets a chunk of its own, to be run alone
-    the limit     this item was alone in the engine at the last deaths: it is given up, with an error
-
-So an item that kills costs at most `limit` deaths, and its neighbours are not charged with the last ones.
+    the limit     this item was alone when the last workers were lost: it is given up
 """
 
 from enum import Enum, auto
@@ -14,6 +15,7 @@ from enum import Enum, auto
 from app.queue.types import Lease
 
 SUSPECT_ATTEMPTS = 2
+DEADLY = 2
 
 
 class Verdict(Enum):
@@ -27,13 +29,15 @@ class Verdict(Enum):
 
 def verdict(lease: Lease, unfinished: int, limit: int) -> Verdict:
     """What becomes of a leased chunk with so many items without a result. `limit` is beyond SUSPECT_ATTEMPTS."""
-    if lease.attempt < SUSPECT_ATTEMPTS or unfinished == 0:
+    suspected = lease.deaths > 0 or lease.attempt >= SUSPECT_ATTEMPTS
+    if not suspected or unfinished == 0:
         return Verdict.RUN
     if unfinished > 1:
         return Verdict.SPLIT
-    return Verdict.ALONE if lease.attempt < limit else Verdict.BURY
+    return Verdict.BURY if lease.deaths >= DEADLY or lease.attempt >= limit else Verdict.ALONE
 
 
 def epitaph(lease: Lease) -> str:
     """The error of an item that is given up."""
-    return f"the engine or its worker died {lease.attempt} times while this item was running; it was given up"
+    who, times = ("engine", lease.deaths) if lease.deaths >= DEADLY else ("worker", lease.attempt)
+    return f"the {who} died {times} times while this item was running; it was given up"

@@ -1,31 +1,33 @@
-"""All SQL of the queue's tables. State guards come from `app.states`.
+"""The SQL of submits, of a worker's verbs and of reads. What the steward and callers do to batches is in `care_queries`.
 
-Lock order everywhere: chunk, then sched. Every write by a worker carries the fence (chunk_id, token, worker_id).
+State guards come from `app.states`. Lock order everywhere: batch, chunk, sched. Every write by a worker carries the fence
+(chunk_id, token, worker_id).
 """
 
 from functools import cache
 
 from app.queue.poison import SUSPECT_ATTEMPTS
-from app.states import BATCH, CHUNK, BatchState, ChunkState
+from app.states import CHUNK, ChunkState
 
 FENCE = f"chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard('finish')}"
 
 # Idleness is not banked: on waking, a tenant's virtual time is lifted to the least of the active ones, and while none is
 # active to the greatest of all, so that who was served before the pause is not behind whoever comes first after it.
-_NOW = """coalesce(min(m.vtime) filter (where m.ready > 0), max(m.vtime), 0) from sched m"""
-_WAKE = f"""case when s.ready > 0 then s.vtime else greatest(s.vtime,
-    (select {_NOW} where m.pool_id = s.pool_id)) end"""
+NOW = """coalesce(min(m.vtime) filter (where m.ready > 0), max(m.vtime), 0) from sched m"""
+WAKE = f"""case when s.ready > 0 then s.vtime else greatest(s.vtime,
+    (select {NOW} where m.pool_id = s.pool_id)) end"""
 
 # ---------------------------------------------------------------- ingest
 
 NEXT_BATCH_ID = "select next_batch_id()"
 
 INSERT_BATCH = """
-insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, correlation_id, affinity, tags,
-                   idempotency_key, request_hash)
+insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, affinity,
+                   tags, idempotency_key, request_hash)
 values (%(batch_id)s, %(request_id)s, %(tenant_id)s, %(model)s, %(endpoint)s, %(total)s,
-        now() + make_interval(secs => %(deadline_seconds)s), %(correlation_id)s, %(affinity)s, %(tags)s,
-        %(idempotency_key)s, %(request_hash)s)
+        now() + make_interval(secs => %(deadline_seconds)s),
+        case when %(expires)s then now() + make_interval(secs => %(deadline_seconds)s) end,
+        %(correlation_id)s, %(affinity)s, %(tags)s, %(idempotency_key)s, %(request_hash)s)
 on conflict (tenant_id, idempotency_key) do nothing
 returning run, deadline"""
 
@@ -39,15 +41,15 @@ where tenant_id = %(tenant_id)s and idempotency_key = %(idempotency_key)s"""
 COPY_PAYLOAD = """copy item_payload (batch_id, seq, reference, model, endpoint, affinity, est_tokens, wants_json, body)
 from stdin (format binary)"""
 
-COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, n, est_tokens, deadline)
+COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline)
 from stdin (format binary)"""
-COPY_CHUNKS_TYPES = ("int8", "int2", "int4", "int2", "int4", "int4", "int4", "int4", "timestamptz")
+COPY_CHUNKS_TYPES = ("int8", "int2", "int4", "int2", "int4", "int4", "int4[]", "int4", "int4", "timestamptz")
 
 ADD_READY = f"""
 insert into sched as s (pool_id, tenant_id, ready, vtime)
 values (%(pool_id)s, %(tenant_id)s, %(ready)s,
-        (select {_NOW} where m.pool_id = %(pool_id)s))
-on conflict (pool_id, tenant_id) do update set vtime = {_WAKE}, ready = s.ready + excluded.ready"""
+        (select {NOW} where m.pool_id = %(pool_id)s))
+on conflict (pool_id, tenant_id) do update set vtime = {WAKE}, ready = s.ready + excluded.ready"""
 
 # ---------------------------------------------------------------- the worker's verbs
 
@@ -55,14 +57,35 @@ REGISTER_WORKER = """
 insert into worker (pool_id, host, pid, lease_until)
 values (%(pool_id)s, %(host)s, %(pid)s, now() + make_interval(secs => %(lease_seconds)s)) returning worker_id"""
 
-# A lapsed lease cannot be revived: its chunks may already be someone else's.
-HEARTBEAT = """
-update worker set lease_until = now() + make_interval(secs => %(lease_seconds)s)
-where worker_id = %(worker_id)s and lease_until > now() returning worker_id"""
+# A lapsed lease cannot be revived: its chunks may already be someone else's. The answer lists what the worker holds, by
+# which it learns of cancelled and paused batches, and of leases it does not know of. No row: the lease has lapsed.
+HEARTBEAT = f"""
+with h as (update worker set lease_until = now() + make_interval(secs => %(lease_seconds)s)
+           where worker_id = %(worker_id)s and lease_until > now() returning worker_id)
+select c.chunk_id, c.token, c.batch_id, c.run, c.n, b.state
+from h left join (chunk c join batch b on b.batch_id = c.batch_id)
+  on c.worker_id = h.worker_id and {CHUNK.guard("finish", "c.")}"""
 
 RETIRE_WORKER = f"""
 delete from worker w where worker_id = %(worker_id)s
    and not exists (select from chunk c where c.worker_id = w.worker_id and {CHUNK.guard("finish", "c.")})"""
+
+_LEASE = f"""
+ u as (update chunk c set state = '{ChunkState.LEASED}', token = token + 1, worker_id = %(worker_id)s
+       from k where c.chunk_id = k.chunk_id
+         and exists (select from worker where worker_id = %(worker_id)s and lease_until > now())
+       returning c.chunk_id, c.token, c.worker_id, c.batch_id, c.run, c.tenant_id, c.lo, c.hi, c.seqs, c.n, c.est_tokens,
+                 c.attempt, c.deaths, c.retries, k.weight),
+ s as (update sched s set vtime = s.vtime + u.est_tokens / u.weight, ready = s.ready - 1,
+              inflight_tokens = s.inflight_tokens + u.est_tokens
+       from u where s.pool_id = %(pool_id)s and s.tenant_id = u.tenant_id)
+select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, est_tokens, attempt, deaths, retries from u
+"""
+
+_EARLIEST = f"""
+   select c.chunk_id, t.weight from t cross join lateral (
+     select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = t.tenant_id
+     order by deadline, chunk_id limit 1 for update skip locked) c limit 1"""
 
 # Tenants by virtual time, the earliest deadline inside a tenant, exactly one chunk locked. MATERIALIZED, because a
 # re-evaluated LIMIT under FOR UPDATE can lock more rows than it returns.
@@ -70,19 +93,26 @@ CLAIM = f"""
 with t as (select s.tenant_id, w.weight from sched s join tenant w using (tenant_id)
            where s.pool_id = %(pool_id)s and s.ready > 0 and s.inflight_tokens < w.max_inflight_tokens
            order by s.vtime limit 256),
- k as materialized (
-   select c.chunk_id, t.weight from t cross join lateral (
-     select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = t.tenant_id
-     order by deadline, chunk_id limit 1 for update skip locked) c limit 1),
- u as (update chunk c set state = '{ChunkState.LEASED}', token = token + 1, worker_id = %(worker_id)s
-       from k where c.chunk_id = k.chunk_id
-         and exists (select from worker where worker_id = %(worker_id)s and lease_until > now())
-       returning c.chunk_id, c.token, c.worker_id, c.batch_id, c.run, c.tenant_id, c.lo, c.hi, c.seqs, c.n, c.attempt,
-                 c.est_tokens, k.weight),
- s as (update sched s set vtime = s.vtime + u.est_tokens / u.weight, ready = s.ready - 1,
-              inflight_tokens = s.inflight_tokens + u.est_tokens
-       from u where s.pool_id = %(pool_id)s and s.tenant_id = u.tenant_id)
-select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, attempt, est_tokens from u"""
+ k as materialized ({_EARLIEST}),
+{_LEASE}"""
+
+# The urgent lane: tenants by their earliest deadline, if that is near. Short deadlines buy no share: who is ahead of the
+# tenant furthest behind by more than `lead_tokens` is passed over, and what the lane gives is charged as always.
+CLAIM_URGENT = f"""
+with floor as materialized (select coalesce(min(vtime) filter (where ready > 0), 0) as vtime from sched
+                            where pool_id = %(pool_id)s),
+ t as materialized (
+   select s.tenant_id, w.weight from floor, sched s join tenant w using (tenant_id) cross join lateral (
+     select deadline from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = s.tenant_id
+     order by deadline, chunk_id limit 1) c
+   where exists (select from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s
+                 and deadline < now() + make_interval(secs => %(urgent_seconds)s))
+     and s.pool_id = %(pool_id)s and s.ready > 0 and s.inflight_tokens < w.max_inflight_tokens
+     and c.deadline < now() + make_interval(secs => %(urgent_seconds)s)
+     and s.vtime <= floor.vtime + %(lead_tokens)s / w.weight
+   order by c.deadline limit 4),
+ k as materialized ({_EARLIEST}),
+{_LEASE}"""
 
 # Only items without a durable result: a re-leased chunk resumes where its dead worker stopped.
 LOAD = """
@@ -117,13 +147,15 @@ select count(*) from f"""
 
 
 # Counts come from item_result, the truth, so a chunk that was leased before counts correctly. Whatever has no result
-# goes back as a new, delayed chunk: an item cannot be lost by finishing early. Its token says that it was leased before.
+# goes back as new, delayed chunks: an item cannot be lost by finishing early. Their token says that they were leased before.
+# Suspects and, if split, all items get a chunk each; those that met a transient error go together; so does the rest.
 # LIMIT 1 has each result looked up by its key, whatever the planner knows of a partition that is still growing.
-# Split, each item gets a chunk of its own; what many were charged for says little about one. Always writes a delta, even 0/0.
+# Always writes a delta, even 0/0: it is by deltas that the steward notices a batch.
 FINISH = f"""
 with d as (delete from chunk where {FENCE}
-           returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt),
- item as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens
+           returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries),
+ item as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
+                 (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
           from d cross join lateral
             unnest(coalesce(d.seqs, array(select generate_series(d.lo, d.hi)))) with ordinality x (seq, place)
           left join lateral (select * from item_result
@@ -131,18 +163,21 @@ with d as (delete from chunk where {FENCE}
  c as (select count(*) filter (where not missing)::int as done, coalesce(sum(ok), 0)::int as ok,
               coalesce(sum(prompt_tokens), 0) as prompt_tokens, coalesce(sum(cached_tokens), 0) as cached_tokens,
               coalesce(sum(completion_tokens), 0) as completion_tokens from item),
- back as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state, attempt, token,
-                             not_before)
+ back as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
+                             attempt, deaths, retries, token, not_before)
        select d.batch_id, d.run, d.tenant_id, d.pool_id, m.lo, m.hi,
               case when m.n = 1 or (m.hi - m.lo + 1 = m.n and d.seqs is null) then null else m.seqs end, m.n,
               greatest(1, m.est_tokens), d.deadline, '{ChunkState.DELAYED}',
-              least(d.attempt + %(charge)s::int, case when %(split)s then {SUSPECT_ATTEMPTS} end), 1,
-              now() + make_interval(secs => %(backoff_seconds)s)
+              least(d.attempt, case when %(split)s then {SUSPECT_ATTEMPTS} end), d.deaths + m.suspect, d.retries + m.retried, 1,
+              now() + make_interval(secs => greatest(%(backoff_seconds)s, m.retried * %(retry_seconds)s))
        from d, (select min(seq) as lo, max(seq) as hi, count(*)::int as n, array_agg(seq order by place) as seqs,
+                       suspect, retried,
                        sum((select p.est_tokens from item_payload p
                             where p.batch_id = %(batch_id)s and p.seq = item.seq))::int as est_tokens
-                from item where missing group by case when %(split)s then seq end) m),
+                from item where missing
+                group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m),
  s as (update sched s set inflight_tokens = s.inflight_tokens - d.est_tokens,
+              served_tokens = s.served_tokens + c.prompt_tokens + c.completion_tokens,
               vtime = s.vtime + (c.prompt_tokens + c.completion_tokens - d.est_tokens) / w.weight
        from d, c, tenant w
        where w.tenant_id = d.tenant_id and s.pool_id = d.pool_id and s.tenant_id = d.tenant_id)
@@ -150,70 +185,12 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens from d, c
 returning ok + failed"""
 
-# ---------------------------------------------------------------- the steward's care
-
-# The token bump fences every late write of the dead worker. Its estimate is refunded: tenants do not pay for lost workers.
-# A claim may commit after its worker was reaped or has retired; its chunk belongs to nobody and is taken back as well.
-REAP = f"""
-with dead as materialized (select worker_id from worker where lease_until < now() for update skip locked),
- u as (update chunk c set state = '{ChunkState.READY}', attempt = attempt + 1, token = token + 1, worker_id = null
-       where {CHUNK.guard("reap", "c.")} and (c.worker_id in (select worker_id from dead)
-         or not exists (select from worker w where w.worker_id = c.worker_id))
-       returning c.pool_id, c.tenant_id, c.est_tokens),
- s as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,
-              vtime = {_WAKE} - x.tokens / x.weight
-       from (select u.pool_id, u.tenant_id, count(*) as n, sum(u.est_tokens) as tokens, min(w.weight) as weight
-             from u join tenant w using (tenant_id) group by 1, 2) x
-       where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id),
- gone as (delete from worker w using dead where w.worker_id = dead.worker_id)
-select (select count(*) from dead), (select count(*) from u)"""
-
-PROMOTE = f"""
-with u as (update chunk set state = '{ChunkState.READY}', not_before = null
-           where {CHUNK.guard("promote")} and not_before <= now() returning pool_id, tenant_id),
- s as (update sched s set ready = s.ready + x.n, vtime = {_WAKE}
-       from (select pool_id, tenant_id, count(*) as n from u group by 1, 2) x
-       where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
-select count(*) from u"""
-
-HAS_DELTA = "select exists (select from batch_delta)"
-
-FOLD = """
-with d as (delete from batch_delta where delta_id in
-             (select delta_id from batch_delta order by delta_id limit 5000 for update skip locked)
-           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens),
- a as (select batch_id, sum(ok) as ok, sum(failed) as failed, sum(prompt_tokens) as prompt_tokens,
-              sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens from d group by 1)
-update batch b set ok = b.ok + a.ok, failed = b.failed + a.failed, prompt_tokens = b.prompt_tokens + a.prompt_tokens,
-       cached_tokens = b.cached_tokens + a.cached_tokens, completion_tokens = b.completion_tokens + a.completion_tokens
-from a where a.batch_id = b.batch_id returning b.batch_id"""
-
-# Same transaction as FOLD. A batch is done when every item is accounted for; it failed when none of them succeeded.
-FINALISE = f"""
-update batch b set finalized_at = now(),
-       state = case when ok > 0 then '{BatchState.COMPLETED}' else '{BatchState.FAILED}' end
-from tenant t
-where b.batch_id = any(%(ids)s) and ((b.ok > 0 and {BATCH.guard("complete", "b.")}) or (b.ok = 0 and {BATCH.guard("fail", "b.")}))
-  and b.ok + b.failed = b.total and t.tenant_id = b.tenant_id
-returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
-          b.prompt_tokens, b.completion_tokens"""
-
-PARTITIONS = """
-select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
-where i.inhparent in ('item_payload'::regclass, 'item_result'::regclass)"""
-
-DAYS = """
-select to_char(day, 'YYYYMMDD'), (day::date - date '2024-01-01')::bigint << 36, (day::date + 1 - date '2024-01-01')::bigint << 36
-from generate_series((now() at time zone 'utc')::date, (now() at time zone 'utc')::date + %(days)s, interval '1 day') day"""
-
-PARTITION_LOCK = "select pg_advisory_xact_lock(hashtext('slackwater partitions'))"
-
 # ---------------------------------------------------------------- reading
 
 STATUS = """
 select b.batch_id, b.request_id, b.model, b.state, b.run, b.total, b.created_at, b.finalized_at,
        b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0), b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0),
-       b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false)
+       b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false), b.deadline, b.expires_at
 from batch b
 left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
   on b.finalized_at is null
@@ -226,5 +203,5 @@ select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,
        r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields
 from item_payload p left join lateral (
   select ok, body, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
-  where r.batch_id = %(batch_id)s and r.seq = p.seq order by run desc limit 1) r on true
+  where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true
 where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""

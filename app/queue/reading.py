@@ -28,6 +28,13 @@ class Status:
     cached_tokens: int
     completion_tokens: int
     started: bool
+    deadline: datetime
+    expires_at: datetime | None
+
+    @property
+    def unfinished(self) -> int:
+        """Items without a result; once the batch is final, those that were cancelled or have expired."""
+        return self.total - self.ok - self.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +64,15 @@ async def status(database: Database, tenant_id: int, request_id: UUID) -> Status
 
 
 async def results(
-    database: Database, batch_id: int, *, after: int = 0, page: int = 200
+    database: Database, batch_id: int, run: int, *, after: int = 0, page: int = 200
 ) -> AsyncIterator[list[ItemResult]]:
-    """Pages of results in input order. Holds no connection between pages, so a slow reader pins nothing."""
+    """Pages of results in input order: the answers of any run, the errors of this one.
+
+    Holds no connection between pages, so a slow reader pins nothing.
+    """
     while True:
         async with database.relaxed() as conn:
-            parameters = {"batch_id": batch_id, "after": after, "limit": page}
+            parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
             rows = await (await conn.execute(queries.RESULTS, parameters)).fetchall()
         if rows:
             yield [ItemResult(*row) for row in rows]

@@ -1,14 +1,19 @@
 """The verbs of a GPU worker: register, claim, load, flush, finish, heartbeat, retire.
 
-`register_worker`, `flush` and `finish` must run on a durable connection; the others may use a relaxed one (see `app.db.pool`).
+`register_worker` and `flush` must run on a durable connection; the others may use a relaxed one (see `app.db.pool`): what a
+server crash takes back of them is fenced, redone, or shows up in the next heartbeat's answer.
 A verb that finds its fence broken returns None or False: the lease is lost, which is an ordinary outcome.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from app.db.pool import Connection
 from app.queue import queries
-from app.queue.types import Finished, Item, Lease, Result
+from app.queue.types import Finished, Held, Item, Lease, Result
+from app.states import BatchState
+
+URGENT_SECONDS = 900.0  # a deadline nearer than this may use the urgent lane
+URGENT_LEAD_TOKENS = 100_000  # how far, at weight 1, the lane may bring a tenant ahead of its share
 
 
 async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int, lease_seconds: float) -> int:
@@ -19,10 +24,14 @@ async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int
     return int(row[0])
 
 
-async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> bool:
-    """Renew the lease of the worker and with it those of its chunks. False: it has lapsed, register anew."""
+async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> list[Held] | None:
+    """Renew the lease of the worker and with it those of its chunks, which are returned. None: it has lapsed, register anew."""
     parameters = {"worker_id": worker_id, "lease_seconds": lease_seconds}
-    return await (await conn.execute(queries.HEARTBEAT, parameters)).fetchone() is not None
+    rows = await (await conn.execute(queries.HEARTBEAT, parameters)).fetchall()
+    if not rows:
+        return None
+    leases = (row for row in rows if row[0] is not None)
+    return [Held(chunk, token, batch, run, n, BatchState(state)) for chunk, token, batch, run, n, state in leases]
 
 
 async def retire_worker(conn: Connection, worker_id: int) -> None:
@@ -30,13 +39,17 @@ async def retire_worker(conn: Connection, worker_id: int) -> None:
     await conn.execute(queries.RETIRE_WORKER, {"worker_id": worker_id})
 
 
-async def claim(conn: Connection, pool_id: int, worker_id: int) -> Lease | None:
-    """Lease the chunk that is next in the fair order, or None if there is none (or the worker's lease has lapsed)."""
-    row = await (await conn.execute(queries.CLAIM, {"pool_id": pool_id, "worker_id": worker_id})).fetchone()
-    if row is None:
-        return None
-    chunk_id, token, holder, batch_id, run, tenant_id, lo, hi, seqs, n, attempt, est_tokens = row
-    return Lease(chunk_id, token, holder, batch_id, run, tenant_id, lo, hi, seqs, n, attempt, est_tokens)
+async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool = False) -> Lease | None:
+    """Lease the chunk that is next in the fair order, or None if there is none (or the worker's lease has lapsed).
+
+    `urgent`: the one whose deadline is nearest, if it is near; workers ask so for a bounded share of their claims.
+    """
+    parameters: dict[str, object] = {"pool_id": pool_id, "worker_id": worker_id}
+    if urgent:
+        parameters |= {"urgent_seconds": URGENT_SECONDS, "lead_tokens": URGENT_LEAD_TOKENS}
+    query = queries.CLAIM_URGENT if urgent else queries.CLAIM
+    row = await (await conn.execute(query, parameters)).fetchone()
+    return None if row is None else Lease(*row)
 
 
 async def load(conn: Connection, lease: Lease) -> list[Item]:
@@ -59,10 +72,20 @@ async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bo
 
 
 async def finish(
-    conn: Connection, lease: Lease, *, backoff_seconds: float = 0.0, charge: bool = False, split: bool = False
+    conn: Connection,
+    lease: Lease,
+    *,
+    backoff_seconds: float = 0.0,
+    suspects: Collection[int] = (),
+    retried: Collection[int] = (),
+    retry_seconds: float = 0.0,
+    split: bool = False,
 ) -> Finished | None:
-    """End the lease. Items with a result are counted; all others go back to the queue after `backoff_seconds`, one
-    attempt older if `charge`, each in a chunk of its own if `split`. None: the lease was lost before.
+    """End the lease. Items with a result are counted; all others go back to the queue after `backoff_seconds`.
+
+    Of these, `suspects` (seqs that were in an engine when it died) are charged with the death, each in a chunk of its own;
+    `retried` (seqs that met a transient error) together rest for `retry_seconds`. `split`: each item gets its own chunk.
+    None: the lease was lost before.
     """
     parameters = {
         "chunk_id": lease.chunk_id,
@@ -71,7 +94,9 @@ async def finish(
         "batch_id": lease.batch_id,
         "run": lease.run,
         "backoff_seconds": backoff_seconds,
-        "charge": charge,
+        "suspects": list(suspects),
+        "retried": list(retried),
+        "retry_seconds": retry_seconds,
         "split": split,
     }
     row = await (await conn.execute(queries.FINISH, parameters)).fetchone()

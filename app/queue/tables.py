@@ -53,7 +53,8 @@ batch = Table(
     Column("prompt_tokens", BigInteger, nullable=False, server_default=ZERO),
     Column("cached_tokens", BigInteger, nullable=False, server_default=ZERO),
     Column("completion_tokens", BigInteger, nullable=False, server_default=ZERO),
-    Column("deadline", Timestamp, nullable=False),
+    Column("deadline", Timestamp, nullable=False, comment="what the fair order aims at"),
+    Column("expires_at", Timestamp, comment="when unfinished items are given up; null: never"),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
     Column("finalized_at", Timestamp),
     Column("idempotency_key", Text),
@@ -69,6 +70,10 @@ batch = Table(
     postgresql_with={"fillfactor": 80},
 )
 Index("batch_open", batch.c.created_at, postgresql_where=text("finalized_at is null"))
+Index(
+    "batch_expiry", batch.c.expires_at, postgresql_where=text("expires_at is not null and state in ('open', 'paused')")
+)
+Index("batch_halted", batch.c.state, postgresql_where=text("state in ('paused', 'cancelling', 'expiring')"))
 
 item_payload = Table(
     "item_payload",
@@ -134,8 +139,10 @@ chunk = Table(
         SmallInteger,
         nullable=False,
         server_default=ZERO,
-        comment="deaths of engine or worker that it was in",
+        comment="workers that were lost with it",
     ),
+    Column("deaths", SmallInteger, nullable=False, server_default=ZERO, comment="engine deaths that its item was in"),
+    Column("retries", SmallInteger, nullable=False, server_default=ZERO, comment="rounds of transient engine errors"),
     Column(
         "token", Integer, nullable=False, server_default=ZERO, comment="fence: grows on claim and reap; 0: never leased"
     ),
@@ -157,6 +164,8 @@ Index(
 )
 Index("chunk_worker", chunk.c.worker_id, postgresql_where=text("state = 'leased'"))
 Index("chunk_batch", chunk.c.batch_id)
+Index("chunk_edf", chunk.c.pool_id, chunk.c.deadline, postgresql_where=text("state = 'ready'"))
+Index("chunk_held", chunk.c.batch_id, postgresql_where=text("state = 'held'"))
 Index("chunk_due", chunk.c.not_before, postgresql_where=text("state = 'delayed'"))
 
 sched = Table(
@@ -167,8 +176,18 @@ sched = Table(
     Column("vtime", Float(53), nullable=False, server_default=ZERO, comment="tokens served / weight"),
     Column("ready", Integer, nullable=False, server_default=ZERO),
     Column("inflight_tokens", BigInteger, nullable=False, server_default=ZERO),
+    Column("served_tokens", BigInteger, nullable=False, server_default=ZERO, comment="actual tokens, ever growing"),
     PrimaryKeyConstraint("pool_id", "tenant_id"),
     postgresql_with={"fillfactor": 50, **_HOT},
+)
+
+pace = Table(
+    "pace",
+    metadata,
+    Column("pool_id", SmallInteger, nullable=False),
+    Column("at", Timestamp, nullable=False, server_default=func.now()),
+    Column("served_tokens", BigInteger, nullable=False, comment="of all tenants of the pool, ever growing"),
+    PrimaryKeyConstraint("pool_id", "at"),
 )
 
 worker = Table(

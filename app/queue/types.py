@@ -2,10 +2,16 @@
 
 from dataclasses import dataclass
 
+from app.states import BatchState
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write the results of one chunk; (chunk_id, token, worker_id) is the fence."""
+    """The right to write the results of one chunk; (chunk_id, token, worker_id) is the fence.
+
+    `attempt` workers were lost with it, `deaths` engines died with its item in them, and transient errors sent it back
+    `retries` times.
+    """
 
     chunk_id: int
     token: int
@@ -17,8 +23,22 @@ class Lease:
     hi: int
     seqs: list[int] | None
     n: int
-    attempt: int
     est_tokens: int
+    attempt: int = 0
+    deaths: int = 0
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease as the queue has it, beside the state of its batch; a heartbeat's answer."""
+
+    chunk_id: int
+    token: int
+    batch_id: int
+    run: int
+    n: int
+    batch: BatchState
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from app.webhooks import queries, signing
 from app.webhooks.egress import EgressClient, Refused
 
 CheckedUrl = NewType("CheckedUrl", str)
-KINDS = ("batch.queued", "batch.succeeded", "batch.failed")
+KINDS = ("batch.queued", "batch.succeeded", "batch.failed", "batch.cancelled", "batch.expired")
 ORDERS = {"created_at": "created_at", "name": "name", "enabled": "enabled", "source": "coalesce(model, '')"}
 _NAME_LENGTH, _URL_LENGTH, _PAGES, _PER_PAGE = 256, 2048, 1_000_000, 100
 

@@ -7,7 +7,7 @@ import httpx
 import psycopg
 import pytest
 
-from app.batches import service as batches
+from app.batches import lifecycle as batches
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import service

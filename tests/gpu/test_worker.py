@@ -68,12 +68,27 @@ async def test_a_passing_failure_is_retried_until_it_succeeds(world: World, rule
 async def test_a_lasting_failure_becomes_the_items_error_after_the_attempts(world: World) -> None:
     world.engine.script({"match": "question 3.", "mode": "status", "status": 500, "message": "oops"})
     batch = await world.submit(prompts(8))
-    async with world.worker(request_attempts=2):
+    async with world.worker(request_attempts=2, item_retries=0):
         await world.finished(batch)
     results = await world.results(batch)
     assert results[3] == (0, 2, {"code": 5001, "message": "engine answered 500: oops"})
     assert sum(ok for ok, _, _ in results.values()) == 7
     assert world.engine.count["question 3."] == 2
+
+
+async def test_a_failure_that_outlasts_one_round_of_tries_is_tried_again_later_without_its_neighbours(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.gpu.storer.RETRY_SECONDS", (0.1, 1))
+    world.engine.script({"match": "question 3.", "mode": "status", "status": 500, "times": 3})
+    batch = await world.submit(prompts(8))
+    async with world.worker(request_attempts=2, item_retries=1):
+        await world.finished(batch)
+    results = await world.results(batch)
+    assert [results[i][0] for i in range(8)] == [1] * 8
+    assert results[3][1] == 3
+    assert world.engine.count["question 3."] == 4
+    assert world.engine.count.total() == 11
 
 
 async def test_a_request_the_engine_refuses_is_the_items_error_at_once(world: World) -> None:
@@ -110,7 +125,7 @@ async def test_a_connection_lost_by_a_living_engine_costs_only_its_own_item_a_re
 async def test_a_request_that_hangs_times_out_and_is_tried_again(world: World) -> None:
     world.engine.script({"match": "question 3.", "mode": "hang"})
     batch = await world.submit(prompts(4))
-    async with world.worker(request_timeout_seconds=0.3, request_attempts=2):
+    async with world.worker(request_timeout_seconds=0.3, request_attempts=2, item_retries=0):
         await world.finished(batch)
     assert (await world.results(batch))[3][2]["code"] == 3007
     assert world.engine.count["question 3."] == 2
@@ -136,7 +151,7 @@ async def test_while_the_engine_is_dead_nothing_fails_and_after_its_return_all_i
     assert done
 
 
-async def test_an_engine_that_dies_with_requests_in_it_charges_their_chunks_an_attempt(world: World) -> None:
+async def test_an_engine_that_dies_charges_exactly_the_items_that_were_in_it(world: World) -> None:
     world.engine.script({"mode": "hang"})
     await world.submit(prompts(24), chunk=8)
     async with world.worker(batch_max_in_flight=8):
@@ -145,7 +160,10 @@ async def test_an_engine_that_dies_with_requests_in_it_charges_their_chunks_an_a
         await world.until("count(*) = 2 from chunk where state = 'leased'")
         await world.engine.__aexit__()
         await world.until("not exists (select from chunk where state = 'leased')")
-        assert await world.fetch("select attempt, n from chunk order by attempt desc, lo") == [(1, 8), (0, 8), (0, 8)]
+        assert await world.fetch("select deaths, n, attempt from chunk order by lo") == [
+            *[(1, 1, 0)] * 8,
+            *[(0, 8, 0)] * 2,
+        ]
 
 
 async def test_lost_database_connections_lose_and_repeat_nothing(world: World) -> None:
@@ -169,8 +187,8 @@ async def test_a_claim_whose_answer_was_lost_does_not_stay_leased(
 ) -> None:
     claim, failures = queue.claim, [psycopg.OperationalError("the connection is lost")]
 
-    async def losing(conn: Connection, pool_id: int, worker_id: int) -> Lease | None:
-        lease = await claim(conn, pool_id, worker_id)
+    async def losing(conn: Connection, pool_id: int, worker_id: int, **how: bool) -> Lease | None:
+        lease = await claim(conn, pool_id, worker_id, **how)
         if lease is not None and failures:
             raise failures.pop()
         return lease

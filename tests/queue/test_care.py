@@ -69,11 +69,11 @@ async def test_handed_back_chunks_wait_for_their_backoff(database: Database) -> 
     async with database.durable() as conn:
         lease = await service.claim(conn, pool, worker)
         assert lease is not None
-        await service.finish(conn, lease, backoff_seconds=0.3, charge=True)
+        await service.finish(conn, lease, backoff_seconds=0.3)
         assert await care.promote(conn) == 0
         assert await service.claim(conn, pool, worker) is None
         await asyncio.sleep(0.35)
         assert await care.promote(conn) == 1
         again = await service.claim(conn, pool, worker)
     assert again is not None
-    assert (again.attempt, again.lo, again.hi, again.seqs) == (1, 0, 3, None)
+    assert (again.attempt, again.lo, again.hi, again.seqs) == (0, 0, 3, None)

@@ -21,7 +21,7 @@ async def test_a_batch_runs_to_completion_and_every_item_has_one_result(database
     assert [(lease.lo, lease.hi) for lease in leases] == [(0, 15), (16, 31), (32, 47), (48, 49)]
     [settled] = await support.settle(database)
     assert (settled.state, settled.ok, settled.failed, settled.completion_tokens) == (BatchState.COMPLETED, 50, 0, 250)
-    pages = [page async for page in reading.results(database, batch.batch_id, page=20)]
+    pages = [page async for page in reading.results(database, batch.batch_id, 1, page=20)]
     assert [item.seq for page in pages for item in page] == list(range(50))
     async with database.durable() as conn:
         assert await support.caches(conn) == [(0, 0)]
@@ -55,7 +55,7 @@ async def test_a_reaped_worker_can_neither_flush_nor_finish(database: Database) 
         items = await service.load(conn, lease)
         await asyncio.sleep(0.1)
         assert await care.reap(conn) == (1, 1)
-        assert not await service.heartbeat(conn, zombie, 30)
+        assert await service.heartbeat(conn, zombie, 30) is None
         assert not await service.flush(conn, lease, support.answers(items))
         assert await service.finish(conn, lease) is None
         assert await service.claim(conn, pool, zombie) is None
@@ -137,7 +137,7 @@ async def test_the_first_result_of_an_item_wins(database: Database) -> None:
         assert await service.flush(conn, lease, support.answers(items))
         assert await service.flush(conn, lease, support.answers(items, ok=False))
         await service.finish(conn, lease)
-    [page] = [page async for page in reading.results(database, batch.batch_id)]
+    [page] = [page async for page in reading.results(database, batch.batch_id, 1)]
     assert [item.ok for item in page] == [True]
 
 

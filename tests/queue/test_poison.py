@@ -13,8 +13,8 @@ from tests.queue import support
 LIMIT = 4
 
 
-def lease(attempt: int) -> Lease:
-    return Lease(1, 1, 1, 1, 1, 1, 0, 9, None, 10, attempt, 100)
+def lease(attempt: int, deaths: int = 0) -> Lease:
+    return Lease(1, 1, 1, 1, 1, 1, 0, 9, None, 10, 100, attempt, deaths)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,38 @@ def lease(attempt: int) -> Lease:
 )
 def test_only_an_item_that_was_alone_is_given_up(attempt: int, unfinished: int, expected: Verdict) -> None:
     assert poison.verdict(lease(attempt), unfinished, LIMIT) is expected
+
+
+@pytest.mark.parametrize(
+    ("deaths", "attempt", "expected"),
+    [(0, 0, Verdict.RUN), (1, 0, Verdict.ALONE), (1, 3, Verdict.ALONE), (2, 0, Verdict.BURY), (1, 4, Verdict.BURY)],
+)
+def test_a_suspect_runs_alone_and_is_given_up_at_the_second_death(deaths: int, attempt: int, expected: Verdict) -> None:
+    assert poison.verdict(lease(attempt, deaths), 1, LIMIT) is expected
+
+
+async def test_an_engines_death_charges_those_in_it_alone_and_a_transient_error_rests_its_items(
+    database: Database,
+) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    await support.submit(database, tenant, pool, 8, tokens=100)
+    worker = await support.make_worker(database, pool)
+    held = await claimed(database, pool, worker)
+    async with database.durable() as conn:
+        items = await service.load(conn, held)
+        assert await service.flush(conn, held, support.answers(items[:2]))
+        assert await service.finish(conn, held, suspects=[0, 3, 4], retried=[6, 7], retry_seconds=60)
+        rows = await conn.execute(
+            "select lo, hi, seqs, n, est_tokens, deaths, retries, not_before > now() + interval '1 min' * 0.9"
+            " from chunk order by lo"
+        )
+        assert await rows.fetchall() == [
+            (2, 5, [2, 5], 2, 200, 0, 0, False),
+            (3, 3, None, 1, 100, 1, 0, False),
+            (4, 4, None, 1, 100, 1, 0, False),
+            (6, 7, None, 2, 200, 0, 1, True),
+        ]
 
 
 async def claimed(database: Database, pool: int, worker: int) -> Lease:
@@ -94,7 +126,7 @@ async def hold(database: Database, pool: int, killers: set[int], chance: random.
             results = support.answers([item for item in items if chance.random() < 0.8])
         for _ in range(chance.choice([1, 2])):
             assert await service.flush(conn, held, results)
-        assert await service.finish(conn, held, charge=False)
+        assert await service.finish(conn, held)
     return True
 
 
@@ -126,7 +158,7 @@ async def test_whoever_dies_when_nothing_is_lost_and_deaths_are_few(database: Da
         seen = (status.ok, status.failed)
     settled += await support.settle(database)
     assert [(one.ok, one.failed) for one in settled] == [(37, 3)]
-    pages = [page async for page in reading.results(database, batch.batch_id)]
+    pages = [page async for page in reading.results(database, batch.batch_id, 1)]
     assert {item.seq for page in pages for item in page if not item.ok} == killers
     assert deaths <= LIMIT * len(killers)
     async with database.durable() as conn:

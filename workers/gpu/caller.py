@@ -1,6 +1,7 @@
 """Sends one item to the engine until its outcome is final."""
 
 import asyncio
+from collections.abc import Callable
 
 import orjson
 import structlog
@@ -12,19 +13,25 @@ from app.engines.requests import EngineRequest, Target, build, tenant_salt
 from app.queue.types import Item
 
 BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
+LAPSED_SECONDS = 0.05
 NEWS_SECONDS = 0.05  # a dying engine refuses a new connection before it has closed all the old ones
 
 log = structlog.get_logger()
 
 
 class Caller:
-    """Knows who is in the engine now. `gate` is open while requests may be sent; a retry waits for it too."""
+    """Knows who is in the engine now: `calling`, and `lost`, who lost the connection and will be sent again.
+
+    `gate` is open while requests may be sent, and `may_send` tells whether the worker's lease still holds; retries wait too.
+    """
 
     def __init__(self, client: EngineClient, target: Target, secret: bytes, attempts: int) -> None:
         self.target = target
         self.gate = asyncio.Event()
+        self.may_send: Callable[[], bool] = lambda: True
         self.calling: set[asyncio.Task[None]] = set()
-        self._lost = 0
+        self.lost: set[asyncio.Task[None]] = set()
+        self._examining = 0
         self._client = client
         self._secret = secret
         self._attempts = attempts
@@ -42,22 +49,27 @@ class Caller:
             retry=retry_if_result(lambda outcome: isinstance(outcome, Retry)),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )
-        outcome: Outcome = await tries(self._send, task, request)
+        try:
+            outcome: Outcome = await tries(self._send, task, request)
+        finally:
+            self.lost.discard(task)
         return outcome, int(tries.statistics["attempt_number"])
 
     async def _send(self, task: "asyncio.Task[None]", request: EngineRequest) -> Outcome:
         await self.gate.wait()
+        while not self.may_send():  # noqa: ASYNC110  (after a long stop of this process; the heartbeat will abort us)
+            await asyncio.sleep(LAPSED_SECONDS)
         self.calling.add(task)
         try:
             outcome = await self._client.complete(request)
+            return await self._examined(task, outcome) if isinstance(outcome, EngineDown) else outcome
         except Exception:
             log.exception("request.broken")
             return Reject(FAILED, "internal error")
         finally:
             self.calling.discard(task)
-        return await self._examined(outcome) if isinstance(outcome, EngineDown) else outcome
 
-    async def _examined(self, down: EngineDown) -> EngineDown | Retry:
+    async def _examined(self, task: "asyncio.Task[None]", down: EngineDown) -> EngineDown | Retry:
         """Whether the engine is down indeed. If it lives it lost this request only.
 
         Who is refused waits for news of those that the engine died with. While one's lost connection is examined, the others
@@ -65,9 +77,12 @@ class Caller:
         """
         if not down.suspect:
             await asyncio.sleep(NEWS_SECONDS)
-            return EngineDown(down.reason, suspect=self._lost > 0)
-        self._lost += 1
+            return EngineDown(down.reason, suspect=self._examining > 0)
+        self._examining += 1
         try:
-            return Retry(down.reason) if await self._client.healthy() else down
+            if not await self._client.healthy():
+                return down
+            self.lost.add(task)
+            return Retry(down.reason)
         finally:
-            self._lost -= 1
+            self._examining -= 1

@@ -17,14 +17,16 @@ from app.queue.types import Item, Lease, Result
 class OpenChunk:
     """A lease with its items not yet started, those in the engine, and the results not yet flushed.
 
-    An item in none of the three either has a durable result or goes back to the queue when the lease is finished.
+    An item in none of the three either has a durable result or goes back to the queue when the lease is finished;
+    `suspects` and `retried` say of some why.
     """
 
     lease: Lease
     pending: deque[Item]
     running: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
-    charge: bool = False
+    suspects: set[int] = field(default_factory=set)
+    retried: set[int] = field(default_factory=set)
     backoff_seconds: float = 0.0
     alone: bool = False
     split: bool = False
@@ -52,11 +54,9 @@ class OpenChunk:
         """What goes back to the queue rests at least this long."""
         self.backoff_seconds = max(self.backoff_seconds, seconds)
 
-    def give_back(self, *, backoff_seconds: float = 0.0, charge: bool = False) -> None:
-        """Start nothing more; what is not done goes back to the queue, one attempt older if `charge`."""
+    def give_back(self) -> None:
+        """Start nothing more; what is not done goes back to the queue."""
         self.pending.clear()
-        self.delay(backoff_seconds)
-        self.charge = self.charge or charge
 
     def abort(self) -> None:
         """Abort the requests in the engine."""
@@ -65,7 +65,7 @@ class OpenChunk:
 
     def settled(self, seq: int, outcome: Done | Reject | Retry, tries: int) -> None:
         """Note the final outcome of an item; `tries` is how often it was sent in this lease."""
-        attempt = self.lease.attempt + tries
+        attempt = self.lease.attempt + self.lease.deaths + self.lease.retries + tries
         if isinstance(outcome, Done):
             self.results.append(_result(seq, True, attempt, outcome.usage, outcome.body))
         else:

@@ -7,8 +7,7 @@ keep    renew both until the lease lapses, by Postgres's word or by our own cloc
 import asyncio
 import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -18,6 +17,7 @@ from app import clock
 from app.db.pool import Database
 from app.engines import service as engines
 from app.queue import service as queue
+from app.queue.types import Held
 from app.settings import Settings
 
 RETRY_SECONDS = 0.5
@@ -61,18 +61,24 @@ class Membership:
         self,
         status: Callable[[], Status],
         on_join: Callable[[int, int], None],
+        on_beat: Callable[[Sequence[Held]], None],
         on_lose: Callable[[], None],
-        must_rejoin: asyncio.Event,
     ) -> None:
-        """Join, keep, and on losing the lease join again, until cancelled. `on_join` gets pool and worker id."""
+        """Join, keep, and on losing the lease join again, until cancelled.
+
+        `on_join` gets pool and worker id, `on_beat` the leases that the queue counts as ours.
+        """
         while True:
             seat = await self._join()
             on_join(seat.pool_id, seat.worker_id)
-            lost = await self._keep(seat, status, must_rejoin)
-            if lost:
-                log.warning("worker.lease_lost", worker=seat.worker_id)
-                on_lose()
+            await self._keep(seat, status, on_beat)
+            log.warning("worker.lease_lost", worker=seat.worker_id)
+            on_lose()
             await self.leave()
+
+    def holds(self) -> bool:
+        """Whether our own clock, too, says that the lease holds. It runs on while this process is stopped."""
+        return clock.monotonic() < self._valid_until
 
     async def leave(self) -> None:
         """Give up engine and lease at once. Without a database they lapse by themselves."""
@@ -90,7 +96,7 @@ class Membership:
         worker: tuple[int, int] | None = None
         while True:
             try:
-                if worker is None or not await self._renew(worker[1]):
+                if worker is None or await self._renew(worker[1]) is None:
                     worker = await self._register()
                 if (engine_id := await self._take(*worker)) is not None:
                     self._seat = Seat(*worker, engine_id)
@@ -117,54 +123,51 @@ class Membership:
                 pid=os.getpid(),
                 lease_seconds=self._settings.lease_seconds,
             )
-        self._valid_until = began + self._settings.lease_seconds
+        self._hold_until(began)
         return pool_id, worker_id
 
     async def _take(self, pool_id: int, worker_id: int) -> int | None:
         async with self._database.durable() as conn:
             return await engines.take_engine(conn, pool_id=pool_id, worker_id=worker_id, **self._engine)
 
-    async def _renew(self, worker_id: int) -> bool:
+    async def _renew(self, worker_id: int) -> list[Held] | None:
         began = clock.monotonic()
         async with self._database.relaxed() as conn:
             held = await queue.heartbeat(conn, worker_id, self._settings.lease_seconds)
-        if held:
-            self._valid_until = began + self._settings.lease_seconds
+        if held is not None:
+            self._hold_until(began)
         return held
 
-    async def _keep(self, seat: Seat, status: Callable[[], Status], must_rejoin: asyncio.Event) -> bool:
-        """Heartbeat until the lease is lost (True) or a new identity is asked for (False)."""
+    def _hold_until(self, began: float) -> None:
+        """Others may start when the lease, which began no earlier than `began`, is over; we stop a little before."""
+        self._valid_until = began + self._settings.lease_seconds * (1 - MARGIN)
+
+    async def _keep(self, seat: Seat, status: Callable[[], Status], on_beat: Callable[[Sequence[Held]], None]) -> None:
+        """Heartbeat until the lease is lost."""
         said: Status | None = None
         pause = self._settings.heartbeat_seconds
         while True:
-            left = self._valid_until - self._settings.lease_seconds * MARGIN - clock.monotonic()
             try:
-                async with asyncio.timeout(max(0.0, left)):
-                    if not await self._renew(seat.worker_id) or not await self._report(seat, said := status()):
-                        return True
+                async with asyncio.timeout(max(0.0, self._valid_until - clock.monotonic())):
+                    held = await self._renew(seat.worker_id)
+                    if held is None or not await self._report(seat, said := status()):
+                        return
+                on_beat(held)
                 pause = self._settings.heartbeat_seconds
             except TimeoutError:
-                return True
+                return
             except psycopg.OperationalError as error:
                 log.warning("database.unavailable", verb="heartbeat", error=str(error).strip())
                 pause = min(RETRY_SECONDS, self._settings.heartbeat_seconds)
-            if await self._rest(pause, said, status, must_rejoin):
-                return False
+            await self._rest(pause, said, status)
 
-    async def _rest(
-        self, seconds: float, said: Status | None, status: Callable[[], Status], must_rejoin: asyncio.Event
-    ) -> bool:
-        """Wait for the next heartbeat, less if readiness changes. True: a new identity is asked for."""
+    async def _rest(self, seconds: float, said: Status | None, status: Callable[[], Status]) -> None:
+        """Wait for the next heartbeat, less if readiness changes."""
         until = clock.monotonic() + seconds
         while (left := until - clock.monotonic()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, 0.1)):
-                    await must_rejoin.wait()
-            if must_rejoin.is_set():
-                return True
+            await asyncio.sleep(min(left, 0.1))
             if said is not None and status().ready != said.ready:
-                return False
-        return False
+                return
 
     async def _report(self, seat: Seat, status: Status) -> bool:
         async with self._database.relaxed() as conn:

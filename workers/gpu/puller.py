@@ -1,8 +1,7 @@
-"""Pulls chunks while there is an allowance, runs their items on the engine, and stores what comes back.
+"""Pulls chunks while there is an allowance and runs their items on the engine; the storer stores what comes back.
 
-    claim loop   keeps a few items ahead of the engine; asks less often while the queue is empty
+    claim loop   keeps a few items ahead of the engine; looks at an empty queue ever less often
     admission    on every event: start items while fewer run than the allowance; a suspect waits until it is alone
-    flush loop   stores results, finishes the chunks that are through
 
 Every lease ends by being lost, or in `finish`, which sends whatever has no result back to the queue. So giving work
 back only means: start nothing more.
@@ -10,8 +9,8 @@ back only means: start nothing more.
 
 import asyncio
 import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Sequence
 
 import psycopg
 import structlog
@@ -20,17 +19,20 @@ from app import clock
 from app.db.pool import Database
 from app.engines.outcome import EngineDown, Retry
 from app.queue import service as queue
-from app.queue.types import Item
+from app.queue.types import Held, Item, Lease
 from app.settings import Settings
+from app.states import BatchState
 from workers.gpu.caller import Caller
 from workers.gpu.chunk import OpenChunk
+from workers.gpu.storer import DATABASE_PAUSE_SECONDS, Storer
 
-POLL_SECONDS = (0.02, 0.5)  # shortest and longest pause between two looks at an empty queue
-DATABASE_PAUSE_SECONDS = 0.5
+POLL_SECONDS = 0.01  # first pause between two looks at an empty queue; the setting is the longest
+URGENT_EVERY = 4  # this share of the claims looks for near deadlines first
 BUSY_SECONDS = 15.0  # an item that a full engine turned away comes back no sooner than half of this
-DOWN_SECONDS = (1.0, 60.0)  # first and longest backoff of a chunk that was in an engine when it died
-FLUSH_ROWS = 64
+DOWN_SECONDS = 1.0  # what was in an engine when it died rests at least this long
+CALM_SECONDS = 30.0  # a suspect waits no longer than this for an engine without callers who wait
 
+_WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
 log = structlog.get_logger()
 
 
@@ -41,39 +43,40 @@ class Puller:
         self, settings: Settings, database: Database, caller: Caller, on_engine_down: Callable[[str], None]
     ) -> None:
         self.allowance = 0
-        self.must_rejoin = asyncio.Event()
+        self._calm = True
         self._settings = settings
         self._database = database
         self._caller = caller
         self._on_engine_down = on_engine_down
         self._chunks: dict[int, OpenChunk] = {}
+        self._storer = Storer(settings, database, self._chunks)
         self._identity: tuple[int, int] | None = None
+        self._strays: set[tuple[int, int]] = set()
+        self._claims = 0
         self._draining = False
-        self._doubtful = False
         self._closed_since: float | None = None
+        self._suspect_since: float | None = None
         self._claiming = asyncio.Lock()
         self._wake = asyncio.Event()  # the claim loop may have a reason to claim
-        self._news = asyncio.Event()  # the flush loop has something to do
-        self._due = asyncio.Event()  # and it should not wait for more
-
-    # ------------------------------------------------------------ what the worker tells
 
     def join(self, pool_id: int, worker_id: int) -> None:
         """From now on claim for this pool as this worker."""
         self._identity = (pool_id, worker_id)
-        self._doubtful = False
-        self.must_rejoin.clear()
+        self._strays = set()
         self._wake.set()
 
     def lose(self) -> None:
         """The worker's lease has lapsed: others may hold its chunks. Abort everything, write nothing."""
         self._identity = None
         for chunk in list(self._chunks.values()):
-            self._drop(chunk)
+            self._storer.drop(chunk)
 
-    def allow(self, allowance: int) -> None:
-        """Hold at most this many requests in flight. Fewer than now: nothing is started until it fits."""
-        self.allowance = allowance
+    def allow(self, allowance: int, *, calm: bool = True) -> None:
+        """Hold at most this many requests in flight. Fewer than now: nothing is started until it fits.
+
+        `calm`: nobody else's request is in the engine, so that it may be tried with a suspect.
+        """
+        self.allowance, self._calm = allowance, calm
         if allowance > 0:
             self._closed_since = None
             self._caller.gate.set()
@@ -86,6 +89,22 @@ class Puller:
         elif now - self._closed_since > self._settings.lease_seconds:
             self._closed_since = now
             self._give_back()  # another engine may have room
+
+    def heard(self, held: Sequence[Held]) -> None:
+        """What the queue says we hold, and how those batches stand: stop what is cancelled, start nothing of what is paused.
+
+        A lease that we do not know, twice in a row, comes of a claim or a finish whose answer was lost. It is ended.
+        """
+        strays = set()
+        for lease in held:
+            chunk = self._chunks.get(lease.chunk_id)
+            if chunk is None:
+                strays.add((lease.chunk_id, lease.token))
+                if (lease.chunk_id, lease.token) in self._strays and not self._claiming.locked():
+                    self._end_stray(lease)
+            elif chunk.lease.token == lease.token and lease.batch != BatchState.OPEN:
+                self._halt(chunk, abort=lease.batch in _WINDING_UP)
+        self._strays = strays
 
     async def drain(self) -> None:
         """Claim nothing more, let what runs end for `drain_seconds`, store it, hand back the rest."""
@@ -104,7 +123,7 @@ class Puller:
             chunk.abort()
         deadline = clock.monotonic() + self._settings.lease_seconds
         while self._chunks and clock.monotonic() < deadline:
-            self._hurry()
+            self._storer.hurry()
             await asyncio.sleep(0.01)
 
     @property
@@ -116,12 +135,12 @@ class Puller:
         """Claim and flush until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._claim_loop())
-            group.create_task(self._flush_loop())
+            group.create_task(self._storer.run())
 
     # ------------------------------------------------------------ claiming
 
     async def _claim_loop(self) -> None:
-        pause = POLL_SECONDS[0]
+        pause = POLL_SECONDS
         while not self._draining:
             if not self._hungry():
                 self._wake.clear()
@@ -132,10 +151,9 @@ class Puller:
                     found = await self._claim()
             except psycopg.OperationalError as error:
                 log.warning("database.unavailable", verb="claim", error=str(error).strip())
-                self._doubt()
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
                 continue
-            pause = POLL_SECONDS[0] if found else min(pause * 2, POLL_SECONDS[1])
+            pause = POLL_SECONDS if found else min(pause * 2, self._settings.poll_seconds)
             if not found:
                 await asyncio.sleep(pause)
 
@@ -146,51 +164,72 @@ class Puller:
         wanted = 0 if alone else max(1, self.allowance // 2)
         return self._identity is not None and self.allowance > 0 and pending < wanted
 
-    def _doubt(self) -> None:
-        """A claim without an answer may have leased us a chunk that we do not know, and our heartbeat would hold it.
-
-        So we claim no more under this identity, and take a new one as soon as the chunks in hand are through.
-        """
-        self._identity = None
-        self._doubtful = True
-        self._hurry()
-
     async def _claim(self) -> bool:
         identity = self._identity
         assert identity is not None
+        self._claims += 1
         async with self._database.relaxed() as conn:
-            lease = await queue.claim(conn, *identity)
+            lease = None
+            if self._claims % URGENT_EVERY == 0:
+                lease = await queue.claim(conn, *identity, urgent=True)
+            lease = lease or await queue.claim(conn, *identity)
             if lease is None:
                 return False
             items = await queue.load(conn, lease)
         if self._identity != identity:
             return False
         if (old := self._chunks.get(lease.chunk_id)) is not None:
-            self._drop(old)  # a database crash took our claim back and gave the chunk to us again
+            self._storer.drop(old)  # a database crash took our claim back and gave the chunk to us again
+        self._take(lease, items)
+        return True
+
+    def _take(self, lease: Lease, items: list[Item]) -> None:
         chunk = self._chunks[lease.chunk_id] = OpenChunk.of(lease, items, self._settings.item_attempts)
-        how = {"alone": chunk.alone, "split": chunk.split, "given_up": bool(chunk.results)} if lease.attempt else {}
-        log.info(
-            "chunk.claimed", chunk=lease.chunk_id, batch=lease.batch_id, items=len(items), attempt=lease.attempt, **how
-        )
+        how = {"alone": chunk.alone, "split": chunk.split, "given_up": bool(chunk.results)}
+        past = {"attempt": lease.attempt, "deaths": lease.deaths, "retries": lease.retries}
+        said = {name: value for name, value in (past | how).items() if value}
+        log.info("chunk.claimed", chunk=lease.chunk_id, batch=lease.batch_id, items=len(items), **said)
         if self._draining:
             chunk.give_back()
         self._admit()
-        self._hurry()
-        return True
+        if chunk.idle:
+            self._storer.hurry()
+
+    def _end_stray(self, lease: Held) -> None:
+        assert self._identity is not None
+        log.warning("chunk.stray", chunk=lease.chunk_id, batch=lease.batch_id)
+        known = Lease(
+            lease.chunk_id, lease.token, self._identity[1], lease.batch_id, lease.run, 0, 0, 0, None, lease.n, 0
+        )
+        self._chunks[lease.chunk_id] = OpenChunk(known, deque())
+        self._storer.hurry()
 
     # ------------------------------------------------------------ running
 
     def _admit(self) -> None:
-        room = self.allowance - self.in_flight if not self._draining else 0
+        if self._draining or any(chunk.alone and chunk.running for chunk in self._chunks.values()):
+            return
+        suspect = None
         for chunk in self._chunks.values():
-            if chunk.alone and self.in_flight:
+            if chunk.alone:
+                suspect = suspect or (chunk if chunk.pending else None)
                 continue
-            while chunk.pending and room > 0:
-                item = chunk.pending.popleft()
-                self._start(chunk, item)
-                room -= 1
+            while chunk.pending and self.in_flight < self.allowance:
+                self._start(chunk, chunk.pending.popleft())
+        if suspect is not None and self.allowance > 0 and self.in_flight == 0 and self._calm_enough():
+            self._start(suspect, suspect.pending.popleft())
         if self._hungry():
             self._wake.set()
+
+    def _calm_enough(self) -> bool:
+        """A suspect may take the engine down: it should not take others' requests along. But it does not wait for ever."""
+        now = clock.monotonic()
+        if self._suspect_since is None:
+            self._suspect_since = now
+        if not self._calm and now - self._suspect_since < CALM_SECONDS:
+            return False
+        self._suspect_since = None
+        return True
 
     def _start(self, chunk: OpenChunk, item: Item) -> None:
         task = chunk.running[item.seq] = asyncio.create_task(self._serve(chunk, item))
@@ -200,97 +239,46 @@ class Puller:
         outcome, tries = await self._caller.call(chunk.running[item.seq], item, chunk.lease.tenant_id)
         match outcome:
             case EngineDown():
-                self._engine_down(outcome, retried=tries > 1)
+                if outcome.suspect:
+                    chunk.suspects.add(item.seq)
+                self._engine_down(outcome)
             case Retry() if outcome.busy:
                 chunk.delay(BUSY_SECONDS * random.uniform(0.5, 1))  # noqa: S311
             case Retry() if self._draining:
                 pass  # its remaining tries are the next worker's
+            case Retry() if chunk.lease.retries < self._settings.item_retries:
+                chunk.retried.add(item.seq)
             case _:
                 chunk.settled(item.seq, outcome, tries)
 
     def _ended(self, chunk: OpenChunk, seq: int) -> None:
         """A callback of the task, not its `finally`: a task cancelled before its first step runs no line of its own."""
         chunk.running.pop(seq, None)
-        self._news.set()
+        self._storer.note()
         if chunk.idle or len(chunk.results) >= self._settings.flush_items:
-            self._hurry()
+            self._storer.hurry()
         self._admit()
 
-    def _engine_down(self, outcome: EngineDown, *, retried: bool) -> None:
+    def _engine_down(self, outcome: EngineDown) -> None:
         """Abort and hand back everything. If the engine may have died of a request, all that it held are charged."""
         if self.allowance:
             log.warning("engine.down", reason=outcome.reason, in_flight=self.in_flight)
+        inside = self._caller.lost | (self._caller.calling if outcome.suspect else set())
         self.allow(0)
         self._on_engine_down(outcome.reason)
         for chunk in self._chunks.values():
-            charge = bool(chunk.running) and (outcome.suspect or retried)
-            first, longest = DOWN_SECONDS
-            backoff = min(first * 2**chunk.lease.attempt, longest) if charge else 0.0
-            chunk.give_back(backoff_seconds=backoff, charge=charge)
+            chunk.suspects.update(seq for seq, task in chunk.running.items() if task in inside)
+            if chunk.suspects:
+                chunk.delay(DOWN_SECONDS)
+            self._halt(chunk, abort=True)
+
+    def _halt(self, chunk: OpenChunk, *, abort: bool) -> None:
+        chunk.give_back()
+        if abort:
             chunk.abort()
-        self._hurry()
-
-    # ------------------------------------------------------------ storing
-
-    def _hurry(self) -> None:
-        self._due.set()
-        self._news.set()
-
-    async def _flush_loop(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.flush_seconds):
-                    await self._due.wait()
-            self._due.clear()
-            try:
-                for chunk in list(self._chunks.values()):
-                    await self._store(chunk)
-                if self._doubtful and not self._chunks:
-                    self.must_rejoin.set()
-            except psycopg.OperationalError as error:
-                log.warning("database.unavailable", verb="flush", error=str(error).strip())
-                await asyncio.sleep(DATABASE_PAUSE_SECONDS)
-                self._hurry()
-
-    async def _store(self, chunk: OpenChunk) -> None:
-        """Flush the chunk's results; finish it if it is through; drop it if its lease is lost."""
-        while results := chunk.results[:FLUSH_ROWS]:
-            async with self._database.durable() as conn:
-                held = await queue.flush(conn, chunk.lease, results)
-            if not held:
-                log.warning("chunk.lost", chunk=chunk.lease.chunk_id, results=len(results))
-                return self._drop(chunk)
-            del chunk.results[: len(results)]
-        if not chunk.idle or self._chunks.get(chunk.lease.chunk_id) is not chunk:
-            return None
-        async with self._database.durable() as conn:
-            done = await queue.finish(
-                conn,
-                chunk.lease,
-                backoff_seconds=chunk.backoff_seconds,
-                charge=chunk.charge,
-                split=chunk.split,
-            )
-        self._forget(chunk)
-        returned = None if done is None else done.returned
-        log.info("chunk.finished", chunk=chunk.lease.chunk_id, held=done is not None, returned=returned)
-        return None
+        self._storer.hurry()
 
     def _give_back(self) -> None:
         for chunk in self._chunks.values():
             chunk.give_back()
-        self._hurry()
-
-    def _drop(self, chunk: OpenChunk) -> None:
-        """Forget a chunk whose lease is lost, and abort its requests."""
-        chunk.pending.clear()
-        chunk.results.clear()
-        chunk.abort()
-        self._forget(chunk)
-
-    def _forget(self, chunk: OpenChunk) -> None:
-        """Meanwhile the same chunk may be ours under a newer lease; that one stays."""
-        if self._chunks.get(chunk.lease.chunk_id) is chunk:
-            del self._chunks[chunk.lease.chunk_id]
+        self._storer.hurry()

@@ -63,6 +63,7 @@ class Worker:
         self._health = Health(self._client, self._caller, model)
         self._puller = Puller(settings, database, self._caller, self._down)
         self._membership = Membership(settings, database, model=model.served, url=engine.url, mode=engine.mode)
+        self._caller.may_send = self._membership.holds
         self._sampler = Sampler(
             engine.url,
             lambda: len(self._caller.calling),
@@ -93,14 +94,14 @@ class Worker:
         log.info("worker.stopped")
 
     def _parts(self) -> list[Coroutine[None, None, None]]:
-        join, lose, rejoin = self._puller.join, self._puller.lose, self._puller.must_rejoin
+        puller = self._puller
         return [
-            self._membership.run(self._status, join, lose, rejoin),
+            self._membership.run(self._status, puller.join, puller.heard, puller.lose),
             self._tend(),
             self._health.run(),
             self._sampler.run(),
             self._control(),
-            self._puller.run(),
+            puller.run(),
         ]
 
     async def _tend(self) -> None:
@@ -129,8 +130,14 @@ class Worker:
                     "headroom.decided", allowance=d.allowance, reason=d.reason.value, was=before.reason.value, **said
                 )
             serving = self._health.fault is None and self._membership.controls.is_set()
-            self._puller.allow(d.allowance if serving else 0)
+            self._puller.allow(d.allowance if serving else 0, calm=self._calm())
             await asyncio.sleep(self._settings.sample_seconds / 2)
+
+    def _calm(self) -> bool:
+        """Whether the last look found no request but ours in the engine."""
+        sample = self._sampler.latest
+        gauges = sample.gauges if sample else None
+        return sample is not None and gauges is not None and gauges.running + gauges.waiting <= sample.own
 
     def _status(self) -> Status:
         if self._health.fault is not None:

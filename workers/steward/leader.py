@@ -1,4 +1,7 @@
-"""Leadership by a Postgres advisory lock: it ends with its connection, so a dead leader is succeeded at once."""
+"""Leadership by a Postgres advisory lock: it ends with its connection, so a dead leader is succeeded at once.
+
+A leader that hangs does not close its connection; the server does, when nothing was heard on it for a while.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import psycopg
 
 _LOCK = "select pg_try_advisory_lock(hashtext('slackwater steward'))"
+_SILENCE = "set idle_session_timeout = '5s'"
 _RETRY_SECONDS = 1.0
 
 
@@ -26,6 +30,7 @@ async def leadership(url: str, stopping: asyncio.Event) -> AsyncIterator[Leaders
     """Wait in line until this process leads; None when told to stop before that."""
     conn = await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="slackwater steward lead")
     try:
+        await conn.execute(_SILENCE)
         while not stopping.is_set():
             row = await (await conn.execute(_LOCK)).fetchone()
             if row and row[0]:

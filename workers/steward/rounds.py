@@ -1,15 +1,19 @@
 """One round of care. Every step is its own transaction and safe to repeat."""
 
+from collections.abc import Awaitable, Callable
+
 import structlog
 
-from app.batches import service as batches
+from app.batches import lifecycle as batches
 from app.clock import monotonic
 from app.db.pool import Database
 from app.queue import care
 from app.settings import Settings
 from app.webhooks.sweep import Hints, sweep
 
-_PARTITION_SECONDS = 600.0
+PACE_SECONDS = 10.0
+RECOMPUTE_SECONDS = 120.0
+PARTITION_SECONDS = 600.0
 log = structlog.get_logger("steward")
 
 
@@ -20,24 +24,34 @@ class Rounds:
         self._database = database
         self._hints = hints
         self._settings = settings
-        self._partitions_due = 0.0
+        self._now_and_then: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (PARTITION_SECONDS, self._keep_partitions),
+            (PACE_SECONDS, self._note_pace),
+            (RECOMPUTE_SECONDS, self._recompute),
+        ]
+        self._due = [0.0] * len(self._now_and_then)
 
     async def run(self) -> bool:
         """One round. True: something moved, so the next round should follow soon."""
-        await self._keep_partitions()
+        for i, (seconds, care_for) in enumerate(self._now_and_then):
+            if monotonic() >= self._due[i]:
+                await care_for()
+                self._due[i] = monotonic() + seconds
         async with self._database.relaxed() as conn:
             workers, chunks = await care.reap(conn)
             promoted = await care.promote(conn)
-            has_deltas = await care.has_work(conn)
+            expired = await care.expire(conn)
+            has_work = await care.has_work(conn)
         if workers:
             log.warning("worker.reaped", workers=workers, chunks=chunks)
-        if has_deltas:
-            await self._settle()
+        moved = await self._settle() if has_work else 0
         hinted = await sweep(self._database, self._hints, self._settings)
-        return bool(chunks or promoted or has_deltas or hinted)
+        return bool(chunks or promoted or expired or moved or hinted)
 
-    async def _settle(self) -> None:
+    async def _settle(self) -> int:
+        """Returns how many chunks and batches moved."""
         async with self._database.transaction() as conn:
+            swept = await care.sweep(conn)
             settled = await batches.settle(conn)
         for batch in settled:
             log.info(
@@ -45,15 +59,30 @@ class Rounds:
                 request_id=str(batch.request_id),
                 ok=batch.ok,
                 failed=batch.failed,
+                unfinished=batch.total - batch.ok - batch.failed,
                 prompt_tokens=batch.prompt_tokens,
                 completion_tokens=batch.completion_tokens,
             )
+        return swept + len(settled)
 
     async def _keep_partitions(self) -> None:
-        if monotonic() < self._partitions_due:
-            return
         async with self._database.transaction() as conn:
             created = await care.create_partitions(conn, self._settings.partition_days_ahead)
         if created:
             log.info("partitions.created", names=created)
-        self._partitions_due = monotonic() + _PARTITION_SECONDS
+
+    async def _note_pace(self) -> None:
+        async with self._database.relaxed() as conn:
+            await care.note_pace(conn)
+
+    async def _recompute(self) -> None:
+        async with self._database.transaction() as conn:
+            drifts = await care.recompute(conn)
+        for drift in drifts:
+            log.error(
+                "cache.drift",
+                pool=drift.pool_id,
+                tenant=drift.tenant_id,
+                ready=drift.ready,
+                tokens=drift.inflight_tokens,
+            )

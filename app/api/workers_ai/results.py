@@ -1,6 +1,7 @@
 """How a batch looks to the one who polls: pending in a few words, final as a stream of constant memory."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import orjson
@@ -9,7 +10,11 @@ from app.engines.shapes import as_result
 from app.queue.reading import ItemResult, Status
 from app.states import BatchState
 
-_NOT_RUN = b'{"code":5001,"message":"The item has no result"}'
+_NOT_RUN = {
+    BatchState.CANCELLED: b'{"code":5001,"message":"The batch was cancelled before this item was done"}',
+    BatchState.EXPIRED: b'{"code":3007,"message":"The deadline passed before this item was done"}',
+}
+_NO_RESULT = b'{"code":5001,"message":"The item has no result"}'
 
 
 def pending(status: Status) -> dict[str, Any]:
@@ -18,8 +23,42 @@ def pending(status: Status) -> dict[str, Any]:
         "status": "running" if status.started else "queued",
         "request_id": str(status.request_id),
         "model": status.model,
-        "progress": {"total": status.total, "succeeded": status.ok, "failed": status.failed},
+        "progress": _progress(status),
     }
+
+
+def overview(status: Status) -> dict[str, Any]:
+    """Everything about a batch but its results."""
+    final = status.finalized_at is not None
+    return {
+        "request_id": str(status.request_id),
+        "model": status.model,
+        "status": status.state if final or status.state != BatchState.OPEN else pending(status)["status"],
+        "run": status.run,
+        "progress": _progress(status),
+        "usage": usage(status),
+        "created_at": _moment(status.created_at),
+        "finished_at": _moment(status.finalized_at),
+        "expires_at": _moment(status.expires_at),
+    }
+
+
+def http_status(status: Status) -> int:
+    """Of the poll of a final batch: some answers, or an end that the caller wished for, are a success."""
+    if status.ok > 0 or status.state == BatchState.CANCELLED:
+        return 200
+    return 408 if status.state == BatchState.EXPIRED else 500
+
+
+def _progress(status: Status) -> dict[str, int]:
+    counts = {"total": status.total, "succeeded": status.ok, "failed": status.failed}
+    if status.state in _NOT_RUN:
+        counts[str(status.state)] = status.unfinished
+    return counts
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds") if moment else None
 
 
 async def render(
@@ -27,16 +66,21 @@ async def render(
 ) -> AsyncIterator[bytes]:
     """The envelope with all responses in input order, page by page."""
     yield b'{"result":{"responses":['
-    separator = b""
+    separator, not_run = b"", _NOT_RUN.get(status.state, _NO_RESULT)
     async for page in pages:
-        yield separator + b",".join(_response(item, shape) for item in page)
+        yield separator + b",".join(_response(item, shape, not_run) for item in page)
         separator = b","
     yield b'],"usage":' + orjson.dumps(usage(status))
-    if status.state == BatchState.COMPLETED:
+    if http_status(status) == 200:
         yield b'},"success":true,"errors":[],"messages":[]}'
     else:
-        error = {"code": 5001, "message": f"Model execution failed: none of the {status.total} items succeeded"}
-        yield b'},"success":false,"errors":[' + orjson.dumps(error) + b'],"messages":[]}'
+        yield b'},"success":false,"errors":[' + orjson.dumps(_error(status)) + b'],"messages":[]}'
+
+
+def _error(status: Status) -> dict[str, Any]:
+    if status.state == BatchState.EXPIRED:
+        return {"code": 3007, "message": f"The deadline passed before any of the {status.total} items was answered"}
+    return {"code": 5001, "message": f"Model execution failed: none of the {status.total} items succeeded"}
 
 
 def usage(status: Status) -> dict[str, Any]:
@@ -49,10 +93,10 @@ def usage(status: Status) -> dict[str, Any]:
     }
 
 
-def _response(item: ItemResult, shape: Literal["native", "openai"]) -> bytes:
+def _response(item: ItemResult, shape: Literal["native", "openai"], not_run: bytes) -> bytes:
     reference = orjson.dumps(item.reference)
     if item.ok and item.body is not None:
         result = as_result(item.body, shape, wants_json=item.wants_json)
         return b'{"id":%d,"result":%b,"success":true,"external_reference":%b}' % (item.seq, result, reference)
-    error = item.body or _NOT_RUN
+    error = item.body or not_run
     return b'{"id":%d,"result":null,"success":false,"external_reference":%b,"error":%b}' % (item.seq, reference, error)

@@ -18,7 +18,6 @@ from app.batches import service as batches
 from app.engines.catalogue import Model
 from app.errors import BadInput, ModelUnknown, NotFound, SlackwaterError
 from app.queue import reading
-from app.states import BatchState
 from app.tenants.service import Tenant
 
 router = APIRouter()
@@ -26,6 +25,8 @@ router = APIRouter()
 _TAG = re.compile(r"[A-Za-z0-9:\-./@]{1,50}")
 _MOST_TAGS = 5
 _LONGEST_KEY = 255
+_WINDOW = re.compile(r"(\d{1,9})([smhd])")
+_LONGEST_WINDOW = 90 * 86_400
 _FALSE = ("", "false", "0", "no")
 
 
@@ -91,12 +92,13 @@ async def _poll(request_id: Any, tenant: Tenant, parts: Parts) -> Response:
     status = await reading.status(parts.database, tenant.tenant_id, parsed)
     if status is None:
         raise missing
-    if status.state == BatchState.OPEN:
+    if status.finalized_at is None:
         return success(results.pending(status))
     model = parts.catalogue.resolve(status.model)
     shape = model.shape if model else "openai"
-    stream = results.render(status, reading.results(parts.database, status.batch_id), shape)
-    code, headers = (200, {}) if status.state == BatchState.COMPLETED else (500, {"x-should-retry": "false"})
+    stream = results.render(status, reading.results(parts.database, status.batch_id, status.run), shape)
+    code = results.http_status(status)
+    headers = {} if code == 200 else {"x-should-retry": "false"}
     return StreamingResponse(stream, code, headers, media_type="application/json")
 
 
@@ -121,7 +123,21 @@ def _order(model: Model, request: Request, tenant: Tenant) -> batches.Order:
         )
     headers = request.headers
     correlation = headers.get("cf-ai-req-id") or headers.get("x-request-id")
-    return batches.Order(tenant, model, correlation, headers.get("x-session-affinity"), tags, _key(request))
+    return batches.Order(
+        tenant, model, correlation, headers.get("x-session-affinity"), tags, _key(request), _deadline(request)
+    )
+
+
+def _deadline(request: Request) -> float | None:
+    """`completion_window` in seconds: a number with s, m, h or d."""
+    given = request.query_params.get("completion_window")
+    if not given:
+        return None
+    parsed = _WINDOW.fullmatch(given)
+    seconds = float(parsed[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[parsed[2]] if parsed else 0
+    if not 1 <= seconds <= _LONGEST_WINDOW:
+        raise BadInput(f"completion_window: must be like 90s, 30m, 24h or 7d and at most 90d, got {given[:40]}")
+    return seconds
 
 
 def _key(request: Request) -> str | None:

@@ -1,0 +1,115 @@
+"""What happens to a batch after its submit: pause, resume, cancel, retry, and its end.
+
+Each verb is one durable transaction that writes a state change together with its event; nothing else finalises a batch.
+"""
+
+from typing import Literal
+from uuid import UUID
+
+from app.db.pool import Connection, Database
+from app.engines.catalogue import Catalogue
+from app.engines.service import ensure_pool
+from app.errors import Conflict, ModelUnknown, NotFound
+from app.queue import care
+from app.queue import lifecycle as queue
+from app.queue.cutting import cut
+from app.settings import Settings
+from app.states import BATCH, BatchState
+from app.tenants.service import Tenant
+from app.webhooks import service as webhooks
+
+Verb = Literal["pause", "resume", "cancel"]
+
+_FAILED = {"message": "Model execution failed", "internal_code": 5001, "http_code": 500}
+_EVENTS = {
+    BatchState.COMPLETED: "batch.succeeded",
+    BatchState.FAILED: "batch.failed",
+    BatchState.CANCELLED: "batch.cancelled",
+    BatchState.EXPIRED: "batch.expired",
+}
+_ALREADY = {
+    "pause": (BatchState.PAUSED,),
+    "resume": (BatchState.OPEN,),
+    "cancel": (BatchState.CANCELLING, BatchState.CANCELLED),
+}
+
+
+async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[care.Settled]:
+    """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict."""
+    async with database.transaction() as conn:
+        batch_id = await queue.halt(conn, verb, tenant.tenant_id, request_id)
+        if batch_id is None:
+            standing = await _standing(conn, tenant, request_id)
+            if standing.state not in _ALREADY[verb]:
+                raise Conflict(f"The batch is {standing.state}: {_only(verb)}")
+            return []
+        ended = await care.finalise(conn, [batch_id]) if verb == "cancel" else []
+        await _announce(conn, ended)
+        return ended
+
+
+async def retry(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, request_id: UUID) -> int:
+    """Run the failed, cancelled and expired items of a final batch again. Returns how many. Raises NotFound, Conflict."""
+    async with database.transaction() as conn:
+        batch = await queue.reopen(conn, tenant.tenant_id, request_id)
+        if batch is None:
+            standing = await _standing(conn, tenant, request_id)
+            answered = standing.ok == standing.total
+            raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
+        model = catalogue.resolve(batch.model)
+        if model is None:
+            raise ModelUnknown(f"The batch's model {batch.model} is not in the catalogue any more")
+        seqs, est_tokens = await queue.unanswered(conn, batch.batch_id)
+        cuts = cut(est_tokens, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items, seqs=seqs)
+        pool_id = await ensure_pool(conn, model.served)
+        await queue.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
+        await webhooks.emit(
+            conn,
+            tenant_id=tenant.tenant_id,
+            kind="batch.queued",
+            model=batch.model,
+            batch_id=batch.batch_id,
+            run=batch.run,
+            data={"request_id": str(request_id), "account_id": tenant.account_id},
+        )
+        return len(seqs)
+
+
+async def settle(conn: Connection) -> list[care.Settled]:
+    """Fold finished chunks, make final what is done, and write the events. Call inside a durable transaction."""
+    settled = await care.settle(conn)
+    await _announce(conn, settled)
+    return settled
+
+
+async def _announce(conn: Connection, settled: list[care.Settled]) -> None:
+    for batch in settled:
+        counts = {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed}
+        counts["unfinished"] = batch.total - batch.ok - batch.failed
+        data = {"request_id": str(batch.request_id), "account_id": batch.account_id, "counts": counts}
+        await webhooks.emit(
+            conn,
+            tenant_id=batch.tenant_id,
+            kind=_EVENTS[batch.state],
+            model=batch.model,
+            batch_id=batch.batch_id,
+            run=batch.run,
+            data=data | (_FAILED if batch.state == BatchState.FAILED else {}),
+        )
+
+
+async def _standing(conn: Connection, tenant: Tenant, request_id: UUID) -> queue.Standing:
+    found = await queue.standing(conn, tenant.tenant_id, request_id)
+    if found is None:
+        raise NotFound("No batch with this request_id in this account")
+    return found
+
+
+def _only(verb: Verb) -> str:
+    sources = next(t.sources for t in BATCH.transitions if t.verb == verb)
+    done = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}[verb]
+    return f"only one that is {' or '.join(sources)} can be {done}"
+
+
+def _only_final(state: BatchState) -> str:
+    return f"The batch is {state}: cancel it or wait for its end, then retry what is left"

@@ -1,0 +1,169 @@
+"""The SQL of the steward's care, and of what callers do to a whole batch. Lock order: batch, chunk, sched."""
+
+from app.queue.queries import WAKE
+from app.states import BATCH, CHUNK, BatchState, ChunkState
+
+# ---------------------------------------------------------------- lost workers, time that has come
+
+# The token bump fences every late write of the dead worker. Its estimate is refunded: tenants do not pay for lost workers.
+# A claim may commit after its worker was reaped or has retired; its chunk belongs to nobody and is taken back as well.
+REAP = f"""
+with dead as materialized (select worker_id from worker where lease_until < now() for update skip locked),
+ u as (update chunk c set state = '{ChunkState.READY}', attempt = attempt + 1, token = token + 1, worker_id = null
+       where {CHUNK.guard("reap", "c.")} and (c.worker_id in (select worker_id from dead)
+         or not exists (select from worker w where w.worker_id = c.worker_id))
+       returning c.pool_id, c.tenant_id, c.est_tokens),
+ s as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,
+              vtime = {WAKE} - x.tokens / x.weight
+       from (select u.pool_id, u.tenant_id, count(*) as n, sum(u.est_tokens) as tokens, min(w.weight) as weight
+             from u join tenant w using (tenant_id) group by 1, 2) x
+       where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id),
+ gone as (delete from worker w using dead where w.worker_id = dead.worker_id)
+select (select count(*) from dead), (select count(*) from u)"""
+
+_MORE_READY = f"""
+ s as (update sched s set ready = s.ready + x.n, vtime = {WAKE}
+       from (select pool_id, tenant_id, count(*) as n from u group by 1, 2) x
+       where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
+select count(*) from u"""
+
+PROMOTE = f"""
+with u as (update chunk set state = '{ChunkState.READY}', not_before = null
+           where {CHUNK.guard("promote")} and not_before <= now() returning pool_id, tenant_id),
+{_MORE_READY}"""
+
+EXPIRE = f"""
+update batch set state = '{BatchState.EXPIRING}'
+where {BATCH.guard("expire")} and expires_at <= now() returning batch_id"""
+
+# ---------------------------------------------------------------- a batch's will, carried to its chunks
+
+# %(batch_id)s null: of all batches. A worker or the steward may put a chunk back while its batch is being paused or
+# cancelled, having read the batch's state before. So nobody else looks at that state; these sweeps, again and again, do.
+_OF_HALTED = """join batch b on b.batch_id = c.batch_id
+           where (%(batch_id)s::bigint is null or c.batch_id = %(batch_id)s)"""
+
+_LESS_READY = f"""
+ s as (update sched s set ready = s.ready - x.n
+       from (select pool_id, tenant_id, count(*) as n from k where state = '{ChunkState.READY}' group by 1, 2) x
+       where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
+select count(*) from k"""
+
+HOLD = f"""
+with k as materialized (
+           select c.chunk_id, c.state, c.pool_id, c.tenant_id from chunk c {_OF_HALTED}
+             and b.state = '{BatchState.PAUSED}' and {CHUNK.guard("hold", "c.")} for update of c),
+ u as (update chunk c set state = '{ChunkState.HELD}', not_before = null from k where c.chunk_id = k.chunk_id),
+{_LESS_READY}"""
+
+RELEASE = f"""
+with k as materialized (
+           select c.chunk_id from chunk c {_OF_HALTED}
+             and b.state = '{BatchState.OPEN}' and {CHUNK.guard("release", "c.")} for update of c),
+ u as (update chunk c set state = '{ChunkState.READY}' from k where c.chunk_id = k.chunk_id
+       returning c.pool_id, c.tenant_id),
+{_MORE_READY}"""
+
+REMOVE = f"""
+with k as materialized (
+           select c.chunk_id, c.state, c.pool_id, c.tenant_id from chunk c {_OF_HALTED}
+             and b.state in ('{BatchState.CANCELLING}', '{BatchState.EXPIRING}') and {CHUNK.guard("remove", "c.")}
+           for update of c),
+ gone as (delete from chunk c using k where c.chunk_id = k.chunk_id),
+{_LESS_READY}"""
+
+# ---------------------------------------------------------------- the end of a batch
+
+HAS_WORK = f"""
+select exists (select from batch_delta)
+    or exists (select from batch where state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}'))
+    or exists (select from chunk where state = '{ChunkState.HELD}')"""
+
+FOLD = """
+with d as (delete from batch_delta where delta_id in
+             (select delta_id from batch_delta order by delta_id limit 5000 for update skip locked)
+           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens),
+ a as (select batch_id, sum(ok) as ok, sum(failed) as failed, sum(prompt_tokens) as prompt_tokens,
+              sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens from d group by 1)
+update batch b set ok = b.ok + a.ok, failed = b.failed + a.failed, prompt_tokens = b.prompt_tokens + a.prompt_tokens,
+       cached_tokens = b.cached_tokens + a.cached_tokens, completion_tokens = b.completion_tokens + a.completion_tokens
+from a where a.batch_id = b.batch_id returning b.batch_id"""
+
+# Same transaction as FOLD. A batch whose items all have a result failed if none of them succeeded, and is complete
+# otherwise, even if it was to expire. One that winds up ends when no lease and no uncounted result is left.
+FINALISE = f"""
+with ending as (
+  select batch_id, case
+    when ok + failed = total and ok > 0 and {BATCH.guard("complete")} then '{BatchState.COMPLETED}'
+    when ok + failed = total and {BATCH.guard("fail")} then '{BatchState.FAILED}'
+    when {BATCH.guard("end cancelled")} then '{BatchState.CANCELLED}'
+    when {BATCH.guard("end expired")} then '{BatchState.EXPIRED}' end as target
+  from batch b
+  where (b.batch_id = any(%(ids)s) or b.state in ('{BatchState.CANCELLING}', '{BatchState.EXPIRING}'))
+    and not exists (select from chunk c where c.batch_id = b.batch_id)
+    and not exists (select from batch_delta d where d.batch_id = b.batch_id))
+update batch b set finalized_at = now(), state = e.target
+from ending e, tenant t
+where b.batch_id = e.batch_id and e.target is not null and b.finalized_at is null and t.tenant_id = b.tenant_id
+returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
+          b.prompt_tokens, b.completion_tokens"""
+
+# ---------------------------------------------------------------- what a caller asks for
+
+
+def halt(verb: str) -> str:
+    """UPDATE that moves one batch of a tenant by `verb`: pause, resume or cancel."""
+    target = next(t.target for t in BATCH.transitions if t.verb == verb)
+    return f"""
+update batch set state = '{target}'
+where tenant_id = %(tenant_id)s and request_id = %(request_id)s and {BATCH.guard(verb)} returning batch_id"""
+
+
+# A hard deadline is as long as it was at first; so is the aim.
+REOPEN = f"""
+update batch set state = '{BatchState.OPEN}', run = run + 1, failed = 0, finalized_at = null,
+       deadline = now() + (deadline - created_at), expires_at = now() + (expires_at - created_at)
+where tenant_id = %(tenant_id)s and request_id = %(request_id)s and ok < total and {BATCH.guard("retry")}
+returning batch_id, run, model, deadline"""
+
+# Who was answered once is not asked again, in whatever run that was.
+UNANSWERED = """
+select p.seq, p.est_tokens from item_payload p
+where p.batch_id = %(batch_id)s
+  and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.ok = 1)
+order by p.seq"""
+
+STATE = "select state, ok, failed, total from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"
+
+# ---------------------------------------------------------------- caches, pace, stock
+
+LOCK_CACHES = "select from sched for update"
+
+# A second statement, because under READ COMMITTED it sees what the holders of the locks before us have committed. Who changes
+# a chunk later has not touched `sched` yet and will add its difference to what we write.
+RECOMPUTE = f"""
+with truth as (select pool_id, tenant_id, count(*) filter (where {CHUNK.guard("claim")})::int as ready,
+                      coalesce(sum(est_tokens) filter (where {CHUNK.guard("finish")}), 0)::bigint as inflight_tokens
+               from chunk group by 1, 2),
+ drift as (select s.pool_id, s.tenant_id, s.ready as old_ready, s.inflight_tokens as old_inflight,
+                  coalesce(t.ready, 0) as ready, coalesce(t.inflight_tokens, 0) as inflight_tokens
+           from sched s left join truth t using (pool_id, tenant_id)
+           where (s.ready, s.inflight_tokens) is distinct from (coalesce(t.ready, 0), coalesce(t.inflight_tokens, 0)))
+update sched s set ready = d.ready, inflight_tokens = d.inflight_tokens from drift d
+where s.pool_id = d.pool_id and s.tenant_id = d.tenant_id
+returning s.pool_id, s.tenant_id, d.ready - d.old_ready, d.inflight_tokens - d.old_inflight"""
+
+NOTE_PACE = """
+insert into pace (pool_id, served_tokens)
+select pool_id, sum(served_tokens) from sched group by pool_id on conflict do nothing"""
+FORGET_PACE = "delete from pace where at < now() - interval '1 hour'"
+
+PARTITIONS = """
+select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent in ('item_payload'::regclass, 'item_result'::regclass)"""
+
+DAYS = """
+select to_char(day, 'YYYYMMDD'), (day::date - date '2024-01-01')::bigint << 36, (day::date + 1 - date '2024-01-01')::bigint << 36
+from generate_series((now() at time zone 'utc')::date, (now() at time zone 'utc')::date + %(days)s, interval '1 day') day"""
+
+PARTITION_LOCK = "select pg_advisory_xact_lock(hashtext('slackwater partitions'))"

@@ -1,0 +1,114 @@
+"""One worker process of the drain arms: `python -m benchmarks.drain_worker URL POOL_ID ROWS_PER_FLUSH`.
+
+Does what workers/gpu does with the queue, without an engine: results are made up on the spot. Leaves when nothing is left.
+"""
+
+import asyncio
+import os
+import random
+import sys
+from collections import Counter
+from contextlib import suppress
+from time import monotonic
+
+import orjson
+
+from app.db.pool import Database
+from app.queue import service as queue
+from app.queue.types import Item, Lease, Result
+
+LEASE_SECONDS, HEARTBEAT_SECONDS = 10.0, 2.0  # the defaults of app.settings
+_WORDS = (
+    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
+)
+_TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=75)) for n in range(64)]
+
+
+def answer(item: Item) -> Result:
+    """A chat completion of about 800 bytes."""
+    prompt, completion = len(item.body) // 4, 120
+    body = {
+        "id": f"chatcmpl-{item.seq:08d}",
+        "object": "chat.completion",
+        "created": 1790000000,
+        "model": item.model,
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": _TEXTS[item.seq % 64][:500]},
+            }
+        ],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion},
+        "system_fingerprint": "vllm-0.32.0-5b2f0e7c",
+    }
+    return Result(item.seq, True, 1, prompt, 0, completion, orjson.dumps(body))
+
+
+async def finish(database: Database, lease: Lease) -> bool:
+    """End the lease on the connection that workers/gpu/puller.py takes for it: durable."""
+    async with database.durable() as conn:
+        return await queue.finish(conn, lease) is not None
+
+
+async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]) -> int | None:
+    """Claim, load, flush and finish one chunk as the puller does; how many items, None if there was no chunk."""
+    began = monotonic()
+    async with database.relaxed() as conn:
+        lease = await queue.claim(conn, pool_id, worker_id)
+        if lease is None:
+            return None
+        claimed = monotonic()
+        items = await queue.load(conn, lease)
+    loaded = monotonic()
+    results = [answer(item) for item in items]
+    made = monotonic()
+    for first in range(0, len(results), rows):
+        async with database.durable() as conn:
+            if not await queue.flush(conn, lease, results[first : first + rows]):
+                raise SystemExit("a lease was lost")
+    flushed = monotonic()
+    if not await finish(database, lease):
+        raise SystemExit("a lease was lost")
+    verbs = {"claim": claimed - began, "load": loaded - claimed, "make": made - loaded, "flush": flushed - made}
+    spent.update({**verbs, "finish": monotonic() - flushed, "chunks": 1})  # type: ignore[dict-item]
+    return len(items)
+
+
+async def _beat(database: Database, worker_id: int) -> None:
+    while True:
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        async with database.relaxed() as conn:
+            if not await queue.heartbeat(conn, worker_id, LEASE_SECONDS):
+                raise SystemExit("the worker's lease lapsed")
+
+
+async def main(url: str, pool_id: int, rows: int) -> None:
+    """Work from `go` until two looks in a row find nothing; report items, the end, and the seconds spent in each verb."""
+    async with Database(url, size=4, application="slackwater bench") as database:
+        async with database.durable() as conn:
+            worker_id = await queue.register_worker(
+                conn, pool_id=pool_id, host="bench", pid=os.getpid(), lease_seconds=60
+            )
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        beating = asyncio.create_task(_beat(database, worker_id))
+        items, misses, finished = 0, 0, monotonic()
+        spent: Counter[str] = Counter()
+        while misses < 2:
+            done = await run_one(database, pool_id, worker_id, rows, spent)
+            if done is None:
+                misses += 1
+                await asyncio.sleep(0.02)
+                continue
+            items, misses, finished = items + done, 0, monotonic()
+        beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await beating
+        async with database.relaxed() as conn:
+            await queue.retire_worker(conn, worker_id)
+    print(orjson.dumps({"items": items, "end": finished, "spent": spent}).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

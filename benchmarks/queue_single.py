@@ -1,0 +1,85 @@
+"""Arm of benchmarks.queue: what a single item costs beyond its engine, on an idle installation."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Any
+
+import psycopg
+
+from app import processes
+from app.cli import admin
+from app.settings import Settings, child_environment
+from benchmarks.queue_ingest import percentiles
+from benchmarks.stage import ACCOUNT, ROOT, Api, Stage, end, say, until_ready
+
+ENGINE_SECONDS = 0.05
+PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on every phase of the worker's polling
+
+
+def single(stage: Stage, samples: int) -> dict[str, Any]:
+    """Milliseconds from the submit to the moment that its result can be read from the database, less the engine's time."""
+    port = processes.free_port()
+    settings = stage.settings(stage.database(), engine_url=f"http://127.0.0.1:{port}")
+    engine = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", str(ENGINE_SECONDS)]
+    with _running(engine, Settings()), _running([sys.executable, "-m", "app.cli.main", "up"], settings):
+        until_ready(settings)
+        client = Api(settings, admin.create_key(settings, ACCOUNT, "benchmark", 1))
+        with psycopg.connect(settings.database_url, autocommit=True) as conn:
+            _until_engine_ready(conn)
+            rng = random.Random(7)
+            for _ in range(5):
+                _one(client, conn)
+            latencies = []
+            for _ in range(samples):
+                sleep(rng.uniform(*PAUSE_SECONDS))
+                latencies.append((_one(client, conn) - ENGINE_SECONDS) * 1e3)
+    p50, p99 = percentiles(latencies)
+    say(f"single item: p50 {p50:.0f} ms, p99 {p99:.0f} ms beyond the engine")
+    return {
+        "single_item_overhead_p50_ms": round(p50, 1),
+        "single_item_overhead_p99_ms": round(p99, 1),
+        "single_item_engine_ms": ENGINE_SECONDS * 1e3,
+        "single_item_samples": samples,
+    }
+
+
+def _one(client: Api, conn: psycopg.Connection) -> float:
+    """Seconds from the submit of one item to its visible result."""
+    began = monotonic()
+    request_id = client.submit([{"prompt": "Say something.", "max_tokens": 8}])
+    while not conn.execute(
+        "select 1 from item_result r join batch b using (batch_id) where b.request_id = %s", (request_id,)
+    ).fetchone():
+        if monotonic() - began > 30:
+            raise SystemExit("a single item got no result")
+        sleep(0.003)
+    return monotonic() - began
+
+
+def _until_engine_ready(conn: psycopg.Connection) -> None:
+    deadline = monotonic() + 60
+    while not conn.execute("select 1 from engine where state = 'ready' and allowance > 0").fetchone():
+        if monotonic() > deadline:
+            raise SystemExit("the worker did not take the engine")
+        sleep(0.1)
+
+
+@contextmanager
+def _running(command: list[str], settings: Settings) -> Iterator[None]:
+    process = subprocess.Popen(
+        command,
+        env=child_environment(settings, {}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        start_new_session=True,
+        preexec_fn=processes.dies_with_parent(),
+    )
+    try:
+        yield
+    finally:
+        end(process)

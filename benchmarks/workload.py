@@ -1,0 +1,81 @@
+"""What the arms of benchmarks.queue put in, and who takes it out."""
+
+import random
+import sys
+from collections.abc import AsyncIterator
+from time import monotonic
+
+from app.batches import service as batches
+from app.db.pool import Database
+from app.engines import catalogue
+from app.engines.service import ensure_pool
+from app.settings import Settings
+from app.tenants import service as tenants
+from app.tenants.service import Tenant
+from benchmarks.stage import ACCOUNT, MODEL, Crew
+
+ITEM_BYTES = 1024
+BLOCK = 64 * 1024
+WORKERS = 4
+_WORDS = (
+    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
+)
+_TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=200)) for n in range(64)]
+
+
+def line(number: int) -> bytes:
+    """One NDJSON item of ITEM_BYTES bytes with its line end. The answer is short, so that 64 of them fill a chunk."""
+    head = f'{{"external_reference": "item-{number:08d}", "max_tokens": 4, "messages": [{{"role": "user", "content": "'
+    return (head + _TEXTS[number % 64][: ITEM_BYTES - len(head) - 5] + '"}]}\n').encode()
+
+
+def body(items: int) -> bytes:
+    """An NDJSON body."""
+    return b"".join(line(number) for number in range(items))
+
+
+class Submitter:
+    """Submits NDJSON batches through app.batches.service in this process."""
+
+    def __init__(self, settings: Settings, database: Database, tenant: Tenant) -> None:
+        self._settings, self._database = settings, database
+        model = catalogue.load(settings.models_file).resolve(MODEL)
+        assert model
+        self._order = batches.Order(tenant, model)
+
+    @classmethod
+    async def of(cls, settings: Settings, database: Database, account: str = ACCOUNT) -> "Submitter":
+        """A submitter for this account, made if missing."""
+        async with database.transaction() as conn:
+            tenant = Tenant(await tenants.ensure_tenant(conn, account), account)
+        return cls(settings, database, tenant)
+
+    async def submit(self, sent: bytes) -> float:
+        """Seconds that the submit of this body took."""
+
+        async def blocks() -> AsyncIterator[bytes]:
+            for first in range(0, len(sent), BLOCK):
+                yield sent[first : first + BLOCK]
+
+        began = monotonic()
+        await batches.submit_lines(self._database, self._settings, self._order, blocks())
+        return monotonic() - began
+
+
+async def fill(settings: Settings, items: int) -> int:
+    """One batch in the queue; returns its pool."""
+    async with Database(settings.database_url) as database:
+        await (await Submitter.of(settings, database)).submit(body(items))
+    return await pool_at(settings.database_url)
+
+
+async def pool_at(url: str) -> int:
+    """The pool of the model that all submits here name."""
+    async with Database(url, size=1) as database, database.relaxed() as conn:
+        return await ensure_pool(conn, MODEL)
+
+
+def crew(url: str, pool_id: int, rows: int) -> Crew:
+    """The worker processes on one pool, `rows` results per flush."""
+    command = [sys.executable, "-m", "benchmarks.drain_worker", url, str(pool_id), str(rows)]
+    return Crew([command] * WORKERS)

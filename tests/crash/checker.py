@@ -1,0 +1,107 @@
+"""One run: start the system, let load and nemesis at it, heal it, wait until it rests, judge."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.crash.history import MUST_BE_ZERO, History
+from tests.crash.load import Load
+from tests.crash.nemesis import Nemesis
+from tests.crash.system import System
+from tests.crash.verdict import judge
+
+CLIENTS = 6
+HANDS = 2
+REST_SECONDS = 45.0
+
+
+async def check(seed: int, seconds: float, *, keep_logs: bool = False) -> History:
+    """The judged history of a run that is under attack for so many seconds. Logs of a bad run are always kept."""
+    history = History()
+    async with _system(history, seed, keep_logs) as system:
+        began = time.monotonic()
+        load = Load(system, history, seed)
+        try:
+            await load.start()
+            history.say("load begins")
+            await _attack(system, history, load, seed, seconds)
+            history.say("healed")
+            healed = time.monotonic()
+            await _rest(system, history, load)
+            await judge(system, history)
+        finally:
+            await load.close()
+        history.notes["seconds under attack"] = round(healed - began)
+        history.notes["seconds until rest and judged"] = round(time.monotonic() - healed)
+    return history
+
+
+@asynccontextmanager
+async def _system(history: History, seed: int, keep_logs: bool) -> AsyncIterator[System]:
+    system = System(history, seed)
+    finished = False
+    try:
+        await system.start()
+        yield system
+        finished = history.sound
+    finally:
+        kept = await system.close(keep_logs or not finished)
+        if kept:
+            history.details.append(f"logs of all parts: {kept}")
+            print(f"logs of all parts: {kept}", flush=True)
+
+
+async def _attack(system: System, history: History, load: Load, seed: int, seconds: float) -> None:
+    """Load and faults for a while; then no more faults, and every client gets its last answer."""
+    enough = asyncio.Event()
+    nemesis = Nemesis(system, history, seed)
+    async with asyncio.TaskGroup() as clients:
+        for number in range(CLIENTS):
+            clients.create_task(load.run(number, enough))
+        async with asyncio.TaskGroup() as hands:
+            for number in range(HANDS):
+                hands.create_task(nemesis.run(number, enough))
+            await asyncio.sleep(seconds)
+            enough.set()
+        await system.heal()
+
+
+async def _rest(system: System, history: History, load: Load) -> None:
+    """Poll every batch until it is final; what is not by the deadline is for the verdict to tell."""
+    deadline = time.monotonic() + REST_SECONDS
+    left = history.accepted
+    while left and time.monotonic() < deadline:
+        left = [batch for batch in left if not await load.poll(batch)]
+        await asyncio.sleep(0.2)
+    for batch in left:
+        history.wrong("unaccounted", f"{batch.key} is not final {REST_SECONDS:.0f} s after all faults ended")
+    await _until_folded(system)
+
+
+async def _until_folded(system: System) -> None:
+    """Final batches may leave chunks without items and deltas for a moment."""
+    deadline = time.monotonic() + 5
+    sql = "select exists (select from chunk) or exists (select from batch_delta)"
+    while (await system.postgres.rows(sql)) == [(True,)] and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+
+
+def report(history: History, seed: int) -> str:
+    """What happened, in lines."""
+
+    def line(title: str, counts: dict[str, int]) -> str:
+        return f"{title}: " + ", ".join(f"{name} {n}" for name, n in counts.items())
+
+    items = sum(len(batch.prompts) for batch in history.accepted)
+    return "\n".join(
+        (
+            f"seed {seed}: {len(history.accepted)} batches, {items} items, {len(history.arrivals)} requests at engines",
+            line("operations", dict(history.operations)),
+            line("answers", dict(history.answers)),
+            line(f"faults ({sum(history.faults.values())})", dict(history.faults)),
+            line("also", dict(history.notes)),
+            line("must be 0", {name: history.counts[name] for name in MUST_BE_ZERO}),
+            *history.details,
+        )
+    )

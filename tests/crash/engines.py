@@ -1,0 +1,73 @@
+"""Fake engines that log every arrival, and a webhook receiver that keeps what it got."""
+
+import random
+import time
+from typing import Any
+
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from tests.crash.history import Arrival, History
+from tests.crash.worker import SENDER, SENT
+from tests.fakes.engine import FakeEngine, _prompt
+
+REFUSAL = "refused as scripted"
+
+
+class LoggedEngine(FakeEngine):
+    """Treats an item by the word in its prompt, and writes down who sent what and when it came."""
+
+    def __init__(self, name: str, history: History, rng: random.Random) -> None:
+        super().__init__(latency=0.03, slots=64)
+        self._name = name
+        self._history = history
+        self._rng = rng
+        self._stumbled: set[str] = set()
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        at = time.time()
+        sent, sender = request.headers.get(SENT, "0"), request.headers.get(SENDER, "0")
+        prompt = _prompt(await request.json())
+        self._history.arrivals.append(Arrival(at, float(sent), int(sender), self._name, prompt))
+        self.bodies.clear()
+        return await super()._complete(request)
+
+    def _rule(self, text: str) -> dict[str, Any]:
+        if "refuse" in text:
+            return {"mode": "status", "status": 400, "message": REFUSAL}
+        if "flaky" in text and text not in self._stumbled:
+            self._stumbled.add(text)
+            return {"mode": "status", "status": 500}
+        if "slow" in text:
+            return {"mode": "slow", "seconds": self._rng.uniform(0.5, 2.5)}
+        return {"mode": "slow", "seconds": self._rng.uniform(0.01, 0.08)}
+
+
+class Receiver:
+    """Takes webhooks under `/<name>` and checks the signature by that name's secret."""
+
+    def __init__(self, history: History) -> None:
+        self.secrets: dict[str, str] = {}
+        self.url = ""
+        self._history = history
+        app = web.Application()
+        app.router.add_post("/{name}", self._take)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        """Listen on the loopback interface."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        raw = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body: Any = Webhook(self.secrets[request.match_info["name"]]).verify(raw, headers)
+        self._history.webhooks.append((headers["webhook-id"], body["type"], body["payload"]["requestId"]))
+        return web.Response(status=204)

@@ -1,0 +1,121 @@
+"""What happened: batches as their clients know them, arrivals at engines, faults, and what was found wrong."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+KINDS = ("plain", "slow", "flaky", "refuse")  # how the engine treats an item; the word stands in its prompt
+MUST_BE_ZERO = (
+    "lost",
+    "duplicated",
+    "re_run_after_flush",
+    "wrongly_ordered",
+    "unaccounted",
+    "wrong_kind",
+    "went_back",
+    "misanswered",
+    "webhooks_missing",
+)
+
+
+@dataclass(eq=False)
+class Batch:
+    """One submit: what was sent, and what its client has been told since."""
+
+    key: str
+    tenant: str
+    prompts: list[str]
+    form: str
+    request_ids: set[str] = field(default_factory=set)
+    done: int = 0  # the most that a poll has reported
+    final: str | None = None  # digest of the final answer
+    retried_at: list[float] = field(default_factory=list)
+    cancelled: bool = False
+    paused: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the server has said so."""
+        return bool(self.request_ids)
+
+    @property
+    def request_id(self) -> str:
+        """The id under which it was accepted."""
+        return next(iter(self.request_ids))
+
+    def refused(self, seq: int) -> bool:
+        """Whether the engine refuses this item, so that it must end as failed."""
+        return "refuse" in self.prompts[seq]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request at an engine. `sent` is when its worker, process `sender`, began to send it; wall times."""
+
+    at: float
+    sent: float
+    sender: int
+    engine: str
+    prompt: str
+
+
+@dataclass(slots=True)
+class Stop:
+    """A SIGSTOP of a process until its SIGCONT."""
+
+    pid: int
+    began: float
+    ended: float = float("inf")
+
+
+class History:
+    """Everything that the verdict is made of. Written by load, nemesis and engines in one event loop."""
+
+    def __init__(self) -> None:
+        self.began = time.time()
+        self.batches: list[Batch] = []
+        self.arrivals: list[Arrival] = []
+        self.stops: list[Stop] = []
+        self.webhooks: list[tuple[str, str, str]] = []  # (webhook-id, event type, request id)
+        self.operations: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.notes: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(dict.fromkeys(MUST_BE_ZERO, 0))
+        self.details: list[str] = []
+        self.log: list[tuple[float, str]] = []
+
+    def wrong(self, what: str, detail: str, n: int = 1) -> None:
+        """Count a violation; the first few are kept in words."""
+        self.counts[what] += n
+        if self.counts[what] <= 12:
+            self.details.append(f"{time.time() - self.began:7.2f} {what}: {detail}")
+
+    def fault(self, kind: str, detail: str = "") -> None:
+        """Count a fault and remember when it was."""
+        self.faults[kind] += 1
+        self.say(f"{kind} {detail}".strip())
+
+    def say(self, text: str) -> None:
+        """A line of the chronicle."""
+        self.log.append((time.time() - self.began, text))
+
+    def around(self, moment: float, seconds: float = 6.0) -> str:
+        """The chronicle before a wall time, for the explanation of a violation."""
+        at = moment - self.began
+        return "; ".join(f"{t:.2f} {text}" for t, text in self.log if at - seconds <= t <= at + 0.5)
+
+    @property
+    def accepted(self) -> list[Batch]:
+        """Batches that the server has accepted."""
+        return [batch for batch in self.batches if batch.accepted]
+
+    @property
+    def open_items(self) -> int:
+        """Items that, as far as clients know, have no result yet."""
+        return sum(len(batch.prompts) - batch.done for batch in self.accepted if batch.final is None)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(self.counts[name] for name in MUST_BE_ZERO)

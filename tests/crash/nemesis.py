@@ -1,0 +1,152 @@
+"""Faults, seeded. Each one strikes, waits and heals itself; two hands strike independently of each other."""
+
+import asyncio
+import random
+import signal
+from collections.abc import Awaitable, Callable
+
+from tests.crash.history import History
+from tests.crash.proxy import Wire
+from tests.crash.system import WORKERS, System
+
+STEWARDS = ("steward-0", "steward-1")
+LEASE_AND_MORE = (2.3, 4.0)  # a SIGSTOP this long costs a worker its lease of 2 s
+
+
+class Nemesis:
+    """The faults are the rows of `table`: name → (weight, coroutine)."""
+
+    def __init__(self, system: System, history: History, seed: int) -> None:
+        self._system = system
+        self._history = history
+        self._seed = seed
+        self._foundations = asyncio.Lock()  # disk and database: one fault at a time
+        self.table: dict[str, tuple[int, Callable[[random.Random], Awaitable[None]]]] = {
+            "kill worker": (5, lambda rng: self._kill(rng.choice(list(WORKERS)))),
+            "kill steward": (2, lambda rng: self._kill(rng.choice(STEWARDS))),
+            "kill api": (2, lambda rng: self._kill("api")),
+            "kill notifier": (1, lambda rng: self._kill("notifier")),
+            "stop worker": (5, self._stop_worker),
+            "stop steward": (1, self._stop_steward),
+            "drain worker under another clock": (2, self._skew_worker),
+            "crash postgres": (3, self._crash_postgres),
+            "reset connections": (4, self._reset),
+            "mute database": (3, self._mute),
+            "stall database": (3, self._stall),
+            "truncate broker": (2, self._truncate_broker),
+        }
+        if system.ground.small:
+            self.table["full disk"] = (2, self._full_disk)
+
+    async def run(self, number: int, until: asyncio.Event) -> None:
+        """One hand. What it has begun it ends."""
+        rng = random.Random(f"{self._seed}/nemesis/{number}")
+        queue: list[str] = []
+        while not until.is_set():
+            if not queue:  # every kind comes up before the frequent ones come again
+                queue = [name for name, (weight, _) in self.table.items() for _ in range(weight)]
+                rng.shuffle(queue)
+                queue.sort(key=_first_round(queue))
+            await self.table[queue.pop(0)][1](rng)
+            await asyncio.sleep(rng.uniform(0.1, 0.8))
+
+    async def _kill(self, name: str) -> None:
+        pid = self._system.parts[name].send(signal.SIGKILL)
+        self._history.fault(f"SIGKILL of {_kind(name)}", f"{name} ({pid})")
+
+    async def _stop_worker(self, rng: random.Random) -> None:
+        name = rng.choice(list(WORKERS))
+        self._history.fault("SIGSTOP of worker", name)
+        await self._system.parts[name].stop_for(rng.uniform(*LEASE_AND_MORE))
+
+    async def _stop_steward(self, rng: random.Random) -> None:
+        name = rng.choice(STEWARDS)
+        self._history.fault("SIGSTOP of steward", name)
+        await self._system.parts[name].stop_for(rng.uniform(0.5, 3))
+
+    async def _skew_worker(self, rng: random.Random) -> None:
+        part = self._system.parts[rng.choice(list(WORKERS))]
+        part.skew = rng.choice((-1, 1)) * rng.uniform(600, 3600)
+        self._history.fault("clock skew after SIGTERM", f"{part.name} {part.skew:.0f} s")
+        part.send(signal.SIGTERM)
+
+    async def _crash_postgres(self, rng: random.Random) -> None:
+        async with self._foundations:
+            self._history.fault("immediate stop of PostgreSQL")
+            await self._system.postgres.crash()
+            await self._until_database()
+
+    async def _full_disk(self, rng: random.Random) -> None:
+        async with self._foundations:
+            self._history.fault("full disk")
+            try:
+                await asyncio.to_thread(self._system.ground.fill)
+                await asyncio.sleep(rng.uniform(1, 2.5))
+            finally:
+                self._system.ground.clear()
+            self._history.say("disk free")
+            await self._until_database()
+
+    async def _until_database(self) -> None:
+        while not await self._system.postgres.answers():
+            await asyncio.sleep(0.1)
+        self._history.say("PostgreSQL answers")
+        await asyncio.sleep(1.0)
+
+    def _wire(self, rng: random.Random) -> tuple[str, Wire]:
+        weights = [3 if name in WORKERS else 1 for name in self._system.parts]
+        [name] = rng.choices(list(self._system.parts), weights)
+        return name, self._system.parts[name].wire
+
+    async def _reset(self, rng: random.Random) -> None:
+        name, wire = self._wire(rng)
+        spared = rng.choice((0.0, 0.0, 0.5))
+        cut = wire.cut(lambda: rng.random() < spared)
+        self._history.fault("connection reset", f"{name}: {cut} connections")
+
+    async def _mute(self, rng: random.Random) -> None:
+        """The server does what it is told, but its answers never arrive."""
+        name, wire = self._wire(rng)
+        self._history.fault("answers of the database lost", name)
+        await self._disturb(wire, wire.mute, rng.uniform(0.05, 1.0), cut=True)
+
+    async def _stall(self, rng: random.Random) -> None:
+        """Silence; afterwards everything arrives late, or the connections are reset."""
+        name, wire = self._wire(rng)
+        seconds, cut = rng.uniform(0.5, 4.0), rng.random() < 0.5
+        self._history.fault("network partition", f"{name} {seconds:.1f} s{', then reset' if cut else ''}")
+        await self._disturb(wire, wire.stall, seconds, cut=cut)
+
+    async def _disturb(self, wire: Wire, begin: Callable[[], None], seconds: float, *, cut: bool) -> None:
+        begin()
+        try:
+            await asyncio.sleep(seconds)
+            if cut:
+                wire.cut()
+        finally:
+            wire.release()
+
+    async def _truncate_broker(self, rng: random.Random) -> None:
+        self._history.fault("broker truncated")
+        try:
+            queues = await self._system.postgres.rows("select queue_name from pgmq.meta")
+            for (queue,) in queues:
+                await self._system.postgres.rows(f"truncate pgmq.q_{queue}")
+        except Exception as error:
+            self._history.notes[f"broker not truncated: {type(error).__name__}"] += 1
+
+
+def _kind(name: str) -> str:
+    return "worker" if name in WORKERS else name.rstrip("-01")
+
+
+def _first_round(queue: list[str]) -> Callable[[str], int]:
+    """A sort key that puts one of each kind in front, and leaves the shuffled order otherwise."""
+    seen: set[str] = set()
+
+    def key(name: str) -> int:
+        fresh = name not in seen
+        seen.add(name)
+        return 0 if fresh else 1
+
+    return key

@@ -1,0 +1,215 @@
+"""The product under test: real processes of every part, each on a wire of its own to one PostgreSQL."""
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from app import processes
+from app.cli import admin
+from app.db import migrate
+from app.db.pool import Database
+from app.queue import care
+from app.settings import Settings, child_environment
+from tests.crash.engines import LoggedEngine, Receiver
+from tests.crash.ground import Ground, Postgres
+from tests.crash.history import History, Stop
+from tests.crash.proxy import Wire
+from tests.crash.worker import SKEW
+
+ROOT = Path(__file__).parents[2]
+MARK = "SLACKWATER_CRASH"
+TENANTS = ("amber", "birch", "coral")
+WORKERS = {"worker-0": 0, "worker-1": 1, "worker-2": 2, "worker-3": 3, "standby": 0}  # name → engine
+MODULES = {
+    "api": "app.api",
+    "steward-0": "workers.steward",
+    "steward-1": "workers.steward",
+    "notifier": "workers.notifier",
+    **dict.fromkeys(WORKERS, "tests.crash.worker"),
+}
+_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def _dies_with_us() -> None:
+    """Between fork and exec: tie the child to us by SIGKILL, which reaches it even when it is stopped."""
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@dataclass(eq=False)
+class Part:
+    """One process, restarted whenever it ends."""
+
+    name: str
+    settings: Settings
+    wire: Wire
+    mark: str
+    log: Path
+    history: History
+    skew: float = 0.0
+    expected: set[int] = field(default_factory=set)  # pids that we have told to end
+    process: asyncio.subprocess.Process | None = None
+
+    async def keep(self) -> None:
+        """Run it for ever."""
+        while True:
+            environment = child_environment(self.settings, {MARK: self.mark, SKEW: str(self.skew)})
+            with self.log.open("ab") as log:
+                self.process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", MODULES[self.name]),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    cwd=ROOT,
+                    start_new_session=True,
+                    preexec_fn=_dies_with_us,
+                )
+            code = await self.process.wait()
+            if self.process.pid not in self.expected:
+                self.history.notes[f"{self.name} ended by itself, code {code}"] += 1
+            await asyncio.sleep(0.1)
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process now."""
+        return self.process is not None and self.process.returncode is None
+
+    def send(self, number: signal.Signals) -> int | None:
+        """Signal the process. Returns its pid, if there is one."""
+        if not self.running:
+            return None
+        assert self.process
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            self.expected.add(self.process.pid)
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+            return self.process.pid
+        return None
+
+    async def stop_for(self, seconds: float) -> None:
+        """SIGSTOP, and after a while SIGCONT."""
+        pid = self.send(signal.SIGSTOP)
+        if pid is None:
+            return
+        stop = Stop(pid, time.time())
+        self.history.stops.append(stop)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            stop.ended = time.time()
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            self.history.say(f"SIGCONT {self.name} ({pid})")
+
+
+class System:
+    """One installation."""
+
+    def __init__(self, history: History, seed: int) -> None:
+        self.history = history
+        self.ground = Ground()
+        self._mark = str(self.ground.folder)
+        self.settings = Settings(
+            data_dir=self.ground.disk,
+            secret_key="test-secret-key-of-at-least-32-bytes!",
+            port=processes.free_port(),
+            lease_seconds=2,
+            heartbeat_seconds=0.4,
+            steward_seconds=0.1,
+            chunk_items=16,
+            flush_items=8,
+            batch_max_in_flight=8,
+            item_attempts=1000,  # nothing here is poison; with the usual limit the innocent would be given up
+            drain_seconds=2,
+            webhook_sweep_seconds=0.5,
+            webhook_rehint_seconds=2,
+            webhook_timeout_seconds=5,
+            webhook_allow_private=True,
+            database_pool_size=4,
+            log_format="json",
+        )
+        self.postgres = Postgres(self.settings, history)
+        count = len(set(WORKERS.values()))
+        self.engines = [LoggedEngine(f"engine-{n}", history, random.Random(f"{seed}/engine/{n}")) for n in range(count)]
+        self.receiver = Receiver(history)
+        self.parts: dict[str, Part] = {}
+        self.keys: dict[str, str] = {}
+        self.url = f"http://127.0.0.1:{self.settings.port}"
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Everything up and the API ready."""
+        await self.postgres.start()
+        for knob in ("max_wal_size = '64MB'", "min_wal_size = '32MB'", "log_min_messages = 'fatal'"):
+            await self.postgres.rows(f"alter system set {knob}")
+        await self.postgres.rows("select pg_reload_conf()")
+        await asyncio.to_thread(migrate.upgrade, self.postgres.url)
+        async with Database(self.postgres.url, size=1) as database, database.transaction() as conn:
+            await care.create_partitions(conn, self.settings.partition_days_ahead)
+        for engine in self.engines:
+            await engine.__aenter__()
+        await self.receiver.start()
+        for name in MODULES:
+            await self._begin(name)
+        self._tasks.append(asyncio.create_task(self.postgres.keep()))
+        direct = self.settings.model_copy(update={"database_url": self.postgres.url})
+        for tenant in TENANTS:
+            self.keys[tenant] = await asyncio.to_thread(admin.create_key, direct, tenant, "crash", 1)
+        await self.until_ready()
+
+    async def _begin(self, name: str) -> None:
+        wire = Wire(self.ground.folder / "via" / name, self.postgres.socket)
+        await wire.start()
+        changes: dict[str, object] = {"database_url": wire.url}
+        if name in WORKERS:
+            engine = WORKERS[name]
+            changes |= {"engine_name": f"engine-{engine}", "engine_url": self.engines[engine].url}
+        settings = self.settings.model_copy(update=changes)
+        log = self.ground.logs / f"{name}.log"
+        part = self.parts[name] = Part(name, settings, wire, self._mark, log, self.history)
+        self._tasks.append(asyncio.create_task(part.keep()))
+
+    async def until_ready(self, seconds: float = 30) -> None:
+        """Wait for the API and its database."""
+        deadline = time.monotonic() + seconds
+        async with httpx.AsyncClient(base_url=self.url, timeout=2, trust_env=False) as client:
+            while True:
+                with suppress(httpx.TransportError):
+                    if (await client.get("/ready")).status_code == 200:
+                        return
+                assert time.monotonic() < deadline, f"the API is not ready; see {self.ground.logs}"
+                await asyncio.sleep(0.1)
+
+    async def heal(self) -> None:
+        """End every fault that may still be in force."""
+        self.ground.clear()
+        for part in self.parts.values():
+            part.wire.release()
+            part.send(signal.SIGCONT)
+        await self.until_ready()
+
+    async def close(self, keep_logs: bool) -> Path | None:
+        """Leave nothing running and nothing behind. Returns where the logs are, if they are kept."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while pids := processes.marked(MARK, self._mark):
+            processes.kill(pids)
+            await asyncio.sleep(0.05)
+        for part in self.parts.values():
+            await part.wire.close()
+        for engine in self.engines:
+            if engine.port:
+                await engine.__aexit__()
+        await self.receiver.close()
+        return await asyncio.to_thread(self.ground.close, keep_logs)

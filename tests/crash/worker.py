@@ -1,0 +1,41 @@
+"""`python -m tests.crash.worker`: `python -m workers.gpu` under a wrong wall clock, whose requests say who sent them and when.
+
+The stamp is taken when the HTTP client is called, so it tells a request that a SIGSTOP caught on its way from one that was
+started after the SIGCONT.
+"""
+
+import os
+import runpy
+import time
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+
+from app import clock
+
+SKEW = "CRASH_SKEW_SECONDS"
+SENT, SENDER = "x-crash-sent", "x-crash-sender"
+
+
+def skew(seconds: float) -> None:
+    """Move the process's only wall clock."""
+    right = clock.now
+    clock.now = lambda: right() + timedelta(seconds=seconds)
+
+
+def stamp() -> None:
+    """Put the time and our pid on every request that is posted."""
+    request = aiohttp.ClientSession._request
+
+    async def stamped(self: aiohttp.ClientSession, method: str, url: Any, **options: Any) -> aiohttp.ClientResponse:
+        headers = dict(options.pop("headers", None) or {}) | {SENT: repr(time.time()), SENDER: str(os.getpid())}
+        return await request(self, method, url, headers=headers, **options)
+
+    aiohttp.ClientSession._request = stamped  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    skew(float(os.environ.get(SKEW, "0")))
+    stamp()
+    runpy.run_module("workers.gpu", run_name="__main__", alter_sys=True)

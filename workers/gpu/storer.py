@@ -1,0 +1,97 @@
+"""Stores the results of the chunks in hand, and ends the leases of those that are through."""
+
+import asyncio
+from contextlib import suppress
+
+import psycopg
+import structlog
+
+from app.db.pool import Database
+from app.queue import service as queue
+from app.settings import Settings
+from workers.gpu.chunk import OpenChunk
+
+DATABASE_PAUSE_SECONDS = 0.5
+FLUSH_ROWS = 64
+RETRY_SECONDS = (4.0, 300.0)  # first and longest rest of items after a round of transient errors
+
+log = structlog.get_logger()
+
+
+class Storer:
+    """The flush loop over the puller's `chunks`, which it shares and from which it takes what is finished or lost."""
+
+    def __init__(self, settings: Settings, database: Database, chunks: dict[int, OpenChunk]) -> None:
+        self._flush_seconds = settings.flush_seconds
+        self._database = database
+        self._chunks = chunks
+        self._news = asyncio.Event()  # there is something to do
+        self._due = asyncio.Event()  # and it should not wait for more
+
+    def note(self) -> None:
+        """There is a result: store it soon, together with those that follow."""
+        self._news.set()
+
+    def hurry(self) -> None:
+        """Store what there is now."""
+        self._due.set()
+        self._news.set()
+
+    def drop(self, chunk: OpenChunk) -> None:
+        """Forget a chunk whose lease is lost, and abort its requests."""
+        chunk.pending.clear()
+        chunk.results.clear()
+        chunk.abort()
+        self._forget(chunk)
+
+    async def run(self) -> None:
+        """Flush until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._flush_seconds):
+                    await self._due.wait()
+            self._due.clear()
+            try:
+                for chunk in list(self._chunks.values()):
+                    await self._store(chunk)
+            except psycopg.OperationalError as error:
+                log.warning("database.unavailable", verb="flush", error=str(error).strip())
+                await asyncio.sleep(DATABASE_PAUSE_SECONDS)
+                self.hurry()
+
+    async def _store(self, chunk: OpenChunk) -> None:
+        """Flush the chunk's results; finish it if it is through; drop it if its lease is lost."""
+        while results := chunk.results[:FLUSH_ROWS]:
+            async with self._database.durable() as conn:
+                held = await queue.flush(conn, chunk.lease, results)
+            if not held:
+                log.warning("chunk.lost", chunk=chunk.lease.chunk_id, results=len(results))
+                return self.drop(chunk)
+            del chunk.results[: len(results)]
+        if chunk.idle and self._chunks.get(chunk.lease.chunk_id) is chunk:
+            await self._finish(chunk)
+        return None
+
+    async def _finish(self, chunk: OpenChunk) -> None:
+        """Relaxed: if a server crash takes it back, the next heartbeat shows the lease again, and we finish it again."""
+        first, longest = RETRY_SECONDS
+        async with self._database.relaxed() as conn:
+            done = await queue.finish(
+                conn,
+                chunk.lease,
+                backoff_seconds=chunk.backoff_seconds,
+                suspects=chunk.suspects,
+                retried=chunk.retried,
+                retry_seconds=min(first * 4**chunk.lease.retries, longest),
+                split=chunk.split,
+            )
+        self._forget(chunk)
+        returned = None if done is None else done.returned
+        log.info("chunk.finished", chunk=chunk.lease.chunk_id, held=done is not None, returned=returned)
+
+    def _forget(self, chunk: OpenChunk) -> None:
+        """Meanwhile the same chunk may be ours under a newer lease; that one stays."""
+        if self._chunks.get(chunk.lease.chunk_id) is chunk:
+            del self._chunks[chunk.lease.chunk_id]
