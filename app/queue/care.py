@@ -54,7 +54,7 @@ async def has_work(conn: Connection) -> bool:
 async def sweep(conn: Connection, batch_id: int | None = None) -> int:
     """Carry the state of paused, resumed, cancelled and expired batches (or of one) to their chunks. Returns how many moved."""
     moved = 0
-    for query in (queries.HOLD, queries.RELEASE, queries.REMOVE):
+    for query in queries.sweeps(one=batch_id is not None):
         row = await (await conn.execute(query, {"batch_id": batch_id})).fetchone()
         moved += row[0] if row else 0
     return moved
@@ -65,13 +65,14 @@ async def settle(conn: Connection) -> list[Settled]:
 
     Call inside a transaction; write the events of the returned batches in the same one.
     """
+    await conn.execute(queries.ONE_AT_A_TIME)
     folded = await (await conn.execute(queries.FOLD)).fetchall()
-    return await finalise(conn, [row[0] for row in folded])
+    return await finalise(conn, [row[0] for row in folded], ending=True)
 
 
-async def finalise(conn: Connection, batch_ids: list[int]) -> list[Settled]:
-    """Make final those of the batches, and of all that wind up, that have come to their end. As `settle`."""
-    rows = await (await conn.execute(queries.FINALISE, {"ids": batch_ids})).fetchall()
+async def finalise(conn: Connection, batch_ids: list[int], *, ending: bool = False) -> list[Settled]:
+    """Make final those of the batches that have come to their end, and with `ending` any that is winding up. As `settle`."""
+    rows = await (await conn.execute(queries.FINALISE, {"ids": batch_ids, "all": ending})).fetchall()
     found = [Settled(*row) for row in rows]
     return [replace(batch, state=BatchState(batch.state)) for batch in found]
 

@@ -3,16 +3,22 @@
 from app.queue.queries import WAKE
 from app.states import BATCH, CHUNK, BatchState, ChunkState
 
+_HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
+
 # ---------------------------------------------------------------- lost workers, time that has come
 
 # The token bump fences every late write of the dead worker. Its estimate is refunded: tenants do not pay for lost workers.
 # A claim may commit after its worker was reaped or has retired; its chunk belongs to nobody and is taken back as well.
+# Chunks are locked in one order or, where the next round comes anyway, skipped when locked: no two of us wait in a circle.
 REAP = f"""
 with dead as materialized (select worker_id from worker where lease_until < now() for update skip locked),
- u as (update chunk c set state = '{ChunkState.READY}', attempt = attempt + 1, token = token + 1, worker_id = null
+ k as materialized (
+       select c.chunk_id from chunk c
        where {CHUNK.guard("reap", "c.")} and (c.worker_id in (select worker_id from dead)
          or not exists (select from worker w where w.worker_id = c.worker_id))
-       returning c.pool_id, c.tenant_id, c.est_tokens),
+       for update of c skip locked),
+ u as (update chunk c set state = '{ChunkState.READY}', attempt = attempt + 1, token = token + 1, worker_id = null
+       from k where c.chunk_id = k.chunk_id returning c.pool_id, c.tenant_id, c.est_tokens),
  s as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,
               vtime = {WAKE} - x.tokens / x.weight
        from (select u.pool_id, u.tenant_id, count(*) as n, sum(u.est_tokens) as tokens, min(w.weight) as weight
@@ -27,9 +33,15 @@ _MORE_READY = f"""
        where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from u"""
 
+# What a cancelled batch's worker has just handed back must not be handed out again before it is swept.
 PROMOTE = f"""
-with u as (update chunk set state = '{ChunkState.READY}', not_before = null
-           where {CHUNK.guard("promote")} and not_before <= now() returning pool_id, tenant_id),
+with k as materialized (
+       select c.chunk_id from chunk c
+       where {CHUNK.guard("promote", "c.")} and c.not_before <= now()
+         and not exists (select from batch b where b.batch_id = c.batch_id and b.{_HALTED})
+       for update of c skip locked),
+ u as (update chunk c set state = '{ChunkState.READY}', not_before = null
+       from k where c.chunk_id = k.chunk_id returning c.pool_id, c.tenant_id),
 {_MORE_READY}"""
 
 EXPIRE = f"""
@@ -38,10 +50,19 @@ where {BATCH.guard("expire")} and expires_at <= now() returning batch_id"""
 
 # ---------------------------------------------------------------- a batch's will, carried to its chunks
 
-# %(batch_id)s null: of all batches. A worker or the steward may put a chunk back while its batch is being paused or
-# cancelled, having read the batch's state before. So nobody else looks at that state; these sweeps, again and again, do.
-_OF_HALTED = """join batch b on b.batch_id = c.batch_id
-           where (%(batch_id)s::bigint is null or c.batch_id = %(batch_id)s)"""
+# A worker or the steward may put a chunk back while its batch is being paused or cancelled, having read the batch's state
+# before. So only these sweeps, again and again, act on that state.
+
+
+def _of(states: str, verb: str, *, one: bool) -> str:
+    """The chunks that `verb` is to move, of one batch or of all that are in `states`."""
+    only, wait = ("and c.batch_id = %(batch_id)s", "") if one else ("", "skip locked")
+    return f"""
+with k as materialized (
+       select c.chunk_id, c.state, c.pool_id, c.tenant_id from chunk c join batch b on b.batch_id = c.batch_id
+       where b.state in ({states}) and {CHUNK.guard(verb, "c.")} {only}
+       order by c.chunk_id for update of c {wait}),"""
+
 
 _LESS_READY = f"""
  s as (update sched s set ready = s.ready - x.n
@@ -49,35 +70,31 @@ _LESS_READY = f"""
        where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from k"""
 
-HOLD = f"""
-with k as materialized (
-           select c.chunk_id, c.state, c.pool_id, c.tenant_id from chunk c {_OF_HALTED}
-             and b.state = '{BatchState.PAUSED}' and {CHUNK.guard("hold", "c.")} for update of c),
+
+def sweeps(*, one: bool) -> tuple[str, str, str]:
+    """Hold, release, remove: the chunks of paused, resumed, ending batches. `one`: of %(batch_id)s only."""
+    hold = f"""{_of(f"'{BatchState.PAUSED}'", "hold", one=one)}
  u as (update chunk c set state = '{ChunkState.HELD}', not_before = null from k where c.chunk_id = k.chunk_id),
 {_LESS_READY}"""
-
-RELEASE = f"""
-with k as materialized (
-           select c.chunk_id from chunk c {_OF_HALTED}
-             and b.state = '{BatchState.OPEN}' and {CHUNK.guard("release", "c.")} for update of c),
+    release = f"""{_of(f"'{BatchState.OPEN}'", "release", one=one)}
  u as (update chunk c set state = '{ChunkState.READY}' from k where c.chunk_id = k.chunk_id
        returning c.pool_id, c.tenant_id),
 {_MORE_READY}"""
-
-REMOVE = f"""
-with k as materialized (
-           select c.chunk_id, c.state, c.pool_id, c.tenant_id from chunk c {_OF_HALTED}
-             and b.state in ('{BatchState.CANCELLING}', '{BatchState.EXPIRING}') and {CHUNK.guard("remove", "c.")}
-           for update of c),
+    remove = f"""{_of(f"'{BatchState.CANCELLING}', '{BatchState.EXPIRING}'", "remove", one=one)}
  gone as (delete from chunk c using k where c.chunk_id = k.chunk_id),
 {_LESS_READY}"""
+    return hold, release, remove
+
 
 # ---------------------------------------------------------------- the end of a batch
 
 HAS_WORK = f"""
 select exists (select from batch_delta)
-    or exists (select from batch where state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}'))
+    or exists (select from batch where {_HALTED})
     or exists (select from chunk where state = '{ChunkState.HELD}')"""
+
+# Two stewards, of which one does not know yet that it leads no more, would lock the same batches in different orders.
+ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtext('slackwater settle'))"
 
 FOLD = """
 with d as (delete from batch_delta where delta_id in
@@ -99,7 +116,7 @@ with ending as (
     when {BATCH.guard("end cancelled")} then '{BatchState.CANCELLED}'
     when {BATCH.guard("end expired")} then '{BatchState.EXPIRED}' end as target
   from batch b
-  where (b.batch_id = any(%(ids)s) or b.state in ('{BatchState.CANCELLING}', '{BatchState.EXPIRING}'))
+  where (b.batch_id = any(%(ids)s) or (%(all)s and b.state in ('{BatchState.CANCELLING}', '{BatchState.EXPIRING}')))
     and not exists (select from chunk c where c.batch_id = b.batch_id)
     and not exists (select from batch_delta d where d.batch_id = b.batch_id))
 update batch b set finalized_at = now(), state = e.target
@@ -153,9 +170,11 @@ update sched s set ready = d.ready, inflight_tokens = d.inflight_tokens from dri
 where s.pool_id = d.pool_id and s.tenant_id = d.tenant_id
 returning s.pool_id, s.tenant_id, d.ready - d.old_ready, d.inflight_tokens - d.old_inflight"""
 
+# Only while there is work: idle time says nothing of the pace.
 NOTE_PACE = """
 insert into pace (pool_id, served_tokens)
-select pool_id, sum(served_tokens) from sched group by pool_id on conflict do nothing"""
+select pool_id, sum(served_tokens) from sched group by pool_id
+having bool_or(ready > 0 or inflight_tokens > 0) on conflict do nothing"""
 FORGET_PACE = "delete from pace where at < now() - interval '1 hour'"
 
 PARTITIONS = """

@@ -177,7 +177,7 @@ with d as (delete from chunk where {FENCE}
                 from item where missing
                 group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m),
  s as (update sched s set inflight_tokens = s.inflight_tokens - d.est_tokens,
-              served_tokens = s.served_tokens + c.prompt_tokens + c.completion_tokens,
+              served_tokens = s.served_tokens + d.est_tokens::bigint * c.done / d.n,
               vtime = s.vtime + (c.prompt_tokens + c.completion_tokens - d.est_tokens) / w.weight
        from d, c, tenant w
        where w.tenant_id = d.tenant_id and s.pool_id = d.pool_id and s.tenant_id = d.tenant_id)
@@ -205,3 +205,34 @@ from item_payload p left join lateral (
   select ok, body, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
   where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true
 where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
+
+# The line in front of a batch is counted up to a thousand chunks, so that a poll stays cheap whatever the backlog.
+# A long interval of the pace is one after a time without work.
+OUTLOOK = f"""
+with mine as (
+  select pool_id, tenant_id, sum(est_tokens::float8 * (n - done - failed) / n) as tokens,
+         count(*) filter (where {CHUNK.guard("finish")}) as leased, count(*) filter (where {CHUNK.guard("promote")}) as delayed
+  from chunk where batch_id = %(batch_id)s group by 1, 2 limit 1),
+ first as (select deadline, chunk_id from chunk where batch_id = %(batch_id)s and {CHUNK.guard("claim")}
+           order by deadline, chunk_id limit 1),
+ line as (select c.est_tokens from mine, first, lateral (
+            select est_tokens, deadline, chunk_id from chunk
+            where {CHUNK.guard("claim")} and pool_id = mine.pool_id and tenant_id = mine.tenant_id
+              and (deadline, chunk_id) < (first.deadline, first.chunk_id) order by deadline, chunk_id limit 1000) c),
+ ahead as (select count(*)::int as chunks, coalesce(sum(est_tokens), 0)::float8 as tokens from line),
+ shares as (select max(w.weight) filter (where s.tenant_id = mine.tenant_id)
+                   / sum(w.weight) filter (where s.ready > 0 or s.inflight_tokens > 0 or s.tenant_id = mine.tenant_id) as share
+            from mine join sched s using (pool_id) join tenant w on w.tenant_id = s.tenant_id),
+ steps as (select extract(epoch from at - lag(at) over w)::float8 as seconds,
+                  (served_tokens - lag(served_tokens) over w)::float8 as tokens
+           from (select at, served_tokens from pace, mine where pace.pool_id = mine.pool_id order by at desc limit 61) p
+           window w as (order by at)),
+ pace as (select sum(tokens) / nullif(sum(seconds), 0) as pace, count(*)::int as intervals
+          from steps where seconds < 25)
+select mine.pool_id, mine.tokens, mine.leased::int, mine.delayed::int, ahead.chunks, ahead.tokens,
+       coalesce(shares.share, 1)::float8, pace.pace, pace.intervals
+from mine, ahead, shares, pace"""
+
+POOL_ENGINES = """
+select e.state, e.reason, e.allowance, coalesce(w.lease_until > now(), false)
+from engine e left join worker w on w.worker_id = e.worker_id where e.pool_id = %(pool_id)s"""

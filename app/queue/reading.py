@@ -7,7 +7,8 @@ from uuid import UUID
 
 from app.db.pool import Database
 from app.queue import queries
-from app.states import BatchState
+from app.queue.estimate import EngineView, Estimate, Outlook, estimate
+from app.states import BatchState, EngineState
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,20 @@ async def status(database: Database, tenant_id: int, request_id: UUID) -> Status
         return None
     found = Status(*row)
     return replace(found, state=BatchState(found.state), started=found.started or found.ok + found.failed > 0)
+
+
+async def estimated(database: Database, status: Status) -> Estimate | None:
+    """When the batch will be done; None for a final one, and in an open one's last moments."""
+    if status.finalized_at is not None:
+        return None
+    async with database.relaxed() as conn:
+        row = await (await conn.execute(queries.OUTLOOK, {"batch_id": status.batch_id})).fetchone()
+        if row is None:
+            return None
+        pool_id, *facts = row
+        engines = await (await conn.execute(queries.POOL_ENGINES, {"pool_id": pool_id})).fetchall()
+    views = tuple(EngineView(EngineState(state), *rest) for state, *rest in engines)
+    return estimate(Outlook(status.state, views, *facts))
 
 
 async def results(

@@ -87,6 +87,13 @@ item_payload = Table(
     Column("est_tokens", Integer, nullable=False),
     Column("wants_json", Boolean, nullable=False, comment="the answer is JSON by request"),
     Column("body", LargeBinary, nullable=False, comment="the caller's item, verbatim"),
+    Column(
+        "stored",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="body is the key of the object that holds it",
+    ),
     PrimaryKeyConstraint("batch_id", "seq"),
     postgresql_partition_by="RANGE (batch_id)",
 )
@@ -105,6 +112,13 @@ item_result = Table(
     Column("completion_tokens", Integer, nullable=False, server_default=ZERO),
     Column("finished_at", Timestamp, nullable=False, server_default=text("clock_timestamp()")),
     Column("body", LargeBinary, nullable=False),
+    Column(
+        "stored",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="body is the key of the object that holds it",
+    ),
     PrimaryKeyConstraint("batch_id", "seq", "run"),
     postgresql_partition_by="RANGE (batch_id)",
 )
@@ -176,7 +190,13 @@ sched = Table(
     Column("vtime", Float(53), nullable=False, server_default=ZERO, comment="tokens served / weight"),
     Column("ready", Integer, nullable=False, server_default=ZERO),
     Column("inflight_tokens", BigInteger, nullable=False, server_default=ZERO),
-    Column("served_tokens", BigInteger, nullable=False, server_default=ZERO, comment="actual tokens, ever growing"),
+    Column(
+        "served_tokens",
+        BigInteger,
+        nullable=False,
+        server_default=ZERO,
+        comment="estimated tokens of items done, ever growing",
+    ),
     PrimaryKeyConstraint("pool_id", "tenant_id"),
     postgresql_with={"fillfactor": 50, **_HOT},
 )

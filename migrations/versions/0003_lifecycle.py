@@ -39,7 +39,7 @@ CREATE INDEX chunk_edf ON chunk (pool_id, deadline) WHERE state = 'ready';
 CREATE INDEX chunk_held ON chunk (batch_id) WHERE state = 'held';
 
 ALTER TABLE sched ADD COLUMN served_tokens BIGINT DEFAULT 0 NOT NULL;
-COMMENT ON COLUMN sched.served_tokens IS 'actual tokens, ever growing';
+COMMENT ON COLUMN sched.served_tokens IS 'estimated tokens of items done, ever growing';
 CREATE TABLE pace (
     pool_id SMALLINT NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,

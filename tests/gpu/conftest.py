@@ -123,6 +123,8 @@ async def tend(database: Database) -> None:
         async with database.durable() as conn:
             await care.reap(conn)
             await care.promote(conn)
+            await care.expire(conn)
         async with database.transaction() as conn:
+            await care.sweep(conn)
             await care.settle(conn)
         await asyncio.sleep(0.05)

@@ -1,19 +1,22 @@
 """One round of care. Every step is its own transaction and safe to repeat."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
+import psycopg
 import structlog
 
 from app.batches import lifecycle as batches
 from app.clock import monotonic
 from app.db.pool import Database
-from app.queue import care
+from app.queue import care, retention
 from app.settings import Settings
 from app.webhooks.sweep import Hints, sweep
 
 PACE_SECONDS = 10.0
 RECOMPUTE_SECONDS = 120.0
 PARTITION_SECONDS = 600.0
+RETENTION_SECONDS = 600.0
 log = structlog.get_logger("steward")
 
 
@@ -28,7 +31,9 @@ class Rounds:
             (PARTITION_SECONDS, self._keep_partitions),
             (PACE_SECONDS, self._note_pace),
             (RECOMPUTE_SECONDS, self._recompute),
+            (RETENTION_SECONDS, self._retire),
         ]
+        self._retiring: asyncio.Task[None] | None = None
         self._due = [0.0] * len(self._now_and_then)
 
     async def run(self) -> bool:
@@ -86,3 +91,19 @@ class Rounds:
                 ready=drift.ready,
                 tokens=drift.inflight_tokens,
             )
+
+    async def _retire(self) -> None:
+        """Start dropping old days, beside the rounds: it waits for others, and nobody should wait for it."""
+        if self._retiring is None or self._retiring.done():
+            self._retiring = asyncio.create_task(self._drop_old_days())
+
+    async def _drop_old_days(self) -> None:
+        try:
+            outcome = await retention.run(self._database.url, self._settings.retention_days)
+        except psycopg.Error as error:
+            log.warning("retention.failed", error=str(error).strip())
+            return
+        for day, count in outcome.dropped.items():
+            log.info("day.dropped", day=str(day), batches=count)
+        if outcome.busy:
+            log.info("retention.waits", day=str(outcome.busy))

@@ -1,9 +1,9 @@
 """`…/ai/batches/{request_id}`: what Workers AI has no call for: look at a batch, pause, resume, cancel, retry it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
@@ -14,16 +14,27 @@ from app.queue import reading
 from app.tenants.service import Tenant
 
 router = APIRouter(prefix="/ai/batches/{request_id}")
+_MISSING = "No batch with this request_id in this account"
+
+
+def _parsed(request_id: str) -> UUID:
+    try:
+        return UUID(request_id)
+    except ValueError:
+        raise NotFound(_MISSING) from None
+
+
+BatchId = Annotated[UUID, Depends(_parsed)]
 
 
 @router.get("")
-async def look(request_id: UUID, tenant: Caller, parts: PartsDep) -> Response:
+async def look(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Response:
     """State, counts, usage and times; never the results, which the poll has."""
     return await _told(request_id, tenant, parts)
 
 
 @router.post("/retry")
-async def retry(request_id: UUID, tenant: Caller, parts: PartsDep) -> Response:
+async def retry(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Response:
     """Run what failed, was cancelled or has expired once more."""
     await lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id)
     return await _told(request_id, tenant, parts)
@@ -31,7 +42,7 @@ async def retry(request_id: UUID, tenant: Caller, parts: PartsDep) -> Response:
 
 @router.post("/{verb}")
 async def halt(
-    verb: Literal["pause", "resume", "cancel"], request_id: UUID, tenant: Caller, parts: PartsDep
+    verb: Literal["pause", "resume", "cancel"], request_id: BatchId, tenant: Caller, parts: PartsDep
 ) -> Response:
     """Queued items stop at once, those in an engine within a heartbeat (cancel) or at their end (pause)."""
     await lifecycle.halt(parts.database, tenant, request_id, verb)
@@ -41,5 +52,5 @@ async def halt(
 async def _told(request_id: UUID, tenant: Tenant, parts: Parts) -> Response:
     status = await reading.status(parts.database, tenant.tenant_id, request_id)
     if status is None:
-        raise NotFound("No batch with this request_id in this account")
-    return success(results.overview(status))
+        raise NotFound(_MISSING)
+    return success(results.overview(status, await reading.estimated(parts.database, status)))

@@ -1,12 +1,14 @@
 """How a batch looks to the one who polls: pending in a few words, final as a stream of constant memory."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import orjson
 
+from app import clock
 from app.engines.shapes import as_result
+from app.queue.estimate import Estimate
 from app.queue.reading import ItemResult, Status
 from app.states import BatchState
 
@@ -17,29 +19,44 @@ _NOT_RUN = {
 _NO_RESULT = b'{"code":5001,"message":"The item has no result"}'
 
 
-def pending(status: Status) -> dict[str, Any]:
-    """`queued` or `running`, with live counts beside what Workers AI sends."""
+def pending(status: Status, estimate: Estimate | None) -> dict[str, Any]:
+    """`queued` or `running`, with live counts and an estimate beside what Workers AI sends."""
     return {
         "status": "running" if status.started else "queued",
         "request_id": str(status.request_id),
         "model": status.model,
         "progress": _progress(status),
+        **({"estimate": _estimate(estimate)} if estimate else {}),
     }
 
 
-def overview(status: Status) -> dict[str, Any]:
+def overview(status: Status, estimate: Estimate | None) -> dict[str, Any]:
     """Everything about a batch but its results."""
     final = status.finalized_at is not None
     return {
         "request_id": str(status.request_id),
         "model": status.model,
-        "status": status.state if final or status.state != BatchState.OPEN else pending(status)["status"],
+        "status": status.state if final or status.state != BatchState.OPEN else pending(status, None)["status"],
         "run": status.run,
         "progress": _progress(status),
         "usage": usage(status),
         "created_at": _moment(status.created_at),
         "finished_at": _moment(status.finalized_at),
         "expires_at": _moment(status.expires_at),
+        **({"estimate": _estimate(estimate)} if estimate else {}),
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    eta, pace = estimate.eta_seconds, estimate.tokens_per_second
+    return {
+        "position": estimate.position,
+        "share": round(estimate.share, 4),
+        "tokens_per_second": None if pace is None else round(pace, 1),
+        "eta_seconds": None if eta is None else round(eta, 1),
+        "eta": None if eta is None else _moment(clock.now() + timedelta(seconds=eta)),
+        "confidence": estimate.confidence,
+        "note": estimate.note,
     }
 
 

@@ -93,7 +93,7 @@ async def _poll(request_id: Any, tenant: Tenant, parts: Parts) -> Response:
     if status is None:
         raise missing
     if status.finalized_at is None:
-        return success(results.pending(status))
+        return success(results.pending(status, await reading.estimated(parts.database, status)))
     model = parts.catalogue.resolve(status.model)
     shape = model.shape if model else "openai"
     stream = results.render(status, reading.results(parts.database, status.batch_id, status.run), shape)

@@ -1,0 +1,135 @@
+"""The order of claims: deadlines, the urgent lane, caps, warm chunks."""
+
+import random
+
+import pytest
+
+from app.db.pool import Database
+from app.queue import care, service
+from app.queue.cutting import cut
+from tests.queue import support
+
+
+async def due(database: Database, batch_id: int, seconds: float) -> None:
+    async with database.durable() as conn:
+        await conn.execute(
+            "update chunk set deadline = now() + make_interval(secs => %s) where batch_id = %s", (seconds, batch_id)
+        )
+
+
+async def claimed(database: Database, pool: int, worker: int, *, urgent: bool = False) -> int | None:
+    """The batch of the chunk that is claimed."""
+    async with database.relaxed() as conn:
+        lease = await service.claim(conn, pool, worker, urgent=urgent)
+    return lease and lease.batch_id
+
+
+async def test_within_a_tenant_the_earliest_deadline_comes_first(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    batches = [(await support.submit(database, tenant, pool, 4)).batch_id for _ in range(4)]
+    for batch, seconds in zip(batches, (300, 100, 400, 200), strict=True):
+        await due(database, batch, seconds)
+    worker = await support.make_worker(database, pool)
+    order = [await claimed(database, pool, worker) for _ in batches]
+    assert order == [batches[i] for i in (1, 3, 0, 2)]
+
+
+async def test_the_urgent_lane_prefers_a_near_deadline_and_charges_it(database: Database) -> None:
+    async with database.durable() as conn:
+        calm, hurried = await support.make_tenant(conn, "calm"), await support.make_tenant(conn, "hurried")
+        pool = await support.make_pool(conn)
+    await support.submit(database, calm, pool, 64)
+    batch = await support.submit(database, hurried, pool, 64)
+    worker = await support.make_worker(database, pool)
+    assert await claimed(database, pool, worker, urgent=True) is None
+    await due(database, batch.batch_id, 60)
+    async with database.durable() as conn:
+        await conn.execute("update sched set vtime = 1000 where tenant_id = %s", (hurried,))
+        assert await claimed(database, pool, worker) != batch.batch_id
+        assert await claimed(database, pool, worker, urgent=True) == batch.batch_id
+        row = await (await conn.execute("select vtime from sched where tenant_id = %s", (hurried,))).fetchone()
+    assert row == (2600.0,)
+
+
+async def test_short_deadlines_buy_no_share(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant whose every deadline is near, and one without any, over a long run with every fourth claim urgent."""
+    monkeypatch.setattr(service, "URGENT_LEAD_TOKENS", 400)
+    async with database.durable() as conn:
+        pushy, patient = await support.make_tenant(conn, "pushy", 1), await support.make_tenant(conn, "patient", 3)
+        pool = await support.make_pool(conn)
+    batch = await support.submit(database, pushy, pool, 400, tokens=8, max_items=1)
+    await due(database, batch.batch_id, 60)
+    await support.submit(database, patient, pool, 400, tokens=8, max_items=1)
+    worker = await support.make_worker(database, pool)
+    served = []
+    for n in range(320):
+        async with database.relaxed() as conn:
+            lease = await service.claim(conn, pool, worker, urgent=True) if n % 4 == 0 else None
+            lease = lease or await service.claim(conn, pool, worker)
+        assert lease is not None
+        served.append(lease.tenant_id)
+        await support.run_chunk(database, lease)
+    ahead = service.URGENT_LEAD_TOKENS / 8  # items that the lane may bring it ahead, once
+    assert 320 / 4 - 8 <= served.count(pushy) <= 320 / 4 + ahead + 8
+    assert served[160:].count(pushy) <= 160 / 4 + 8
+
+
+async def test_a_tenant_at_its_cap_waits_and_the_next_one_is_served(database: Database) -> None:
+    async with database.durable() as conn:
+        capped, other = await support.make_tenant(conn, "capped"), await support.make_tenant(conn, "other")
+        pool = await support.make_pool(conn)
+        await conn.execute("update tenant set max_inflight_tokens = 1600 where tenant_id = %s", (capped,))
+    first = await support.submit(database, capped, pool, 64)
+    second = await support.submit(database, other, pool, 32)
+    worker = await support.make_worker(database, pool)
+    order = [await claimed(database, pool, worker) for _ in range(4)]
+    assert sorted(batch for batch in order if batch) == sorted([first.batch_id, second.batch_id, second.batch_id])
+
+
+async def test_caches_that_were_wrong_are_made_true_and_the_drift_is_told(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    await support.submit(database, tenant, pool, 48)
+    worker = await support.make_worker(database, pool)
+    assert await claimed(database, pool, worker)
+    async with database.transaction() as conn:
+        assert await care.recompute(conn) == []
+        await conn.execute("update sched set ready = 0, inflight_tokens = 5")
+    assert await claimed(database, pool, worker) is None  # hidden work
+    async with database.transaction() as conn:
+        [drift] = await care.recompute(conn)
+    assert (drift.pool_id, drift.tenant_id, drift.ready, drift.inflight_tokens) == (pool, tenant, 2, 1595)
+    assert await claimed(database, pool, worker)
+
+
+def test_items_with_a_common_beginning_stand_together_and_groups_are_not_torn() -> None:
+    keys = [1, 2, 1, 2, 3, 1]
+    chunks = cut([10] * 6, max_tokens=40, max_items=4, keys=keys)
+    assert [(chunk.seqs, chunk.lo, chunk.hi, chunk.n) for chunk in chunks] == [
+        ([0, 2, 5], 0, 5, 3),
+        ([1, 3, 4], 1, 4, 3),
+    ]
+
+
+def test_without_common_beginnings_the_order_is_that_of_the_input_and_needs_no_array() -> None:
+    chunks = cut([10] * 10, max_tokens=40, max_items=99, keys=range(10))
+    assert [(chunk.lo, chunk.hi, chunk.seqs) for chunk in chunks] == [(0, 3, None), (4, 7, None), (8, 9, None)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_item_is_in_exactly_one_chunk_within_the_limits(seed: int) -> None:
+    chance = random.Random(seed)
+    count = chance.randint(1, 300)
+    tokens = [chance.randint(1, 500) for _ in range(count)]
+    keys = [chance.randint(0, 20) for _ in range(count)] if seed % 2 else None
+    seqs = sorted(chance.sample(range(1000), count)) if seed % 3 else None
+    chunks = cut(tokens, max_tokens=400, max_items=8, keys=keys, seqs=seqs)
+    items = [seq for chunk in chunks for seq in (chunk.seqs or range(chunk.lo, chunk.hi + 1))]
+    assert sorted(items) == (seqs or list(range(count)))
+    by_seq = dict(zip(seqs or range(count), tokens, strict=True))
+    for chunk in chunks:
+        members = chunk.seqs or list(range(chunk.lo, chunk.hi + 1))
+        assert (chunk.lo, chunk.hi, chunk.n) == (min(members), max(members), len(members))
+        assert chunk.est_tokens == sum(by_seq[seq] for seq in members)
+        assert chunk.n == 1 or (chunk.est_tokens <= 400 and chunk.n <= 8)

@@ -1,0 +1,146 @@
+"""Claims about retention beside others: killed at any step, blocked, or run while batches are opened and partitions made."""
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.clock import now
+from app.db.pool import Database
+from app.queue import care, retention
+from app.settings import Settings
+from tests.queue.past import KEEP, Past, deliver
+from workers.steward.rounds import Rounds
+
+
+class Died(BaseException):
+    """What a SIGKILL is to the code after it."""
+
+
+async def test_a_run_that_dies_between_any_two_steps_is_finished_by_the_next(
+    past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, steps = psycopg.AsyncConnection.execute, [0, 0]
+    survivor = await past.batch(now().date(), final_ago=0)
+
+    async def dying(conn: Any, query: Any, *values: Any, **options: Any) -> Any:
+        if "retention" in conn.info.get_parameters().get("application_name", ""):
+            if steps[0] == steps[1]:
+                await conn.close()
+                raise Died
+            steps[0] += 1
+        return await execute(conn, query, *values, **options)
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "execute", dying)
+    for fatal in itertools.count():
+        day = await past.day(ago=40 + fatal)
+        await past.batch(day, final_ago=35)
+        await deliver(past)
+        steps[:] = [0, fatal]
+        try:
+            assert (await past.retire()).dropped == {day: 1}
+        except Died:
+            steps[1] = -1
+            assert list((await past.retire()).dropped) == [day], f"died before step {fatal}"
+            assert await past.tables(day) == set()
+        else:
+            break
+    assert fatal >= 12
+    assert await past.one("select request_id from batch") == survivor
+    assert await past.one("select count(*) from item_payload") == 5
+
+
+async def test_a_day_left_half_detached_by_kill_9_is_finished_by_the_next_run(past: Past, settings: Settings) -> None:
+    day = await past.day(ago=40)
+    await past.batch(day, final_ago=35)
+    await deliver(past)
+    code = f"import asyncio; from app.queue import retention; asyncio.run(retention.run({past.database.url!r}, {KEEP}))"
+    pending = "select exists (select from pg_inherits where inhdetachpending)"
+    async with past.database.durable() as reader, reader.transaction():
+        await reader.execute("select count(*) from item_payload")  # a detach waits for who may still read it
+        run = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+        async with asyncio.timeout(10):
+            while not await past.one(pending):
+                await asyncio.sleep(0.01)
+        os.kill(run.pid, signal.SIGKILL)
+        await run.wait()
+        backends = (
+            "from pg_stat_activity where application_name = 'slackwater retention' and datname = current_database()"
+        )
+        await past.conn.execute(f"select pg_terminate_backend(pid) {backends}")
+        while await past.one(f"select exists (select {backends})"):
+            await asyncio.sleep(0.01)
+    assert await past.one(pending)
+    async with past.database.durable() as reader, reader.transaction():
+        await reader.execute("select count(*) from item_payload")  # who reads what is left is not waited for
+        assert list((await past.retire()).dropped) == [day]
+    assert await past.tables(day) == set()
+
+
+async def test_a_long_reader_delays_a_day_and_blocks_nobody(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "_OPTIONS", "-c lock_timeout=200ms")
+    day, other = await past.day(ago=40), await past.day(ago=39)
+    await past.batch(day, final_ago=35)
+    await deliver(past)
+    async with past.database.durable() as reader, reader.transaction():
+        await reader.execute("select count(*) from item_payload")
+        run = asyncio.create_task(past.retire())
+        while not run.done():
+            async with asyncio.timeout(0.15):  # submits and reads go on meanwhile
+                await past.batch(now().date(), items=1)
+            await asyncio.sleep(0.02)
+        assert run.result().dropped == {}
+        assert run.result().busy == day
+    assert set((await past.retire()).dropped) == {day, other}
+
+
+async def test_a_batch_that_is_opened_again_meanwhile_is_kept_with_its_items(past: Past) -> None:
+    day = await past.day(ago=40)
+    await past.batch(day, final_ago=35)
+    await deliver(past)
+    async with past.database.transaction() as conn:
+        await conn.execute("update batch set state = 'open', finalized_at = null")
+        run = asyncio.create_task(past.retire())
+        await asyncio.sleep(0.3)  # it waits for the row
+        assert not run.done()
+    assert (await run).dropped == {}
+    assert (await past.counts())["item_payload"] == 5
+    assert await past.one("select count(*) from batch") == 1
+
+
+async def test_the_steward_drops_old_days_without_being_told(past: Past, settings: Settings) -> None:
+    day = await past.day(ago=40)
+    await past.batch(day, final_ago=35)
+    await deliver(past)
+    rounds = Rounds(past.database, NoHints(), settings)
+    await rounds.run()
+    async with asyncio.timeout(5):
+        while await past.tables(day):
+            await asyncio.sleep(0.02)
+
+
+class NoHints:
+    """A broker that is told nothing."""
+
+    async def deliveries(self, delivery_ids: list[int]) -> bool:
+        return True
+
+
+async def test_new_partitions_can_be_made_while_old_ones_go(past: Past) -> None:
+    await past.day(ago=40)
+    async with past.database.transaction() as conn:
+        await conn.execute("drop table item_payload_" + f"{now().date() + timedelta(days=2):%Y%m%d}")
+    dropped, created = await asyncio.gather(past.retire(), _create(past.database))
+    assert len(dropped.dropped) == 1
+    assert created
+
+
+async def _create(database: Database) -> list[str]:
+    async with database.transaction() as conn:
+        return await care.create_partitions(conn, 2)
