@@ -44,6 +44,10 @@ class Settings(BaseSettings):
     database_pool_size: int = Field(8, gt=0, description="connections per process and durability class")
     partition_days_ahead: int = Field(3, ge=1, description="daily partitions kept in stock")
 
+    retention_days: int = Field(
+        30, ge=0, description="final batches are kept this long, then dropped a day at a time; 0: for ever"
+    )
+
     # Queue
     chunk_tokens: int = Field(16_000, gt=0, description="estimated tokens after which a chunk is cut")
     chunk_items: int = Field(64, gt=0, description="most items in a chunk")

@@ -7,7 +7,7 @@ import structlog
 from fastapi import FastAPI
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
-from app.api import envelope, operations
+from app.api import envelope, metrics, operations
 from app.api.deps import Parts
 from app.api.workers_ai import batches, run, subscriptions
 from app.crypto import secret_key
@@ -42,6 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=int(largest * 2**20))
     envelope.install(app)
     app.include_router(operations.router)
+    app.include_router(metrics.router)
     app.include_router(run.router, prefix=ACCOUNT)
     app.include_router(batches.router, prefix=ACCOUNT)
     app.include_router(subscriptions.router, prefix=ACCOUNT)

@@ -1,7 +1,6 @@
-"""Routes for operators' machinery: liveness, readiness, metrics."""
+"""Routes for operators' machinery: liveness and readiness."""
 
-from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from fastapi import APIRouter
 
 from app.api.deps import PartsDep
 from app.db.migrate import current_revision, newest_revision
@@ -27,9 +26,3 @@ async def ready(parts: PartsDep) -> dict[str, str]:
         )
         raise SlackwaterError(message, status=503)
     return {"status": "ready"}
-
-
-@router.get("/metrics")
-async def metrics() -> Response:
-    """Prometheus text."""
-    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

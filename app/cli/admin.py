@@ -1,4 +1,4 @@
-"""Verbs on the database: API keys and subscriptions. Each opens one connection, does one thing, prints one answer."""
+"""Verbs on the database: accounts, API keys, subscriptions. Each opens one connection, does one thing, prints one answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -76,6 +76,14 @@ def revoke_key(settings: Settings, key_id: str) -> None:
     plain = key_id.removeprefix("sk_sw_").partition("_")[0]
     if not _on_database(settings, lambda conn: tenants.revoke_key(conn, plain)):
         raise Failure(f"There is no live key {plain}.", "`slackwater key list` shows them.")
+
+
+def set_retention(settings: Settings, account: str, days: int | None) -> str:
+    """Keep an account's batches longer than others'. Returns how long they are kept now, in words."""
+    _on_database(settings, lambda conn: tenants.set_retention(conn, account, days))
+    if not settings.retention_days:
+        return "for ever (SLACKWATER_RETENTION_DAYS is 0)"
+    return f"{max(days or 0, settings.retention_days)} days from their end"
 
 
 def engine_state(settings: Settings) -> str:

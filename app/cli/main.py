@@ -25,6 +25,8 @@ app = typer.Typer(
 key_app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
 model_app = typer.Typer(help="The models of this installation.", no_args_is_help=True)
 subscription_app = typer.Typer(help="Webhooks: who is told when a batch is queued or done.", no_args_is_help=True)
+account_app = typer.Typer(help="What differs from account to account.", no_args_is_help=True)
+app.add_typer(account_app, name="account")
 app.add_typer(key_app, name="key")
 app.add_typer(model_app, name="model")
 app.add_typer(subscription_app, name="subscription")
@@ -193,6 +195,17 @@ def key_revoke(key: Annotated[str, typer.Argument(help="key id or whole key")]) 
     """Make a key useless at once."""
     admin.revoke_key(_settings(), key)
     console.print("revoked")
+
+
+@account_app.command("retention")
+def account_retention(
+    account: Annotated[str, typer.Argument(help="the account in the URL")],
+    days: Annotated[
+        int | None, typer.Argument(min=1, max=36500, help="keep its batches at least so long; without: as all others")
+    ] = None,
+) -> None:
+    """Keep an account's batches longer than SLACKWATER_RETENTION_DAYS says."""
+    console.print(f"The batches of {account} are kept {admin.set_retention(_settings(), account, days)}.")
 
 
 @subscription_app.command("create")

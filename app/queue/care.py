@@ -93,6 +93,11 @@ async def recompute(conn: Connection) -> list[Drift]:
     return [Drift(*row) for row in await (await conn.execute(queries.RECOMPUTE)).fetchall()]
 
 
+async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
+    """(name, table or model, value) of what an operator should watch; `app.api.metrics` says what each means."""
+    return [(name, of, float(value)) for name, of, value in await (await conn.execute(queries.GAUGES)).fetchall()]
+
+
 async def note_pace(conn: Connection) -> None:
     """Write down how much each pool has served up to now; estimates are made from it."""
     await conn.execute(queries.NOTE_PACE)

@@ -166,7 +166,7 @@ with truth as (select pool_id, tenant_id, count(*) filter (where {CHUNK.guard("c
                   coalesce(t.ready, 0) as ready, coalesce(t.inflight_tokens, 0) as inflight_tokens
            from sched s left join truth t using (pool_id, tenant_id)
            where (s.ready, s.inflight_tokens) is distinct from (coalesce(t.ready, 0), coalesce(t.inflight_tokens, 0)))
-update sched s set ready = d.ready, inflight_tokens = d.inflight_tokens from drift d
+update sched s set ready = d.ready, inflight_tokens = d.inflight_tokens, drifts = drifts + 1 from drift d
 where s.pool_id = d.pool_id and s.tenant_id = d.tenant_id
 returning s.pool_id, s.tenant_id, d.ready - d.old_ready, d.inflight_tokens - d.old_inflight"""
 
@@ -186,3 +186,25 @@ select to_char(day, 'YYYYMMDD'), (day::date - date '2024-01-01')::bigint << 36, 
 from generate_series((now() at time zone 'utc')::date, (now() at time zone 'utc')::date + %(days)s, interval '1 day') day"""
 
 PARTITION_LOCK = "select pg_advisory_xact_lock(hashtext('slackwater partitions'))"
+
+# ---------------------------------------------------------------- signs of trouble
+
+GAUGES = f"""
+select 'oldest_snapshot_seconds', '', coalesce(max(extract(epoch from now() - xact_start)), 0)::float8
+  from pg_stat_activity where backend_xmin is not null and pid <> pg_backend_pid()
+union all select 'dead_tuples', relname, n_dead_tup from pg_stat_user_tables
+  where schemaname = current_schema() and relname in ('chunk', 'sched', 'worker', 'batch_delta', 'batch')
+union all select 'partitions_ahead_days', '',
+  coalesce(max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() at time zone 'utc')::date, -1)
+  from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'item_payload'::regclass
+union all select 'fold_lag_deltas', '', count(*) from (select from batch_delta limit 100000) d
+union all select 'oldest_ready_seconds', '', coalesce(extract(epoch from now() - (
+    select b.created_at from batch b where b.finalized_at is null
+      and exists (select from chunk c where c.batch_id = b.batch_id and {CHUNK.guard("claim", "c.")})
+    order by b.created_at limit 1)), 0)::float8
+union all select 'open_batches', '', count(*) from (select from batch where finalized_at is null limit 100000) b
+union all select 'ready_chunks', p.model, coalesce(sum(s.ready), 0) from pool p left join sched s using (pool_id) group by 2
+union all select 'inflight_tokens', p.model, coalesce(sum(s.inflight_tokens), 0)
+  from pool p left join sched s using (pool_id) group by 2
+union all select 'cache_drifts_total', '', coalesce(sum(drifts), 0) from sched
+union all select 'live_workers', '', count(*) from worker where lease_until > now()"""

@@ -197,6 +197,7 @@ sched = Table(
         server_default=ZERO,
         comment="estimated tokens of items done, ever growing",
     ),
+    Column("drifts", Integer, nullable=False, server_default=ZERO, comment="how often the caches had to be corrected"),
     PrimaryKeyConstraint("pool_id", "tenant_id"),
     postgresql_with={"fillfactor": 50, **_HOT},
 )

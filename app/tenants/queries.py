@@ -8,6 +8,8 @@ with existing as (select tenant_id from tenant where account_id = %(account_id)s
 select tenant_id from existing union all select tenant_id from made"""
 FIND_TENANT = "select tenant_id from tenant where account_id = %(account_id)s"
 
+SET_RETENTION = "update tenant set retention_days = %(days)s where tenant_id = %(tenant_id)s"
+
 LOCK_TENANTS = "lock table tenant in share row exclusive mode"
 
 INSERT_KEY = """

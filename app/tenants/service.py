@@ -59,6 +59,12 @@ async def find_tenant(conn: Connection, account_id: str) -> int:
     return int(row[0])
 
 
+async def set_retention(conn: Connection, account_id: str, days: int | None) -> None:
+    """Keep this account's batches at least so many days; None: as long as the settings say. Raises NotFound."""
+    tenant_id = await find_tenant(conn, account_id)
+    await conn.execute(queries.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
+
+
 async def create_key(
     conn: Connection, pepper: bytes, account_id: str, name: str, lifetime: timedelta | None = None
 ) -> keys.ApiKey:

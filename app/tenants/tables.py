@@ -24,6 +24,12 @@ tenant = Table(
     Column("name", Text, nullable=False),
     Column("weight", Float, CheckConstraint("weight > 0", name="weight_positive"), nullable=False, server_default="1"),
     Column("max_inflight_tokens", BigInteger, nullable=False, server_default="1000000000"),
+    Column(
+        "retention_days",
+        Integer,
+        CheckConstraint("retention_days > 0", name="retention_positive"),
+        comment="its batches are kept at least this long; null: as the settings say",
+    ),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
 )
 

@@ -38,7 +38,8 @@ COMMENT ON COLUMN chunk.retries IS 'rounds of transient engine errors';
 CREATE INDEX chunk_edf ON chunk (pool_id, deadline) WHERE state = 'ready';
 CREATE INDEX chunk_held ON chunk (batch_id) WHERE state = 'held';
 
-ALTER TABLE sched ADD COLUMN served_tokens BIGINT DEFAULT 0 NOT NULL;
+ALTER TABLE sched ADD COLUMN served_tokens BIGINT DEFAULT 0 NOT NULL, ADD COLUMN drifts INTEGER DEFAULT 0 NOT NULL;
+COMMENT ON COLUMN sched.drifts IS 'how often the caches had to be corrected';
 COMMENT ON COLUMN sched.served_tokens IS 'estimated tokens of items done, ever growing';
 CREATE TABLE pace (
     pool_id SMALLINT NOT NULL,
@@ -61,7 +62,7 @@ def downgrade() -> None:
         op.get_bind(),
         """
 DROP TABLE pace;
-ALTER TABLE sched DROP COLUMN served_tokens;
+ALTER TABLE sched DROP COLUMN served_tokens, DROP COLUMN drifts;
 DROP INDEX chunk_edf, chunk_held, batch_expiry, batch_halted;
 ALTER TABLE chunk DROP COLUMN deaths, DROP COLUMN retries, DROP CONSTRAINT chunk_state,
     ADD CONSTRAINT chunk_state CHECK (state in ('ready', 'leased', 'delayed'));
