@@ -11,9 +11,10 @@ from rich.console import Console
 
 from app import settings as configuration
 from app import telemetry
-from app.cli import admin
+from app.cli import admin, batches
 from app.failure import Failure, guarded
 from app.settings import Settings
+from app.webhooks.endpoints import KINDS
 
 app = typer.Typer(
     help="Durable batch inference in the slack of your GPUs. Settings are environment variables SLACKWATER_…; "
@@ -26,13 +27,15 @@ key_app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=
 model_app = typer.Typer(help="The models of this installation.", no_args_is_help=True)
 subscription_app = typer.Typer(help="Webhooks: who is told when a batch is queued or done.", no_args_is_help=True)
 account_app = typer.Typer(help="What differs from account to account.", no_args_is_help=True)
+batch_app = typer.Typer(help="Look at batches; pause, resume, cancel, retry them.", no_args_is_help=True)
 app.add_typer(account_app, name="account")
+app.add_typer(batch_app, name="batch")
 app.add_typer(key_app, name="key")
 app.add_typer(model_app, name="model")
 app.add_typer(subscription_app, name="subscription")
 console = Console()
 
-EVENTS = ["batch.queued", "batch.succeeded", "batch.failed"]
+RequestId = Annotated[UUID, typer.Argument(help="the request_id that the submit answered")]
 Account = Annotated[str, typer.Option(help="the account in the URL")]
 
 
@@ -208,6 +211,47 @@ def account_retention(
     console.print(f"The batches of {account} are kept {admin.set_retention(_settings(), account, days)}.")
 
 
+@batch_app.command("list")
+def batch_list(
+    account: Account = "local", limit: Annotated[int, typer.Option(min=1, max=1000, help="so many at most")] = 20
+) -> None:
+    """List an account's batches, newest first."""
+    batches.show_latest(_settings(), account, limit, console)
+
+
+@batch_app.command("show")
+def batch_show(request_id: RequestId, account: Account = "local") -> None:
+    """Tell how a batch stands, when it will be done, and what it waits for."""
+    batches.show(_settings(), account, request_id, console)
+
+
+@batch_app.command("pause")
+def batch_pause(request_id: RequestId, account: Account = "local") -> None:
+    """Start nothing more of a batch; what runs, ends."""
+    batches.halt(_settings(), account, request_id, "pause")
+    console.print("paused")
+
+
+@batch_app.command("resume")
+def batch_resume(request_id: RequestId, account: Account = "local") -> None:
+    """Let a paused batch go on."""
+    batches.halt(_settings(), account, request_id, "resume")
+    console.print("resumed")
+
+
+@batch_app.command("cancel")
+def batch_cancel(request_id: RequestId, account: Account = "local") -> None:
+    """Drop what is queued, abort what runs, keep what is done."""
+    batches.halt(_settings(), account, request_id, "cancel")
+    console.print("cancelled; what runs is aborted within a heartbeat")
+
+
+@batch_app.command("retry")
+def batch_retry(request_id: RequestId, account: Account = "local") -> None:
+    """Run what failed, was cancelled or has expired once more."""
+    console.print(f"{batches.retry(_settings(), account, request_id)} items run again")
+
+
 @subscription_app.command("create")
 def subscription_create(
     url: Annotated[str, typer.Argument(help="https URL that takes the webhooks")],
@@ -217,7 +261,7 @@ def subscription_create(
     event: Annotated[list[str] | None, typer.Option(help="event type, may be repeated; without: all")] = None,
 ) -> None:
     """Register a webhook and print its id and signing secret, this once."""
-    subscription_id, secret = admin.create_subscription(_settings(), account, url, name, model, event or EVENTS)
+    subscription_id, secret = admin.create_subscription(_settings(), account, url, name, model, event or list(KINDS))
     console.print(f"id      {subscription_id.hex}\nsecret  {secret}", highlight=False, soft_wrap=True)
 
 

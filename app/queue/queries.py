@@ -187,7 +187,7 @@ returning ok + failed"""
 
 # ---------------------------------------------------------------- reading
 
-STATUS = """
+_STATUS = """
 select b.batch_id, b.request_id, b.model, b.state, b.run, b.total, b.created_at, b.finalized_at,
        b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0), b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0),
        b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false), b.deadline, b.expires_at
@@ -196,7 +196,9 @@ left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from ba
   on b.finalized_at is null
 left join lateral (select sum(done)::int as done, sum(failed)::int as failed, bool_or(token > 0) as started
                    from chunk x where x.batch_id = b.batch_id) c on b.finalized_at is null
-where b.tenant_id = %(tenant_id)s and b.request_id = %(request_id)s"""
+"""
+STATUS = f"{_STATUS} where b.tenant_id = %(tenant_id)s and b.request_id = %(request_id)s"
+LATEST = f"{_STATUS} where b.tenant_id = %(tenant_id)s order by b.batch_id desc limit %(limit)s"
 
 RESULTS = """
 select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,

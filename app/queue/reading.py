@@ -1,8 +1,9 @@
 """Reads: where a batch stands, and its results page by page."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from app.db.pool import Database
@@ -58,8 +59,17 @@ async def status(database: Database, tenant_id: int, request_id: UUID) -> Status
     async with database.relaxed() as conn:
         parameters = {"tenant_id": tenant_id, "request_id": request_id}
         row = await (await conn.execute(queries.STATUS, parameters)).fetchone()
-    if row is None:
-        return None
+    return None if row is None else _status(row)
+
+
+async def latest(database: Database, tenant_id: int, limit: int) -> list[Status]:
+    """The newest batches of the tenant, newest first."""
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute(queries.LATEST, {"tenant_id": tenant_id, "limit": limit})).fetchall()
+    return [_status(row) for row in rows]
+
+
+def _status(row: Sequence[Any]) -> Status:
     found = Status(*row)
     return replace(found, state=BatchState(found.state), started=found.started or found.ok + found.failed > 0)
 

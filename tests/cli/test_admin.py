@@ -167,3 +167,15 @@ def test_help_names_every_command(settings: Settings) -> None:
         "model",
     ):
         assert command in text
+
+
+def test_an_accounts_retention_is_set_and_taken_back(settings: Settings) -> None:
+    admin.create_key(settings, "acme", "first", None)
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        for arguments, stored, said in ((["90"], 90, "90 days"), (["7"], 7, "30 days"), ([], None, "30 days")):
+            done = slackwater(settings, "account", "retention", "acme", *arguments)
+            assert (done.returncode, said in done.stdout) == (0, True), done
+            assert conn.execute("select retention_days from tenant").fetchone() == (stored,)
+    unknown = slackwater(settings, "account", "retention", "nobody", "5")
+    assert unknown.returncode == 1
+    assert "no account nobody" in unknown.stderr
