@@ -11,6 +11,7 @@
     ├── BodyTooLarge          413      3006
     ├── NotFound              404      7003
     ├── ExecutionFailed       500      5001
+    ├── StorageError          503      5001
     └── StorageFull           507      5001
 
 Codes: Cloudflare's documented Workers AI table where it has one; 7003 and 10000 are those of its API gateway.
@@ -88,6 +89,16 @@ class ExecutionFailed(SlackwaterError):
     """Every item of a batch failed."""
 
     status, code = 500, 5001
+
+
+class StorageError(SlackwaterError):
+    """The object store did not do what was asked of it. `missing`: it has no such object."""
+
+    status, code = 503, 5001
+
+    def __init__(self, message: str, *, missing: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing
 
 
 class StorageFull(SlackwaterError):

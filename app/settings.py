@@ -19,7 +19,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SLACKWATER_", frozen=True, extra="ignore")
 
     # Where things live
-    data_dir: Path = Field(Path.home() / ".slackwater", description="embedded database, model, secrets, spools")
+    data_dir: Path = Field(
+        Path.home() / ".slackwater", description="embedded database, model, secrets, spools, objects"
+    )
     database_url: str = Field("", description="postgresql://… ; empty: the embedded server in data_dir")
     broker_url: str = Field(
         "",
@@ -46,6 +48,17 @@ class Settings(BaseSettings):
 
     retention_days: int = Field(
         30, ge=0, description="final batches are kept this long, then dropped a day at a time; 0: for ever"
+    )
+
+    # Object store
+    object_kb: int = Field(0, ge=0, description="an item or answer beyond this lies in the object store; 0: none does")
+    storage_url: str = Field(
+        "",
+        pattern="^(s3://[^/]+.*|file:///.+)?$",
+        description="s3://bucket/prefix, with AWS_… variables for access, or file:///folder; empty: objects in data_dir",
+    )
+    storage_endpoint: str = Field(
+        "", pattern="^(https?://.+)?$", description="https://… of an S3-compatible store that is not AWS's"
     )
 
     # Queue

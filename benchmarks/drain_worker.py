@@ -46,13 +46,13 @@ def answer(item: Item) -> Result:
 
 
 async def finish(database: Database, lease: Lease) -> bool:
-    """End the lease on the connection that workers/gpu/puller.py takes for it: durable."""
-    async with database.durable() as conn:
+    """End the lease on the connection that workers/gpu/storer.py takes for it: relaxed."""
+    async with database.relaxed() as conn:
         return await queue.finish(conn, lease) is not None
 
 
 async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]) -> int | None:
-    """Claim, load, flush and finish one chunk as the puller does; how many items, None if there was no chunk."""
+    """Claim, load, flush and finish one chunk as puller and storer do; how many items, None if there was no chunk."""
     began = monotonic()
     async with database.relaxed() as conn:
         lease = await queue.claim(conn, pool_id, worker_id)
@@ -71,7 +71,7 @@ async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, s
     if not await finish(database, lease):
         raise SystemExit("a lease was lost")
     verbs = {"claim": claimed - began, "load": loaded - claimed, "make": made - loaded, "flush": flushed - made}
-    spent.update({**verbs, "finish": monotonic() - flushed, "chunks": 1})  # type: ignore[dict-item]
+    spent.update({**verbs, "finish": monotonic() - flushed, "chunks": 1})
     return len(items)
 
 
@@ -79,7 +79,7 @@ async def _beat(database: Database, worker_id: int) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_SECONDS)
         async with database.relaxed() as conn:
-            if not await queue.heartbeat(conn, worker_id, LEASE_SECONDS):
+            if await queue.heartbeat(conn, worker_id, LEASE_SECONDS) is None:
                 raise SystemExit("the worker's lease lapsed")
 
 

@@ -8,16 +8,21 @@
 Settings are the fastest durable ones that the peers' documentation names, or that we found by trying:
 
     pgqueuer        asyncpg, one connection per worker, uvloop, `pgq autovac`, a larger batch_size (its
-                    docs/guides/performance-tuning.md); durability `balanced`: its log tables unlogged, the queue logged
-    procrastinate   async tasks with concurrency (docs/howto/production/concurrency), no LISTEN, finished jobs are kept
-                    or deleted, whichever is faster; both bulk inserts are one statement per 5,000 jobs
+                    docs/guides/performance-tuning.md; 256 was no faster than 64); durability `balanced`: log tables
+                    unlogged, the queue itself logged
+    procrastinate   async tasks with concurrency 10 (its docs/howto/production/concurrency; 30 was slower), no LISTEN,
+                    finished jobs deleted (keeping them was slower)
+
+Bulk inserts are one statement per 5,000 jobs.
 """
 
 import asyncio
+import importlib
 import json
 import logging
 import os
 import sys
+from datetime import timedelta
 from time import monotonic
 from typing import Any
 
@@ -25,7 +30,12 @@ os.environ.setdefault("PGQUEUER_DURABILITY", "balanced")
 _PART = 5_000
 _BATCH_SIZE = int(os.environ.get("PEER_BATCH_SIZE", "64"))
 _CONCURRENCY = int(os.environ.get("PEER_CONCURRENCY", "10"))
-_DELETE_JOBS = os.environ.get("PEER_DELETE_JOBS", "never")
+_DELETE_JOBS = os.environ.get("PEER_DELETE_JOBS", "always")
+
+
+def _library(name: str) -> Any:
+    """Imported only where it is installed."""
+    return importlib.import_module(name)
 
 
 async def _go() -> None:
@@ -51,12 +61,9 @@ class _Done:
 
 async def pgqueuer(act: str, url: str, jobs: int) -> None:
     """pgqueuer on asyncpg."""
-    import asyncpg
-    from pgqueuer import AsyncpgDriver, PgQueuer, Queries
-    from pgqueuer.domain.types import QueueExecutionMode
-
-    connection: Any = await asyncpg.connect(url)
-    queries, done = Queries(AsyncpgDriver(connection)), _Done()
+    lib, drain = _library("pgqueuer"), _library("pgqueuer.domain.types").QueueExecutionMode.drain
+    connection = await _library("asyncpg").connect(url)
+    queries, done = lib.Queries(lib.AsyncpgDriver(connection)), _Done()
     if act == "setup":
         await queries.install()
         await queries.optimize_autovacuum()
@@ -68,26 +75,26 @@ async def pgqueuer(act: str, url: str, jobs: int) -> None:
             done.count, done.last = first + n, monotonic()
         done.tell()
     else:
-        worker = PgQueuer(AsyncpgDriver(connection))
+        worker = lib.PgQueuer(lib.AsyncpgDriver(connection))
 
-        @worker.entrypoint("noop")
+        @worker.entrypoint("noop")  # type: ignore[untyped-decorator]
         async def noop(_: object) -> None:
             done.one()
 
         await _go()
-        await worker.run(batch_size=_BATCH_SIZE, mode=QueueExecutionMode.drain)
+        # The end is that of `run`, which has by then stored that the last jobs are done; the timeout bounds its last look.
+        await worker.run(batch_size=_BATCH_SIZE, mode=drain, dequeue_timeout=timedelta(seconds=0.05))
+        done.last = monotonic()
         done.tell()
     await connection.close()
 
 
 async def procrastinate(act: str, url: str, jobs: int) -> None:
     """procrastinate on psycopg."""
-    from procrastinate import App, PsycopgConnector
+    lib, done = _library("procrastinate"), _Done()
+    app = lib.App(connector=lib.PsycopgConnector(conninfo=url, min_size=_CONCURRENCY, max_size=_CONCURRENCY + 2))
 
-    done = _Done()
-    app = App(connector=PsycopgConnector(conninfo=url, min_size=_CONCURRENCY, max_size=_CONCURRENCY + 2))
-
-    @app.task(name="noop")
+    @app.task(name="noop")  # type: ignore[untyped-decorator]
     async def noop(n: int) -> None:
         done.one()
 
@@ -108,12 +115,11 @@ async def procrastinate(act: str, url: str, jobs: int) -> None:
                 delete_jobs=_DELETE_JOBS,
                 install_signal_handlers=False,
             )
+            done.last = monotonic()
         done.tell()
 
 
 if __name__ == "__main__":
-    import uvloop
-
     logging.disable(logging.WARNING)
     peers = {"pgqueuer": pgqueuer, "procrastinate": procrastinate}
-    uvloop.run(peers[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4])))
+    _library("uvloop").run(peers[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4])))

@@ -43,7 +43,7 @@ def _environment(folder: Path) -> str:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin" / "python")
     packages = [package for peer in PEERS.values() for package in peer]
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "psycopg[binary,pool]"]
+    command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "psycopg[binary,pool]"]
     subprocess.run([*command, *packages], check=True, stdout=sys.stderr)
     return python
 

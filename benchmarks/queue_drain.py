@@ -19,14 +19,14 @@ def drain(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
     verbs: dict[int, Counter[str]] = {16: Counter(), 64: Counter()}
     with part(settings, "workers.steward"):
         for _ in range(repeats):
-            for rows in rates:
+            for rows, values in rates.items():
                 pool_id = asyncio.run(fill(settings, items))
                 seconds, reports = race(settings.database_url, pool_id, rows)
                 settled(settings.database_url)
-                rates[rows].append(items / seconds)
+                values.append(items / seconds)
                 for report in reports:
                     verbs[rows].update(report["spent"])
-                say(f"drain, {rows} rows per flush: {rates[rows][-1]:,.0f} items/s")
+                say(f"drain, {rows} rows per flush: {values[-1]:,.0f} items/s")
     found: dict[str, Any] = {"drain_workers": WORKERS, "drain_items": items}
     for rows, values in rates.items():
         chunks = verbs[rows].pop("chunks")

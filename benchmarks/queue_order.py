@@ -1,27 +1,29 @@
 """Arms of benchmarks.queue about the order of work: what a claim costs, whether shares are fair, how long a cancel takes."""
 
 import asyncio
-import importlib
 import random
 import uuid
 from statistics import median
 from time import monotonic
 from typing import Any
 
+from app.batches import lifecycle
 from app.db.pool import Connection, Database
 from app.engines.service import ensure_pool
 from app.queue import ingest, queries, rows, service
 from app.queue.cutting import cut
 from app.queue.types import Item, Result
-from app.tenants.service import ensure_tenant
+from app.tenants.service import Tenant, ensure_tenant
 from benchmarks.stage import Stage, say
 
 WEIGHTS = {"one": 1.0, "same": 1.0, "double": 2.0}
 _BATCH = 50_000
 
 
-async def enqueue(database: Database, account: str, model: str, items: int, *, tokens: int, chunk: int) -> int:
-    """A batch of small items (a claim never reads a body); returns its id."""
+async def enqueue(
+    database: Database, account: str, model: str, items: int, *, tokens: int, chunk: int
+) -> ingest.NewBatch:
+    """A batch of small items (a claim never reads a body); at most `chunk` to a chunk."""
     async with database.transaction() as conn:
         tenant_id, pool_id = await ensure_tenant(conn, account), await ensure_pool(conn, model)
         batch_id = await ingest.next_batch_id(conn)
@@ -30,7 +32,7 @@ async def enqueue(database: Database, account: str, model: str, items: int, *, t
         payload = b"".join(rows.payload_row(batch_id, seq, None, None, tokens, small) for seq in range(items))
         cuts = cut([tokens] * items, max_tokens=tokens * chunk, max_items=chunk)
         await ingest.enqueue(conn, batch, [rows.HEADER, payload, rows.TRAILER], cuts)
-    return batch_id
+    return batch
 
 
 async def register(database: Database, pool_id: int) -> int:
@@ -98,7 +100,7 @@ async def _claim_times(conn: Connection, pools: dict[str, tuple[int, int]], coun
 
 async def _claim_buffers(conn: Connection, pool_id: int, worker_id: int, count: int = 30) -> float:
     """Shared buffers, hit or read, of the very statement; the median."""
-    touched = []
+    touched: list[int] = []
     for _ in range(count):
         async with conn.transaction(force_rollback=True):
             explain = f"explain (analyze, buffers, format json) {queries.CLAIM}".encode()
@@ -141,7 +143,7 @@ def fairness(stage: Stage, chunks: int) -> dict[str, Any]:
 
 async def _use(database: Database, chunks: int) -> dict[str, int]:
     """Tokens used by each tenant after so many chunks, four of which are held at a time."""
-    rng, used = random.Random(7), {}
+    rng, used = random.Random(7), dict.fromkeys(WEIGHTS, 0)
     async with database.relaxed() as relaxed, database.durable() as durable:
         pool_id = await ensure_pool(relaxed, "fair")
         worker_id = await register(database, pool_id)
@@ -158,8 +160,7 @@ async def _use(database: Database, chunks: int) -> dict[str, int]:
             assert await service.flush(durable, lease, results)
             assert await service.finish(durable, lease)
             spent = sum(r.prompt_tokens + r.completion_tokens for r in results)
-            account = accounts[lease.tenant_id]
-            used[account] = used.get(account, 0) + spent
+            used[accounts[lease.tenant_id]] += spent
     return used
 
 
@@ -170,32 +171,22 @@ def _result(item: Item, rng: random.Random) -> Result:
 # ---------------------------------------------------------------- cancel
 
 
-async def _cancel(conn: Connection, batch_id: int) -> bool:
-    """Cancel a batch with whatever verb the queue has; False if it has none."""
-    try:
-        lifecycle = importlib.import_module("app.queue.lifecycle")
-    except ModuleNotFoundError:
-        return False
-    await lifecycle.cancel(conn, batch_id)
-    return True
-
-
 def cancel(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
-    """Milliseconds of the transaction that cancels a batch none of whose chunks has been claimed."""
+    """Milliseconds of the verb that cancels a batch, event and commit included; none of its chunks has been claimed."""
     url = stage.database()
 
     async def measure() -> list[float]:
         times = []
         async with Database(url, size=2) as database:
             for _ in range(repeats):
-                batch_id = await enqueue(database, "cancels", "cancel", items, tokens=200, chunk=64)
+                batch = await enqueue(database, "cancels", "cancel", items, tokens=200, chunk=64)
+                tenant = Tenant(batch.tenant_id, "cancels")
                 began = monotonic()
-                async with database.transaction() as conn:
-                    if not await _cancel(conn, batch_id):
-                        return []
+                ended = await lifecycle.halt(database, tenant, batch.request_id, "cancel")
                 times.append((monotonic() - began) * 1e3)
+                assert ended, "nothing was claimed, so the cancel is the batch's end"
         return times
 
     times = asyncio.run(measure())
-    say(f"cancel: {times or 'not there yet'}")
-    return {"cancel_50k_ms": round(median(times), 2) if times else None, "cancel_samples": len(times)}
+    say(f"cancel: {', '.join(f'{ms:.1f}' for ms in times)} ms")
+    return {"cancel_50k_ms": round(median(times), 2), "cancel_samples": len(times)}

@@ -77,7 +77,7 @@ def _running(command: list[str], settings: Settings) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
         start_new_session=True,
-        preexec_fn=processes.dies_with_parent(),
+        preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
     )
     try:
         yield

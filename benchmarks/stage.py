@@ -112,7 +112,7 @@ def part(settings: Settings, module: str) -> Iterator[subprocess.Popen[bytes]]:
             stderr=output,
             cwd=ROOT,
             start_new_session=True,
-            preexec_fn=processes.dies_with_parent(),
+            preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
         )
     try:
         yield process
@@ -200,7 +200,7 @@ class Crew:
                 cwd=ROOT,
                 env=foreign_environment() | {"PYTHONWARNINGS": "ignore"},
                 start_new_session=True,
-                preexec_fn=processes.dies_with_parent(),
+                preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
             )
             for command in commands
         ]

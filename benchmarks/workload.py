@@ -24,8 +24,11 @@ _TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=200)) for n in range(64)]
 
 
 def line(number: int) -> bytes:
-    """One NDJSON item of ITEM_BYTES bytes with its line end. The answer is short, so that 64 of them fill a chunk."""
-    head = f'{{"external_reference": "item-{number:08d}", "max_tokens": 4, "messages": [{{"role": "user", "content": "'
+    """One NDJSON item of ITEM_BYTES bytes with its line end.
+
+    The answer is short, so that 64 items fill a chunk; no two begin alike, so that chunks are ranges.
+    """
+    head = f'{{"external_reference": "item-{number}", "max_tokens": 4, "messages": [{{"role": "user", "content": "{number} '
     return (head + _TEXTS[number % 64][: ITEM_BYTES - len(head) - 5] + '"}]}\n').encode()
 
 

@@ -22,6 +22,7 @@ from app.batches.items import ItemError, ItemRules, examine
 from app.batches.ndjson import LineSplitter, LineTooLong
 from app.errors import BadInput, StorageFull
 from app.queue import rows
+from app.storage import keys
 
 _BLOCK = 256 * 1024
 
@@ -39,10 +40,13 @@ class Intake:
         memory_bytes: int,
         line_bytes: int,
         max_items: int,
+        object_bytes: int | None = None,
     ) -> None:
         self.batch_id = batch_id
         self.est_tokens = array("i")
         self.warm_keys = array("q")  # items with the same one belong together
+        self._object_bytes = object_bytes
+        self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
         self._rules = rules
         self._max_items = max_items
@@ -80,6 +84,11 @@ class Intake:
         self._write(rows.TRAILER)
         with _room():
             self._spool.flush()
+
+    def take_large(self) -> list[tuple[str, bytes]]:
+        """Bodies beyond `object_bytes` that came since the last call, with the keys that their rows name. Then forgotten."""
+        taken, self._large = self._large, []
+        return taken
 
     @property
     def request_hash(self) -> bytes:
@@ -120,8 +129,14 @@ class Intake:
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         body = raw if raw is not None else orjson.dumps(item)
         self._digest.update(b"%d:" % len(body) + body)
+        stored = self._object_bytes is not None and len(body) > self._object_bytes
+        if stored:
+            key = keys.payload(self.batch_id, seq)
+            self._large.append((key, body))
+            body = key.encode()
+        json, affinity = facts.wants_json, facts.affinity
         return rows.payload_row(
-            self.batch_id, seq, facts.reference, facts.affinity, facts.est_tokens, body, wants_json=facts.wants_json
+            self.batch_id, seq, facts.reference, affinity, facts.est_tokens, body, wants_json=json, stored=stored
         )
 
     def _write(self, data: bytes) -> None:

@@ -48,12 +48,26 @@ async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb)
         return ended
 
 
-async def retry(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, request_id: UUID) -> int:
-    """Run the failed, cancelled and expired items of a final batch again. Returns how many. Raises NotFound, Conflict."""
+async def retry(
+    database: Database,
+    settings: Settings,
+    catalogue: Catalogue,
+    tenant: Tenant,
+    request_id: UUID,
+    of_run: int | None = None,
+) -> int:
+    """Run the failed, cancelled and expired items of a final batch again. Returns how many. Raises NotFound, Conflict.
+
+    `of_run` makes it safe to repeat: what has run again since then is not run once more, and the answer is 0.
+    """
     async with database.transaction() as conn:
-        batch = await queue.reopen(conn, tenant.tenant_id, request_id)
+        batch = await queue.reopen(conn, tenant.tenant_id, request_id, of_run)
         if batch is None:
             standing = await _standing(conn, tenant, request_id)
+            if of_run is not None and standing.run == of_run + 1:
+                return 0
+            if of_run is not None and standing.run != of_run:
+                raise Conflict(f"The batch is in run {standing.run}, not {of_run}")
             answered = standing.ok == standing.total
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
         model = catalogue.resolve(batch.model)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from app.batches.intake import Intake
 from app.batches.items import ItemRules
+from app.batches.offload import Offload
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.engines.service import ensure_pool
@@ -16,6 +17,7 @@ from app.errors import KeyInUse, KeyReused
 from app.queue import ingest
 from app.queue.cutting import Cut, cut
 from app.settings import Settings
+from app.storage.store import Store
 from app.tenants.service import Tenant
 from app.webhooks import service as webhooks
 
@@ -41,19 +43,22 @@ async def submit_items(database: Database, settings: Settings, order: Order, ite
     """Take a batch whose items are already parsed. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
-    with _intake(settings, order, batch_id) as intake:
-        await asyncio.to_thread(intake.add_items, items)
-        return await _commit(database, settings, order, intake)
+    async with Offload(Store.of(settings)) as offload:
+        with _intake(settings, order, batch_id) as intake:
+            await asyncio.to_thread(intake.add_items, items)
+            return await _commit(database, settings, order, intake, offload)
 
 
 async def submit_lines(database: Database, settings: Settings, order: Order, blocks: AsyncIterator[bytes]) -> UUID:
     """Take a batch as NDJSON, checked while it arrives. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
-    with _intake(settings, order, batch_id) as intake:
-        async for block in blocks:
-            await asyncio.to_thread(intake.add_block, block)
-        return await _commit(database, settings, order, intake)
+    async with Offload(Store.of(settings)) as offload:
+        with _intake(settings, order, batch_id) as intake:
+            async for block in blocks:
+                await asyncio.to_thread(intake.add_block, block)
+                await offload.put(intake.take_large())
+            return await _commit(database, settings, order, intake, offload)
 
 
 def _intake(settings: Settings, order: Order, batch_id: int) -> Intake:
@@ -73,12 +78,14 @@ def _intake(settings: Settings, order: Order, batch_id: int) -> Intake:
         memory_bytes=int(settings.spool_memory_mb * 2**20),
         line_bytes=int(settings.ndjson_line_mb * 2**20),
         max_items=settings.batch_items,
+        object_bytes=settings.object_kb * 1024 or None,
     )
 
 
-async def _commit(database: Database, settings: Settings, order: Order, intake: Intake) -> UUID:
-    """The one transaction of a submit: batch, payload, chunks, place in the fair order, event."""
+async def _commit(database: Database, settings: Settings, order: Order, intake: Intake, offload: Offload) -> UUID:
+    """The one transaction of a submit: batch, payload, chunks, place in the fair order, event. Large bodies come before."""
     await asyncio.to_thread(intake.close)
+    await offload.put(intake.take_large())
     estimates = intake.est_tokens
     cuts = await asyncio.to_thread(
         cut, estimates, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items, keys=intake.warm_keys
@@ -102,7 +109,10 @@ async def _commit(database: Database, settings: Settings, order: Order, intake: 
         request_hash=intake.request_hash if order.idempotency_key else None,
     )
     async with database.transaction() as conn:
-        return await _store(conn, batch, order.tenant.account_id, intake, cuts)
+        request_id = await _store(conn, batch, order.tenant.account_id, intake, cuts)
+        if request_id == batch.request_id:
+            offload.seal()
+    return request_id
 
 
 async def _store(

@@ -59,7 +59,7 @@ def _of(states: str, verb: str, *, one: bool) -> str:
     only, wait = ("and c.batch_id = %(batch_id)s", "") if one else ("", "skip locked")
     return f"""
 with k as materialized (
-       select c.chunk_id, c.state, c.pool_id, c.tenant_id from chunk c join batch b on b.batch_id = c.batch_id
+       select c.* from chunk c join batch b on b.batch_id = c.batch_id
        where b.state in ({states}) and {CHUNK.guard(verb, "c.")} {only}
        order by c.chunk_id for update of c {wait}),"""
 
@@ -69,6 +69,16 @@ _LESS_READY = f"""
        from (select pool_id, tenant_id, count(*) as n from k where state = '{ChunkState.READY}' group by 1, 2) x
        where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from k"""
+
+
+# What a lost worker had stored before its chunk came back is counted here, for nobody will finish that chunk.
+_COUNT_DONE = """
+ counted as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens)
+       select k.batch_id, sum(r.ok), count(*) - sum(r.ok), sum(r.prompt_tokens), sum(r.cached_tokens), sum(r.completion_tokens)
+       from k cross join lateral unnest(coalesce(k.seqs, array(select generate_series(k.lo, k.hi)))) x (seq)
+         cross join lateral (select * from item_result i
+           where i.batch_id = k.batch_id and i.seq = x.seq and i.run = k.run limit 1) r
+       where k.done + k.failed > 0 group by k.batch_id),"""
 
 
 def sweeps(*, one: bool) -> tuple[str, str, str]:
@@ -82,6 +92,7 @@ def sweeps(*, one: bool) -> tuple[str, str, str]:
 {_MORE_READY}"""
     remove = f"""{_of(f"'{BatchState.CANCELLING}', '{BatchState.EXPIRING}'", "remove", one=one)}
  gone as (delete from chunk c using k where c.chunk_id = k.chunk_id),
+{_COUNT_DONE}
 {_LESS_READY}"""
     return hold, release, remove
 
@@ -141,6 +152,7 @@ REOPEN = f"""
 update batch set state = '{BatchState.OPEN}', run = run + 1, failed = 0, finalized_at = null,
        deadline = now() + (deadline - created_at), expires_at = now() + (expires_at - created_at)
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s and ok < total and {BATCH.guard("retry")}
+  and (%(of_run)s::int is null or run = %(of_run)s)
 returning batch_id, run, model, deadline"""
 
 # Who was answered once is not asked again, in whatever run that was.
@@ -150,7 +162,9 @@ where p.batch_id = %(batch_id)s
   and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.ok = 1)
 order by p.seq"""
 
-STATE = "select state, ok, failed, total from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"
+STATE = (
+    "select state, run, ok, failed, total from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"
+)
 
 # ---------------------------------------------------------------- caches, pace, stock
 

@@ -21,6 +21,7 @@ class Standing:
     """Where a batch stands, without what its open chunks have done."""
 
     state: BatchState
+    run: int
     ok: int
     failed: int
     total: int
@@ -46,9 +47,12 @@ async def halt(conn: Connection, verb: str, tenant_id: int, request_id: UUID) ->
     return int(row[0])
 
 
-async def reopen(conn: Connection, tenant_id: int, request_id: UUID) -> Reopened | None:
-    """Begin a new run of a final batch that has unanswered items. None: unknown, not final, or all are answered."""
-    parameters = {"tenant_id": tenant_id, "request_id": request_id}
+async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int | None) -> Reopened | None:
+    """Begin a new run of a final batch that has unanswered items.
+
+    None: unknown, not final, all are answered, or `of_run` is not its run (any more).
+    """
+    parameters = {"tenant_id": tenant_id, "request_id": request_id, "of_run": of_run}
     row = await (await conn.execute(queries.REOPEN, parameters)).fetchone()
     return None if row is None else Reopened(*row)
 

@@ -7,7 +7,7 @@ State guards come from `app.states`. Lock order everywhere: batch, chunk, sched.
 from functools import cache
 
 from app.queue.poison import SUSPECT_ATTEMPTS
-from app.states import CHUNK, ChunkState
+from app.states import CHUNK, BatchState, ChunkState
 
 FENCE = f"chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard('finish')}"
 
@@ -38,7 +38,7 @@ FIND_KEY = """
 select request_id, request_hash from batch
 where tenant_id = %(tenant_id)s and idempotency_key = %(idempotency_key)s"""
 
-COPY_PAYLOAD = """copy item_payload (batch_id, seq, reference, model, endpoint, affinity, est_tokens, wants_json, body)
+COPY_PAYLOAD = """copy item_payload (batch_id, seq, reference, model, endpoint, affinity, est_tokens, wants_json, stored, body)
 from stdin (format binary)"""
 
 COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline)
@@ -114,24 +114,25 @@ with floor as materialized (select coalesce(min(vtime) filter (where ready > 0),
  k as materialized ({_EARLIEST}),
 {_LEASE}"""
 
-# Only items without a durable result: a re-leased chunk resumes where its dead worker stopped.
-LOAD = """
-select p.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), coalesce(p.affinity, b.affinity), p.body
+# Only items without a durable result: a re-leased chunk resumes where its dead worker stopped. And none of a halted batch,
+# whose chunk may be claimed just before a sweep finds it.
+LOAD = f"""
+select p.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), coalesce(p.affinity, b.affinity), p.body, p.stored
 from item_payload p join batch b on b.batch_id = %(batch_id)s
-where p.batch_id = %(batch_id)s and p.seq between %(lo)s and %(hi)s
+where p.batch_id = %(batch_id)s and b.state = '{BatchState.OPEN}' and p.seq between %(lo)s and %(hi)s
   and (%(seqs)s::int[] is null or p.seq = any(%(seqs)s::int[]))
   and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.run = %(run)s)
 order by coalesce(array_position(%(seqs)s::int[], p.seq), p.seq)"""
 
-_RESULT_COLUMNS = "seq, ok, attempt, yields, prompt_tokens, cached_tokens, completion_tokens, body"
-RESULT_TYPES = ("int", "int2", "int2", "int2", "int", "int", "int", "bytea")
+_RESULT_COLUMNS = "seq, ok, attempt, yields, prompt_tokens, cached_tokens, completion_tokens, body, stored"
+RESULT_TYPES = ("int", "int2", "int2", "int2", "int", "int", "int", "bytea", "bool")
 
 
 @cache
 def flush(rows: int) -> str:
     """Store `rows` results if the fence holds; the first result of an item wins, and only what is new counts as progress.
 
-    Positional parameters: chunk_id, token, worker_id, eight per row, batch_id, run. Returns the number of fenced chunks, 0 or 1.
+    Positional parameters: chunk_id, token, worker_id, nine per row, batch_id, run. Returns the number of fenced chunks, 0 or 1.
     """
     row = "(" + ", ".join(f"%s::{kind}" for kind in RESULT_TYPES) + ")"
     return f"""
@@ -202,9 +203,9 @@ LATEST = f"{_STATUS} where b.tenant_id = %(tenant_id)s order by b.batch_id desc 
 
 RESULTS = """
 select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,
-       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields
+       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false)
 from item_payload p left join lateral (
-  select ok, body, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
+  select ok, body, stored, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
   where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true
 where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
 

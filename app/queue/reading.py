@@ -1,5 +1,6 @@
 """Reads: where a batch stands, and its results page by page."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,6 +11,9 @@ from app.db.pool import Database
 from app.queue import queries
 from app.queue.estimate import EngineView, Estimate, Outlook, estimate
 from app.states import BatchState, EngineState
+from app.storage.store import Store
+
+_LARGE_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class ItemResult:
     cached_tokens: int | None
     completion_tokens: int | None
     yields: int | None
+    stored: bool = False
 
 
 async def status(database: Database, tenant_id: int, request_id: UUID) -> Status | None:
@@ -89,9 +94,9 @@ async def estimated(database: Database, status: Status) -> Estimate | None:
 
 
 async def results(
-    database: Database, batch_id: int, run: int, *, after: int = 0, page: int = 200
+    database: Database, batch_id: int, run: int, *, store: Store | None = None, after: int = 0, page: int = 200
 ) -> AsyncIterator[list[ItemResult]]:
-    """Pages of results in input order: the answers of any run, the errors of this one.
+    """Pages of results in input order: the answers of any run, the errors of this one. Bodies in the store are fetched.
 
     Holds no connection between pages, so a slow reader pins nothing.
     """
@@ -100,7 +105,23 @@ async def results(
             parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
             rows = await (await conn.execute(queries.RESULTS, parameters)).fetchall()
         if rows:
-            yield [ItemResult(*row) for row in rows]
+            async for part in _whole([ItemResult(*row) for row in rows], store):
+                yield part
             after = rows[-1][0] + 1
         if len(rows) < page:
             return
+
+
+async def _whole(page: list[ItemResult], store: Store | None) -> AsyncIterator[list[ItemResult]]:
+    """The page in order, bodies that lie in the store put in their place; of these few are in memory at once."""
+    while page:
+        cut = [i for i, item in enumerate(page, 1) if item.stored][:_LARGE_AT_ONCE]
+        end = cut[-1] if len(cut) == _LARGE_AT_ONCE else len(page)
+        part, page = page[:end], page[end:]
+        yield list(await asyncio.gather(*(_fetched(item, store) for item in part)))
+
+
+async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
+    if not item.stored or store is None or item.body is None:
+        return item
+    return replace(item, body=await store.get(item.body.decode()), stored=False)

@@ -1,6 +1,7 @@
 """Retention: a day of batches whose time is over is dropped as a whole, rows first, then its partitions.
 
     rows        batches with their events and deliveries, some at a time; from here on its ids are unknown
+    objects     large bodies, those of submits that failed included
     partitions  detached without blocking anyone, then dropped
 
 The day's last partition goes at the very end, and as long as one exists the next run begins anew with that day. So it may
@@ -17,6 +18,8 @@ from psycopg import sql
 
 from app.db.pool import Connection
 from app.queue import retention_queries as queries
+from app.storage import keys
+from app.storage.store import Store
 
 _SLICE = 500
 # Statements that wait for a lock block all others that come after them.
@@ -45,7 +48,7 @@ class Outcome:
     busy: date | None = None
 
 
-async def run(url: str, days: int) -> Outcome:
+async def run(url: str, days: int, store: Store) -> Outcome:
     """Drop every day whose batches are all final and were so for `days` days, or longer where their tenant wants it.
 
     0 days: nothing is ever dropped. Works on a connection of its own; does nothing while another run is at it.
@@ -59,7 +62,7 @@ async def run(url: str, days: int) -> Outcome:
         if await _truth(conn, queries.TRY_LOCK):
             for day, partitions in groupby(await _partitions(conn, days), lambda partition: partition.day):
                 try:
-                    batches = await _retire(conn, list(partitions), days)
+                    batches = await _retire(conn, list(partitions), days, store)
                 except psycopg.errors.LockNotAvailable:  # a day left half detached would be in the way of the next ones
                     outcome.busy = day
                     break
@@ -68,13 +71,15 @@ async def run(url: str, days: int) -> Outcome:
     return outcome
 
 
-async def _retire(conn: Connection, partitions: Sequence[Partition], days: int) -> int | None:
+async def _retire(conn: Connection, partitions: Sequence[Partition], days: int, store: Store) -> int | None:
     """Drop one day if it may go. Returns how many batches it still had. What was left half detached is detached anyway."""
     for partition in partitions:
         if partition.pending:
             await _alter(conn, queries.FINALIZE, partition)
     batches = await _forget(conn, partitions[0], days) if partitions[0].is_old else None
     if batches is not None:
+        for prefix in keys.of_day(partitions[0].day):
+            await store.delete_prefix(prefix)
         for partition in partitions:
             if partition.attached and not partition.pending:
                 await _alter(conn, queries.DETACH, partition)

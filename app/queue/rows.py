@@ -10,7 +10,7 @@ TRAILER = struct.pack("!h", -1)
 
 _NULL = struct.pack("!i", -1)
 _TRUE, _FALSE = struct.pack("!i?", 1, True), struct.pack("!i?", 1, False)
-_HEAD = struct.Struct("!hiqii")  # 9 fields; batch_id int8; seq int4
+_HEAD = struct.Struct("!hiqii")  # 10 fields; batch_id int8; seq int4
 _INT4 = struct.Struct("!ii")
 _LENGTH = struct.Struct("!i")
 
@@ -24,17 +24,22 @@ def payload_row(
     body: bytes,
     *,
     wants_json: bool = False,
+    stored: bool = False,
 ) -> bytes:
-    """One `item_payload` row in the column order of `queries.COPY_PAYLOAD`; model and endpoint are the batch's."""
+    """One `item_payload` row in the column order of `queries.COPY_PAYLOAD`; model and endpoint are the batch's.
+
+    `stored`: the body is the key of an object that holds it.
+    """
     return b"".join(
         (
-            _HEAD.pack(9, 8, batch_id, 4, seq),
+            _HEAD.pack(10, 8, batch_id, 4, seq),
             _text(reference),
             _NULL,
             _NULL,
             _text(affinity),
             _INT4.pack(4, est_tokens),
             _TRUE if wants_json else _FALSE,
+            _TRUE if stored else _FALSE,
             _LENGTH.pack(len(body)),
             body,
         )

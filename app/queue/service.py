@@ -65,7 +65,7 @@ async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bo
     parameters: list[object] = [lease.chunk_id, lease.token, lease.worker_id]
     for r in results:
         tokens = (r.prompt_tokens, r.cached_tokens, r.completion_tokens)
-        parameters += (r.seq, int(r.ok), r.attempt, r.yields, *tokens, r.body)
+        parameters += (r.seq, int(r.ok), r.attempt, r.yields, *tokens, r.body, r.stored)
     parameters += (lease.batch_id, lease.run)
     row = await (await conn.execute(queries.flush(len(results)), parameters)).fetchone()
     return row is not None and row[0] == 1

@@ -43,18 +43,19 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One inference request without a durable result. `body` is the caller's JSON, verbatim."""
+    """One inference request without a durable result. `body` is the caller's JSON, verbatim, or if `stored` its object's key."""
 
     seq: int
     model: str
     endpoint: str
     affinity: str | None
     body: bytes
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one item: `body` is the engine's answer if `ok`, else `{"code", "message"}`."""
+    """The outcome of one item: `body` is the engine's answer if `ok`, else `{"code", "message"}`; or, if `stored`, its key."""
 
     seq: int
     ok: bool
@@ -64,6 +65,7 @@ class Result:
     completion_tokens: int
     body: bytes
     yields: int = 0
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

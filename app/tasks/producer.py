@@ -7,7 +7,6 @@ from typing import Self
 
 import structlog
 from celery import Celery
-from kombu.exceptions import KombuError
 
 from app.settings import Settings
 from app.tasks import broker, names
@@ -63,7 +62,7 @@ class Hints:
                         retry=True,
                         retry_policy=_RETRY,
                     )
-        except (KombuError, OSError) as error:
+        except Exception as error:  # transports fail in many ways; pgmq's with an AttributeError among others
             if self._reachable:
                 log.warning("the broker takes no hints; deliveries wait", error=str(error).strip())
             self._reachable = False

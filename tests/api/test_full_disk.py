@@ -1,7 +1,6 @@
 """Claims about full disks: 507 that says what is wrong, nothing stored, and the next submit works. Real ones, of tmpfs."""
 
 import os
-import subprocess
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,33 +17,10 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
 from tests.api.conftest import RUN, SUBMIT
+from tests.disks import ballast, small_disk
 
 MB = 2**20
 NDJSON = {"content-type": "application/x-ndjson"}
-
-
-@contextmanager
-def small_disk(folder: Path, megabytes: float) -> Iterator[None]:
-    """A file system of its own under the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={int(megabytes * 1024)}k", "tmpfs", str(folder)]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"a tmpfs cannot be mounted here; it takes root: {getattr(error, 'stderr', None) or error}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def ballast(folder: Path, spare: int = 0) -> Path:
-    """A file that leaves `spare` bytes of the file system."""
-    stat = os.statvfs(folder)
-    path = folder / "ballast"
-    with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, stat.f_bavail * stat.f_frsize - spare)
-    return path
 
 
 def body(megabytes: float) -> bytes:

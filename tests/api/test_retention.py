@@ -9,12 +9,14 @@ import psycopg
 from app.clock import now
 from app.db.pool import Database
 from app.queue import retention
+from app.settings import Settings
+from app.storage.store import Store
 from tests.api.conftest import RUN, SUBMIT
 from tests.api.test_submit_and_poll import TWO, run_all
 
 
 async def test_a_batch_that_was_dropped_reads_like_an_unknown_one_and_frees_its_idempotency_key(
-    client: httpx.AsyncClient, database: Database, database_url: str
+    client: httpx.AsyncClient, database: Database, database_url: str, settings: Settings
 ) -> None:
     key = {"idempotency-key": "monday"}
     request_id = (await client.post(SUBMIT, json={"requests": TWO}, headers=key)).json()["result"]["request_id"]
@@ -22,7 +24,7 @@ async def test_a_batch_that_was_dropped_reads_like_an_unknown_one_and_frees_its_
     assert (await client.post(RUN, json={"request_id": request_id})).status_code == 200
     move_to_the_past(database_url, days=40)
     assert (await client.post(RUN, json={"request_id": request_id})).status_code == 200
-    assert sum((await retention.run(database_url, 30)).dropped.values()) == 1
+    assert sum((await retention.run(database_url, 30, Store.of(settings))).dropped.values()) == 1
     gone, unknown = [await client.post(RUN, json={"request_id": each}) for each in (request_id, str(uuid.uuid4()))]
     assert (gone.status_code, gone.text) == (404, unknown.text)
     again = await client.post(SUBMIT, json={"requests": TWO}, headers=key)

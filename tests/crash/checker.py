@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from tests.crash.client import Client
 from tests.crash.history import MUST_BE_ZERO, History
 from tests.crash.load import Load
 from tests.crash.nemesis import Nemesis
@@ -16,22 +17,26 @@ HANDS = 2
 REST_SECONDS = 45.0
 
 
-async def check(seed: int, seconds: float, *, keep_logs: bool = False) -> History:
-    """The judged history of a run that is under attack for so many seconds. Logs of a bad run are always kept."""
+async def check(seed: int, seconds: float, *, only: Sequence[str] = (), keep_logs: bool = False) -> History:
+    """The judged history of a run that is under attack for so many seconds, `only` by the faults that are named.
+
+    Logs of a bad run are always kept.
+    """
     history = History()
     async with _system(history, seed, keep_logs) as system:
         began = time.monotonic()
-        load = Load(system, history, seed)
+        client = Client(system, history)
+        load = Load(client, history, seed)
         try:
-            await load.start()
+            await client.start()
             history.say("load begins")
-            await _attack(system, history, load, seed, seconds)
+            await _attack(load, Nemesis(system, history, seed, only), seconds)
             history.say("healed")
             healed = time.monotonic()
             await _rest(system, history, load)
             await judge(system, history)
         finally:
-            await load.close()
+            await client.close()
         history.notes["seconds under attack"] = round(healed - began)
         history.notes["seconds until rest and judged"] = round(time.monotonic() - healed)
     return history
@@ -52,10 +57,9 @@ async def _system(history: History, seed: int, keep_logs: bool) -> AsyncIterator
             print(f"logs of all parts: {kept}", flush=True)
 
 
-async def _attack(system: System, history: History, load: Load, seed: int, seconds: float) -> None:
+async def _attack(load: Load, nemesis: Nemesis, seconds: float) -> None:
     """Load and faults for a while; then no more faults, and every client gets its last answer."""
     enough = asyncio.Event()
-    nemesis = Nemesis(system, history, seed)
     async with asyncio.TaskGroup() as clients:
         for number in range(CLIENTS):
             clients.create_task(load.run(number, enough))
@@ -64,11 +68,12 @@ async def _attack(system: System, history: History, load: Load, seed: int, secon
                 hands.create_task(nemesis.run(number, enough))
             await asyncio.sleep(seconds)
             enough.set()
-        await system.heal()
+        await nemesis.heal()
 
 
 async def _rest(system: System, history: History, load: Load) -> None:
     """Poll every batch until it is final; what is not by the deadline is for the verdict to tell."""
+    await load.lifecycle.release()
     deadline = time.monotonic() + REST_SECONDS
     left = history.accepted
     while left and time.monotonic() < deadline:

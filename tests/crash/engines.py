@@ -40,7 +40,7 @@ class LoggedEngine(FakeEngine):
             return {"mode": "status", "status": 500}
         if "slow" in text:
             return {"mode": "slow", "seconds": self._rng.uniform(0.5, 2.5)}
-        return {"mode": "slow", "seconds": self._rng.uniform(0.01, 0.08)}
+        return {"mode": "slow", "seconds": 0.01 + self._rng.expovariate(1 / 0.08)}
 
 
 class Receiver:

@@ -1,5 +1,6 @@
 """What happened: batches as their clients know them, arrivals at engines, faults, and what was found wrong."""
 
+import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ MUST_BE_ZERO = (
     "lost",
     "duplicated",
     "re_run_after_flush",
+    "ran_when_halted",
     "wrongly_ordered",
     "unaccounted",
     "wrong_kind",
@@ -18,20 +20,36 @@ MUST_BE_ZERO = (
 )
 
 
+@dataclass(slots=True)
+class Halt:
+    """From the answer to a pause or cancel until someone may have let the batch go on."""
+
+    verb: str
+    began: float
+    ended: float = float("inf")
+
+
 @dataclass(eq=False)
 class Batch:
-    """One submit: what was sent, and what its client has been told since."""
+    """One submit: what was sent, what its client was told since, and what was asked for."""
 
     key: str
     tenant: str
     prompts: list[str]
     form: str
+    window: int | None = None  # seconds until it expires
     request_ids: set[str] = field(default_factory=set)
+    accepted_at: float = float("inf")
     done: int = 0  # the most that a poll has reported
     final: str | None = None  # digest of the final answer
-    retried_at: list[float] = field(default_factory=list)
-    cancelled: bool = False
-    paused: bool = False
+    settled: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by a retry, and by who polls
+    retries: list[float] = field(default_factory=list)
+    halts: list[Halt] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)  # verbs, answered or not
+    late_retry: bool = False  # one without an answer may still be on its way
+    must_be_cancelled: bool = False
+    _moves: Counter[str] = field(default_factory=Counter)
+    _moving: Counter[str] = field(default_factory=Counter)
 
     @property
     def accepted(self) -> bool:
@@ -43,9 +61,37 @@ class Batch:
         """The id under which it was accepted."""
         return next(iter(self.request_ids))
 
+    def accept(self, request_id: str) -> None:
+        """The server says that it has the batch."""
+        self.request_ids.add(request_id)
+        self.accepted_at = min(self.accepted_at, time.time())
+
+    @property
+    def expires_at(self) -> float:
+        """When its deadline has certainly passed."""
+        return self.accepted_at + self.window if self.window else float("inf")
+
     def refused(self, seq: int) -> bool:
         """Whether the engine refuses this item, so that it must end as failed."""
         return "refuse" in self.prompts[seq]
+
+    def begin(self, verb: str) -> None:
+        """A resume or retry is on its way: halts that it may end are over."""
+        self._moves[verb] += 1
+        self._moving[verb] += 1
+        for halt in self.halts:
+            if verb == "retry" or halt.verb == "pause":
+                halt.ended = min(halt.ended, time.time())
+
+    def end(self, verb: str) -> None:
+        """It was answered."""
+        self._moves[verb] += 1
+        self._moving[verb] -= 1
+
+    def moves_against(self, verb: str) -> tuple[int, bool]:
+        """How much has happened so far that may undo a pause or cancel, and whether something is on its way."""
+        undo = ("resume", "retry") if verb == "pause" else ("retry",)
+        return sum(self._moves[name] for name in undo), any(self._moving[name] for name in undo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +134,7 @@ class History:
     def wrong(self, what: str, detail: str, n: int = 1) -> None:
         """Count a violation; the first few are kept in words."""
         self.counts[what] += n
-        if self.counts[what] <= 12:
+        if self.counts[what] <= 5 * n:
             self.details.append(f"{time.time() - self.began:7.2f} {what}: {detail}")
 
     def fault(self, kind: str, detail: str = "") -> None:
@@ -103,7 +149,7 @@ class History:
     def around(self, moment: float, seconds: float = 6.0) -> str:
         """The chronicle before a wall time, for the explanation of a violation."""
         at = moment - self.began
-        return "; ".join(f"{t:.2f} {text}" for t, text in self.log if at - seconds <= t <= at + 0.5)
+        return "; ".join(f"{t:.2f} {text}" for t, text in self.log if at - seconds <= t <= at + 0.2)
 
     @property
     def accepted(self) -> list[Batch]:

@@ -3,20 +3,21 @@
 import asyncio
 import random
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from tests.crash.history import History
 from tests.crash.proxy import Wire
 from tests.crash.system import WORKERS, System
 
 STEWARDS = ("steward-0", "steward-1")
-LEASE_AND_MORE = (2.3, 4.0)  # a SIGSTOP this long costs a worker its lease of 2 s
+# About as long as the lease of 2 s and its reaping take: who comes back then meets the next holder at work.
+LEASE_AND_MORE = (1.8, 2.9)
 
 
 class Nemesis:
     """The faults are the rows of `table`: name → (weight, coroutine)."""
 
-    def __init__(self, system: System, history: History, seed: int) -> None:
+    def __init__(self, system: System, history: History, seed: int, only: Sequence[str] = ()) -> None:
         self._system = system
         self._history = history
         self._seed = seed
@@ -26,17 +27,19 @@ class Nemesis:
             "kill steward": (2, lambda rng: self._kill(rng.choice(STEWARDS))),
             "kill api": (2, lambda rng: self._kill("api")),
             "kill notifier": (1, lambda rng: self._kill("notifier")),
-            "stop worker": (5, self._stop_worker),
+            "stop worker": (8, self._stop_worker),
             "stop steward": (1, self._stop_steward),
             "drain worker under another clock": (2, self._skew_worker),
             "crash postgres": (3, self._crash_postgres),
             "reset connections": (4, self._reset),
             "mute database": (3, self._mute),
-            "stall database": (3, self._stall),
+            "stall database": (5, self._stall),
             "truncate broker": (2, self._truncate_broker),
         }
         if system.ground.small:
             self.table["full disk"] = (2, self._full_disk)
+        if only:
+            self.table = {name: self.table[name] for name in only}
 
     async def run(self, number: int, until: asyncio.Event) -> None:
         """One hand. What it has begun it ends."""
@@ -49,6 +52,10 @@ class Nemesis:
                 queue.sort(key=_first_round(queue))
             await self.table[queue.pop(0)][1](rng)
             await asyncio.sleep(rng.uniform(0.1, 0.8))
+
+    async def heal(self) -> None:
+        """End whatever may still be in force."""
+        await self._system.heal()
 
     async def _kill(self, name: str) -> None:
         pid = self._system.parts[name].send(signal.SIGKILL)
@@ -75,6 +82,7 @@ class Nemesis:
             self._history.fault("immediate stop of PostgreSQL")
             await self._system.postgres.crash()
             await self._until_database()
+            await asyncio.sleep(rng.uniform(0, 3))
 
     async def _full_disk(self, rng: random.Random) -> None:
         async with self._foundations:
@@ -91,7 +99,7 @@ class Nemesis:
         while not await self._system.postgres.answers():
             await asyncio.sleep(0.1)
         self._history.say("PostgreSQL answers")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.7)
 
     def _wire(self, rng: random.Random) -> tuple[str, Wire]:
         weights = [3 if name in WORKERS else 1 for name in self._system.parts]
@@ -113,7 +121,7 @@ class Nemesis:
     async def _stall(self, rng: random.Random) -> None:
         """Silence; afterwards everything arrives late, or the connections are reset."""
         name, wire = self._wire(rng)
-        seconds, cut = rng.uniform(0.5, 4.0), rng.random() < 0.5
+        seconds, cut = rng.uniform(*rng.choice(((0.2, 1.0), LEASE_AND_MORE))), rng.random() < 0.3
         self._history.fault("network partition", f"{name} {seconds:.1f} s{', then reset' if cut else ''}")
         await self._disturb(wire, wire.stall, seconds, cut=cut)
 

@@ -6,16 +6,18 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from tests.crash.history import Arrival, Batch, History
-from tests.crash.system import TENANTS, System
+from tests.crash.system import System
 
 EPSILON = 0.02  # an engine's loop may see a request this much after it came
 CAUGHT = 0.02  # a SIGSTOP takes this long to stop every thread
 ZOMBIE_SECONDS = 1.0
+HALT_SECONDS = 2.5  # a worker cut off from the database may go on until its lease of 2 s is over
 WEBHOOK_SECONDS = 40.0
+EVENT = {"completed": "succeeded", "failed": "failed", "cancelled": "cancelled", "expired": "expired"}
 
 _BATCHES = """
 select t.account_id, b.idempotency_key, b.batch_id, b.state, b.total, b.ok, b.failed, b.finalized_at is not null,
-       (select count(*) from item_payload p where p.batch_id = b.batch_id),
+       b.run, (select count(*) from item_payload p where p.batch_id = b.batch_id),
        b.completion_tokens, (select coalesce(sum(completion_tokens), 0) from item_result r where r.batch_id = b.batch_id)
 from batch b join tenant t using (tenant_id)"""
 _RESULTS = "select batch_id, seq, run, ok, extract(epoch from finished_at)::float8 from item_result"
@@ -36,6 +38,7 @@ class Row:
     ok: int
     failed: int
     final: bool
+    run: int
     payloads: int
     tokens: int
     result_tokens: int
@@ -69,7 +72,7 @@ async def judge(system: System, history: History) -> None:
         if n:
             history.wrong("unaccounted", f"{n} {what} left over")
     _arrivals(history, rows, results)
-    await _webhooks(system, history)
+    await _webhooks(system, history, rows)
 
 
 def _existence(history: History, rows: dict[tuple[str, str], Row]) -> None:
@@ -84,78 +87,95 @@ def _existence(history: History, rows: dict[tuple[str, str], Row]) -> None:
 
 
 def _accounts(history: History, batch: Batch, row: Row, results: Results) -> None:
-    """One final result of the right kind for every item, and sums that agree."""
-    if not row.final or row.payloads != row.total or row.total != len(batch.prompts):
-        history.wrong("unaccounted", f"{batch.key}: {row}, sent {len(batch.prompts)} items")
-    counted = Counter[bool]()
-    for seq in range(len(batch.prompts)):
+    """One final result of the right kind for every item, an end that fits what was asked, and sums that agree."""
+    allowed = ["completed", "failed"]
+    allowed += ["cancelled"] if "cancel" in batch.asked else []
+    allowed += ["expired"] if batch.window else []
+    allowed = ["cancelled"] if batch.must_be_cancelled else allowed
+    if not row.final or row.payloads != row.total or row.total != len(batch.prompts) or row.state not in allowed:
+        history.wrong("unaccounted", f"{batch.key}: {row}, sent {len(batch.prompts)} items, may be {allowed}")
+    ok = failed = 0
+    for seq, prompt in enumerate(batch.prompts):
         found = results.get((row.batch_id, seq), [])
-        if not found:
-            history.wrong("lost", f"{batch.key} {seq} has no result; batch is {row.state}")
-            continue
-        if len({result.run for result in found}) != len(found):
+        good = [result for result in found if result.ok]
+        ok += bool(good)
+        failed += any(result.run == row.run and not result.ok for result in found)
+        if len(good) > 1 or len({result.run for result in found}) != len(found) or len(found) > row.run:
             history.wrong("duplicated", f"{batch.key} {seq}: {found}")
-        last = max(found, key=lambda result: result.run)
-        counted[last.ok] += 1
-        if last.ok == batch.refused(seq):
-            history.wrong("wrong_kind", f"{batch.key} {seq} ({batch.prompts[seq]}): {last}")
-    if (counted[True], counted[False]) != (row.ok, row.failed) or row.ok + row.failed != row.total:
-        history.wrong("unaccounted", f"{batch.key}: {row}, but results {dict(counted)}")
+        if any(result.ok == batch.refused(seq) for result in found):
+            history.wrong("wrong_kind", f"{batch.key} {seq} ({prompt}): {found}")
+        if not found and row.state in ("completed", "failed"):
+            history.wrong("lost", f"{batch.key} {seq} has no result; batch is {row.state}")
+    short = row.total - ok - failed
+    if (ok, failed) != (row.ok, row.failed) or (short and row.state not in ("cancelled", "expired")):
+        history.wrong("unaccounted", f"{batch.key}: {row}, but {ok} ok and {failed} failed results")
     if row.tokens != row.result_tokens:
         history.wrong("unaccounted", f"{batch.key}: {row.tokens} tokens, results have {row.result_tokens}")
+    history.notes[f"batches {row.state}"] += 1
+    history.notes["items cancelled or expired"] += short
 
 
 def _arrivals(history: History, rows: dict[tuple[str, str], Row], results: Results) -> None:
-    """No item may come to an engine after its result was stored."""
+    """No item may come to an engine after its result was stored, or when its batch is halted."""
     places = {prompt: (batch, seq) for batch in history.accepted for seq, prompt in enumerate(batch.prompts)}
-    runs: Counter[str] = Counter(arrival.prompt for arrival in history.arrivals)
-    for prompt, n in runs.items():
-        expected = 2 if "flaky" in prompt else 1
-        history.notes["runs beyond the first (allowed before a flush)"] += max(0, n - expected)
     for arrival in history.arrivals:
         if arrival.prompt not in places:
             history.wrong("unaccounted", f"an engine was sent {arrival.prompt!r}, which nobody submitted")
             continue
         batch, seq = places[arrival.prompt]
         row = rows.get((batch.tenant, batch.key))
-        stored = min((result.at for result in results.get((row.batch_id, seq), [])), default=None) if row else None
-        if stored is not None and arrival.at > stored + EPSILON:
-            _late(history, arrival, stored)
+        found = results.get((row.batch_id, seq), []) if row else []
+        retried = max((at for at in batch.retries if at <= arrival.at), default=0.0)
+        stored = [result.at for result in found if result.ok or (result.at > retried and not batch.late_retry)]
+        if any(at + EPSILON < arrival.at for at in stored):
+            _late(history, arrival, "re_run_after_flush", f"stored at {min(stored) - history.began:.2f}")
+        if arrival.at > batch.expires_at + HALT_SECONDS and not batch.retries:
+            history.notes["requests sent after a deadline, while no steward was there to end the batch"] += 1
+        broken = [halt for halt in batch.halts if halt.began + HALT_SECONDS < arrival.at < halt.ended]
+        if broken:
+            _late(history, arrival, "ran_when_halted", f"{broken[0].verb} at {broken[0].began - history.began:.2f}")
+    runs = Counter(arrival.prompt for arrival in history.arrivals)
+    again = sum(max(0, n - (2 if "flaky" in prompt else 1)) for prompt, n in runs.items())
+    history.notes["runs beyond the first (allowed before a flush and by retry)"] = again
 
 
-def _late(history: History, arrival: Arrival, stored: float) -> None:
-    """A run after the flush; not the sender's fault only if a SIGSTOP caught the request on its way."""
+def _late(history: History, arrival: Arrival, what: str, why: str) -> None:
+    """A run that must not be; not the sender's fault only if a SIGSTOP caught the request on its way."""
     for stop in history.stops:
         caught = arrival.sent <= stop.began + CAUGHT
         if stop.pid == arrival.sender and caught and stop.ended <= arrival.at <= stop.ended + ZOMBIE_SECONDS:
             history.notes["zombie sends (caught on their way by a SIGSTOP)"] += 1
             return
     began = history.began
-    when = f"stored at {stored - began:.2f}, sent at {arrival.sent - began:.2f}, came at {arrival.at - began:.2f}"
+    when = f"{why}, sent at {arrival.sent - began:.2f}, came at {arrival.at - began:.2f}"
     who = f"{arrival.prompt} to {arrival.engine} by {arrival.sender}"
-    history.wrong("re_run_after_flush", f"{who}: {when} [{history.around(arrival.at)}]")
+    history.wrong(what, f"{who}: {when} [{history.around(arrival.at)}]")
 
 
-async def _webhooks(system: System, history: History) -> None:
-    """Every final batch was announced, each event under one id, though it may have come more than once."""
+async def _webhooks(system: System, history: History, rows: dict[tuple[str, str], Row]) -> None:
+    """Every batch's beginning and end were announced; each event under one id, though it may have come more than once."""
+    expected = {
+        (batch.request_id, f"cf.workersAi.model.batch.{kind}")
+        for batch in history.accepted
+        if (row := rows.get((batch.tenant, batch.key))) and row.final
+        for kind in ("queued", EVENT[row.state])
+    }
     deadline = time.monotonic() + WEBHOOK_SECONDS
-    while (missing := _unannounced(history)) and time.monotonic() < deadline:
+    while (missing := expected - {event[1:] for event in _told(history)}) and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
-    states = await system.postgres.rows("select state, attempts, count(*) from delivery group by 1, 2") if missing else []
-    for name in missing:
-        history.wrong("webhooks_missing", f"{name}; deliveries {states}")
-    ids: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for webhook_id, kind, request_id in history.webhooks:
-        ids[request_id, kind].add(webhook_id)
-    for (request_id, kind), several in ids.items():
-        if len(several) > 1:
-            history.wrong("duplicated", f"{kind} of {request_id} under the ids {several}")
+    if missing:
+        states = await system.postgres.rows("select state, attempts, count(*) from delivery group by 1, 2")
+        for request_id, kind in missing:
+            history.wrong("webhooks_missing", f"{kind} of {request_id}; deliveries {states}")
+    runs = {batch.request_id: 1 + len(batch.retries) for batch in history.accepted}
+    ids = Counter((request_id, kind) for _, request_id, kind in _told(history))
+    for (request_id, kind), n in ids.items():
+        if n > runs.get(request_id, 0):
+            history.wrong("duplicated", f"{kind} of {request_id} under {n} ids")
     history.notes["webhooks received"] = len(history.webhooks)
-    history.notes["webhooks received again"] = len(history.webhooks) - len(ids)
+    history.notes["webhooks received again"] = len(history.webhooks) - sum(ids.values())
 
 
-def _unannounced(history: History) -> list[str]:
-    final = {request_id for _, kind, request_id in history.webhooks if not kind.endswith("queued")}
-    queued = {request_id for _, kind, request_id in history.webhooks if kind.endswith("queued")}
-    accepted = [batch for batch in history.accepted if batch.tenant in TENANTS]
-    return [batch.key for batch in accepted if batch.request_id not in final or batch.request_id not in queued]
+def _told(history: History) -> set[tuple[str, str, str]]:
+    """(webhook-id, request id, type) of what the receiver got."""
+    return {(webhook_id, request_id, kind) for webhook_id, kind, request_id in history.webhooks}

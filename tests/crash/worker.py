@@ -26,13 +26,14 @@ def skew(seconds: float) -> None:
 
 def stamp() -> None:
     """Put the time and our pid on every request that is posted."""
-    request = aiohttp.ClientSession._request
+    session: Any = aiohttp.ClientSession
+    request = session._request
 
-    async def stamped(self: aiohttp.ClientSession, method: str, url: Any, **options: Any) -> aiohttp.ClientResponse:
+    async def stamped(self: aiohttp.ClientSession, method: str, url: Any, **options: Any) -> Any:
         headers = dict(options.pop("headers", None) or {}) | {SENT: repr(time.time()), SENDER: str(os.getpid())}
         return await request(self, method, url, headers=headers, **options)
 
-    aiohttp.ClientSession._request = stamped  # type: ignore[method-assign]
+    session._request = stamped
 
 
 if __name__ == "__main__":

@@ -1,12 +1,19 @@
 """Short ways to put a batch into the queue and to run it, for tests."""
 
+import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
+import psycopg
+
+from app.db import embedded
 from app.db.pool import Connection, Database
 from app.queue import care, ingest, rows, service
 from app.queue.cutting import cut
 from app.queue.types import Item, Lease, Result
+from app.settings import Settings
 
 
 async def make_tenant(conn: Connection, account: str = "acme", weight: float = 1.0) -> int:
@@ -30,16 +37,55 @@ async def submit(
 ) -> ingest.NewBatch:
     """A batch of `items` small items."""
     async with database.transaction() as conn:
-        batch_id = await ingest.next_batch_id(conn)
-        batch = ingest.NewBatch(batch_id, uuid.uuid4(), tenant, pool, "toy", "/v1/chat/completions", items, 86_400)
-        payload = [rows.HEADER]
-        payload += [
-            rows.payload_row(batch_id, seq, f"ref-{seq}", None, tokens, b'{"prompt": "%d"}' % seq)
-            for seq in range(items)
-        ]
-        payload.append(rows.TRAILER)
-        await ingest.enqueue(conn, batch, payload, cut([tokens] * items, max_tokens=16_000, max_items=max_items))
+        batch = await new_batch(conn, tenant, pool, items)
+        await put(conn, batch, [tokens] * items, max_items=max_items)
     return batch
+
+
+async def new_batch(
+    conn: Connection,
+    tenant: int,
+    pool: int,
+    items: int,
+    *,
+    deadline_seconds: float = 86_400,
+    expires: bool = False,
+    key: str | None = None,
+) -> ingest.NewBatch:
+    """A batch with an id of its own, not yet put into the queue."""
+    batch_id = await ingest.next_batch_id(conn)
+    return ingest.NewBatch(
+        batch_id,
+        uuid.uuid4(),
+        tenant,
+        pool,
+        "toy",
+        "/v1/chat/completions",
+        items,
+        deadline_seconds,
+        expires=expires,
+        idempotency_key=key,
+        request_hash=b"hash" if key else None,
+    )
+
+
+async def put(
+    conn: Connection,
+    batch: ingest.NewBatch,
+    tokens: Sequence[int],
+    *,
+    max_items: int = 16,
+    keys: Sequence[int] | None = None,
+    padding: bytes = b"",
+) -> int | None:
+    """Put a batch with an item for each of `tokens` into the queue. As `ingest.enqueue`."""
+    payload = [rows.HEADER]
+    payload += [
+        rows.payload_row(batch.batch_id, seq, f"ref-{seq}", None, estimate, b'{"prompt": "%d%s"}' % (seq, padding))
+        for seq, estimate in enumerate(tokens)
+    ]
+    payload.append(rows.TRAILER)
+    return await ingest.enqueue(conn, batch, payload, cut(tokens, max_tokens=16_000, max_items=max_items, keys=keys))
 
 
 async def make_worker(database: Database, pool: int, lease_seconds: float = 30) -> int:
@@ -82,3 +128,36 @@ async def settle(database: Database) -> list[care.Settled]:
 async def caches(conn: Connection) -> list[tuple[int, int]]:
     """(ready, in-flight tokens) of every scheduler row; all zero when nothing is open."""
     return [tuple(row) for row in await (await conn.execute("select ready, inflight_tokens from sched")).fetchall()]
+
+
+async def until_waiting(database: Database, waiters: int = 1) -> None:
+    """Until so many statements of this database wait for a lock. Fails when they do not within ten seconds."""
+    sql = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    async with database.relaxed() as conn, asyncio.timeout(10):
+        while (await (await conn.execute(sql)).fetchone() or (0,))[0] < waiters:
+            await asyncio.sleep(0.01)
+
+
+async def until_waiting_or(database: Database, task: asyncio.Task[Any]) -> None:
+    """Until the task waits for a lock or is done, whichever is its way."""
+    waits = asyncio.create_task(until_waiting(database))
+    await asyncio.wait({task, waits}, return_when=asyncio.FIRST_COMPLETED)
+    waits.cancel()
+
+
+@contextmanager
+def copied(server_settings: Settings, template: str, name: str) -> Iterator[str]:
+    """URL of a migrated database that several tests share."""
+    admin = embedded.database_url(server_settings)
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(f"create database {name} template {template}")
+        yield admin.replace("/postgres?", f"/{name}?")
+        conn.execute(f"drop database {name} with (force)")
+
+
+async def clear(conn: Connection) -> None:
+    """Empty the tables of the queue; cheaper than a new database."""
+    for table in ("delivery", "event", "chunk", "batch_delta", "item_result", "item_payload", "batch"):
+        await conn.execute(f"delete from {table}")
+    for table in ("worker", "sched", "pool", "tenant"):
+        await conn.execute(f"delete from {table}")

@@ -9,7 +9,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.errors import Conflict, NotFound
 from app.queue import care, ingest, reading, service
-from app.queue.types import Lease
+from app.queue.types import Item, Lease
 from app.settings import Settings
 from app.states import BatchState
 from app.tenants.service import Tenant
@@ -42,9 +42,9 @@ class Scene:
     async def halt(self, batch: ingest.NewBatch, verb: lifecycle.Verb) -> None:
         await lifecycle.halt(self.database, self.tenant, batch.request_id, verb)
 
-    async def retry(self, batch: ingest.NewBatch) -> int:
+    async def retry(self, batch: ingest.NewBatch, of_run: int | None = None) -> int:
         models = catalogue.load(self.settings.models_file)
-        return await lifecycle.retry(self.database, self.settings, models, self.tenant, batch.request_id)
+        return await lifecycle.retry(self.database, self.settings, models, self.tenant, batch.request_id, of_run)
 
     async def beat(self) -> dict[int, BatchState]:
         """What the worker's heartbeat is told, by chunk."""
@@ -77,7 +77,8 @@ class Scene:
     async def finish(self, lease: Lease, answered: int | None = None, *, ok: bool = True) -> None:
         """Flush the first `answered` items (all: None), then end the lease."""
         async with self.database.durable() as conn:
-            items = (await service.load(conn, lease))[:answered]
+            numbers = lease.seqs or range(lease.lo, lease.hi + 1)
+            items = [Item(seq, MODEL, "", None, b"") for seq in numbers][:answered]
             assert await service.flush(conn, lease, support.answers(items, ok))
             assert await service.finish(conn, lease) is not None
 
@@ -130,6 +131,47 @@ async def test_a_cancelled_batch_whose_worker_is_lost_ends_too(scene: Scene) -> 
     [settled] = await scene.round()
     assert settled.state == BatchState.CANCELLED
     await scene.clean()
+
+
+async def test_results_stored_before_a_worker_was_lost_count_after_a_cancel(scene: Scene) -> None:
+    batch = await scene.submit(4)
+    lease = await scene.claimed()
+    async with scene.database.durable() as conn:
+        assert await service.flush(conn, lease, support.answers(await service.load(conn, lease))[:2])
+        await scene.sql("update worker set lease_until = now() - interval '1 s'")
+        await care.reap(conn)
+    await scene.halt(batch, "cancel")
+    [settled] = await scene.round()
+    assert (settled.state, settled.ok, settled.completion_tokens) == (BatchState.CANCELLED, 2, 10)
+    assert await scene.retry(batch) == 2
+    scene.worker = await support.make_worker(scene.database, scene.pool)
+    await support.drain(scene.database, scene.pool, scene.worker)
+    [settled] = await scene.round()
+    assert (settled.state, settled.ok) == (BatchState.COMPLETED, 4)
+
+
+async def test_a_lease_on_a_halted_batch_loads_nothing(scene: Scene) -> None:
+    """As when a lost worker's chunk was taken up before the sweep found it."""
+    batch = await scene.submit(16)
+    lease = await scene.claimed()
+    await scene.halt(batch, "pause")
+    async with scene.database.durable() as conn:
+        assert await service.load(conn, lease) == []
+        assert await service.finish(conn, lease) is not None
+    await scene.round()
+    assert await scene.sql("select state, n from chunk") == [("held", 16)]
+
+
+async def test_a_repeated_retry_of_the_same_run_is_one(scene: Scene) -> None:
+    batch = await scene.submit(4)
+    await scene.halt(batch, "cancel")
+    assert await scene.retry(batch, 1) == 4
+    assert await scene.retry(batch, 1) == 0
+    await scene.halt(batch, "cancel")
+    assert await scene.retry(batch, 1) == 0
+    assert (await scene.status(batch)).run == 2
+    with pytest.raises(Conflict, match="The batch is in run 2, not 7"):
+        await scene.retry(batch, 7)
 
 
 async def test_a_paused_batch_is_not_handed_out_and_goes_on_when_resumed(scene: Scene) -> None:

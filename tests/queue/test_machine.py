@@ -34,7 +34,7 @@ from tests.queue import support
 
 EXAMPLES = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
 WALKS = settings(
-    max_examples=EXAMPLES or 40,
+    max_examples=EXAMPLES or 25,
     stateful_step_count=40,
     derandomize=not EXAMPLES,
     database=None,
@@ -46,6 +46,21 @@ WALKS = settings(
 FINAL = BATCH.final()
 WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
 ENDS = frozenset(t.verb for t in BATCH.transitions if t.target in FINAL)
+# What is in the tables, in one statement: lists of rows as lists.
+EVERYTHING = "select " + ", ".join(
+    f"(select coalesce(jsonb_agg(jsonb_build_array({columns})), '[]') from {table})"
+    for table, columns in (
+        ("item_result", "batch_id, run, seq, ok"),
+        (
+            "chunk",
+            """batch_id, run, state, lo, hi, to_jsonb(seqs), n, est_tokens, done, failed, tenant_id, pool_id,
+               chunk_id, token, worker_id""",
+        ),
+        ("batch_delta", "batch_id, ok, failed"),
+        ("batch", "batch_id, state, run, total, ok, failed, finalized_at is not null"),
+        ("sched", "pool_id, tenant_id, ready, inflight_tokens"),
+    )
+)
 PICK = st.integers(0, 1_000)
 BITS = st.integers(0, 255)
 T = TypeVar("T")
@@ -96,6 +111,7 @@ class Hand:
     lease: Lease
     items: list[int]
     loaded: list[int]
+    reaped: bool = False
 
 
 class Walk(RuleBasedStateMachine):
@@ -113,6 +129,7 @@ class Walk(RuleBasedStateMachine):
         self.alive: list[Hand] = []  # not finished and not reaped
         self.lost: list[Hand] = []
         self.workers: dict[int, int] = {}  # id: pool; those that are killed are in `killed`
+        self.workers_pool: dict[int, int] = {}  # of all that ever were
         self.killed: set[int] = set()
         self.may: frozenset[str] = frozenset()  # transitions that the verb at hand may make
         self.sound = True
@@ -141,8 +158,8 @@ class Walk(RuleBasedStateMachine):
         ]
         self.pools = [await support.make_pool(self.conn, "one"), await support.make_pool(self.conn, "two")]
 
-        for tenant, soon in enumerate((True, False)):
-            await self._submit(tenant, 0, 9, 4, None, soon)
+        for tenant, items in enumerate((9, 2)):
+            await self._submit(tenant, 0, items, 4, None, soon=tenant == 0)
 
     @rule(data=st.data())
     def turn(self, data: st.DataObject) -> None:
@@ -156,9 +173,10 @@ class Walk(RuleBasedStateMachine):
 
     @verb(
         2,
+        when=lambda self: sum(known.state not in FINAL for known in self.known.values()) < 4,
         tenant=st.integers(0, 1),
         pool=st.integers(0, 1),
-        items=st.integers(1, 12),
+        items=st.integers(1, 8),
         size=st.integers(1, 5),
         groups=st.sampled_from([None, 2, 3]),
         soon=st.booleans(),
@@ -177,7 +195,7 @@ class Walk(RuleBasedStateMachine):
             assert await support.put(self.conn, batch, tokens, max_items=size, keys=keys) == 1
         self.known[batch.batch_id] = Known(batch, tokens)
 
-    @verb(3, when=lambda self: self.known, which=PICK, verb=st.sampled_from(["pause", "resume", "cancel"]))
+    @verb(2, when=lambda self: self.known, which=PICK, verb=st.sampled_from(["pause", "resume", "cancel"]))
     def halt(self, which: int, verb: str) -> None:
         self.do(self._halt(self._batch(which), verb))
 
@@ -192,20 +210,22 @@ class Walk(RuleBasedStateMachine):
 
     @verb(
         3,
-        when=lambda self: any(known.state in FINAL for known in self.known.values()),
+        when=lambda self: self._ended(),
         which=PICK,
         size=st.integers(1, 5),
         pool=st.integers(0, 1),
     )
     def retry(self, which: int, size: int, pool: int) -> None:
-        ended = [known for known in self.known.values() if known.state in FINAL]
+        ended = self._ended()
         self.do(self._retry(ended[which % len(ended)], size, self.pools[pool]))
 
     async def _retry(self, known: Known, size: int, pool: int) -> None:
         left = [seq for seq in range(known.batch.total) if seq not in self._answered(known)]
         self.may = frozenset({"retry"})
         async with self.conn.transaction():
-            batch = await lifecycle.reopen(self.conn, known.batch.tenant_id, known.batch.request_id)
+            who = (known.batch.tenant_id, known.batch.request_id)
+            assert await lifecycle.reopen(self.conn, *who, of_run=known.run - 1) is None
+            batch = await lifecycle.reopen(self.conn, *who, of_run=known.run)
             assert (batch is not None) == bool(left)
             if batch is None:
                 return
@@ -232,7 +252,7 @@ class Walk(RuleBasedStateMachine):
         mine = [worker for worker, of in self.workers.items() if of == pool and worker not in self.killed]
         if fresh or not mine:
             mine = [await service.register_worker(self.conn, pool_id=pool, host="test", pid=1, lease_seconds=3600)]
-            self.workers[mine[0]] = pool
+            self.workers[mine[0]] = self.workers_pool[mine[0]] = pool
         waiting = await self._rows("select count(*) from chunk where state = 'ready' and pool_id = %s", pool)
         lease = await service.claim(self.conn, pool, mine[-1], urgent=urgent)
         if not urgent:
@@ -243,7 +263,8 @@ class Walk(RuleBasedStateMachine):
         items = lease.seqs or list(range(lease.lo, lease.hi + 1))
         loaded = [item.seq for item in await service.load(self.conn, lease)]
         stored = {seq for batch, run, seq in self.results if (batch, run) == (lease.batch_id, lease.run)}
-        assert loaded == [seq for seq in items if seq not in stored]
+        expected = [seq for seq in items if seq not in stored] if known.state == BatchState.OPEN else []
+        assert loaded == expected, "not what is left of an open batch, or something of a halted one"
         assert not self._answered(known) & set(loaded), "an item that was answered is handed out again"
         assert known.state not in FINAL
         assert len(items) == lease.n
@@ -268,16 +289,16 @@ class Walk(RuleBasedStateMachine):
         5,
         when=lambda self: self.alive,
         which=PICK,
-        all_first=st.booleans(),
+        good=st.sampled_from([None, 0, 0, 170, 255]),
         suspects=BITS,
         retried=BITS,
         split=st.booleans(),
         rest=st.booleans(),
     )
-    def finish(self, which: int, all_first: bool, suspects: int, retried: int, split: bool, rest: bool) -> None:
+    def finish(self, which: int, good: int | None, suspects: int, retried: int, split: bool, rest: bool) -> None:
         hand = self.alive[which % len(self.alive)]
-        if all_first:
-            self.do(self._flush(hand, hand.loaded, retried))
+        if good is not None:  # all of it is answered before
+            self.do(self._flush(hand, hand.loaded, good))
         marks = (picked(suspects & retried, hand.items), picked(retried, hand.items))
         self.do(self._finish(hand, *marks, split=split, seconds=100.0 * rest))
 
@@ -297,7 +318,10 @@ class Walk(RuleBasedStateMachine):
 
     @verb(2, when=lambda self: self.lost, which=PICK, bits=BITS, good=BITS)
     def write_late(self, which: int, bits: int, good: int) -> None:
-        self.do(self._write_late(self.lost[which % len(self.lost)], bits, good))
+        ended = {hand.lease.chunk_id for hand in self.lost if not hand.reaped}
+        dangerous = [hand for hand in self.lost if hand.lease.chunk_id not in ended]  # the chunk may still be there
+        hands = dangerous or self.lost
+        self.do(self._write_late(hands[which % len(hands)], bits, good))
 
     async def _write_late(self, hand: Hand, bits: int, good: int) -> None:
         """Whoever has lost the lease, or has ended it; also under the name of the heir."""
@@ -305,14 +329,32 @@ class Walk(RuleBasedStateMachine):
         assert not await service.flush(self.conn, hand.lease, results)
         assert await service.finish(self.conn, hand.lease) is None
         self.visited["written too late"] += 1
+        if hand.reaped and await self._rows("select from chunk where chunk_id = %s", hand.lease.chunk_id):
+            self.visited["written too late, to a chunk that is still there"] += 1
 
-    @verb(1, when=lambda self: set(self.workers) - self.killed, which=PICK)
-    def kill(self, which: int) -> None:
-        living = sorted(set(self.workers) - self.killed)
-        worker = living[which % len(living)]
+    @verb(
+        4, when=lambda self: self._holders(), which=PICK, bits=BITS, then=st.sampled_from(["", "reap", "reap", "heir"])
+    )
+    def kill(self, which: int, bits: int, then: str) -> None:
+        """A worker is lost after some of its results were stored. It may come back when somebody else has its chunk."""
+        holders = self._holders()
+        self.do(self._kill(holders[which % len(holders)], bits, then))
+
+    async def _kill(self, worker: int, bits: int, then: str) -> None:
+        mine = [hand for hand in self.alive if hand.lease.worker_id == worker]
+        await self._flush(mine[0], picked(bits, mine[0].loaded), bits)
         lapse = "update worker set lease_until = now() - interval '1 second' where worker_id = %s returning 1"
-        assert self.do(self._rows(lapse, worker)) == [(1,)]
+        assert await self._rows(lapse, worker) == [(1,)]
         self.killed.add(worker)
+        assert await service.heartbeat(self.conn, worker, 3600) is None, "a lapsed lease is revived"
+        if then:
+            await self._reap()
+        if then == "heir":
+            while await self._claim(self.workers_pool[worker], fresh=False, urgent=False):
+                if self.alive[-1].lease.chunk_id == mine[0].lease.chunk_id:
+                    break
+        if then:
+            await self._write_late(mine[0], 255, bits)
 
     @verb(1, when=lambda self: self.workers, which=PICK)
     def heartbeat(self, which: int) -> None:
@@ -341,6 +383,8 @@ class Walk(RuleBasedStateMachine):
     async def _reap(self) -> None:
         gone = [hand for hand in self.alive if hand.lease.worker_id in self.killed]
         assert await care.reap(self.conn) == (len(self.killed), len(gone))
+        for hand in gone:
+            hand.reaped = True
         self.lost += gone
         self.alive = [hand for hand in self.alive if hand not in gone]
         self.workers = {worker: pool for worker, pool in self.workers.items() if worker not in self.killed}
@@ -403,16 +447,8 @@ class Walk(RuleBasedStateMachine):
         self.may = frozenset()
 
     async def _check(self) -> None:
-        stored = await self._rows("select batch_id, run, seq, ok from item_result")
+        [(stored, chunks, deltas, batches, caches)] = await self._rows(EVERYTHING)
         assert {tuple(row[:3]): row[3] for row in stored} == self.results, "results other than those that were accepted"
-        chunks = await self._rows(
-            """select batch_id, run, state, lo, hi, seqs, n, est_tokens, done, failed, tenant_id, pool_id,
-                      chunk_id, token, worker_id from chunk"""
-        )
-        deltas = await self._rows("select batch_id, ok, failed from batch_delta")
-        batches = await self._rows(
-            "select batch_id, state, run, total, ok, failed, finalized_at is not null from batch"
-        )
         assert len(batches) == len(self.known)
         for batch_id, state, run, total, ok, failed, final in batches:
             known = self.known[batch_id]
@@ -426,7 +462,7 @@ class Walk(RuleBasedStateMachine):
             self._check_items(known, mine, live, total)
         leased = sorted((c[12], c[13], c[14]) for c in chunks if c[2] == ChunkState.LEASED)
         assert leased == sorted((h.lease.chunk_id, h.lease.token, h.lease.worker_id) for h in self.alive)
-        await self._check_caches(chunks)
+        self._check_caches(chunks, caches)
 
     def _check_move(self, known: Known, state: BatchState) -> None:
         """Only along the table, only by what the last verb may do, and each run ends once."""
@@ -459,16 +495,14 @@ class Walk(RuleBasedStateMachine):
         else:
             assert still == set(range(total)) - answered - failed, "an item is lost"
 
-    async def _check_caches(self, chunks: list[Any]) -> None:
+    def _check_caches(self, chunks: list[Any], caches: list[Any]) -> None:
         ready: Counter[tuple[int, int]] = Counter()
         tokens: Counter[tuple[int, int]] = Counter()
         for chunk in chunks:
             place = (chunk[11], chunk[10])
             ready[place] += chunk[2] == ChunkState.READY
             tokens[place] += chunk[7] * (chunk[2] == ChunkState.LEASED)
-        for pool, tenant, cached_ready, cached_tokens in await self._rows(
-            "select pool_id, tenant_id, ready, inflight_tokens from sched"
-        ):
+        for pool, tenant, cached_ready, cached_tokens in caches:
             assert (cached_ready, cached_tokens) == (ready.pop((pool, tenant), 0), tokens.pop((pool, tenant), 0))
         assert not ready, "chunks without a place in the fair order"
 
@@ -516,6 +550,13 @@ class Walk(RuleBasedStateMachine):
     def _batch(self, which: int) -> Known:
         return list(self.known.values())[which % len(self.known)]
 
+    def _holders(self) -> list[int]:
+        """Living workers with a lease; one that dies idle is no loss."""
+        return sorted({hand.lease.worker_id for hand in self.alive} - self.killed)
+
+    def _ended(self) -> list[Known]:
+        return [known for known in self.known.values() if known.state in FINAL]
+
     def _answered(self, known: Known) -> set[int]:
         return {seq for (batch, _, seq), ok in self.results.items() if batch == known.batch.batch_id and ok}
 
@@ -550,4 +591,5 @@ def test_whatever_happens_in_whatever_order_no_item_is_lost_repeated_or_counted_
     met = ", ".join(f"{what} {count}" for what, count in sorted(Walk.visited.items()))
     timing.note(f"the queue's state machine met: {met}")
     assert Walk.verbs.keys() == VERBS.keys()
-    assert {f"→ {state}" for state in BatchState} <= Walk.visited.keys()
+    deep = {"claimed again", "given back", "reaped", "written too late, to a chunk that is still there"}
+    assert deep | {"→ completed", "→ cancelled", "→ expired", "→ paused"} <= Walk.visited.keys()

@@ -53,7 +53,7 @@ class World:
     async def retry(self, batch: ingest.NewBatch) -> int | None:
         """As a caller's request. Returns how many items run again."""
         async with self.database.transaction() as conn:
-            reopened = await lifecycle.reopen(conn, self.tenant, batch.request_id)
+            reopened = await lifecycle.reopen(conn, self.tenant, batch.request_id, None)
             return None if reopened is None else await self.requeue(conn, reopened)
 
     async def requeue(self, conn: Connection, batch: lifecycle.Reopened) -> int:
@@ -128,6 +128,7 @@ async def test_a_claim_that_is_not_committed_survives_a_cancel_and_its_worker_he
     batch = await world.submit(8, max_items=4)
     async with world.database.transaction() as conn:
         lease = await world.claim(conn)
+        items = await service.load(conn, lease)
         cancel = asyncio.create_task(world.halt("cancel", batch))
         await support.until_waiting(world.database)
     assert await cancel == batch.batch_id
@@ -139,8 +140,9 @@ async def test_a_claim_that_is_not_committed_survives_a_cancel_and_its_worker_he
         (lease.chunk_id, lease.token, BatchState.CANCELLING)
     ]
     assert await support.settle(world.database) == []
-    await world.store(lease, keep=3)
     async with world.database.relaxed() as conn:
+        assert await service.load(conn, lease) == []  # nothing of it is started any more
+        assert await service.flush(conn, lease, support.answers(items[:3]))
         assert await service.finish(conn, lease) is not None
     await world.sweep()
     await world.ends(BatchState.CANCELLED, 3)
@@ -191,6 +193,20 @@ async def test_a_chunk_reaped_while_its_batch_is_cancelled_is_swept_and_the_batc
     assert await world.chunks() == [ChunkState.READY]
     assert await world.sweep() == 1
     await world.ends(BatchState.CANCELLED, 0)
+
+
+async def test_what_a_lost_worker_had_stored_is_counted_though_its_chunk_is_swept(world: World) -> None:
+    """Otherwise the next run could never reach its total, and would not end."""
+    batch = await world.submit()
+    await world.store(await world.leased(), keep=3)
+    await world.lapse()
+    await world.reap()
+    await world.halt("cancel", batch)
+    await world.ends(BatchState.CANCELLED, 3)
+    assert await world.rows("select completion_tokens from batch") == [(15,)]
+    assert await world.retry(batch) == 1
+    await world.drain()
+    await world.ends(BatchState.COMPLETED, 4)
 
 
 async def test_of_cancel_and_pause_at_once_the_cancel_prevails(world: World) -> None:
@@ -265,9 +281,7 @@ async def test_a_pause_and_a_promotion_never_wait_for_each_other_in_a_circle(wor
         async with world.database.transaction() as third:
             await third.execute("select from chunk where chunk_id = %s for update", (ids[1],))
             promotion = asyncio.create_task(care.promote(conn))
-            waits = asyncio.create_task(support.until_waiting(world.database))
-            await asyncio.wait({promotion, waits}, return_when=asyncio.FIRST_COMPLETED)
-            waits.cancel()
+            await support.until_waiting_or(world.database, promotion)
             pause = asyncio.create_task(world.halt("pause", batch))
             await support.until_waiting(world.database, 1 if promotion.done() else 2)
         await promotion
@@ -422,7 +436,7 @@ async def test_a_batch_whose_time_is_over_when_all_is_answered_is_complete(world
 
 @pytest.mark.parametrize("folded", [False, True])
 async def test_two_stewards_settling_at_once_end_each_batch_once(world: World, folded: bool) -> None:
-    """What is not counted yet the second leaves to the first; for what is counted it waits, and finds it ended."""
+    """Whether the second leaves all to the first or waits for it, it finds nothing to end."""
     batches = [await world.submit() for _ in range(3)]
     await world.drain()
     await world.halt("cancel", batches[0])
@@ -432,10 +446,7 @@ async def test_two_stewards_settling_at_once_end_each_batch_once(world: World, f
     async with world.database.transaction() as conn:
         one = await care.settle(conn)
         other = asyncio.create_task(support.settle(world.database))
-        if folded:
-            await support.until_waiting(world.database)
-        else:
-            await other
+        await support.until_waiting_or(world.database, other)
     assert await other == []
     assert {end.batch_id for end in one} == {batch.batch_id for batch in (batches[:1] if folded else batches)}
     assert await support.settle(world.database) == []
@@ -521,7 +532,7 @@ async def test_of_two_retries_at_once_one_begins_a_new_run(world: World) -> None
     await world.halt("cancel", batch)
     await support.settle(world.database)
     async with world.database.transaction() as conn:
-        reopened = await lifecycle.reopen(conn, world.tenant, batch.request_id)
+        reopened = await lifecycle.reopen(conn, world.tenant, batch.request_id, None)
         assert reopened is not None
         other = asyncio.create_task(world.retry(batch))
         await support.until_waiting(world.database)

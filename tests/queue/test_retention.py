@@ -1,9 +1,14 @@
 """Claims about retention: a day is dropped as a whole when all of it is over, and nothing else is."""
 
+from datetime import date
+
 import pytest
 
 from app.clock import now
+from app.errors import StorageError
 from app.queue import retention
+from app.storage import keys
+from app.storage.store import Store
 from tests.queue import support
 from tests.queue.past import TABLES, Past, deliver
 
@@ -128,3 +133,33 @@ async def test_while_one_run_is_at_it_another_does_nothing(past: Past) -> None:
         assert (await past.retire()).dropped == {}
         await other.execute("select pg_advisory_unlock_all()")
     assert len((await past.retire()).dropped) == 1
+
+
+async def test_with_a_day_go_its_objects_and_those_of_submits_that_failed_and_no_others(past: Past) -> None:
+    gone, kept = await past.day(ago=40), await past.day(ago=10)
+    await past.batch(gone, final_ago=35)
+    await past.batch(kept, final_ago=9)
+    await deliver(past)
+    orphan = ((gone - date(2024, 1, 1)).days << 36) + 10**6
+    ids = [row[0] for row in await (await past.conn.execute("select batch_id from batch order by 1")).fetchall()]
+    for batch_id in (*ids, orphan):
+        await past.store.put(keys.payload(batch_id, 0), b"x")
+        await past.store.put(keys.result(batch_id, 1, 0, (1, 1, 1)), b"x")
+    assert (await past.retire()).dropped == {gone: 1}
+    left = {key async for key, _ in past.store.list("")}
+    assert left == {keys.payload(ids[1], 0), keys.result(ids[1], 1, 0, (1, 1, 1))}
+
+
+async def test_a_store_that_fails_leaves_the_day_to_the_next_run(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = await past.day(ago=40)
+    await past.batch(day, final_ago=35)
+    await deliver(past)
+
+    async def away(*_: object) -> int:
+        raise StorageError("away")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError):
+        patched.setattr(Store, "delete_prefix", away)
+        await past.retire()
+    assert len(await past.tables(day)) == 2
+    assert list((await past.retire()).dropped) == [day]

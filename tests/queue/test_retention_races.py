@@ -60,7 +60,12 @@ async def test_a_day_left_half_detached_by_kill_9_is_finished_by_the_next_run(pa
     day = await past.day(ago=40)
     await past.batch(day, final_ago=35)
     await deliver(past)
-    code = f"import asyncio; from app.queue import retention; asyncio.run(retention.run({past.database.url!r}, {KEEP}))"
+    store = f"Store.of(Settings(data_dir={str(settings.data_dir)!r}))"
+    code = f"""import asyncio
+from app.queue import retention
+from app.settings import Settings
+from app.storage.store import Store
+asyncio.run(retention.run({past.database.url!r}, {KEEP}, {store}))"""
     pending = "select exists (select from pg_inherits where inhdetachpending)"
     async with past.database.durable() as reader, reader.transaction():
         await reader.execute("select count(*) from item_payload")  # a detach waits for who may still read it

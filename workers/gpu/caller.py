@@ -10,7 +10,9 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_ra
 from app.engines.client import EngineClient
 from app.engines.outcome import FAILED, INVALID, EngineDown, Outcome, Reject, Retry
 from app.engines.requests import EngineRequest, Target, build, tenant_salt
+from app.errors import StorageError
 from app.queue.types import Item
+from app.storage.store import Store
 
 BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
 LAPSED_SECONDS = 0.05
@@ -25,7 +27,7 @@ class Caller:
     `gate` is open while requests may be sent, and `may_send` tells whether the worker's lease still holds; retries wait too.
     """
 
-    def __init__(self, client: EngineClient, target: Target, secret: bytes, attempts: int) -> None:
+    def __init__(self, client: EngineClient, target: Target, secret: bytes, attempts: int, store: Store) -> None:
         self.target = target
         self.gate = asyncio.Event()
         self.may_send: Callable[[], bool] = lambda: True
@@ -35,14 +37,19 @@ class Caller:
         self._client = client
         self._secret = secret
         self._attempts = attempts
+        self._store = store
 
     async def call(self, task: "asyncio.Task[None]", item: Item, tenant_id: int) -> tuple[Outcome, int]:
         """The outcome of an item, and how often it was sent. A Retry is final: the attempts are used up."""
         try:
-            body = orjson.loads(item.body)
+            body = orjson.loads(await self._store.get(item.body.decode()) if item.stored else item.body)
             request = build(body, item.endpoint, self.target, tenant_salt(self._secret, tenant_id))
         except (ValueError, TypeError, AttributeError) as error:
             return Reject(INVALID, f"the item cannot be sent: {error}"), 1
+        except StorageError as error:
+            log.warning("object.unavailable", key=item.body.decode(), error=str(error.__cause__ or error))
+            lost = Reject(FAILED, "the item's body is no longer in the object store")
+            return lost if error.missing else Retry(error.message, busy=True), 0
         tries = AsyncRetrying(
             stop=stop_after_attempt(self._attempts),
             wait=wait_random_exponential(multiplier=BACKOFF_SECONDS[0], max=BACKOFF_SECONDS[1]),

@@ -2,13 +2,18 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 import psycopg
 import structlog
 
 from app.db.pool import Database
+from app.errors import StorageError, StorageFull
 from app.queue import service as queue
+from app.queue.types import Lease, Result
 from app.settings import Settings
+from app.storage import keys
+from app.storage.store import Store
 from workers.gpu.chunk import OpenChunk
 
 DATABASE_PAUSE_SECONDS = 0.5
@@ -23,6 +28,8 @@ class Storer:
 
     def __init__(self, settings: Settings, database: Database, chunks: dict[int, OpenChunk]) -> None:
         self._flush_seconds = settings.flush_seconds
+        self._object_bytes = settings.object_kb * 1024
+        self._objects = Store.of(settings)
         self._database = database
         self._chunks = chunks
         self._news = asyncio.Event()  # there is something to do
@@ -54,16 +61,27 @@ class Storer:
                     await self._due.wait()
             self._due.clear()
             try:
-                for chunk in list(self._chunks.values()):
-                    await self._store(chunk)
+                failed = [chunk for chunk in list(self._chunks.values()) if not await self._tried(chunk)]
             except psycopg.OperationalError as error:
                 log.warning("database.unavailable", verb="flush", error=str(error).strip())
+                failed = list(self._chunks.values())
+            if failed:
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
                 self.hurry()
+
+    async def _tried(self, chunk: OpenChunk) -> bool:
+        """Store a chunk's results. False: the object store does not take them; those of other chunks may do without it."""
+        try:
+            await self._store(chunk)
+        except (StorageError, StorageFull) as error:
+            log.warning("objects.unavailable", error=str(error.__cause__ or error).strip())
+            return False
+        return True
 
     async def _store(self, chunk: OpenChunk) -> None:
         """Flush the chunk's results; finish it if it is through; drop it if its lease is lost."""
         while results := chunk.results[:FLUSH_ROWS]:
+            results = chunk.results[: len(results)] = await self._offloaded(chunk.lease, results)
             async with self._database.durable() as conn:
                 held = await queue.flush(conn, chunk.lease, results)
             if not held:
@@ -73,6 +91,17 @@ class Storer:
         if chunk.idle and self._chunks.get(chunk.lease.chunk_id) is chunk:
             await self._finish(chunk)
         return None
+
+    async def _offloaded(self, lease: Lease, results: list[Result]) -> list[Result]:
+        """The results, those with large bodies pointing at objects that hold them."""
+        limit, fence = self._object_bytes, (lease.chunk_id, lease.token, lease.worker_id)
+        large = {
+            r.seq: keys.result(lease.batch_id, lease.run, r.seq, fence)
+            for r in results
+            if limit and not r.stored and len(r.body) > limit
+        }
+        await self._objects.put_all((large[r.seq], r.body) for r in results if r.seq in large)
+        return [replace(r, body=large[r.seq].encode(), stored=True) if r.seq in large else r for r in results]
 
     async def _finish(self, chunk: OpenChunk) -> None:
         """Relaxed: if a server crash takes it back, the next heartbeat shows the lease again, and we finish it again."""

@@ -23,6 +23,7 @@ from app.engines.requests import Target
 from app.headroom.controller import Limits, State, decide
 from app.headroom.sampler import Sampler
 from app.settings import Settings
+from app.storage.store import Store
 from workers.gpu.caller import Caller
 from workers.gpu.health import DOWN, Health
 from workers.gpu.membership import Membership, Status
@@ -59,7 +60,7 @@ class Worker:
         key = settings.engine_api_key.get_secret_value()
         self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
         target = Target(model.served, model.default_max_tokens)
-        self._caller = Caller(self._client, target, secret_key(settings), settings.request_attempts)
+        self._caller = Caller(self._client, target, secret_key(settings), settings.request_attempts, Store.of(settings))
         self._health = Health(self._client, self._caller, model)
         self._puller = Puller(settings, database, self._caller, self._down)
         self._membership = Membership(settings, database, model=model.served, url=engine.url, mode=engine.mode)

@@ -16,17 +16,19 @@ log = structlog.get_logger(__name__)
 class LeaseRenewer(bootsteps.StartStopStep):  # type: ignore[misc]
     """A worker boot step with one thread, from the first consumed message to the end of the connection."""
 
+    _stopping: threading.Event | None = None
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def start(self, consumer: Any) -> None:
         """Begin renewing what this consumer holds."""
-        self._stopping = threading.Event()
+        stopping = self._stopping = threading.Event()
         channel = consumer.task_consumer.channel
-        threading.Thread(target=self._renew, args=(channel, self._stopping), name="lease renewer", daemon=True).start()
+        threading.Thread(target=self._renew, args=(channel, stopping), name="lease renewer", daemon=True).start()
 
     def stop(self, consumer: Any) -> None:
         """End with the connection; the next one starts a new thread."""
-        self._stopping.set()
+        if self._stopping is not None:
+            self._stopping.set()
 
     def _renew(self, channel: Any, stopping: threading.Event) -> None:
         while not stopping.wait(channel.visibility_timeout / 3):

@@ -9,8 +9,10 @@ import structlog
 from app.batches import lifecycle as batches
 from app.clock import monotonic
 from app.db.pool import Database
+from app.errors import StorageError
 from app.queue import care, retention
 from app.settings import Settings
+from app.storage.store import Store
 from app.webhooks.sweep import Hints, sweep
 
 PACE_SECONDS = 10.0
@@ -99,9 +101,9 @@ class Rounds:
 
     async def _drop_old_days(self) -> None:
         try:
-            outcome = await retention.run(self._database.url, self._settings.retention_days)
-        except psycopg.Error as error:
-            log.warning("retention.failed", error=str(error).strip())
+            outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
+        except (psycopg.Error, StorageError) as error:
+            log.warning("retention.failed", error=str(error.__cause__ or error).strip())
             return
         for day, count in outcome.dropped.items():
             log.info("day.dropped", day=str(day), batches=count)

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
@@ -34,9 +34,11 @@ async def look(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Response
 
 
 @router.post("/retry")
-async def retry(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Response:
-    """Run what failed, was cancelled or has expired once more."""
-    await lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id)
+async def retry(
+    request_id: BatchId, tenant: Caller, parts: PartsDep, run: Annotated[int | None, Query(ge=1, le=32_000)] = None
+) -> Response:
+    """Run what failed, was cancelled or has expired once more. `run`, the run to be retried, makes it safe to repeat."""
+    await lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id, run)
     return await _told(request_id, tenant, parts)
 
 

@@ -18,6 +18,7 @@ from app.batches import service as batches
 from app.engines.catalogue import Model
 from app.errors import BadInput, ModelUnknown, NotFound, SlackwaterError
 from app.queue import reading
+from app.storage.store import Store
 from app.tenants.service import Tenant
 
 router = APIRouter()
@@ -96,7 +97,9 @@ async def _poll(request_id: Any, tenant: Tenant, parts: Parts) -> Response:
         return success(results.pending(status, await reading.estimated(parts.database, status)))
     model = parts.catalogue.resolve(status.model)
     shape = model.shape if model else "openai"
-    stream = results.render(status, reading.results(parts.database, status.batch_id, status.run), shape)
+    stream = results.render(
+        status, reading.results(parts.database, status.batch_id, status.run, store=Store.of(parts.settings)), shape
+    )
     code = results.http_status(status)
     headers = {} if code == 200 else {"x-should-retry": "false"}
     return StreamingResponse(stream, code, headers, media_type="application/json")

@@ -1,0 +1,29 @@
+"""Where a batch's large bodies lie. Pure.
+
+The day comes first, as in the tables: what belongs to a day, orphans included, goes with the day. A result's key ends in the
+fence it was written under, so that a late writer cannot replace what another one has stored.
+"""
+
+from datetime import date, timedelta
+
+_FIRST_DAY = date(2024, 1, 1)  # of next_batch_id() in the first migration
+_DAY_BITS = 36
+
+
+def payload(batch_id: int, seq: int) -> str:
+    """Of an item as the caller sent it."""
+    return f"payload/{_day(batch_id)}/{batch_id}/{seq}"
+
+
+def result(batch_id: int, run: int, seq: int, fence: tuple[int, int, int]) -> str:
+    """Of an item's answer, written under this (chunk, token, worker)."""
+    return f"result/{_day(batch_id)}/{batch_id}/{run}/{seq}/{'-'.join(map(str, fence))}"
+
+
+def of_day(day: date) -> tuple[str, ...]:
+    """The prefixes of everything that belongs to a day."""
+    return tuple(f"{kind}/{day:%Y%m%d}/" for kind in ("payload", "result"))
+
+
+def _day(batch_id: int) -> str:
+    return f"{_FIRST_DAY + timedelta(days=batch_id >> _DAY_BITS):%Y%m%d}"

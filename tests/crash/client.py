@@ -1,0 +1,92 @@
+"""HTTP as clients do it: a key per tenant, and the patience to ask again until there is an answer."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import httpx
+
+from tests.crash.history import Batch, History
+from tests.crash.system import TENANTS, System
+
+MODEL = "smollm2-135m-instruct"
+RUN = f"/ai/run/{MODEL}"
+TRY_AGAIN = (429, 503, 507)  # so says the server
+PATIENCE = 400
+EVENTS = [f"batch.{kind}" for kind in ("queued", "succeeded", "failed", "cancelled", "expired")]
+
+
+class Client:
+    """All tenants' ways to the API."""
+
+    def __init__(self, system: System, history: History) -> None:
+        self._system = system
+        self._history = history
+        self._clients: dict[str, httpx.AsyncClient] = {}
+
+    async def start(self) -> None:
+        """Log in and subscribe to every event."""
+        for tenant in TENANTS:
+            base = f"{self._system.url}/client/v4/accounts/{tenant}"
+            headers = {"authorization": f"Bearer {self._system.keys[tenant]}"}
+            client = httpx.AsyncClient(base_url=base, headers=headers, timeout=4, trust_env=False)
+            self._clients[tenant] = client
+            body = {
+                "name": "crash",
+                "source": {"type": "workersAi.model"},
+                "destination": {"type": "webhook", "url": f"{self._system.receiver.url}/{tenant}"},
+                "events": EVENTS,
+            }
+            answer = await client.post("/event_subscriptions/subscriptions", json=body)
+            self._system.receiver.secrets[tenant] = answer.json()["result"]["destination"]["secret"]
+
+    async def close(self) -> None:
+        """Hang up."""
+        for client in self._clients.values():
+            await client.aclose()
+
+    async def submit(self, batch: Batch) -> httpx.Response | None:
+        """One attempt to submit a batch under its key."""
+        items = [{"prompt": prompt, "external_reference": prompt, "max_tokens": 16} for prompt in batch.prompts]
+        headers = {"idempotency-key": batch.key}
+        if batch.form == "ndjson":
+            headers["content-type"] = "application/x-ndjson"
+            content = "".join(json.dumps(item) + "\n" for item in items)
+        else:
+            headers["content-type"] = "application/json"
+            content = json.dumps({"requests": items})
+        query = {"queueRequest": "true"} | ({"completion_window": f"{batch.window}s"} if batch.window else {})
+        client = self._clients[batch.tenant]
+        return await self._answer(client.post(RUN, params=query, content=content, headers=headers))
+
+    async def poll(self, tenant: str, batch: Batch) -> httpx.Response | None:
+        """One look at a batch by its request id."""
+        return await self._answer(self._clients[tenant].post(RUN, json={"request_id": batch.request_id}))
+
+    async def verb(self, batch: Batch, verb: str) -> httpx.Response | None:
+        """One attempt to pause, resume, cancel or retry."""
+        return await self._answer(self._clients[batch.tenant].post(f"/ai/batches/{batch.request_id}/{verb}"))
+
+    async def until_answered(
+        self, ask: Callable[[], Awaitable[httpx.Response | None]], again: tuple[int, ...] = ()
+    ) -> tuple[httpx.Response, bool]:
+        """The first answer that does not say to try again, and whether one was lost on the way."""
+        lost = False
+        for _ in range(PATIENCE):
+            answer = await ask()
+            if answer is not None and answer.status_code not in (*TRY_AGAIN, *again):
+                return answer, lost
+            lost = lost or answer is None or answer.status_code == 503
+            await asyncio.sleep(0.2)
+        raise AssertionError(f"no answer in {PATIENCE} tries")
+
+    async def _answer(self, call: Awaitable[httpx.Response]) -> httpx.Response | None:
+        """An answer; None when there was none, or only that something went wrong."""
+        try:
+            answer = await call
+        except httpx.TransportError as error:
+            self._history.answers[type(error).__name__] += 1
+            return None
+        final = '"responses"' in answer.text  # of a batch in which nothing succeeded, with an error's status
+        self._history.answers[f"{answer.status_code}{' (final batch)' if final and answer.is_error else ''}"] += 1
+        return None if answer.status_code == 500 and not final else answer

@@ -1,0 +1,33 @@
+"""Disks that can be filled: file systems of their own, of tmpfs."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: float) -> Iterator[None]:
+    """A file system of its own under the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={int(megabytes * 1024)}k", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a tmpfs cannot be mounted here; it takes root: {getattr(error, 'stderr', None) or error}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def ballast(folder: Path, spare: int = 0) -> Path:
+    """A file that leaves `spare` bytes of the file system."""
+    stat = os.statvfs(folder)
+    path = folder / "ballast"
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, stat.f_bavail * stat.f_frsize - spare)
+    return path

@@ -1,0 +1,136 @@
+"""Items and answers too large for rows, from submit to poll: real store, real queue, real worker, scripted engine."""
+
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from app.batches import service as batches
+from app.engines import catalogue
+from app.queue import reading
+from app.settings import Settings
+from app.storage.store import Store
+from app.tenants.service import Tenant
+from tests.gpu.conftest import MODEL, World
+from tests.storage.conftest import s3_settings
+
+KB = 1024
+
+
+@pytest.fixture(params=["folder", "s3"])
+def settings(settings: Settings, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Bodies beyond 100 KB go to a store of either kind."""
+    changes: dict[str, object] = {"object_kb": 100}
+    if request.param == "s3":
+        at = s3_settings(monkeypatch, settings.data_dir)
+        changes |= {"storage_url": at.storage_url, "storage_endpoint": at.storage_endpoint}
+    return settings.model_copy(update=changes)
+
+
+def prompt(seq: int, kilobytes: int) -> str:
+    return f"{seq}:" + "x" * (kilobytes * KB)
+
+
+async def submit(world: World, sizes: list[int]) -> uuid.UUID:
+    """A batch of items of so many KB each, taken in as the API does."""
+    model = catalogue.load(world.settings.models_file).resolve(MODEL)
+    assert model is not None
+    order = batches.Order(Tenant(world.tenant, "acme"), replace(model, context_window=1_000_000))
+
+    async def blocks() -> AsyncIterator[bytes]:
+        for seq, size in enumerate(sizes):
+            yield orjson.dumps({"prompt": prompt(seq, size), "max_tokens": 10}) + b"\n"
+
+    return await batches.submit_lines(world.database, world.settings, order, blocks())
+
+
+async def answers(world: World, request_id: uuid.UUID) -> list[tuple[bool, str]]:
+    """(ok, what the engine said or the error) by item."""
+    status = await reading.status(world.database, world.tenant, request_id)
+    assert status is not None
+    pages = reading.results(world.database, status.batch_id, status.run, store=Store.of(world.settings))
+    items = [item async for page in pages for item in page]
+    said = [orjson.loads(item.body or b"") for item in items]
+    return [
+        (item.ok, body["choices"][0]["message"]["content"] if item.ok else body["message"])
+        for item, body in zip(items, said, strict=True)
+    ]
+
+
+async def batch_id(world: World) -> int:
+    [(found,)] = await world.fetch("select batch_id from batch")
+    return int(found)
+
+
+async def objects(world: World, prefix: str) -> dict[str, int]:
+    return {key: size async for key, size in Store.of(world.settings).list(prefix)}
+
+
+async def test_an_item_of_300_kb_is_in_the_store_not_in_postgres_and_answered_right(world: World) -> None:
+    sizes = [1, 300, 1, 300, 90]
+    request_id = await submit(world, sizes)
+    async with world.worker():
+        await world.finished(await batch_id(world))
+    assert await answers(world, request_id) == [(True, "echo: " + prompt(seq, size)) for seq, size in enumerate(sizes)]
+    for table, prefix in (("item_payload", "payload"), ("item_result", "result")):
+        rows = await world.fetch(f"select seq, stored, octet_length(body), body from {table} order by seq")
+        assert [(seq, stored) for seq, stored, _, _ in rows] == [
+            (0, False), (1, True), (2, False), (3, True), (4, False)
+        ]  # fmt: skip
+        assert all(length < 100 for _, stored, length, _ in rows if stored)
+        kept = await objects(world, prefix)
+        assert set(kept) == {bytes(body).decode() for _, stored, _, body in rows if stored}
+        assert all(size > 300 * KB for size in kept.values())
+
+
+async def test_while_the_store_is_away_large_items_wait_and_small_ones_do_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if world.settings.storage_url:
+        pytest.skip("the S3 server stays")
+    monkeypatch.setattr("workers.gpu.puller.BUSY_SECONDS", 0.3)
+    request_id = await submit(world, [1, 300, 1])
+    folder = world.settings.data_dir / "objects"
+    folder.rename(folder.with_name("away"))
+    async with world.worker():
+        await world.until("count(*) = 2 from item_result")
+        await world.until("exists (select from chunk where state = 'delayed')")
+        folder.with_name("away").rename(folder)
+        await world.finished(await batch_id(world))
+    assert [ok for ok, _ in await answers(world, request_id)] == [True] * 3
+
+
+async def test_an_answer_waits_for_the_store_and_is_not_asked_for_again(world: World) -> None:
+    if world.settings.storage_url:
+        pytest.skip("the S3 server stays")
+    world.engine.latency = 0.5
+    request_id = await submit(world, [300, 1])
+    folder = world.settings.data_dir / "objects"
+    async with world.worker():
+        await world.until("exists (select from chunk where state = 'leased')")
+        while world.engine.running < 2:
+            await world.until("true")
+        folder.rename(folder.with_name("away"))
+        folder.write_text("in the way")
+        await world.until("true")
+        while world.engine.finished.total() < 2:
+            await world.until("true")
+        folder.unlink()
+        folder.with_name("away").rename(folder)
+        await world.finished(await batch_id(world))
+    assert [ok for ok, _ in await answers(world, request_id)] == [True, True]
+    assert world.engine.count.total() == 2
+
+
+async def test_an_item_whose_object_is_gone_is_an_error_and_disturbs_no_other(world: World) -> None:
+    request_id = await submit(world, [300, 1, 300])
+    batch = await batch_id(world)
+    [(key,)] = await world.fetch("select body from item_payload where seq = 0")
+    await Store.of(world.settings).delete([bytes(key).decode()])
+    async with world.worker():
+        await world.finished(batch)
+    found = await answers(world, request_id)
+    assert [ok for ok, _ in found] == [False, True, True]
+    assert "no longer in the object store" in found[0][1]

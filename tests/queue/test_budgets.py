@@ -1,0 +1,190 @@
+"""What a batch costs PostgreSQL: bytes of WAL, commits that wait for the disk, updates of an index. Counted, not timed."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from app.db.pool import Connection, Database
+from app.queue import care, service
+from app.queue.types import Lease, Result
+from app.settings import Settings
+from tests import timing
+from tests.queue import support
+from workers.gpu.chunk import OpenChunk
+from workers.gpu.storer import Storer
+
+ITEMS, CHUNK = 6_400, 64
+PADDING = b"x" * 1_000
+ANSWER = b'{"text": "' + b"y" * 700 + b'"}'
+
+
+@dataclass
+class Load:
+    """A batch on its way, and what PostgreSQL counted meanwhile."""
+
+    database: Database
+    tenant: int
+    pool: int
+    worker: int
+
+    async def one(self, statement: str) -> tuple[int, ...]:
+        async with self.database.durable() as conn:
+            row = await (await conn.execute(statement)).fetchone()
+        assert row
+        return tuple(row)
+
+    async def submit(self) -> int:
+        """Returns the bytes of the bodies."""
+        async with self.database.transaction() as conn:
+            batch = await support.new_batch(conn, self.tenant, self.pool, ITEMS)
+            await support.put(conn, batch, [100] * ITEMS, max_items=CHUNK, padding=PADDING)
+        return (await self.one("select sum(octet_length(body)) from item_payload"))[0]
+
+    async def claim(self, conn: Connection) -> Lease | None:
+        return await service.claim(conn, self.pool, self.worker)
+
+    async def written(self) -> tuple[int, int]:
+        """Bytes of WAL so far, and full pages among it, by all of the server."""
+        async with self.database.durable() as conn:
+            await conn.execute("select pg_stat_force_next_flush()")
+            row = await (
+                await conn.execute("select pg_current_wal_insert_lsn() - '0/0', wal_fpi from pg_stat_wal")
+            ).fetchone()
+        assert row
+        return int(row[0]), int(row[1])
+
+    async def updates(self, table: str) -> tuple[int, int]:
+        """(all, those that touched no index) so far; this connection's own included."""
+        async with self.database.durable() as one, self.database.relaxed() as other:
+            for conn in (one, other):  # all that there are
+                await conn.execute("select pg_stat_force_next_flush()")
+        row = await self.one(f"select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = '{table}'")
+        return row[0], row[1]
+
+
+def results(lease: Lease) -> list[Result]:
+    return [Result(seq, True, 1, 3, 1, 5, ANSWER) for seq in range(lease.lo, lease.hi + 1)]
+
+
+@pytest.fixture
+async def load(settings: Settings) -> AsyncIterator[Load]:
+    """Pools of one connection each, so that a connection's counts can be asked for."""
+    async with Database(settings.database_url, size=1) as database:
+        async with database.durable() as conn:
+            tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        yield Load(database, tenant, pool, await support.make_worker(database, pool))
+
+
+async def test_an_item_costs_at_most_500_bytes_of_wal_beside_its_bodies(load: Load) -> None:
+    """From submit to the end of the batch, in chunks of 64 that are flushed at once."""
+    await load.one("select 1")
+    async with load.database.durable() as conn:
+        await conn.execute("checkpoint")
+        [full_pages] = await (await conn.execute("show full_page_writes")).fetchone() or ("?",)
+    begin = await load.written()
+    bodies = await load.submit() + ITEMS * len(ANSWER)
+    submitted = await load.written()
+    while True:
+        async with load.database.relaxed() as relaxed:
+            lease = await load.claim(relaxed)
+        if lease is None:
+            break
+        async with load.database.durable() as durable:
+            assert await service.flush(durable, lease, results(lease))
+        async with load.database.relaxed() as relaxed:
+            assert await service.finish(relaxed, lease)
+            await service.heartbeat(relaxed, load.worker, 30)
+        if lease.lo % (10 * CHUNK) == 0:
+            await support.settle(load.database)
+    await support.settle(load.database)
+    end = await load.written()
+    assert await load.one("select ok, (state = 'completed')::int from batch") == (ITEMS, 1)
+    beyond = (end[0] - begin[0] - bodies) / ITEMS
+    timing.note(
+        f"WAL per item beside {bodies / ITEMS:.0f} bytes of bodies: {beyond:.0f} bytes, of which "
+        f"{(submitted[0] - begin[0] - bodies + ITEMS * len(ANSWER)) / ITEMS:.0f} at submit; all of the server's WAL since a "
+        f"checkpoint, with {end[1] - begin[1]} full pages (full_page_writes {full_pages})"
+    )
+    assert beyond <= 500
+
+
+class Counted(Database):
+    """Counts what is asked of each kind of connection."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, size=2)
+        self.asked: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def durable(self) -> AsyncIterator[Connection]:
+        self.asked["durable"] += 1
+        async with super().durable() as conn:
+            yield conn
+
+    @asynccontextmanager
+    async def relaxed(self) -> AsyncIterator[Connection]:
+        self.asked["relaxed"] += 1
+        async with super().relaxed() as conn:
+            yield conn
+
+
+async def test_storing_a_chunk_waits_for_the_disk_once_per_flush(load: Load, settings: Settings) -> None:
+    """By the worker's own storer, 10 chunks of 64 items; each use of a connection is one statement, and so one commit."""
+    async with Counted(settings.database_url) as database:
+        async with load.database.transaction() as conn:
+            batch = await support.new_batch(conn, load.tenant, load.pool, 640)
+            await support.put(conn, batch, [100] * 640, max_items=CHUNK)
+        chunks: dict[int, OpenChunk] = {}
+        async with load.database.relaxed() as conn:
+            while lease := await load.claim(conn):
+                chunks[lease.chunk_id] = OpenChunk(lease, [])
+                chunks[lease.chunk_id].results += results(lease)
+        storer = Storer(settings, database, chunks)
+        task = asyncio.create_task(storer.run())
+        storer.hurry()
+        async with asyncio.timeout(30):
+            while chunks:
+                await asyncio.sleep(0.02)
+        task.cancel()
+        assert database.asked["durable"] <= 10
+        assert database.asked["durable"] + database.asked["relaxed"] <= 20
+        async with database.relaxed() as conn:
+            assert await (await conn.execute("show synchronous_commit")).fetchone() == ("off",)
+        async with database.durable() as conn:
+            assert await (await conn.execute("show synchronous_commit")).fetchone() == ("on",)
+    [settled] = await support.settle(load.database)
+    assert settled.ok == 640
+
+
+async def test_heartbeats_progress_shares_and_counts_touch_no_index(load: Load) -> None:
+    """Nine of ten updates at least, where the tables leave room for it."""
+    await load.submit()
+    shares: dict[str, tuple[int, int]] = {}
+    flushed = [0, 0]
+    while True:
+        async with load.database.relaxed() as conn:
+            lease = await load.claim(conn)
+        if lease is None:
+            break
+        before = await load.updates("chunk")
+        async with load.database.durable() as conn:
+            rows = results(lease)
+            for part in range(0, CHUNK, 16):
+                assert await service.flush(conn, lease, rows[part : part + 16])
+        after = await load.updates("chunk")
+        flushed = [flushed[i] + after[i] - before[i] for i in (0, 1)]
+        async with load.database.relaxed() as conn:
+            await service.finish(conn, lease)
+            await service.heartbeat(conn, load.worker, 30)
+        async with load.database.transaction() as conn:
+            await care.settle(conn)
+    shares = {table: await load.updates(table) for table in ("worker", "sched", "batch")}
+    shares["chunk, by flushes"] = (flushed[0], flushed[1])
+    timing.note(
+        "updates that touch no index: " + ", ".join(f"{name} {hot} of {n}" for name, (n, hot) in shares.items())
+    )
+    assert {name: (n, hot) for name, (n, hot) in shares.items() if n < 50 or hot < 0.9 * n} == {}

@@ -1,0 +1,129 @@
+"""Claims about the object store, the same for a folder and for S3."""
+
+import os
+import shutil
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from app.clock import monotonic
+from app.errors import StorageError, StorageFull
+from app.processes import free_port
+from app.settings import Settings
+from app.storage import keys
+from app.storage.store import Store
+from tests.disks import ballast, small_disk
+
+BODY = os.urandom(3_000_000)
+
+
+async def listed(store: Store, prefix: str) -> dict[str, int]:
+    return {key: size async for key, size in store.list(prefix)}
+
+
+async def test_what_was_put_is_read_whole_in_parts_and_as_a_stream(store: Store) -> None:
+    await store.put("a/b", BODY)
+    assert await store.get("a/b") == BODY
+    assert await store.get_range("a/b", 1000, 50) == BODY[1000:1050]
+    assert await store.get_range("a/b", len(BODY) - 5, 50) == BODY[-5:]
+    blocks = [block async for block in store.stream("a/b")]
+    assert b"".join(blocks) == BODY
+    assert len(blocks) > 1
+
+
+async def test_a_second_put_replaces_the_first(store: Store) -> None:
+    await store.put("a", b"old")
+    await store.put("a", b"")
+    assert await store.get("a") == b""
+
+
+async def test_a_missing_object_is_told_apart_from_other_failures(store: Store) -> None:
+    await store.put("there", b"x")
+    for read in (store.get("gone"), store.get_range("gone", 0, 1), anext(aiter(store.stream("gone")))):
+        with pytest.raises(StorageError) as caught:
+            await read
+        assert caught.value.missing
+
+
+async def test_a_prefix_counts_in_whole_segments(store: Store) -> None:
+    await store.put_all((f"day/1/{number}", b"x" * number) for number in range(20))
+    await store.put("day/10/0", b"y")
+    assert await listed(store, "day/1/") == {f"day/1/{number}": number for number in range(20)}
+    assert await store.delete_prefix("day/1") == 20
+    assert await listed(store, "day") == {"day/10/0": 1}
+    assert await listed(store, "nothing") == {}
+    assert await store.delete_prefix("nothing") == 0
+
+
+async def test_more_objects_than_a_page_are_listed_and_deleted(store: Store) -> None:
+    await store.put_all(((f"many/{number}", b"") for number in range(1100)), at_once=32)
+    assert len(await listed(store, "many")) == 1100
+    assert await store.delete_prefix("many") == 1100
+    assert await listed(store, "many") == {}
+
+
+async def test_deleting_what_is_not_there_is_no_error_and_spares_no_other(store: Store) -> None:
+    await store.put("a/1", b"x")
+    await store.put("a/2", b"x")
+    await store.delete(["gone/0", "a/1", "gone/1", "a/2"])
+    await store.delete(["gone/0"])
+    await store.delete([])
+    assert await listed(store, "a") == {}
+
+
+async def test_of_several_puts_the_first_error_is_raised_after_all_have_ended(tmp_path: Path) -> None:
+    store = Store.of(Settings(data_dir=tmp_path))
+    await store.put("ok/1", b"x")
+    with pytest.raises(StorageError):
+        await store.put_all([("ok/0", b"x"), ("ok/1/below", b"x"), ("ok/2", b"x")], at_once=2)
+    assert await listed(store, "ok") == {"ok/0": 1, "ok/1": 1, "ok/2": 1}
+
+
+async def test_a_folder_leaves_no_empty_directories_and_no_halves(tmp_path: Path) -> None:
+    store = Store.of(Settings(data_dir=tmp_path))
+    await store.put("a/b/c/d", b"x")
+    assert [path.name for path in (tmp_path / "objects").rglob("*") if path.is_file()] == ["d"]
+    await store.delete_prefix("a")
+    assert list((tmp_path / "objects").iterdir()) == []
+
+
+async def test_a_folder_that_is_gone_is_away_not_empty(tmp_path: Path) -> None:
+    store = Store.of(Settings(data_dir=tmp_path))
+    await store.put("a", b"x")
+    shutil.move(tmp_path / "objects", tmp_path / "elsewhere")
+    with pytest.raises(StorageError) as caught:
+        await store.get("a")
+    assert not caught.value.missing
+
+
+async def test_a_server_that_does_not_answer_is_given_up_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    nobody = f"http://127.0.0.1:{free_port()}"
+    store = Store.of(Settings(data_dir=tmp_path, storage_url="s3://bucket", storage_endpoint=nobody))
+    began = monotonic()
+    with pytest.raises(StorageError) as caught:
+        await store.put("a", b"x")
+    assert not caught.value.missing
+    assert nobody not in caught.value.message
+    assert monotonic() - began < 15
+
+
+async def test_a_full_folder_is_told_as_such_and_takes_again_when_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "objects", 2):
+        store = Store.of(Settings(data_dir=tmp_path))
+        filler = ballast(tmp_path / "objects", 100_000)
+        with pytest.raises(StorageFull):
+            await store.put("a", BODY[:500_000])
+        filler.unlink()
+        assert await listed(store, "a") == {}
+        await store.put("a", BODY[:500_000])
+
+
+def test_keys_begin_with_the_day_of_their_batch_and_a_results_end_in_its_fence() -> None:
+    batch_id = ((date(2026, 11, 21) - date(2024, 1, 1)).days << 36) + 7
+    assert keys.payload(batch_id, 3) == f"payload/20261121/{batch_id}/3"
+    assert keys.result(batch_id, 2, 3, (11, 12, 13)) == f"result/20261121/{batch_id}/2/3/11-12-13"
+    for prefix, key in zip(keys.of_day(date(2026, 11, 21)), ("payload", "result"), strict=True):
+        assert prefix == f"{key}/20261121/"
