@@ -118,10 +118,11 @@ update batch b set ok = b.ok + a.ok, failed = b.failed + a.failed, prompt_tokens
 from a where a.batch_id = b.batch_id returning b.batch_id"""
 
 # Same transaction as FOLD. A batch whose items all have a result failed if none of them succeeded, and is complete
-# otherwise, even if it was to expire. One that winds up ends when no lease and no uncounted result is left.
+# otherwise, even if it was to expire. One that winds up ends when no lease and no uncounted result is left. Whoever waited for
+# the row's lock must find it as it was judged: meanwhile it may have ended, and run again.
 FINALISE = f"""
 with ending as (
-  select batch_id, case
+  select batch_id, state, run, case
     when ok + failed = total and ok > 0 and {BATCH.guard("complete")} then '{BatchState.COMPLETED}'
     when ok + failed = total and {BATCH.guard("fail")} then '{BatchState.FAILED}'
     when {BATCH.guard("end cancelled")} then '{BatchState.CANCELLED}'
@@ -132,7 +133,7 @@ with ending as (
     and not exists (select from batch_delta d where d.batch_id = b.batch_id))
 update batch b set finalized_at = now(), state = e.target
 from ending e, tenant t
-where b.batch_id = e.batch_id and e.target is not null and b.finalized_at is null and t.tenant_id = b.tenant_id
+where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
 returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
           b.prompt_tokens, b.completion_tokens"""
 

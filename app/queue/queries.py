@@ -105,8 +105,8 @@ with floor as materialized (select coalesce(min(vtime) filter (where ready > 0),
    select s.tenant_id, w.weight from floor, sched s join tenant w using (tenant_id) cross join lateral (
      select deadline from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = s.tenant_id
      order by deadline, chunk_id limit 1) c
-   where exists (select from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s
-                 and deadline < now() + make_interval(secs => %(urgent_seconds)s))
+   where (select min(deadline) from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s)
+           < now() + make_interval(secs => %(urgent_seconds)s)
      and s.pool_id = %(pool_id)s and s.ready > 0 and s.inflight_tokens < w.max_inflight_tokens
      and c.deadline < now() + make_interval(secs => %(urgent_seconds)s)
      and s.vtime <= floor.vtime + %(lead_tokens)s / w.weight

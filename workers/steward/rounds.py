@@ -57,8 +57,9 @@ class Rounds:
 
     async def _settle(self) -> int:
         """Returns how many chunks and batches moved."""
+        async with self._database.relaxed() as conn:
+            swept = await care.sweep(conn)  # apart from what follows: it holds locks that come after those of batches
         async with self._database.transaction() as conn:
-            swept = await care.sweep(conn)
             settled = await batches.settle(conn)
         for batch in settled:
             log.info(
