@@ -3,7 +3,8 @@
     python -m benchmarks.peer_worker PEER (setup | enqueue | work) URL JOBS
 
 `setup` installs the peer's schema. `enqueue` puts JOBS jobs in, `work` runs no-op jobs until none is left; both print
-`ready`, wait for `go`, and report how many they did, and when the last was done.
+`ready`, wait for `go`, and report how many they did, and when the last was done. With PEER_RESULT_BYTES (pgqueuer only) a
+job carries 1,024 bytes and stores a result of so many in a table, as an inference job has to.
 
 Settings are the fastest durable ones that the peers' documentation names, or that we found by trying:
 
@@ -30,6 +31,7 @@ os.environ.setdefault("PGQUEUER_DURABILITY", "balanced")
 _PART = 5_000
 _BATCH_SIZE = int(os.environ.get("PEER_BATCH_SIZE", "64"))
 _CONCURRENCY = int(os.environ.get("PEER_CONCURRENCY", "10"))
+_RESULT_BYTES = int(os.environ.get("PEER_RESULT_BYTES", "0"))
 _DELETE_JOBS = os.environ.get("PEER_DELETE_JOBS", "always")
 
 
@@ -67,18 +69,22 @@ async def pgqueuer(act: str, url: str, jobs: int) -> None:
     if act == "setup":
         await queries.install()
         await queries.optimize_autovacuum()
+        await connection.execute("create table result (job bigint primary key, body bytea)")
     elif act == "enqueue":
         await _go()
         for first in range(0, jobs, _PART):
             n = min(_PART, jobs - first)
-            await queries.enqueue(["noop"] * n, [b"x"] * n, [0] * n)
+            await queries.enqueue(["noop"] * n, [b"x" * (1024 if _RESULT_BYTES else 1)] * n, [0] * n)
             done.count, done.last = first + n, monotonic()
         done.tell()
     else:
         worker = lib.PgQueuer(lib.AsyncpgDriver(connection))
+        results = await _library("asyncpg").create_pool(url, min_size=4, max_size=4) if _RESULT_BYTES else None
 
         @worker.entrypoint("noop")  # type: ignore[untyped-decorator]
-        async def noop(_: object) -> None:
+        async def noop(job: Any) -> None:
+            if results is not None:
+                await results.execute("insert into result values ($1, $2)", job.id, os.urandom(_RESULT_BYTES))
             done.one()
 
         await _go()

@@ -18,6 +18,7 @@ _LEFT = {
     "pgqueuer": "select count(*) from pgqueuer",
 }
 PROCESSES = (1, 2, 4)
+RESULT_BYTES = 800
 
 
 def peers(stage: Stage, jobs: dict[str, int]) -> dict[str, Any]:
@@ -34,6 +35,9 @@ def peers(stage: Stage, jobs: dict[str, int]) -> dict[str, Any]:
         found[f"{peer}_enqueue_s"] = round(enqueue_rate)
         found[f"{peer}_jobs_s_by_processes"] = {processes: round(rate) for processes, rate in rates.items()}
         found[f"{peer}_jobs"] = count
+    rates = [_one(stage, python, "pgqueuer", jobs["pgqueuer"] // 4, n, RESULT_BYTES)[1] for n in PROCESSES[1:]]
+    found["pgqueuer_storing_results_jobs_s"] = round(max(rates))
+    say(f"pgqueuer, storing {RESULT_BYTES} bytes a job: {max(rates):,.0f} jobs/s")
     found["peer_versions"] = {peer: packages[0] for peer, packages in PEERS.items()}
     return found
 
@@ -48,12 +52,13 @@ def _environment(folder: Path) -> str:
     return python
 
 
-def _one(stage: Stage, python: str, peer: str, jobs: int, processes: int) -> tuple[float, float]:
+def _one(stage: Stage, python: str, peer: str, jobs: int, processes: int, result_bytes: int = 0) -> tuple[float, float]:
     """(enqueue rate, processing rate) of so many worker processes, in a fresh database."""
     url = stage.database(template=False)
 
     def command(act: str) -> list[str]:
-        return [python, "-m", "benchmarks.peer_worker", peer, act, url, str(jobs)]
+        size = f"PEER_RESULT_BYTES={result_bytes}"
+        return ["/usr/bin/env", size, python, "-m", "benchmarks.peer_worker", peer, act, url, str(jobs)]
 
     subprocess.run(command("setup"), check=True, cwd=ROOT, stdout=sys.stderr)
     with Crew([command("enqueue")]) as producer:

@@ -24,7 +24,15 @@ from benchmarks import peers, queue_drain, queue_ingest, queue_order, queue_sing
 from benchmarks.machine import describe
 from benchmarks.stage import Stage, say, stage
 
-_SERVER = ("server_version", "fsync", "full_page_writes", "shared_buffers", "wal_sync_method", "max_wal_size")
+_SERVER = (
+    "server_version",
+    "fsync",
+    "full_page_writes",
+    "shared_buffers",
+    "wal_sync_method",
+    "max_wal_size",
+    "data_checksums",
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             loads[name] = round(os.getloadavg()[0], 2)
             say(f"{name} …")
             found |= table[name](on)
+            on.clear()
             seconds[name] = round(monotonic() - started, 1)
     found["ratio_best_peer"] = ratio(found)
     ends = {"load_average_at_start": loads, "seconds_by_arm": seconds, "seconds": round(monotonic() - began)}

@@ -39,20 +39,20 @@ def say(line: str) -> None:
 
 @dataclass
 class Stage:
-    """One PostgreSQL and a temporary folder. `stack` ends whatever an arm starts."""
+    """One PostgreSQL and a temporary folder."""
 
     folder: Path
     admin_url: str
-    stack: contextlib.ExitStack = field(repr=False)
     _made: int = 0
+    _left: list[str] = field(default_factory=list)
 
     def database(self, template: bool = True) -> str:
-        """The URL of a fresh database, migrated and with partitions unless it is for others; dropped at the end."""
+        """The URL of a fresh database, migrated and with partitions unless it is for others."""
         self._made += 1
         name = f"slackwater_bench_{os.getpid()}_{self._made}"
         with psycopg.connect(self.admin_url, autocommit=True) as conn:
             conn.execute(f'create database "{name}"'.encode())
-        self.stack.callback(self._drop, name)
+        self._left.append(name)
         url = urlsplit(self.admin_url)._replace(path=f"/{name}").geturl()
         if template:
             migrate.upgrade(url)
@@ -64,9 +64,11 @@ class Stage:
         values: dict[str, Any] = {"data_dir": self.folder / "data", "database_url": url, "secret_key": SECRET}
         return Settings(**values, port=processes.free_port(), log_level="warning", **changes)
 
-    def _drop(self, name: str) -> None:
-        with contextlib.suppress(psycopg.Error), psycopg.connect(self.admin_url, autocommit=True) as conn:
-            conn.execute(f'drop database if exists "{name}" with (force)'.encode())
+    def clear(self) -> None:
+        """Drop the databases made so far. After each arm, or autovacuum of its tables would show in the next one's WAL."""
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            while self._left:
+                conn.execute(f'drop database if exists "{self._left.pop()}" with (force)'.encode())
 
 
 def with_partitions(url: str) -> None:
@@ -92,7 +94,9 @@ def stage(database_url: str) -> Iterator[Stage]:
             settings = Settings(data_dir=folder / "server", database_url="")
             stack.callback(embedded.stop, settings, "immediate")
             database_url = embedded.start(settings)
-        yield Stage(folder, database_url, stack)
+        made = Stage(folder, database_url)
+        stack.callback(made.clear)
+        yield made
 
 
 # ---------------------------------------------------------------- processes

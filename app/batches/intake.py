@@ -128,7 +128,8 @@ class Intake:
         self.est_tokens.append(facts.est_tokens)
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         body = raw if raw is not None else orjson.dumps(item)
-        self._digest.update(b"%d:" % len(body) + body)
+        self._digest.update(b"%d:" % len(body))
+        self._digest.update(body)
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if stored:
             key = keys.payload(self.batch_id, seq)

@@ -5,7 +5,7 @@ Ranges: Cloudflare's published input schema of its text-generation models where 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.engines.private import ENGINE_PRIVATE_FIELDS
 
@@ -25,8 +25,7 @@ class ItemError(ValueError):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class ItemFacts:
+class ItemFacts(NamedTuple):
     """What the queue needs to know of a valid item. `wants_json`: its answer is JSON by request.
 
     Items with the same `prefix` begin alike, so that an engine that has just seen one knows the beginning of the others.
@@ -120,7 +119,8 @@ def examine(item: Any, rules: ItemRules) -> ItemFacts:
     """Check one item against every rule. Raises ItemError naming the first broken one."""
     if not isinstance(item, dict):
         raise ItemError("", f"must be an object, got {_show(item)}")
-    for name in item.keys() & ENGINE_PRIVATE_FIELDS:
+    if not ENGINE_PRIVATE_FIELDS.isdisjoint(item):
+        name = next(iter(item.keys() & ENGINE_PRIVATE_FIELDS))
         raise ItemError(name, "is set by Slackwater and may not be sent; remove it")
     for name, value in item.items():
         check = FIELDS.get(name)
@@ -145,6 +145,9 @@ def _prefix(item: dict[str, Any]) -> str:
     """How the prompt of a valid item begins."""
     if item.get("prompt") is not None:
         return str(item["prompt"][:_PREFIX_CHARACTERS])
+    first = item["messages"][0]
+    if type(first.get("content")) is str and len(first["content"]) >= _PREFIX_CHARACTERS:
+        return str((first["role"] + first["content"][:_PREFIX_CHARACTERS])[:_PREFIX_CHARACTERS])
     begin = ""
     for message in item["messages"]:
         content = message.get("content")
@@ -170,13 +173,17 @@ def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules) -> int:
 
 
 def _answer_tokens(item: dict[str, Any], rules: ItemRules) -> int:
-    given = [(name, item[name]) for name in _LENGTHS if item.get(name) is not None]
-    check = _number(1, rules.context_window, whole=True)
-    for name, value in given:
-        problem = check(value)
-        if problem:
-            raise ItemError(name, problem + f" (the context window of the model is {rules.context_window})")
-    return min((value for _, value in given), default=min(rules.default_max_tokens, rules.context_window))
+    least = None
+    for name in _LENGTHS:
+        value = item.get(name)
+        if value is None:
+            continue
+        if type(value) is not int or not 1 <= value <= rules.context_window:
+            problem = _number(1, rules.context_window, whole=True)(value)
+            raise ItemError(name, f"{problem} (the context window of the model is {rules.context_window})")
+        if least is None or value < least:
+            least = value
+    return min(rules.default_max_tokens, rules.context_window) if least is None else least
 
 
 def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
@@ -190,7 +197,14 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
         return len(prompt.encode())
     if not isinstance(messages, list) or not messages:
         raise ItemError("messages", f"must be a non-empty list, got {_show(messages)}")
-    return sum(_message_bytes(f"messages[{i}]", message, rules) for i, message in enumerate(messages))
+    size = 0
+    for i, message in enumerate(messages):
+        content = message.get("content") if type(message) is dict and message.get("role") in _ROLES else None
+        if type(content) is str:
+            size += len(content) if content.isascii() else len(content.encode())
+        else:
+            size += _message_bytes(f"messages[{i}]", message, rules)
+    return size
 
 
 def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:

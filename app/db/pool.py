@@ -4,6 +4,9 @@
 (`synchronous_commit=off`): claim, heartbeat, finish, the steward's care. A lost relaxed commit costs work, never data: a lost
 claim is fenced by (chunk, token, worker), a lost finish shows in the next heartbeat's answer, the rest is done again in the
 next round.
+
+Statements are planned once per connection, for all parameters: they are few, each has one good plan (tests/queue/test_plans.py
+proves it), and planning would cost more than most of them take.
 """
 
 from collections.abc import AsyncIterator
@@ -14,10 +17,13 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
+from app import clock
 from app.settings import Settings
 
 Connection = AsyncConnection[TupleRow]
-Pool = AsyncConnectionPool[Connection]
+Pool = AsyncConnectionPool[Any]
+
+IDLE_SECONDS = 1.0
 
 
 class Database:
@@ -78,14 +84,34 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
     kwargs: dict[str, Any] = {
         "autocommit": True,
         "application_name": application,
-        "options": f"-c synchronous_commit={synchronous_commit} -c idle_in_transaction_session_timeout=60s",
+        "options": f"-c synchronous_commit={synchronous_commit} -c idle_in_transaction_session_timeout=60s"
+        " -c plan_cache_mode=force_generic_plan",
     }
     return AsyncConnectionPool(
         url,
+        connection_class=_Connection,
         kwargs=kwargs,
         min_size=1,
         max_size=size,
         open=False,
         timeout=patience_seconds,
-        check=AsyncConnectionPool.check_connection,
+        reset=_stamp,
+        check=_check,
     )
+
+
+class _Connection(AsyncConnection[TupleRow]):
+    """Knows when it was used last."""
+
+    used_at = 0.0
+
+
+async def _stamp(conn: AsyncConnection[Any]) -> None:
+    if isinstance(conn, _Connection):
+        conn.used_at = clock.monotonic()
+
+
+async def _check(conn: AsyncConnection[Any]) -> None:
+    """A connection that worked a moment ago is handed out as it is; asking each time would cost a round trip per verb."""
+    if isinstance(conn, _Connection) and clock.monotonic() - conn.used_at > IDLE_SECONDS:
+        await AsyncConnectionPool.check_connection(conn)

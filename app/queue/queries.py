@@ -115,13 +115,15 @@ with floor as materialized (select coalesce(min(vtime) filter (where ready > 0),
 {_LEASE}"""
 
 # Only items without a durable result: a re-leased chunk resumes where its dead worker stopped. And none of a halted batch,
-# whose chunk may be claimed just before a sweep finds it.
+# whose chunk may be claimed just before a sweep finds it. The range
+# of `r` is said twice: the planner may read the results at once instead of item by item, but then only those of the chunk.
 LOAD = f"""
 select p.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), coalesce(p.affinity, b.affinity), p.body, p.stored
 from item_payload p join batch b on b.batch_id = %(batch_id)s
 where p.batch_id = %(batch_id)s and b.state = '{BatchState.OPEN}' and p.seq between %(lo)s and %(hi)s
   and (%(seqs)s::int[] is null or p.seq = any(%(seqs)s::int[]))
-  and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.run = %(run)s)
+  and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.run = %(run)s
+                  and r.seq between %(lo)s and %(hi)s)
 order by coalesce(array_position(%(seqs)s::int[], p.seq), p.seq)"""
 
 _RESULT_COLUMNS = "seq, ok, attempt, yields, prompt_tokens, cached_tokens, completion_tokens, body, stored"

@@ -98,7 +98,7 @@ def test_the_snippet_of_the_launch_post_runs_through_the_env_ai_adapter(stack: S
 def test_kill_9_of_the_engine_in_mid_batch_loses_and_doubles_nothing(
     stack: Stack, record_property: Callable[[str, object], None]
 ) -> None:
-    items = [{"prompt": f"Count to {n}.", "max_tokens": 40, "ignore_eos": True} for n in range(60)]
+    items = [{"prompt": f"Count to {n}.", "max_tokens": 16, "ignore_eos": True} for n in range(60)]
     request_id = stack.submit(items)
     [(batch_id,)] = stack.query("select batch_id from batch where request_id = %s", request_id)
     wait_for(lambda: len(stack.query("select 1 from item_result where batch_id = %s", batch_id)) >= 10)
