@@ -1,6 +1,7 @@
 """One worker process of the drain arms: `python -m benchmarks.drain_worker URL POOL_ID ROWS_PER_FLUSH`.
 
-Does what workers/gpu does with the queue, without an engine: results are made up on the spot. Leaves when nothing is left.
+Does what workers/gpu does with the queue, without an engine: results are made up on the spot. Like the GPU worker, whose claim
+and flush loops run side by side, it holds two chunks at a time. Leaves when nothing is left.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from app.db.pool import Database
 from app.queue import service as queue
 from app.queue.types import Item, Lease, Result
 
+LANES = 2
 LEASE_SECONDS, HEARTBEAT_SECONDS = 10.0, 2.0  # the defaults of app.settings
 _WORDS = (
     "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
@@ -75,6 +77,21 @@ async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, s
     return len(items)
 
 
+async def lane(
+    database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]
+) -> tuple[int, float]:
+    """Run chunks until two looks in a row find nothing. (items, second of the last finish)"""
+    items, misses, finished = 0, 0, monotonic()
+    while misses < 2:
+        done = await run_one(database, pool_id, worker_id, rows, spent)
+        if done is None:
+            misses += 1
+            await asyncio.sleep(0.02)
+            continue
+        items, misses, finished = items + done, 0, monotonic()
+    return items, finished
+
+
 async def _beat(database: Database, worker_id: int) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -93,15 +110,10 @@ async def main(url: str, pool_id: int, rows: int) -> None:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         beating = asyncio.create_task(_beat(database, worker_id))
-        items, misses, finished = 0, 0, monotonic()
         spent: Counter[str] = Counter()
-        while misses < 2:
-            done = await run_one(database, pool_id, worker_id, rows, spent)
-            if done is None:
-                misses += 1
-                await asyncio.sleep(0.02)
-                continue
-            items, misses, finished = items + done, 0, monotonic()
+        lanes = [lane(database, pool_id, worker_id, rows, spent) for _ in range(LANES)]
+        done = await asyncio.gather(*lanes)
+        items, finished = sum(items for items, _ in done), max(end for _, end in done)
         beating.cancel()
         with suppress(asyncio.CancelledError):
             await beating

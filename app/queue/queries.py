@@ -4,8 +4,6 @@ State guards come from `app.states`. Lock order everywhere: batch, chunk, sched.
 (chunk_id, token, worker_id).
 """
 
-from functools import cache
-
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
 
@@ -126,23 +124,31 @@ where p.batch_id = %(batch_id)s and b.state = '{BatchState.OPEN}' and p.seq betw
                   and r.seq between %(lo)s and %(hi)s)
 order by coalesce(array_position(%(seqs)s::int[], p.seq), p.seq)"""
 
-_RESULT_COLUMNS = "seq, ok, attempt, yields, prompt_tokens, cached_tokens, completion_tokens, body, stored"
-RESULT_TYPES = ("int", "int2", "int2", "int2", "int", "int", "int", "bytea", "bool")
+# Columns of a result that the worker gives, with their types.
+RESULT_COLUMNS = {
+    "seq": "int",
+    "ok": "int2",
+    "attempt": "int2",
+    "yields": "int2",
+    "prompt_tokens": "int",
+    "cached_tokens": "int",
+    "completion_tokens": "int",
+    "body": "bytea",
+    "stored": "bool",
+}
+_COLUMNS = ", ".join(RESULT_COLUMNS)
 
-
-@cache
-def flush(rows: int) -> str:
-    """Store `rows` results if the fence holds; the first result of an item wins, and only what is new counts as progress.
-
-    Positional parameters: chunk_id, token, worker_id, nine per row, batch_id, run. Returns the number of fenced chunks, 0 or 1.
-    """
-    row = "(" + ", ".join(f"%s::{kind}" for kind in RESULT_TYPES) + ")"
-    return f"""
+# Stores results, an array per column, if the fence holds; the first result of an item wins, and only what is new counts as
+# progress. Arrays, sent in binary, make one statement for any number of rows and spare the client most of its work.
+# Returns the number of fenced chunks, 0 or 1.
+FLUSH = f"""
 with f as materialized (select chunk_id from chunk
-           where chunk_id = %s and token = %s and worker_id = %s and {CHUNK.guard("flush")} for update),
- v ({_RESULT_COLUMNS}) as (values {", ".join([row] * rows)}),
- i as (insert into item_result (batch_id, run, {_RESULT_COLUMNS})
-       select %s, %s, {_RESULT_COLUMNS} from v where exists (select from f)
+           where chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard("flush")}
+           for update),
+ i as (insert into item_result (batch_id, run, {_COLUMNS})
+       select %(batch_id)s, %(run)s, v.*
+       from unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in RESULT_COLUMNS.items())}) v
+       where exists (select from f)
        on conflict do nothing returning ok),
  u as (update chunk c set done = c.done + new.ok, failed = c.failed + new.n - new.ok
        from f, (select coalesce(sum(ok), 0)::int as ok, count(*)::int as n from i) new where c.chunk_id = f.chunk_id)

@@ -103,7 +103,7 @@ async def results(
     while True:
         async with database.relaxed() as conn:
             parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
-            rows = await (await conn.execute(queries.RESULTS, parameters)).fetchall()
+            rows = await (await conn.execute(queries.RESULTS, parameters, binary=True)).fetchall()
         if rows:
             async for part in _whole([ItemResult(*row) for row in rows], store):
                 yield part

@@ -55,19 +55,18 @@ async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool 
 async def load(conn: Connection, lease: Lease) -> list[Item]:
     """The items of the chunk that have no durable result in this run, in leased order."""
     parameters = {"batch_id": lease.batch_id, "run": lease.run, "lo": lease.lo, "hi": lease.hi, "seqs": lease.seqs}
-    return [Item(*row) for row in await (await conn.execute(queries.LOAD, parameters)).fetchall()]
+    return [Item(*row) for row in await (await conn.execute(queries.LOAD, parameters, binary=True)).fetchall()]
 
 
 async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bool:
     """Store results durably. False: the lease is lost and nothing was stored; stop working on this chunk."""
     if not results:
         return True
-    parameters: list[object] = [lease.chunk_id, lease.token, lease.worker_id]
-    for r in results:
-        tokens = (r.prompt_tokens, r.cached_tokens, r.completion_tokens)
-        parameters += (r.seq, int(r.ok), r.attempt, r.yields, *tokens, r.body, r.stored)
-    parameters += (lease.batch_id, lease.run)
-    row = await (await conn.execute(queries.flush(len(results)), parameters)).fetchone()
+    fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
+    columns = {name: [getattr(result, name) for result in results] for name in queries.RESULT_COLUMNS}
+    columns["ok"] = [int(result.ok) for result in results]
+    parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, **columns}
+    row = await (await conn.execute(queries.FLUSH, parameters)).fetchone()
     return row is not None and row[0] == 1
 
 
