@@ -77,9 +77,7 @@ async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, s
     return len(items)
 
 
-async def lane(
-    database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]
-) -> tuple[int, float]:
+async def lane(database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]) -> tuple[int, float]:
     """Run chunks until two looks in a row find nothing. (items, second of the last finish)"""
     items, misses, finished = 0, 0, monotonic()
     while misses < 2:

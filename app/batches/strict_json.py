@@ -35,11 +35,16 @@ def loads(raw: bytes) -> Any:
 
 def _keys(value: Any) -> int:
     """Number of keys in all objects of a value that has too few brackets to be nested deeply; most of a submit's time."""
+    keys = 0
     if type(value) is dict:
-        return len(value) + sum(_keys(node) for node in value.values() if type(node) is dict or type(node) is list)
-    if type(value) is list:
-        return sum(_keys(node) for node in value if type(node) is dict or type(node) is list)
-    return 0
+        keys = len(value)
+        value = value.values()
+    elif type(value) is not list:
+        return 0
+    for node in value:
+        if type(node) is dict or type(node) is list:
+            keys += _keys(node)
+    return keys
 
 
 def _walk(value: Any, *, look_for_nul: bool) -> int:

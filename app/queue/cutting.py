@@ -44,10 +44,11 @@ def cut(
         chunk, tokens = [], 0
 
     for group in _groups(len(est_tokens), keys):
-        weight = sum(est_tokens[i] for i in group)
-        whole = weight <= max_tokens and len(group) <= max_items
-        if chunk and whole and (tokens + weight > max_tokens or len(chunk) + len(group) > max_items):
-            close()
+        if chunk and len(group) > 1:
+            weight = sum(est_tokens[i] for i in group)
+            whole = weight <= max_tokens and len(group) <= max_items
+            if whole and (tokens + weight > max_tokens or len(chunk) + len(group) > max_items):
+                close()
         for i in group:
             if chunk and (tokens + est_tokens[i] > max_tokens or len(chunk) >= max_items):
                 close()
@@ -60,7 +61,7 @@ def cut(
 
 def _groups(count: int, keys: Sequence[int] | None) -> Iterator[Sequence[int]]:
     """Indexes by key. Without keys each item is a group of its own, which leaves the order as it is."""
-    if keys is None:
+    if keys is None or len(set(keys)) == count:
         yield from ((i,) for i in range(count))
         return
     groups: dict[int, list[int]] = {}
