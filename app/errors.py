@@ -11,8 +11,8 @@
     ├── BodyTooLarge          413      3006
     ├── NotFound              404      7003
     ├── ExecutionFailed       500      5001
-    ├── StorageError          503      5001
-    └── StorageFull           507      5001
+    └── StorageError          503      5001
+        └── StorageFull       507      5001
 
 Codes: Cloudflare's documented Workers AI table where it has one; 7003 and 10000 are those of its API gateway.
 """
@@ -101,7 +101,7 @@ class StorageError(SlackwaterError):
         self.missing = missing
 
 
-class StorageFull(SlackwaterError):
+class StorageFull(StorageError):
     """The disk that holds spools or the database is full; nothing was stored."""
 
     status, code = 507, 5001

@@ -7,7 +7,7 @@ fresh database for each arm. Progress goes to stderr, with the load average in f
 
 Arms: http, memory, service, drain, wal, claims, fairness, cancel, poll, single, peers.
 Workers call the verbs of app.queue.service, on the connections that workers/gpu takes for them; the steward is the real one.
-Peers run jobs that do nothing and store no result, ours store one of 800 bytes.
+Peers run jobs that do nothing and store no result, ours store one of 800 bytes; pgqueuer is run a second time with jobs that do.
 """
 
 import argparse
@@ -116,6 +116,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             on.clear()
             seconds[name] = round(monotonic() - started, 1)
     found["ratio_best_peer"] = ratio(found)
+    storing = found.get("pgqueuer_storing_results_jobs_s")
+    found["ratio_pgqueuer_storing_results"] = (
+        round(found["drain_flush64_items_s"] / storing, 2) if storing and "drain_flush64_items_s" in found else None
+    )
     ends = {"load_average_at_start": loads, "seconds_by_arm": seconds, "seconds": round(monotonic() - began)}
     return {**found, **ends, "machine": describe()}
 

@@ -11,7 +11,8 @@ import pytest
 from app.db import migrate
 from app.states import MACHINES, Machine, Transition
 
-PAGE = Path(__file__).parents[1] / "docs" / "states.md"
+ROOT = Path(__file__).parents[1]
+PAGES = {ROOT / "docs" / "states.md": {machine.name for machine in MACHINES}, ROOT / "README.md": {"batch", "chunk"}}
 BLOCK = re.compile(r"<!-- states:(\w+) -->\n(.*?)<!-- /states -->", re.DOTALL)
 EACH_MACHINE = pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
 EACH_TRANSITION = pytest.mark.parametrize(
@@ -73,10 +74,11 @@ def test_a_machine_is_whole(machine: Machine) -> None:
         machine.guard("no such verb")
 
 
-def test_the_diagrams_are_those_of_the_tables() -> None:
-    page = PAGE.read_text()
-    assert sorted(name for name, _ in BLOCK.findall(page)) == sorted(machine.name for machine in MACHINES)
-    assert page == drawn(page), "docs/states.md is behind app/states.py; renew it: python -m tests.test_states"
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_diagrams_are_those_of_the_tables(path: Path) -> None:
+    page = path.read_text()
+    assert sorted(name for name, _ in BLOCK.findall(page)) == sorted(PAGES[path])
+    assert page == drawn(page), f"{path.name} is behind app/states.py; renew it: python -m tests.test_states"
 
 
 def test_the_migrated_schema_is_that_of_the_tables_and_upgrading_again_changes_nothing(database_url: str) -> None:
@@ -88,4 +90,5 @@ def test_the_migrated_schema_is_that_of_the_tables_and_upgrading_again_changes_n
 
 
 if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text()))
+    for path in PAGES:
+        path.write_text(drawn(path.read_text()))

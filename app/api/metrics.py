@@ -6,9 +6,8 @@ from collections.abc import Iterable
 import psycopg
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from psycopg_pool import PoolTimeout
 
 from app.api.deps import PartsDep
 from app.queue import care
@@ -23,7 +22,7 @@ MEANINGS = {
     "dead_tuples": ("table", "dead rows in the hot tables; growing: vacuum does not keep up"),
     "partitions_ahead_days": ("", "days for which item partitions exist already; 0 or less: tomorrow's submits fail"),
     "fold_lag_deltas": ("", "finished chunks not yet counted in their batches; growing: no steward leads"),
-    "oldest_ready_seconds": ("", "age of the oldest batch with a chunk that waits for a worker"),
+    "oldest_ready_seconds": ("", "time since the run of the oldest batch began that has a chunk waiting for a worker"),
     "open_batches": ("", "batches that are not final"),
     "ready_chunks": ("model", "chunks that could be claimed now"),
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
@@ -43,7 +42,8 @@ class Gauges(Collector):
         up = "1 while the database answers this scrape"
         yield GaugeMetricFamily(f"{PREFIX}database_up", up, value=1.0 if self._found else 0.0)
         for name, (label, meaning) in MEANINGS.items():
-            family = GaugeMetricFamily(PREFIX + name, meaning, labels=[label] if label else None)
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(PREFIX + name, meaning, labels=[label] if label else None)
             for found, part, value in self._found:
                 if found == name:
                     family.add_metric([part] if label else [], value)
@@ -57,7 +57,7 @@ async def metrics(parts: PartsDep) -> Response:
     try:
         async with asyncio.timeout(PATIENCE_SECONDS), parts.database.relaxed() as conn:
             found = await care.gauges(conn)
-    except (psycopg.OperationalError, PoolTimeout, TimeoutError):
+    except (psycopg.OperationalError, TimeoutError):
         pass
     registry = CollectorRegistry()
     registry.register(Gauges(found))

@@ -3,6 +3,7 @@
 Each verb is one durable transaction that writes a state change together with its event; nothing else finalises a batch.
 """
 
+import asyncio
 from typing import Literal
 from uuid import UUID
 
@@ -74,7 +75,8 @@ async def retry(
         if model is None:
             raise ModelUnknown(f"The batch's model {batch.model} is not in the catalogue any more")
         seqs, est_tokens = await queue.unanswered(conn, batch.batch_id)
-        cuts = cut(est_tokens, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items, seqs=seqs)
+        tokens, items = settings.chunk_tokens, settings.chunk_items
+        cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs)
         pool_id = await ensure_pool(conn, model.served)
         await queue.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
         await webhooks.emit(

@@ -86,6 +86,11 @@ def set_retention(settings: Settings, account: str, days: int | None) -> str:
     return f"{max(days or 0, settings.retention_days)} days from their end"
 
 
+def set_share(settings: Settings, account: str, weight: float | None, max_tokens: int | None) -> tuple[float, int]:
+    """Set what an account gets of the batch capacity; returns its weight and its cap of tokens in flight."""
+    return _on_database(settings, lambda conn: tenants.set_share(conn, account, weight, max_tokens))
+
+
 def engine_state(settings: Settings) -> str:
     """What the worker last said of this installation's engine; empty before it said anything."""
     found = [engine for engine in _on_database(settings, engines.list_engines) if engine.name == settings.engine_name]

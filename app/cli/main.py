@@ -252,6 +252,21 @@ def batch_retry(request_id: RequestId, account: Account = "local") -> None:
     console.print(f"{batches.retry(_settings(), account, request_id)} items run again")
 
 
+@account_app.command("share")
+def account_share(
+    account: Annotated[str, typer.Argument(help="the account in the URL")],
+    weight: Annotated[
+        float | None, typer.Option(min=0.001, max=1_000_000, help="its share beside other accounts'")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, max=10**15, help="most estimated tokens of it in flight at once, per model")
+    ] = None,
+) -> None:
+    """Set, or without options show, how much of the batch capacity an account gets."""
+    weight, max_tokens = admin.set_share(_settings(), account, weight, max_tokens)
+    console.print(f"{account} has weight {weight:g} and at most {max_tokens} tokens in flight.")
+
+
 @subscription_app.command("create")
 def subscription_create(
     url: Annotated[str, typer.Argument(help="https URL that takes the webhooks")],

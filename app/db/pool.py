@@ -1,6 +1,6 @@
 """Connection pools in two durability classes.
 
-`durable` commits wait for the disk: submissions, results, the states of batches and their events. `relaxed` commits do not
+`durable` commits wait for the disk: submissions, results, what callers do to batches, events. `relaxed` commits do not
 (`synchronous_commit=off`): claim, heartbeat, finish, the steward's care. A lost relaxed commit costs work, never data: a lost
 claim is fenced by (chunk, token, worker), a lost finish shows in the next heartbeat's answer, the rest is done again in the
 next round.

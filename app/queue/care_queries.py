@@ -148,10 +148,10 @@ update batch set state = '{target}'
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s and {BATCH.guard(verb)} returning batch_id"""
 
 
-# A hard deadline is as long as it was at first; so is the aim.
+# The new run has as long as the one before.
 REOPEN = f"""
 update batch set state = '{BatchState.OPEN}', run = run + 1, failed = 0, finalized_at = null,
-       deadline = now() + (deadline - created_at), expires_at = now() + (expires_at - created_at)
+       opened_at = now(), deadline = now() + (deadline - opened_at), expires_at = now() + (expires_at - opened_at)
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s and ok < total and {BATCH.guard("retry")}
   and (%(of_run)s::int is null or run = %(of_run)s)
 returning batch_id, run, model, deadline"""
@@ -214,7 +214,7 @@ union all select 'partitions_ahead_days', '',
   from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'item_payload'::regclass
 union all select 'fold_lag_deltas', '', count(*) from (select from batch_delta limit 100000) d
 union all select 'oldest_ready_seconds', '', coalesce(extract(epoch from now() - (
-    select b.created_at from batch b where b.finalized_at is null
+    select b.opened_at from batch b where b.finalized_at is null
       and exists (select from chunk c where c.batch_id = b.batch_id and {CHUNK.guard("claim", "c.")})
     order by b.created_at limit 1)), 0)::float8
 union all select 'open_batches', '', count(*) from (select from batch where finalized_at is null limit 100000) b

@@ -113,16 +113,18 @@ with floor as materialized (select coalesce(min(vtime) filter (where ready > 0),
 {_LEASE}"""
 
 # Only items without a durable result: a re-leased chunk resumes where its dead worker stopped. And none of a halted batch,
-# whose chunk may be claimed just before a sweep finds it. The range
-# of `r` is said twice: the planner may read the results at once instead of item by item, but then only those of the chunk.
+# whose chunk may be claimed just before a sweep finds it. Item and result are looked up by their keys, one by one: a chunk of
+# grouped items spans most of its batch, and a plan over that range would read all of it.
 LOAD = f"""
-select p.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), coalesce(p.affinity, b.affinity), p.body, p.stored
-from item_payload p join batch b on b.batch_id = %(batch_id)s
-where p.batch_id = %(batch_id)s and b.state = '{BatchState.OPEN}' and p.seq between %(lo)s and %(hi)s
-  and (%(seqs)s::int[] is null or p.seq = any(%(seqs)s::int[]))
-  and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.run = %(run)s
-                  and r.seq between %(lo)s and %(hi)s)
-order by coalesce(array_position(%(seqs)s::int[], p.seq), p.seq)"""
+select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), coalesce(p.affinity, b.affinity), p.body, p.stored
+from batch b
+cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
+  with ordinality x (seq, place)
+cross join lateral (select * from item_payload where batch_id = %(batch_id)s and seq = x.seq limit 1) p
+left join lateral (select true as there from item_result
+  where batch_id = %(batch_id)s and seq = x.seq and run = %(run)s limit 1) r on true
+where b.batch_id = %(batch_id)s and b.state = '{BatchState.OPEN}' and r.there is null
+order by x.place"""
 
 # Columns of a result that the worker gives, with their types.
 RESULT_COLUMNS = {
@@ -238,11 +240,11 @@ with mine as (
                   (served_tokens - lag(served_tokens) over w)::float8 as tokens
            from (select at, served_tokens from pace, mine where pace.pool_id = mine.pool_id order by at desc limit 61) p
            window w as (order by at)),
- pace as (select sum(tokens) / nullif(sum(seconds), 0) as pace, count(*)::int as intervals
+ rate as (select sum(tokens) / nullif(sum(seconds), 0) as pace, count(*)::int as intervals
           from steps where seconds < 25)
 select mine.pool_id, mine.tokens, mine.leased::int, mine.delayed::int, ahead.chunks, ahead.tokens,
-       coalesce(shares.share, 1)::float8, pace.pace, pace.intervals
-from mine, ahead, shares, pace"""
+       coalesce(shares.share, 1)::float8, rate.pace, rate.intervals
+from mine, ahead, shares, rate"""
 
 POOL_ENGINES = """
 select e.state, e.reason, e.allowance, coalesce(w.lease_until > now(), false)

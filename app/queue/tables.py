@@ -56,6 +56,7 @@ batch = Table(
     Column("deadline", Timestamp, nullable=False, comment="what the fair order aims at"),
     Column("expires_at", Timestamp, comment="when unfinished items are given up; null: never"),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("opened_at", Timestamp, nullable=False, server_default=func.now(), comment="when its run began"),
     Column("finalized_at", Timestamp),
     Column("idempotency_key", Text),
     Column("request_hash", LargeBinary),

@@ -28,3 +28,8 @@ select k.key_id, t.account_id, k.name, k.created_at, k.last_used_at, k.expires_a
 from api_key k join tenant t using (tenant_id) order by k.created_at"""
 
 REVOKE_KEY = "update api_key set revoked_at = now() where key_id = %(key_id)s and revoked_at is null returning key_id"
+
+SET_SHARE = """
+update tenant set weight = coalesce(%(weight)s, weight),
+       max_inflight_tokens = coalesce(%(max_inflight_tokens)s, max_inflight_tokens)
+where tenant_id = %(tenant_id)s returning weight, max_inflight_tokens"""

@@ -59,6 +59,20 @@ async def find_tenant(conn: Connection, account_id: str) -> int:
     return int(row[0])
 
 
+async def set_share(
+    conn: Connection, account_id: str, weight: float | None, max_inflight_tokens: int | None
+) -> tuple[float, int]:
+    """Set an account's weight in the fair order and its cap of estimated tokens in flight; None leaves one as it is.
+
+    Returns both. Raises NotFound.
+    """
+    tenant_id = await find_tenant(conn, account_id)
+    values = {"tenant_id": tenant_id, "weight": weight, "max_inflight_tokens": max_inflight_tokens}
+    row = await (await conn.execute(queries.SET_SHARE, values)).fetchone()
+    assert row is not None
+    return float(row[0]), int(row[1])
+
+
 async def set_retention(conn: Connection, account_id: str, days: int | None) -> None:
     """Keep this account's batches at least so many days; None: as long as the settings say. Raises NotFound."""
     tenant_id = await find_tenant(conn, account_id)

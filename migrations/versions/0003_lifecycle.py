@@ -16,6 +16,7 @@ depends_on = None
 SCRIPT = """
 ALTER TABLE batch
     ADD COLUMN expires_at TIMESTAMP WITH TIME ZONE,
+    ADD COLUMN opened_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     DROP CONSTRAINT batch_state,
     ADD CONSTRAINT batch_state CHECK (state in
         ('open', 'paused', 'cancelling', 'expiring', 'completed', 'failed', 'cancelled', 'expired')),
@@ -23,6 +24,7 @@ ALTER TABLE batch
     ADD CONSTRAINT batch_finalized CHECK
         ((finalized_at is not null) = (state in ('completed', 'failed', 'cancelled', 'expired')));
 COMMENT ON COLUMN batch.deadline IS 'what the fair order aims at';
+COMMENT ON COLUMN batch.opened_at IS 'when its run began';
 COMMENT ON COLUMN batch.expires_at IS 'when unfinished items are given up; null: never';
 CREATE INDEX batch_expiry ON batch (expires_at) WHERE expires_at is not null and state in ('open', 'paused');
 CREATE INDEX batch_halted ON batch (state) WHERE state in ('paused', 'cancelling', 'expiring');
@@ -66,7 +68,7 @@ ALTER TABLE sched DROP COLUMN served_tokens, DROP COLUMN drifts;
 DROP INDEX chunk_edf, chunk_held, batch_expiry, batch_halted;
 ALTER TABLE chunk DROP COLUMN deaths, DROP COLUMN retries, DROP CONSTRAINT chunk_state,
     ADD CONSTRAINT chunk_state CHECK (state in ('ready', 'leased', 'delayed'));
-ALTER TABLE batch DROP COLUMN expires_at, DROP CONSTRAINT batch_state, DROP CONSTRAINT batch_finalized,
+ALTER TABLE batch DROP COLUMN expires_at, DROP COLUMN opened_at, DROP CONSTRAINT batch_state, DROP CONSTRAINT batch_finalized,
     ADD CONSTRAINT batch_state CHECK (state in ('open', 'completed', 'failed')),
     ADD CONSTRAINT batch_finalized CHECK ((finalized_at is not null) = (state in ('completed', 'failed')));
 """,

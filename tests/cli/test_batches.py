@@ -70,3 +70,12 @@ def test_a_verb_on_an_unknown_batch_is_two_readable_lines(settings: Settings, ba
 def test_a_verb_that_does_not_fit_says_what_would(settings: Settings, batch: NewBatch) -> None:
     with pytest.raises(Failure, match="The batch is open: cancel it or wait for its end"):
         batches.retry(settings, "local", batch.request_id)
+
+
+def test_an_accounts_share_is_set_and_shown(settings: Settings) -> None:
+    admin.create_key(settings, "local", "test", 1)
+    assert admin.set_share(settings, "local", 2.5, None) == (2.5, 1_000_000_000)
+    assert admin.set_share(settings, "local", None, 5000) == (2.5, 5000)
+    done = slackwater(settings, "account", "share", "local")
+    assert done.stdout.strip() == "local has weight 2.5 and at most 5000 tokens in flight."
+    assert slackwater(settings, "account", "share", "local", "--weight", "0").returncode == 2

@@ -162,6 +162,18 @@ async def test_a_lease_on_a_halted_batch_loads_nothing(scene: Scene) -> None:
     assert await scene.sql("select state, n from chunk") == [("held", 16)]
 
 
+async def test_each_run_has_as_long_as_the_one_before(scene: Scene) -> None:
+    batch = await scene.submit(4)
+    await scene.sql("update batch set expires_at = opened_at + interval '1 hour'")
+    for _ in range(3):
+        await scene.halt(batch, "cancel")
+        await scene.sql(
+            "update batch set opened_at = opened_at - interval '2 days', expires_at = expires_at - interval '2 days'"
+        )
+        await scene.retry(batch)
+    assert await scene.sql("select round(extract(epoch from expires_at - now()) / 60) from batch") == [(60,)]
+
+
 async def test_a_repeated_retry_of_the_same_run_is_one(scene: Scene) -> None:
     batch = await scene.submit(4)
     await scene.halt(batch, "cancel")

@@ -118,8 +118,8 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
 def _ordered(statement: str, parameters: Parameters) -> tuple[str, list[object]]:
     """The statement with $1, $2, … as psycopg sends it, and the values."""
     if isinstance(parameters, Mapping):
-        names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
-        numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", statement)
+        names = list(dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", statement)))
+        numbered = re.sub(r"%\((\w+)\)[sb]", lambda found: f"${names.index(found[1]) + 1}", statement)
         return numbered.replace("%%", "%"), [parameters[name] for name in names]
     numbers = count(1)
     return re.sub("%s", lambda _: f"${next(numbers)}", statement), list(parameters)
@@ -321,6 +321,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "urgent claim of nothing": (queries.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 9.0, "lead_tokens": 9}),
         "load": (queries.LOAD, one | span),
         "load of some": (queries.LOAD, one | span | {"seqs": [lease.lo + 3, lease.lo]}),
+        "load of a group": (queries.LOAD, one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]}),
         "flush": flushing(lease),
         "finish": (queries.FINISH, finishing(lease)),
         "finish, split": (queries.FINISH, finishing(lease) | {"split": True}),

@@ -50,6 +50,9 @@ class Caller:
             log.warning("object.unavailable", key=item.body.decode(), error=str(error.__cause__ or error))
             lost = Reject(FAILED, "the item's body is no longer in the object store")
             return lost if error.missing else Retry(error.message, busy=True), 0
+        except Exception:
+            log.exception("request.broken")
+            return Reject(FAILED, "internal error"), 1
         tries = AsyncRetrying(
             stop=stop_after_attempt(self._attempts),
             wait=wait_random_exponential(multiplier=BACKOFF_SECONDS[0], max=BACKOFF_SECONDS[1]),

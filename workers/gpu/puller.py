@@ -199,7 +199,17 @@ class Puller:
         assert self._identity is not None
         log.warning("chunk.stray", chunk=lease.chunk_id, batch=lease.batch_id)
         known = Lease(
-            lease.chunk_id, lease.token, self._identity[1], lease.batch_id, lease.run, 0, 0, 0, None, lease.n, 0
+            chunk_id=lease.chunk_id,
+            token=lease.token,
+            worker_id=self._identity[1],
+            batch_id=lease.batch_id,
+            run=lease.run,
+            tenant_id=0,
+            lo=0,
+            hi=0,
+            seqs=None,
+            n=lease.n,
+            est_tokens=0,
         )
         self._chunks[lease.chunk_id] = OpenChunk(known, deque())
         self._storer.hurry()
@@ -216,7 +226,9 @@ class Puller:
                 continue
             while chunk.pending and self.in_flight < self.allowance:
                 self._start(chunk, chunk.pending.popleft())
-        if suspect is not None and self.allowance > 0 and self.in_flight == 0 and self._calm_enough():
+        if suspect is None:
+            self._suspect_since = None
+        elif self.allowance > 0 and self.in_flight == 0 and self._calm_enough():
             self._start(suspect, suspect.pending.popleft())
         if self._hungry():
             self._wake.set()
@@ -226,10 +238,7 @@ class Puller:
         now = clock.monotonic()
         if self._suspect_since is None:
             self._suspect_since = now
-        if not self._calm and now - self._suspect_since < CALM_SECONDS:
-            return False
-        self._suspect_since = None
-        return True
+        return self._calm or now - self._suspect_since >= CALM_SECONDS
 
     def _start(self, chunk: OpenChunk, item: Item) -> None:
         task = chunk.running[item.seq] = asyncio.create_task(self._serve(chunk, item))

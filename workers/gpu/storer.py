@@ -8,7 +8,7 @@ import psycopg
 import structlog
 
 from app.db.pool import Database
-from app.errors import StorageError, StorageFull
+from app.errors import StorageError
 from app.queue import service as queue
 from app.queue.types import Lease, Result
 from app.settings import Settings
@@ -18,7 +18,7 @@ from workers.gpu.chunk import OpenChunk
 
 DATABASE_PAUSE_SECONDS = 0.5
 FLUSH_ROWS = 64
-RETRY_SECONDS = (4.0, 300.0)  # first and longest rest of items after a round of transient errors
+RETRY_SECONDS = (60.0, 600.0)  # first and longest rest of items after a round of transient errors
 
 log = structlog.get_logger()
 
@@ -73,7 +73,7 @@ class Storer:
         """Store a chunk's results. False: the object store does not take them; those of other chunks may do without it."""
         try:
             await self._store(chunk)
-        except (StorageError, StorageFull) as error:
+        except StorageError as error:
             log.warning("objects.unavailable", error=str(error.__cause__ or error).strip())
             return False
         return True

@@ -46,7 +46,7 @@ async def retry(
 async def halt(
     verb: Literal["pause", "resume", "cancel"], request_id: BatchId, tenant: Caller, parts: PartsDep
 ) -> Response:
-    """Queued items stop at once, those in an engine within a heartbeat (cancel) or at their end (pause)."""
+    """What no worker holds stops at once, the rest within a heartbeat: aborted (cancel), or left to end (pause)."""
     await lifecycle.halt(parts.database, tenant, request_id, verb)
     return await _told(request_id, tenant, parts)
 
