@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint check clean
+.PHONY: help install demo test slow lint check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -16,6 +16,9 @@ demo: install ## run a batch of real prompts through the whole system on this ma
 
 test: install ## run every test, those on the real engine too, and print the time per folder
 	@$(BIN)/python -m pytest
+
+slow: install ## run the tests that take minutes each: vLLM killed, and crashed by a request; an encoder; answers in bfloat16
+	@$(BIN)/python -m pytest -m slow
 
 lint: install ## ruff, mypy --strict, the import contracts
 	$(BIN)/ruff check

@@ -35,6 +35,11 @@ def hash_secret(key: bytes, secret: str) -> bytes:
     return hmac.digest(_derive(key, b"api-key pepper"), secret.encode(), hashlib.sha256)
 
 
+def bearer_token(key: bytes, purpose: str) -> str:
+    """What our own processes show each other for one purpose; nobody without the key can make it."""
+    return _derive(key, f"bearer token: {purpose}".encode()).hex()
+
+
 def seal(key: bytes, plain: bytes, context: bytes) -> bytes:
     """Encrypt `plain`; only the same `context` (who it belongs to) opens it again."""
     nonce = secrets.token_bytes(_NONCE_BYTES)

@@ -11,6 +11,9 @@
     ├── BodyTooLarge          413      3006
     ├── NotFound              404      7003
     ├── ExecutionFailed       500      5001
+    ├── NoCapacity            429/503  3040   (503: there is no engine)
+    ├── RateLimited           429      3021
+    ├── TimedOut              408      3007
     └── StorageError          503      5001
         └── StorageFull       507      5001
 
@@ -19,14 +22,24 @@ Codes: Cloudflare's documented Workers AI table where it has one; 7003 and 10000
 
 
 class SlackwaterError(Exception):
-    """Base of all errors that are answered to a caller."""
+    """Base of all errors that are answered to a caller. `param`, `reason`: OpenAI's `param` and `code`, on its routes."""
 
     status = 500
     code = 5001
 
-    def __init__(self, message: str, *, status: int | None = None, code: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: int | None = None,
+        param: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
+        self.param = param
+        self.reason = reason
         self.status = status or self.status
         self.code = code or self.code
 
@@ -86,9 +99,33 @@ class NotFound(SlackwaterError):
 
 
 class ExecutionFailed(SlackwaterError):
-    """Every item of a batch failed."""
+    """The engine broke while it ran a synchronous request, or every item of a batch failed."""
 
     status, code = 500, 5001
+
+
+class NoCapacity(SlackwaterError):
+    """No engine takes a synchronous request now. `retry_after`: seconds after which to try again."""
+
+    status, code = 429, 3040
+    retry_after = 1
+
+
+class RateLimited(SlackwaterError):
+    """The key has used up its minute. `retry_after`: seconds until the next one; `final`: no minute would be enough."""
+
+    status, code = 429, 3021
+
+    def __init__(self, message: str, retry_after: int, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.final = final
+
+
+class TimedOut(SlackwaterError):
+    """The engine did not answer a synchronous request in time."""
+
+    status, code = 408, 3007
 
 
 class StorageError(SlackwaterError):

@@ -59,3 +59,20 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def cpu_dtype() -> str:
+    """The number format that vLLM computes fastest on this CPU. Without AVX-512 it emulates bfloat16, at a quarter of float32's
+    speed (measured on an AMD EPYC with AVX2).
+    """
+    with suppress(OSError):
+        if "avx512f" not in Path("/proc/cpuinfo").read_text():
+            return "float32"
+    return "bfloat16"
+
+
+def address(host: str, port: int) -> str:
+    """The URL under which others reach what listens on `host`; by this host's name if it listens everywhere."""
+    anywhere = ("0.0.0.0", "::", "")  # noqa: S104  (addresses that nobody can connect to)
+    name = socket.gethostname() if host in anywhere else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"

@@ -80,6 +80,9 @@ class Settings(BaseSettings):
         description="http://… or https://… of a running engine to attach to; empty: start and own one",
     )
     engine_api_key: SecretStr = Field(SecretStr(""), description="bearer token of an attached engine")
+    engine_host: str = Field(
+        "127.0.0.1", description="address a managed engine listens on; the API's gateway calls it there"
+    )
     engine_port: int = Field(0, ge=0, description="port of a managed engine; 0: any free one")
     engine_slots: int = Field(256, gt=0, description="requests an attached engine runs at once: its --max-num-seqs")
     engine_start_seconds: float = Field(600, gt=0, description="a managed engine not healthy by then is restarted")
@@ -94,11 +97,75 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(20, ge=0, description="on SIGTERM, time for requests in flight before hand-back")
 
     # Headroom
-    batch_max_in_flight: int = Field(16, ge=0, description="static cap of batch requests in flight on one engine")
+    harvest: bool = Field(
+        True, description="managed engines: share each step inside vLLM's scheduler, not only outside it"
+    )
+    headroom: str = Field(
+        "measured",
+        pattern="^(measured|static)$",
+        description="measured, or static: always batch_max_in_flight requests",
+    )
+    itl_budget_ms: float = Field(25, gt=0, description="a step may take this long while synchronous requests run")
+    itl_stretch: float = Field(
+        1.1, ge=1, description="or this many times a step of the synchronous requests alone, whichever is more"
+    )
+    itl_ceiling_ms: float = Field(
+        50, gt=0, description="synchronous objective: the budget grows no further for a batch near its deadline"
+    )
+    idle_step_ms: float = Field(50, gt=0, description="a step may take this long while no synchronous request is there")
+    idle_stretch: float = Field(
+        1.75, ge=1, description="or this many times the engine's shortest step, whichever is more"
+    )
+    batch_max_in_flight: int = Field(
+        0, ge=0, description="static cap of batch requests in flight on one engine; 0: its slots less the reserve"
+    )
+    batch_min_in_flight: int = Field(
+        0, ge=0, description="requests left to batch work whenever the gate is not closed, against starvation"
+    )
+    batch_prefill_tokens: int = Field(1024, gt=0, description="batch prompts given to the engine at a time, in tokens")
+    burst_tokens: int = Field(
+        3072, gt=0, description="announced synchronous prompts, in tokens, that make batch work yield"
+    )
     sync_reserve_slots: int = Field(2, ge=0, description="engine slots never taken by batch work")
     kv_ceiling: float = Field(0.85, gt=0, le=1, description="KV-cache usage above which nothing is admitted")
-    sample_seconds: float = Field(0.2, gt=0, description="pause between two scrapes of /metrics")
+    sample_seconds: float = Field(0.15, gt=0, description="pause between two scrapes of /metrics")
+    control_seconds: float = Field(0.1, gt=0, description="pause between two ticks of the controller")
     stale_seconds: float = Field(1.5, gt=0, description="telemetry older than this closes the gate")
+    probe_seconds: float = Field(
+        5, gt=0, description="pause between two probes of an engine whose telemetry is not believed"
+    )
+
+    gpu_memory_ceiling: float = Field(
+        0.97, gt=0, le=1, description="GPU memory in use above this share is warned of; never the gate itself"
+    )
+    decision_days: float = Field(7, gt=0, description="decisions of the gate are kept this long for `slackwater why`")
+    decision_rows: int = Field(10_000, gt=0, description="most decisions kept per engine")
+
+    # Gateway
+    gateway_refresh_seconds: float = Field(0.5, gt=0, description="how long a list of ready engines is trusted")
+    key_requests_per_minute: int = Field(
+        0,
+        ge=0,
+        description="synchronous requests of one API key in a minute, where the key has no limit of its own; 0: any",
+    )
+    key_tokens_per_minute: int = Field(
+        0, ge=0, description="their tokens, as estimated on arrival; what is queued never counts; 0: any"
+    )
+    line_seconds: float = Field(
+        20,
+        ge=0,
+        description="a synchronous request waits no longer for a place at an engine; its caller may say not at all",
+    )
+    announce_rest_seconds: float = Field(
+        5, ge=0, description="a worker that could not be told is left alone for so long"
+    )
+    arrival_host: str = Field("127.0.0.1", description="address on which a GPU worker hears of synchronous requests")
+    arrival_port: int = Field(0, ge=0, le=65535, description="port for that; 0: any free one")
+    arrival_url: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="http://… under which gateways reach that port; empty: by arrival_host, or this host's name",
+    )
 
     # Webhooks
     webhook_allow_private: bool = Field(False, description="development only: http and loopback receivers allowed")
@@ -106,8 +173,16 @@ class Settings(BaseSettings):
     webhook_response_kb: int = Field(16, gt=0, description="most of a receiver's answer that is kept")
     webhook_disable_days: float = Field(5, gt=0, description="an endpoint failing for this long is disabled")
     webhook_sweep_seconds: float = Field(2, gt=0, description="how often the notifier looks for overdue deliveries")
-    webhook_rehint_seconds: float = Field(30, gt=0, description="a hint not acted on by then counts as lost")
-    webhook_concurrency: int = Field(32, gt=0, description="delivery attempts at once in one notifier")
+    webhook_rehint_seconds: float = Field(10, gt=0, description="a hint not acted on by then counts as lost")
+    webhook_concurrency: int = Field(
+        256, gt=0, description="delivery attempts at once in one notifier; each endpoint has a limit of its own"
+    )
+    webhook_progress_seconds: float = Field(
+        10, gt=0, description="`batch.progress` of one batch is sent no more often than so"
+    )
+    webhook_allowed_hosts: str = Field(
+        "", description="the only hosts that webhooks may go to, by commas; `.example.com` is any below it; empty: any"
+    )
 
     # Logs
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
@@ -124,7 +199,7 @@ class Settings(BaseSettings):
             raise ValueError("must be postgresql://… , or empty for the embedded server")
         return url
 
-    @field_validator("engine_url")
+    @field_validator("engine_url", "arrival_url")
     @classmethod
     def _without_slash(cls, url: str) -> str:
         return url.rstrip("/")
@@ -154,6 +229,11 @@ def foreign_environment() -> dict[str, str]:
     """The environment for a program that is not ours: what we inherited, without our settings and their secrets."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
     return inherited | PROCESS_ENVIRONMENT
+
+
+def visible_gpus() -> str | None:
+    """The GPUs that CUDA is told to use in this process and in its engine: indexes or UUIDs, by commas; None: all."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def child_environment(settings: Settings, overrides: Mapping[str, str]) -> dict[str, str]:

@@ -34,10 +34,22 @@ class ChunkState(StrEnum):
     GONE = "gone"
 
 
-class DeliveryState(StrEnum):
-    """One event on its way to one endpoint."""
+class EndpointState(StrEnum):
+    """Where a tenant wants to be told. `pending`: until a test event was accepted; `paused`: what happens waits for it;
+    `disabled`: it is told nothing.
+    """
 
     PENDING = "pending"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DISABLED = "disabled"
+
+
+class DeliveryState(StrEnum):
+    """One event on its way to one endpoint. `held`: its endpoint is not active."""
+
+    PENDING = "pending"
+    HELD = "held"
     SENDING = "sending"
     DELIVERED = "delivered"
     DEAD = "dead"
@@ -116,7 +128,7 @@ def _literals(states: tuple[StrEnum, ...]) -> str:
     return ", ".join(f"'{state}'" for state in states)
 
 
-_B, _C, _D, _E = BatchState, ChunkState, DeliveryState, EngineState
+_B, _C, _D, _E, _P = BatchState, ChunkState, DeliveryState, EngineState, EndpointState
 
 _ENDS = (_B.COMPLETED, _B.FAILED, _B.CANCELLED, _B.EXPIRED)
 
@@ -166,6 +178,24 @@ DELIVERY = Machine(
         Transition("retry", (_D.SENDING,), _D.PENDING),
         Transition("reap", (_D.SENDING,), _D.PENDING),
         Transition("give_up", (_D.SENDING,), _D.DEAD),
+        Transition("acknowledge", (_D.PENDING, _D.HELD), _D.DELIVERED),
+        Transition("hold", (_D.PENDING,), _D.HELD),
+        Transition("release", (_D.HELD,), _D.PENDING),
+        Transition("redeliver", (_D.PENDING, _D.DELIVERED, _D.DEAD), _D.PENDING),
+    ),
+    births=(("its endpoint is not active", _D.HELD),),
+    ends=(_D.DELIVERED, _D.DEAD),
+)
+
+ENDPOINT = Machine(
+    "endpoint",
+    EndpointState,
+    _P.PENDING,
+    (
+        Transition("verify", (_P.PENDING,), _P.ACTIVE),
+        Transition("pause", (_P.PENDING, _P.ACTIVE), _P.PAUSED),
+        Transition("disable", (_P.PENDING, _P.ACTIVE, _P.PAUSED), _P.DISABLED),
+        Transition("enable", (_P.PAUSED, _P.DISABLED), _P.PENDING),
     ),
 )
 
@@ -180,4 +210,4 @@ ENGINE = Machine(
     ),
 )
 
-MACHINES = (BATCH, CHUNK, DELIVERY, ENGINE)
+MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE)

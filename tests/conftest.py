@@ -69,6 +69,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
         lease_seconds=3,
         heartbeat_seconds=0.5,
         steward_seconds=0.05,
+        batch_max_in_flight=16,
         webhook_allow_private=True,
     )
 

@@ -53,3 +53,9 @@ def test_processes_that_start_at_once_share_one_kept_key_that_only_the_owner_rea
     assert len(keys.pop()) >= 32
     (file,) = settings.data_dir.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_bearer_token_is_of_one_key_and_one_purpose() -> None:
+    tokens = [crypto.bearer_token(key, purpose) for key in (KEY, b"another key") for purpose in ("a", "b")]
+    assert len(set(tokens)) == 4
+    assert crypto.bearer_token(KEY, "a") == tokens[0]

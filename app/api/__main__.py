@@ -24,6 +24,7 @@ def main() -> None:
         port=settings.port,
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=10,
     )
 

@@ -1,18 +1,23 @@
 """The FastAPI application: lifespan, error envelope, routers."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
-from fastapi import FastAPI
-from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from fastapi import Depends, FastAPI
 
-from app.api import envelope, metrics, operations
-from app.api.deps import Parts
-from app.api.workers_ai import batches, run, subscriptions
+from app.api import envelope, metrics, openapi, operations
+from app.api.deps import Parts, caller
+from app.api.headers import ResponseHeaders
+from app.api.openai import batches as openai_batches
+from app.api.openai import files, inference, models, webhook_endpoints
+from app.api.workers_ai import batches, deliveries, events, run, subscriptions
+from app.api.workers_ai import models as catalogue_routes
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
+from app.gateway.relay import Gateway
 from app.settings import Settings
 from app.webhooks.egress import Egress
 
@@ -27,23 +32,32 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        models = catalogue.load(settings.models_file)
+        entries = catalogue.load(settings.models_file)
+        secret = secret_key(settings)
         async with (
             Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,
             Egress.of(settings) as egress,
+            Gateway(settings, database, secret) as gateway,
         ):
-            app.state.parts = Parts(settings, database, models, egress, secret_key(settings))
+            app.state.parts = Parts(settings, database, entries, egress, gateway, secret)
+            gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
             _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
             yield
 
-    largest = max(settings.json_body_mb, settings.ndjson_body_mb)
     app = FastAPI(title="Slackwater", lifespan=lifespan, redirect_slashes=False)
-    # The outer bound; each route reads within its own, smaller cap.
-    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=int(largest * 2**20))
+    app.add_middleware(ResponseHeaders)
     envelope.install(app)
+    # What is called most comes first: routes are tried in order.
+    app.include_router(run.router, prefix=ACCOUNT)
+    for router in (inference.router, files.router, openai_batches.router, models.router, webhook_endpoints.router):
+        app.include_router(router, prefix="/v1")
+        app.include_router(router, prefix=f"{ACCOUNT}/ai/v1", dependencies=[Depends(caller)])
     app.include_router(operations.router)
     app.include_router(metrics.router)
-    app.include_router(run.router, prefix=ACCOUNT)
+    app.include_router(catalogue_routes.router, prefix=ACCOUNT)
     app.include_router(batches.router, prefix=ACCOUNT)
     app.include_router(subscriptions.router, prefix=ACCOUNT)
+    app.include_router(deliveries.router, prefix=ACCOUNT)
+    app.include_router(events.router, prefix=ACCOUNT)
+    openapi.install(app)
     return app

@@ -1,15 +1,18 @@
 """What routes need: the process's parts, and who is calling."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from app.batches.why import Polls
 from app.db.pool import Database
-from app.engines.catalogue import Catalogue
-from app.errors import AuthenticationError
+from app.engines.catalogue import Catalogue, Model
+from app.errors import AuthenticationError, ModelUnknown
+from app.gateway.relay import Gateway
 from app.settings import Settings
-from app.tenants import service as tenants
+from app.tenants.known import KnownKeys
 from app.tenants.service import Tenant
 from app.webhooks.egress import EgressClient
 
@@ -22,27 +25,51 @@ class Parts:
     database: Database
     catalogue: Catalogue
     egress: EgressClient
+    gateway: Gateway
     secret_key: bytes = field(repr=False)
 
+    @cached_property
+    def keys(self) -> KnownKeys:
+        """Who is calling."""
+        return KnownKeys(self.database, self.secret_key)
 
-def parts(request: Request) -> Parts:
-    """The parts that the lifespan made."""
+    @cached_property
+    def polls(self) -> Polls:
+        """Where batches stand."""
+        return Polls(self.database)
+
+    def model(self, name: str) -> Model:
+        """The model of this name or alias. Raises ModelUnknown."""
+        model = self.catalogue.resolve(name)
+        if model is None:
+            known = ", ".join(sorted(self.catalogue.models))
+            raise ModelUnknown(f"No such model {name} or task. This installation has: {known}")
+        return model
+
+
+async def parts(request: Request) -> Parts:
+    """The parts that the lifespan made. Async, since FastAPI runs other functions in a thread, for each request anew."""
     return cast(Parts, request.app.state.parts)
 
 
-async def caller(account_id: str, request: Request, parts: Annotated[Parts, Depends(parts)]) -> Tenant:
-    """The tenant of the bearer key, which must be the account of the path."""
+async def key_holder(request: Request, parts: Annotated[Parts, Depends(parts)]) -> Tenant:
+    """The tenant of the bearer key."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise AuthenticationError("Authentication error: send your API key as `Authorization: Bearer <key>`")
-    async with parts.database.relaxed() as conn:
-        tenant = await tenants.authenticate(conn, parts.secret_key, token.strip())
+    tenant = await parts.keys.tenant(token.strip())
     if tenant is None:
         raise AuthenticationError("Authentication error: the API key is unknown, expired or revoked")
+    return tenant
+
+
+async def caller(account_id: str, tenant: Annotated[Tenant, Depends(key_holder)]) -> Tenant:
+    """The tenant of the bearer key, which must be the account of the path."""
     if tenant.account_id != account_id:
         raise AuthenticationError("Authentication error: the API key belongs to another account", status=403)
     return tenant
 
 
 PartsDep = Annotated[Parts, Depends(parts)]
+KeyHolder = Annotated[Tenant, Depends(key_holder)]
 Caller = Annotated[Tenant, Depends(caller)]

@@ -1,7 +1,11 @@
-"""Cloudflare's envelope `{"result", "success", "errors", "messages"}`, for answers and for every kind of error."""
+"""Cloudflare's envelope `{"result", "success", "errors", "messages"}`, for answers and for every kind of error.
+
+On the OpenAI routes an error has OpenAI's `error` beside it, so that either kind of client finds what it looks for.
+"""
 
 from typing import Any
 
+import orjson
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -11,21 +15,49 @@ from psycopg.errors import DiskFull
 from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 
-from app.errors import SlackwaterError, StorageFull
+from app.api.headers import CLOUDFLARE_ID, REQUEST_ID
+from app.errors import NoCapacity, RateLimited, SlackwaterError, StorageFull
 
 _GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
+# OpenAI's words, by status and by our code; what is not listed has none of its own.
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_OPENAI_CODES = {
+    10000: "invalid_api_key",
+    5007: "model_not_found",
+    3021: "rate_limit_exceeded",
+    3040: "capacity_exceeded",
+    3006: "request_too_large",
+}
 _log = structlog.get_logger("api")
 
 
-def success(result: Any, status: int = 200, **extra: Any) -> JSONResponse:
+def success(result: Any, status: int = 200, **extra: Any) -> Response:
     """A 2xx envelope around `result`; `extra` adds top-level keys such as `result_info`."""
     content = {"result": result, "success": True, "errors": [], "messages": [], **extra}
-    return JSONResponse(content, status)
+    return Response(orjson.dumps(content), status, media_type="application/json")
 
 
-def failure(status: int, code: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def failure(
+    request: Request,
+    status: int,
+    code: int,
+    message: str,
+    headers: dict[str, str] | None = None,
+    *,
+    param: str | None = None,
+    reason: str | None = None,
+) -> JSONResponse:
     """An error envelope. A final error tells the SDK not to try again."""
-    content = {"result": None, "success": False, "errors": [{"code": code, "message": message}], "messages": []}
+    content: dict[str, Any] = {
+        "result": None,
+        "success": False,
+        "errors": [{"code": code, "message": message}],
+        "messages": [],
+    }
+    path = request.url.path
+    if path.startswith("/v1/") or "/ai/v1/" in path:
+        kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        content["error"] = {"message": message, "type": kind, "param": param, "code": reason or _OPENAI_CODES.get(code)}
     retry = {"x-should-retry": "true" if status in (429, 503) else "false"}
     return JSONResponse(content, status, headers=retry | (headers or {}))
 
@@ -45,7 +77,10 @@ def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, SlackwaterError)
     if isinstance(error, StorageFull):
         _log.error("storage.full", path=request.url.path, error=str(error.__cause__ or error).strip())
-    return failure(error.status, error.code, error.message)
+    headers = {"retry-after": str(error.retry_after)} if isinstance(error, (NoCapacity, RateLimited)) else {}
+    if isinstance(error, RateLimited) and error.final:
+        headers = {"x-should-retry": "false"}
+    return failure(request, error.status, error.code, error.message, headers, param=error.param, reason=error.reason)
 
 
 def _routing(request: Request, error: Exception) -> Response:
@@ -57,13 +92,13 @@ def _routing(request: Request, error: Exception) -> Response:
     }
     code = _GATEWAY_CODES.get(error.status_code, 5001)
     headers = dict(error.headers) if error.headers else None
-    return failure(error.status_code, code, messages.get(error.status_code, str(error.detail)), headers)
+    return failure(request, error.status_code, code, messages.get(error.status_code, str(error.detail)), headers)
 
 
 def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return failure(400, 5006, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+    return failure(request, 400, 5006, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
 
 
 def _database_away(request: Request, error: Exception) -> Response:
@@ -71,7 +106,7 @@ def _database_away(request: Request, error: Exception) -> Response:
     message = (
         "The database cannot be reached right now. Try again in a few seconds; what was sent may have been stored."
     )
-    return failure(503, 5001, message, {"retry-after": "2"})
+    return failure(request, 503, 5001, message, {"retry-after": "2"})
 
 
 def _database_full(request: Request, error: Exception) -> Response:
@@ -83,5 +118,9 @@ def _database_full(request: Request, error: Exception) -> Response:
 
 
 def _unexpected(request: Request, error: Exception) -> Response:
-    _log.error("request.failed", path=request.url.path, exc_info=error)
-    return failure(500, 5001, "Internal error; the operator's log has the details.")
+    name = getattr(request.state, "request_id", "")  # this answer does not pass the middleware that tells it
+    _log.error("request.failed", path=request.url.path, request_id=name, exc_info=error)
+    ids = {REQUEST_ID: name, CLOUDFLARE_ID: name} if name else None
+    return failure(
+        request, 500, 5001, "Internal error; the operator's log has the details under this request's id.", ids
+    )

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from app.api.deps import PartsDep
 from app.queue import care
+from app.webhooks import deliveries
 
 router = APIRouter()
 
@@ -28,6 +29,10 @@ MEANINGS = {
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
     "cache_drifts_total": ("", "how often the scheduler's caches were found wrong and corrected; should be 0"),
     "live_workers": ("", "GPU workers whose lease holds"),
+    "deliveries": ("state", "webhooks and events to be fetched, but for those delivered; dead: given up"),
+    "oldest_due_delivery_seconds": ("", "how long a webhook has been due; growing: no notifier delivers"),
+    "endpoints": ("state", "subscriptions"),
+    "failing_endpoints": ("", "subscriptions whose receiver accepts nothing lately"),
 }
 
 
@@ -56,7 +61,7 @@ async def metrics(parts: PartsDep) -> Response:
     found: list[tuple[str, str, float]] = []
     try:
         async with asyncio.timeout(PATIENCE_SECONDS), parts.database.relaxed() as conn:
-            found = await care.gauges(conn)
+            found = await care.gauges(conn) + await deliveries.gauges(conn)
     except (psycopg.OperationalError, TimeoutError):
         pass
     registry = CollectorRegistry()

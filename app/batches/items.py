@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from app.batches import grammar
 from app.engines.private import ENGINE_PRIVATE_FIELDS
 
-# A token is at most this many bytes of ordinary text; used only to refuse what cannot possibly fit the window.
-_MOST_BYTES_PER_TOKEN = 16
-_USUAL_BYTES_PER_TOKEN = 4
+MOST_BYTES_PER_TOKEN = 16  # of ordinary text; used only to refuse what cannot possibly fit the window
+USUAL_BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 8
 _PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
+
+REMOTE_MEDIA = "remote and file media are refused; send the image as a data:image/…;base64 URL"
 
 
 class ItemError(ValueError):
@@ -28,6 +30,7 @@ class ItemError(ValueError):
 class ItemFacts(NamedTuple):
     """What the queue needs to know of a valid item. `wants_json`: its answer is JSON by request.
 
+    `answer_tokens`: the part of the estimate that is for the answer, at most.
     Items with the same `prefix` begin alike, so that an engine that has just seen one knows the beginning of the others.
     """
 
@@ -36,23 +39,38 @@ class ItemFacts(NamedTuple):
     wants_json: bool
     affinity: str | None
     prefix: str
+    answer_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRules:
-    """What depends on the model. `names`: what an item may call it; `one_choice`: its results have room for one answer."""
+    """What depends on the model. `names`: what an item may call it; `one_choice`: its results have room for one answer.
+
+    `stream`: whether the answer may be streamed, which that of a queued request cannot. `pooling`: how an embedding is made
+    of a text's tokens.
+    """
 
     context_window: int
     default_max_tokens: int
     names: frozenset[str] = frozenset()
     one_choice: bool = False
     vision: bool = False
+    stream: bool = False
+    pooling: str = "mean"
 
 
-Check = Callable[[Any], str | None]
+Examine = Callable[[Any, ItemRules], ItemFacts]
 
 
-def _number(low: float, high: float, *, whole: bool = False) -> Check:
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a field may hold: `check` says what is wrong with a value, None if nothing; `schema` is the same as JSON Schema."""
+
+    check: Callable[[Any], str | None]
+    schema: Mapping[str, Any]
+
+
+def _number(low: float, high: float, *, whole: bool = False) -> Field:
     kind = "an integer" if whole else "a number"
 
     def check(value: Any) -> str | None:
@@ -60,37 +78,59 @@ def _number(low: float, high: float, *, whole: bool = False) -> Check:
         if right and low <= value <= high:
             return None
         limits = f"{low} and {high}" if whole else f"{low:g} and {high:g}"
-        return f"must be {kind} between {limits}, got {_show(value)}"
+        return f"must be {kind} between {limits}, got {show(value)}"
 
-    return check
+    return Field(check, {"type": "integer" if whole else "number", "minimum": low, "maximum": high})
 
 
-def _one_of(kind: type | tuple[type, ...], name: str) -> Check:
-    return lambda value: None if isinstance(value, kind) else f"must be {name}, got {_show(value)}"
+def _one_of(kind: type | tuple[type, ...], name: str, *types: str) -> Field:
+    return Field(
+        lambda value: None if isinstance(value, kind) else f"must be {name}, got {show(value)}", {"type": [*types]}
+    )
 
 
 def _stop(value: Any) -> str | None:
     texts = [value] if isinstance(value, str) else value
     if isinstance(texts, list) and len(texts) <= 16 and all(isinstance(t, str) and t for t in texts):
         return None
-    return f"must be a string or a list of at most 16 non-empty strings, got {_show(value)}"
+    return f"must be a string or a list of at most 16 non-empty strings, got {show(value)}"
 
 
 def _response_format(value: Any) -> str | None:
     if not isinstance(value, dict) or value.get("type") not in ("text", "json_object", "json_schema"):
-        return f"must be an object whose type is text, json_object or json_schema, got {_show(value)}"
+        return f"must be an object whose type is text, json_object or json_schema, got {show(value)}"
     if value["type"] == "json_schema" and not isinstance(value.get("json_schema"), dict):
         return "needs json_schema, an object: a bare schema or {name, schema}"
-    return None
+    return grammar.schema_problem(value.get("json_schema") or {})
 
 
-def _no_stream(value: Any) -> str | None:
-    return "a queued request cannot stream; leave it out" if value is not False else None
+def _tools(value: Any) -> str | None:
+    if not isinstance(value, list):
+        return f"must be a list of tools, got {show(value)}"
+    problems = (grammar.schema_problem(tool) for tool in value if isinstance(tool, dict))
+    return next((problem for problem in problems if problem), None)
 
 
-_BOOLEAN = _one_of(bool, "true or false")
+def _options(value: Any) -> str | None:
+    if isinstance(value, dict) and isinstance(value.get("rejectIfBusy", False), bool):
+        return None
+    return f"must be an object, in which rejectIfBusy is true or false, got {show(value)}"
 
-FIELDS: Mapping[str, Check] = {
+
+_BOOLEAN = _one_of(bool, "true or false", "boolean")
+_STRING = _one_of(str, "a string", "string")
+_WORD = {"type": "string", "minLength": 1}
+_STOP = {"anyOf": [_WORD, {"type": "array", "maxItems": 16, "items": _WORD}]}
+_RESPONSE_FORMAT = {
+    "type": "object",
+    "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
+    "required": ["type"],
+    "if": {"properties": {"type": {"const": "json_schema"}}},
+    "then": {"properties": {"json_schema": {"type": "object"}}, "required": ["json_schema"]},
+}
+_OPTIONS = {"type": "object", "properties": {"rejectIfBusy": {"type": "boolean"}}}
+
+FIELDS: Mapping[str, Field] = {
     "temperature": _number(0, 5),
     "top_p": _number(0, 1),
     "top_k": _number(-1, 1_000_000, whole=True),
@@ -101,50 +141,69 @@ FIELDS: Mapping[str, Check] = {
     "frequency_penalty": _number(-2, 2),
     "presence_penalty": _number(-2, 2),
     "top_logprobs": _number(0, 20, whole=True),
-    "logprobs": _one_of((bool, int), "true or false"),
-    "stop": _stop,
+    "logprobs": _one_of((bool, int), "true or false", "boolean", "integer"),
+    "stop": Field(_stop, _STOP),
     "raw": _BOOLEAN,
-    "stream": _no_stream,
-    "response_format": _response_format,
-    "tools": _one_of(list, "a list of tools"),
-    "external_reference": _one_of(str, "a string"),
-    "session_id": _one_of(str, "a string"),
+    "stream": _BOOLEAN,
+    "response_format": Field(_response_format, _RESPONSE_FORMAT),
+    "structured_outputs": Field(grammar.structured_problem, {"type": "object"}),
+    "tools": Field(_tools, {"type": "array"}),
+    "external_reference": _STRING,
+    "session_id": _STRING,
+    "options": Field(_options, _OPTIONS),
 }
 
-_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-_LENGTHS = ("max_tokens", "max_completion_tokens")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 def examine(item: Any, rules: ItemRules) -> ItemFacts:
     """Check one item against every rule. Raises ItemError naming the first broken one."""
+    check_fields(item, rules)
+    if (item.get("n") or 1) > 1 and rules.one_choice:
+        raise ItemError("n", "this model answers with one choice; send the item several times instead")
+    size = _prompt_bytes(item, rules)
+    least, prompt = size // MOST_BYTES_PER_TOKEN, size // USUAL_BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE
+    return answer_facts(item, rules, least, prompt, item.get("n") or 1, LENGTHS)
+
+
+def check_fields(item: Any, rules: ItemRules) -> None:
+    """What holds on every route: an object, nobody else's fields, every known field in its range. Raises ItemError."""
     if not isinstance(item, dict):
-        raise ItemError("", f"must be an object, got {_show(item)}")
+        raise ItemError("", f"must be an object, got {show(item)}")
     if not ENGINE_PRIVATE_FIELDS.isdisjoint(item):
         name = next(iter(item.keys() & ENGINE_PRIVATE_FIELDS))
         raise ItemError(name, "is set by Slackwater and may not be sent; remove it")
     for name, value in item.items():
-        check = FIELDS.get(name)
-        problem = check(value) if check and value is not None else None
+        field = FIELDS.get(name)
+        problem = field.check(value) if field and value is not None else None
         if problem:
             raise ItemError(name, problem)
     if item.get("model") is not None and item["model"] not in rules.names:
         raise ItemError(
-            "model", f"the URL names the model of all items, this one wants {_show(item['model'])}; leave it out"
+            "model", f"the URL names the model of all items, this one wants {show(item['model'])}; leave it out"
         )
-    copies = item.get("n") or 1
-    if copies > 1 and rules.one_choice:
-        raise ItemError("n", "this model answers with one choice; send the item several times instead")
-    size = _prompt_bytes(item, rules)
-    answer = _fitting_answer(item, size // _MOST_BYTES_PER_TOKEN, rules)
-    estimate = size // _USUAL_BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE + answer * copies
+    if item.get("stream") and not rules.stream:
+        raise ItemError("stream", "a queued request cannot stream; leave it out")
+
+
+def answer_facts(
+    item: dict[str, Any], rules: ItemRules, least: int, prompt: int, copies: int, lengths: tuple[str, ...]
+) -> ItemFacts:
+    """What the queue needs to know of an item whose prompt has at least `least` tokens, and about `prompt` in all.
+
+    `copies`: answers to it, each limited by the first of `lengths` that is given. Raises ItemError if they cannot fit.
+    """
+    answers = _fitting_answer(item, least, rules, lengths) * copies
     wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
-    return ItemFacts(item.get("external_reference"), estimate, wants_json, item.get("session_id"), _prefix(item))
+    reference, affinity = item.get("external_reference"), item.get("session_id")
+    return ItemFacts(reference, prompt + answers, wants_json, affinity, _prefix(item), answers)
 
 
 def _prefix(item: dict[str, Any]) -> str:
     """How the prompt of a valid item begins."""
-    if item.get("prompt") is not None:
-        return str(item["prompt"][:_PREFIX_CHARACTERS])
+    if (given := item.get("prompt") or item.get("input")) is not None:
+        return str(given[:_PREFIX_CHARACTERS])
     first = item["messages"][0]
     if type(first.get("content")) is str and len(first["content"]) >= _PREFIX_CHARACTERS:
         return str((first["role"] + first["content"][:_PREFIX_CHARACTERS])[:_PREFIX_CHARACTERS])
@@ -158,13 +217,13 @@ def _prefix(item: dict[str, Any]) -> str:
     return begin[:_PREFIX_CHARACTERS]
 
 
-def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules) -> int:
+def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules, lengths: tuple[str, ...]) -> int:
     """Tokens of the answer, beside a prompt of at least `least` tokens. Raises when both cannot fit the window."""
-    answer = _answer_tokens(item, rules)
+    answer = _answer_tokens(item, rules, lengths)
     if least + answer <= rules.context_window:
         return answer
-    given = next((name for name in _LENGTHS if item.get(name) is not None), None)
-    prompt = "prompt" if item.get("prompt") is not None else "messages"
+    given = next((name for name in lengths if item.get(name) is not None), None)
+    prompt = next(name for name in ("prompt", "messages", "input") if item.get(name) is not None)
     raise ItemError(
         given if given and least < rules.context_window else prompt,
         f"the prompt has at least {least} tokens, and {answer} are {'asked' if given else 'usual'} for the answer: "
@@ -172,14 +231,14 @@ def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules) -> int:
     )
 
 
-def _answer_tokens(item: dict[str, Any], rules: ItemRules) -> int:
+def _answer_tokens(item: dict[str, Any], rules: ItemRules, lengths: tuple[str, ...]) -> int:
     least = None
-    for name in _LENGTHS:
+    for name in lengths:
         value = item.get(name)
         if value is None:
             continue
         if type(value) is not int or not 1 <= value <= rules.context_window:
-            problem = _number(1, rules.context_window, whole=True)(value)
+            problem = _number(1, rules.context_window, whole=True).check(value)
             raise ItemError(name, f"{problem} (the context window of the model is {rules.context_window})")
         if least is None or value < least:
             least = value
@@ -189,17 +248,19 @@ def _answer_tokens(item: dict[str, Any], rules: ItemRules) -> int:
 def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
     prompt, messages = item.get("prompt"), item.get("messages")
     if (prompt is None) == (messages is None):
+        if foreign := next((name for name in ("text", "query", "contexts") if prompt is None and name in item), None):
+            raise ItemError(foreign, "is for embedding models; this one generates text from prompt or messages")
         both = "both were sent" if prompt is not None else "neither was sent"
         raise ItemError("", f"needs exactly one of prompt and messages; {both}")
     if prompt is not None:
         if not isinstance(prompt, str) or not prompt:
-            raise ItemError("prompt", f"must be a non-empty string, got {_show(prompt)}")
+            raise ItemError("prompt", f"must be a non-empty string, got {show(prompt)}")
         return len(prompt.encode())
     if not isinstance(messages, list) or not messages:
-        raise ItemError("messages", f"must be a non-empty list, got {_show(messages)}")
+        raise ItemError("messages", f"must be a non-empty list, got {show(messages)}")
     size = 0
     for i, message in enumerate(messages):
-        content = message.get("content") if type(message) is dict and message.get("role") in _ROLES else None
+        content = message.get("content") if type(message) is dict and message.get("role") in ROLES else None
         if type(content) is str:
             size += len(content) if content.isascii() else len(content.encode())
         else:
@@ -209,14 +270,14 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
 
 def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
     if not isinstance(message, dict):
-        raise ItemError(where, f"must be an object with role and content, got {_show(message)}")
-    if message.get("role") not in _ROLES:
-        raise ItemError(f"{where}.role", f"must be one of {', '.join(_ROLES)}, got {_show(message.get('role'))}")
+        raise ItemError(where, f"must be an object with role and content, got {show(message)}")
+    if message.get("role") not in ROLES:
+        raise ItemError(f"{where}.role", f"must be one of {', '.join(ROLES)}, got {show(message.get('role'))}")
     content = message.get("content")
     if content is None or isinstance(content, str):
         return len(content.encode()) if content else 0
     if not isinstance(content, list):
-        raise ItemError(f"{where}.content", f"must be a string, a list of parts or null, got {_show(content)}")
+        raise ItemError(f"{where}.content", f"must be a string, a list of parts or null, got {show(content)}")
     return sum(_part_bytes(f"{where}.content[{i}]", part, rules) for i, part in enumerate(content))
 
 
@@ -231,10 +292,11 @@ def _part_bytes(where: str, part: Any, rules: ItemRules) -> int:
     image = part.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str) or not url.startswith("data:image/"):
-        raise ItemError(where, "remote and file media are refused; send the image as a data:image/…;base64 URL")
+        raise ItemError(where, REMOTE_MEDIA)
     return 0
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value as error messages quote it."""
     text = "null" if value is None else "nothing" if value == "" else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -86,7 +86,11 @@ async def retry(
             model=batch.model,
             batch_id=batch.batch_id,
             run=batch.run,
-            data={"request_id": str(request_id), "account_id": tenant.account_id},
+            data={
+                "request_id": str(request_id),
+                "account_id": tenant.account_id,
+                "traceparent": batch.traceparent,
+            },
         )
         return len(seqs)
 
@@ -102,7 +106,8 @@ async def _announce(conn: Connection, settled: list[care.Settled]) -> None:
     for batch in settled:
         counts = {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed}
         counts["unfinished"] = batch.total - batch.ok - batch.failed
-        data = {"request_id": str(batch.request_id), "account_id": batch.account_id, "counts": counts}
+        names = {"request_id": str(batch.request_id), "account_id": batch.account_id}
+        data = {**names, "traceparent": batch.traceparent, "counts": counts}
         await webhooks.emit(
             conn,
             tenant_id=batch.tenant_id,

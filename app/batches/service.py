@@ -2,16 +2,19 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from app.batches import embedding_items, items
 from app.batches.intake import Intake
-from app.batches.items import ItemRules
+from app.batches.items import Examine, ItemRules
 from app.batches.offload import Offload
+from app.batches.spool import Spool, SpoolOptions
 from app.db.pool import Connection, Database
-from app.engines.catalogue import Model
+from app.engines.catalogue import Catalogue, Model, Task
+from app.engines.requests import CHAT, EMBEDDINGS
 from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
 from app.queue import ingest
@@ -21,32 +24,45 @@ from app.storage.store import Store
 from app.tenants.service import Tenant
 from app.webhooks import service as webhooks
 
-CHAT = "/v1/chat/completions"
+# Where items for a model of each task go in its engine, and how they are checked.
+WORK: Mapping[Task, tuple[str, Examine]] = {
+    "text-generation": (CHAT, items.examine),
+    "text-embeddings": (EMBEDDINGS, embedding_items.examine),
+}
 # Without a deadline of its own a batch aims at this one, and never expires; within a tenant it orders batches by age.
 _DEFAULT_DEADLINE_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who submits, to which model, and what travels with the batch. `deadline_seconds`: then it expires; None: never."""
+    """Who submits, to which model, and what travels with the batch. `deadline_seconds`: then it expires; None: never.
+
+    `endpoint`: the engine route of its items; None: that of the model's task.
+    """
 
     tenant: Tenant
     model: Model
     correlation_id: str | None = None
+    traceparent: str | None = None
     affinity: str | None = None
     tags: tuple[str, ...] = ()
+    metadata: Mapping[str, str] | None = None
     idempotency_key: str | None = None
     deadline_seconds: float | None = None
+    endpoint: str | None = None
 
 
-async def submit_items(database: Database, settings: Settings, order: Order, items: Sequence[Any]) -> UUID:
+Register = Callable[[Connection, ingest.NewBatch], Awaitable[None]]
+
+
+async def submit_items(database: Database, settings: Settings, order: Order, given: Sequence[Any]) -> UUID:
     """Take a batch whose items are already parsed. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
     async with Offload(Store.of(settings)) as offload:
         with _intake(settings, order, batch_id) as intake:
-            await asyncio.to_thread(intake.add_items, items)
-            return await _commit(database, settings, order, intake, offload)
+            await asyncio.to_thread(intake.add_items, given)
+            return await commit(database, settings, order, intake, offload)
 
 
 async def submit_lines(database: Database, settings: Settings, order: Order, blocks: AsyncIterator[bytes]) -> UUID:
@@ -58,32 +74,61 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
             async for block in blocks:
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
-            return await _commit(database, settings, order, intake, offload)
+            return await commit(database, settings, order, intake, offload)
+
+
+def rules_of(model: Model, *, one_choice: bool | None = None, stream: bool = False) -> ItemRules:
+    """What an item, or a synchronous request, to this model may hold. `one_choice`: by the model's shape if not given."""
+    return ItemRules(
+        model.context_window,
+        model.default_max_tokens,
+        names=frozenset((model.name, *model.aliases)),
+        one_choice=model.shape == "native" if one_choice is None else one_choice,
+        vision="vision" in model.capabilities,
+        stream=stream,
+        pooling=model.pooling,
+    )
+
+
+def rules_of_lines(models: Catalogue) -> dict[str, ItemRules]:
+    """What a line of a batch file may ask of each model: as OpenAI's routes do, with any number of choices."""
+    return {model.name: rules_of(model, one_choice=False) for model in models.models.values()}
 
 
 def _intake(settings: Settings, order: Order, batch_id: int) -> Intake:
     model = order.model
-    rules = ItemRules(
-        model.context_window,
-        model.default_max_tokens,
-        names=frozenset((model.name, *model.aliases)),
-        one_choice=model.shape == "native",
-        vision="vision" in model.capabilities,
-    )
     return Intake(
         batch_id,
         model.name,
-        rules,
-        folder=settings.data_dir / "spool",
-        memory_bytes=int(settings.spool_memory_mb * 2**20),
-        line_bytes=int(settings.ndjson_line_mb * 2**20),
-        max_items=settings.batch_items,
-        object_bytes=settings.object_kb * 1024 or None,
+        rules_of(model),
+        WORK[model.task][1],
+        **spool_options(settings),
     )
 
 
-async def _commit(database: Database, settings: Settings, order: Order, intake: Intake, offload: Offload) -> UUID:
-    """The one transaction of a submit: batch, payload, chunks, place in the fair order, event. Large bodies come before."""
+def spool_options(settings: Settings) -> SpoolOptions:
+    """How submits are spooled on their way in."""
+    return {
+        "folder": settings.data_dir / "spool",
+        "memory_bytes": int(settings.spool_memory_mb * 2**20),
+        "line_bytes": int(settings.ndjson_line_mb * 2**20),
+        "max_items": settings.batch_items,
+        "object_bytes": settings.object_kb * 1024 or None,
+    }
+
+
+async def commit(
+    database: Database,
+    settings: Settings,
+    order: Order,
+    intake: Spool,
+    offload: Offload,
+    register: Register | None = None,
+) -> UUID:
+    """The one transaction of a submit: batch, payload, chunks, place in the fair order, event. Large bodies come before.
+
+    `register` writes what else belongs to a new batch. Returns the request id.
+    """
     await asyncio.to_thread(intake.close)
     await offload.put(intake.take_large())
     estimates = intake.est_tokens
@@ -92,32 +137,36 @@ async def _commit(database: Database, settings: Settings, order: Order, intake: 
     )
     async with database.relaxed() as conn:
         pool_id = await ensure_pool(conn, order.model.served)
+        tells_items = await webhooks.hears_items(conn, order.tenant.tenant_id)
     batch = ingest.NewBatch(
         batch_id=intake.batch_id,
         request_id=uuid.uuid4(),
         tenant_id=order.tenant.tenant_id,
         pool_id=pool_id,
         model=order.model.name,
-        endpoint=CHAT,
+        endpoint=order.endpoint or WORK[order.model.task][0],
         total=len(estimates),
         deadline_seconds=order.deadline_seconds or _DEFAULT_DEADLINE_SECONDS,
         expires=order.deadline_seconds is not None,
         correlation_id=order.correlation_id,
+        traceparent=order.traceparent,
         affinity=order.affinity,
         tags=order.tags,
+        metadata=order.metadata,
         idempotency_key=order.idempotency_key,
         request_hash=intake.request_hash if order.idempotency_key else None,
+        tells_items=tells_items,
     )
     async with database.transaction() as conn:
         request_id = await _store(conn, batch, order.tenant.account_id, intake, cuts)
         if request_id == batch.request_id:
+            if register is not None:
+                await register(conn, batch)
             offload.seal()
     return request_id
 
 
-async def _store(
-    conn: Connection, batch: ingest.NewBatch, account_id: str, intake: Intake, cuts: Sequence[Cut]
-) -> UUID:
+async def _store(conn: Connection, batch: ingest.NewBatch, account_id: str, intake: Spool, cuts: Sequence[Cut]) -> UUID:
     """Write the batch and its event, or find the batch that the idempotency key stands for. Returns the request id."""
     key = batch.idempotency_key
     if key is not None and not await ingest.reserve_key(conn, batch.tenant_id, key):
@@ -133,7 +182,7 @@ async def _store(
         model=batch.model,
         batch_id=batch.batch_id,
         run=run,
-        data={"request_id": str(batch.request_id), "account_id": account_id},
+        data={"request_id": str(batch.request_id), "account_id": account_id, "traceparent": batch.traceparent},
     )
     return batch.request_id
 

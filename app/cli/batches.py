@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from app.batches import lifecycle
+from app.batches.why import Why, why
 from app.cli.text import plain
 from app.db.pool import Database
 from app.engines import catalogue
 from app.errors import Conflict, NotFound
 from app.failure import Failure, explained
 from app.queue import reading
-from app.queue.estimate import Estimate
 from app.queue.reading import Status
 from app.settings import Settings
 from app.tenants import service as tenants
@@ -32,7 +32,7 @@ def show_latest(settings: Settings, account: str, limit: int, console: Console) 
         return await reading.latest(database, tenant.tenant_id, limit)
 
     table = Table(Column("request id", no_wrap=True), "model", "state", "done", "failed", "of", "submitted", "ended")
-    for batch in _on_database(settings, account, call):
+    for batch in on_database(settings, account, call):
         counts = (str(batch.ok), str(batch.failed), str(batch.total))
         times = (_moment(batch.created_at), _moment(batch.finalized_at))
         table.add_row(str(batch.request_id), plain(batch.model), str(batch.state), *counts, *times)
@@ -42,13 +42,14 @@ def show_latest(settings: Settings, account: str, limit: int, console: Console) 
 def show(settings: Settings, account: str, request_id: UUID, console: Console) -> None:
     """Print how one batch stands, when it will be done and what it waits for."""
 
-    async def call(database: Database, tenant: Tenant) -> tuple[Status, Estimate | None]:
-        status = await reading.status(database, tenant.tenant_id, request_id)
-        if status is None:
+    async def call(database: Database, tenant: Tenant) -> Why:
+        found = await why(database, tenant.tenant_id, request_id)
+        if found is None:
             raise NotFound(f"No batch {request_id} in account {account}")
-        return status, await reading.estimated(database, status)
+        return found
 
-    status, estimate = _on_database(settings, account, call)
+    found = on_database(settings, account, call)
+    status = found.status
     facts = {
         "state": f"{status.state}, run {status.run}",
         "items": f"{status.ok} done, {status.failed} failed, of {status.total}",
@@ -57,9 +58,11 @@ def show(settings: Settings, account: str, request_id: UUID, console: Console) -
         "ended": _moment(status.finalized_at),
         "expires": _moment(status.expires_at),
     }
-    if estimate:
+    if estimate := found.estimate:
         eta = "unknown" if estimate.eta_seconds is None else f"in about {estimate.eta_seconds:.0f} s"
-        facts |= {"done": f"{eta} (confidence: {estimate.confidence})", "now": estimate.note}
+        facts["done"] = f"{eta} (confidence: {estimate.confidence})"
+    if waiting := found.waiting:
+        facts["waits"] = waiting.message
     for name, value in facts.items():
         console.print(f"{name:<10} {value}", markup=False, highlight=False)
 
@@ -70,7 +73,7 @@ def halt(settings: Settings, account: str, request_id: UUID, verb: lifecycle.Ver
     async def call(database: Database, tenant: Tenant) -> None:
         await lifecycle.halt(database, tenant, request_id, verb)
 
-    _on_database(settings, account, call)
+    on_database(settings, account, call)
 
 
 def retry(settings: Settings, account: str, request_id: UUID) -> int:
@@ -80,10 +83,10 @@ def retry(settings: Settings, account: str, request_id: UUID) -> int:
     async def call(database: Database, tenant: Tenant) -> int:
         return await lifecycle.retry(database, settings, models, tenant, request_id)
 
-    return _on_database(settings, account, call)
+    return on_database(settings, account, call)
 
 
-def _on_database(settings: Settings, account: str, verb: Callable[[Database, Tenant], Awaitable[Answer]]) -> Answer:
+def on_database(settings: Settings, account: str, verb: Callable[[Database, Tenant], Awaitable[Answer]]) -> Answer:
     """The answer of one verb for an account. Raises Failure."""
 
     async def call() -> Answer:

@@ -4,17 +4,15 @@ import os
 import sys
 from pathlib import Path
 from typing import Annotated
-from uuid import UUID
 
 import typer
-from rich.console import Console
 
-from app import settings as configuration
 from app import telemetry
-from app.cli import admin, batches
+from app.cli import admin, batches, subscription
+from app.cli.options import Account, RequestId, console
+from app.cli.options import settings as configured
 from app.failure import Failure, guarded
-from app.settings import Settings
-from app.webhooks.endpoints import KINDS
+from app.tenants.limits import Limits
 
 app = typer.Typer(
     help="Durable batch inference in the slack of your GPUs. Settings are environment variables SLACKWATER_…; "
@@ -25,18 +23,13 @@ app = typer.Typer(
 )
 key_app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
 model_app = typer.Typer(help="The models of this installation.", no_args_is_help=True)
-subscription_app = typer.Typer(help="Webhooks: who is told when a batch is queued or done.", no_args_is_help=True)
 account_app = typer.Typer(help="What differs from account to account.", no_args_is_help=True)
 batch_app = typer.Typer(help="Look at batches; pause, resume, cancel, retry them.", no_args_is_help=True)
 app.add_typer(account_app, name="account")
 app.add_typer(batch_app, name="batch")
 app.add_typer(key_app, name="key")
 app.add_typer(model_app, name="model")
-app.add_typer(subscription_app, name="subscription")
-console = Console()
-
-RequestId = Annotated[UUID, typer.Argument(help="the request_id that the submit answered")]
-Account = Annotated[str, typer.Option(help="the account in the URL")]
+app.add_typer(subscription.app, name="subscription")
 
 
 def main() -> None:
@@ -44,13 +37,9 @@ def main() -> None:
     guarded(app)
 
 
-def _settings(**overrides: object) -> Settings:
-    return configuration.load(**{name: value for name, value in overrides.items() if value is not None})
-
-
 def _become(module: str, *arguments: str) -> None:
     """Replace this process by one part, so that signals reach it directly."""
-    _settings()  # a wrong one is told before
+    configured()  # a wrong one is told before
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606
 
 
@@ -63,7 +52,7 @@ def up(
     """Run everything on this machine: database, API, engine, GPU worker, notifier, steward."""
     from app.cli.up import up as run
 
-    settings = _settings(engine_url=attach, engine_model=model, port=port)
+    settings = configured(engine_url=attach, engine_model=model, port=port)
     if "webhook_allow_private" not in settings.model_fields_set:  # on one machine, receivers are on it too
         settings = settings.model_copy(update={"webhook_allow_private": True})
     telemetry.configure(settings, "up")
@@ -78,7 +67,7 @@ def demo(
     """Run a batch of real prompts through the whole system, show answers and the webhook, and stop."""
     from app.cli.demo import demo as run
 
-    run(_settings(engine_url=attach), console, requests)
+    run(configured(engine_url=attach), console, requests)
 
 
 @app.command()
@@ -86,7 +75,48 @@ def doctor() -> None:
     """Check this machine and the set-up, and say how to mend what is wrong."""
     from app.cli.doctor import main as check
 
-    raise typer.Exit(check(_settings()))
+    raise typer.Exit(check(configured()))
+
+
+@app.command()
+def why(
+    request_id: RequestId,
+    account: Account = "local",
+    last: Annotated[int, typer.Option(min=0, max=1000, help="so many of the engines' latest decisions")] = 8,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+) -> None:
+    """Tell why a batch waits, since when, and what its engines decided lately."""
+    from app.cli.why import why as tell
+
+    tell(configured(), account, request_id, last, console, as_json=as_json)
+
+
+@app.command()
+def listen(
+    account: Account = "local",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the receiver; 0: any free one")] = 0,
+    secret: Annotated[
+        str, typer.Option(help="of a subscription that you made; without: one is made, and removed at the end")
+    ] = "",
+    status: Annotated[int, typer.Option(min=200, max=599, help="answer so, to see what a failing receiver gets")] = 204,
+) -> None:
+    """Receive webhooks on this machine, verify them, show them. For development."""
+    from app.cli.listen import listen as run
+
+    run(configured(), account, port, secret, status, console)
+
+
+@app.command()
+def events(
+    account: Account = "local",
+    queue: Annotated[str | None, typer.Option(help="of one queue; without: of all")] = None,
+    ack: Annotated[bool, typer.Option("--ack", help="acknowledge what is shown: it does not come again")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="go on until interrupted")] = False,
+) -> None:
+    """Show the events that wait to be fetched. `slackwater subscription queue` makes a subscription that keeps them."""
+    from app.cli.events import events as show
+
+    show(configured(), account, queue, console, ack=ack, follow=follow)
 
 
 @app.command()
@@ -94,33 +124,15 @@ def settings() -> None:
     """List every setting with its value in force and what it means."""
     from app.cli import listing
 
-    console.print(listing.settings_table(_settings()))
+    console.print(listing.settings_table(configured()))
 
 
 @app.command()
 def migrate() -> None:
     """Bring the database to the newest schema and make today's partitions."""
-    import asyncio
+    from app.cli import schema
 
-    from app.db import embedded
-    from app.db import migrate as migrations
-    from app.db.pool import Database
-    from app.queue import care
-
-    current = _settings()
-    if not current.database_url:
-        embedded.start(current)
-    url = embedded.database_url(current)
-    migrations.upgrade(url)
-
-    async def partitions() -> None:
-        async with Database(url, size=1) as database, database.transaction() as conn:
-            await care.create_partitions(conn, current.partition_days_ahead)
-
-    asyncio.run(partitions())
-    console.print(f"The database is at revision {migrations.revisions(url)[0]}.")
-    if not current.database_url:
-        embedded.stop(current)
+    schema.migrate(configured(), console)
 
 
 @app.command()
@@ -158,7 +170,7 @@ def model_list() -> None:
     """List the catalogue: names, what serves them, whether weights are at hand."""
     from app.cli import listing
 
-    console.print(listing.models_table(_settings()))
+    console.print(listing.models_table(configured()))
 
 
 @model_app.command("prepare")
@@ -167,7 +179,7 @@ def model_prepare(name: Annotated[str | None, typer.Argument(help="catalogue mod
     from app.engines import catalogue
     from app.engines import model as weights
 
-    current = _settings()
+    current = configured()
     wanted = name or current.engine_model
     if (model := catalogue.load(current.models_file).resolve(wanted)) is None:
         raise Failure(f"No such model {wanted}.", "`slackwater model list` shows them.")
@@ -181,22 +193,27 @@ def key_create(
     days: Annotated[
         int | None, typer.Option(min=1, max=36500, help="valid for so many days; without: until revoked")
     ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(min=1, max=2**31 - 1, help="synchronous requests a minute; without: as the settings say"),
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="their tokens a minute, as estimated on arrival")] = None,
 ) -> None:
     """Make a key and print it, this once."""
-    key = admin.create_key(_settings(), account, name, days)
+    key = admin.create_key(configured(), account, name, days, Limits(requests, tokens))
     console.print(key, markup=False, highlight=False, soft_wrap=True)
 
 
 @key_app.command("list")
 def key_list() -> None:
     """List keys without their secrets."""
-    admin.list_keys(_settings(), console)
+    admin.list_keys(configured(), console)
 
 
 @key_app.command("revoke")
 def key_revoke(key: Annotated[str, typer.Argument(help="key id or whole key")]) -> None:
     """Make a key useless at once."""
-    admin.revoke_key(_settings(), key)
+    admin.revoke_key(configured(), key)
     console.print("revoked")
 
 
@@ -208,7 +225,19 @@ def account_retention(
     ] = None,
 ) -> None:
     """Keep an account's batches longer than SLACKWATER_RETENTION_DAYS says."""
-    console.print(f"The batches of {account} are kept {admin.set_retention(_settings(), account, days)}.")
+    console.print(f"The batches of {account} are kept {admin.set_retention(configured(), account, days)}.")
+
+
+@account_app.command("webhook-hosts")
+def account_webhook_hosts(
+    account: Annotated[str, typer.Argument(help="the account in the URL")],
+    hosts: Annotated[
+        list[str] | None, typer.Argument(help="`.example.com` is every host below it; without: to any")
+    ] = None,
+) -> None:
+    """Let an account's webhooks go to these hosts only, of those that SLACKWATER_WEBHOOK_ALLOWED_HOSTS allows."""
+    admin.set_webhook_hosts(configured(), account, hosts or ())
+    console.print(f"The webhooks of {account} may go to {', '.join(hosts) if hosts else 'any host'}.", highlight=False)
 
 
 @batch_app.command("list")
@@ -216,40 +245,40 @@ def batch_list(
     account: Account = "local", limit: Annotated[int, typer.Option(min=1, max=1000, help="so many at most")] = 20
 ) -> None:
     """List an account's batches, newest first."""
-    batches.show_latest(_settings(), account, limit, console)
+    batches.show_latest(configured(), account, limit, console)
 
 
 @batch_app.command("show")
 def batch_show(request_id: RequestId, account: Account = "local") -> None:
     """Tell how a batch stands, when it will be done, and what it waits for."""
-    batches.show(_settings(), account, request_id, console)
+    batches.show(configured(), account, request_id, console)
 
 
 @batch_app.command("pause")
 def batch_pause(request_id: RequestId, account: Account = "local") -> None:
     """Start nothing more of a batch; what runs, ends."""
-    batches.halt(_settings(), account, request_id, "pause")
+    batches.halt(configured(), account, request_id, "pause")
     console.print("paused")
 
 
 @batch_app.command("resume")
 def batch_resume(request_id: RequestId, account: Account = "local") -> None:
     """Let a paused batch go on."""
-    batches.halt(_settings(), account, request_id, "resume")
+    batches.halt(configured(), account, request_id, "resume")
     console.print("resumed")
 
 
 @batch_app.command("cancel")
 def batch_cancel(request_id: RequestId, account: Account = "local") -> None:
     """Drop what is queued, abort what runs, keep what is done."""
-    batches.halt(_settings(), account, request_id, "cancel")
+    batches.halt(configured(), account, request_id, "cancel")
     console.print("cancelled; what runs is aborted within a heartbeat")
 
 
 @batch_app.command("retry")
 def batch_retry(request_id: RequestId, account: Account = "local") -> None:
     """Run what failed, was cancelled or has expired once more."""
-    console.print(f"{batches.retry(_settings(), account, request_id)} items run again")
+    console.print(f"{batches.retry(configured(), account, request_id)} items run again")
 
 
 @account_app.command("share")
@@ -263,34 +292,8 @@ def account_share(
     ] = None,
 ) -> None:
     """Set, or without options show, how much of the batch capacity an account gets."""
-    weight, max_tokens = admin.set_share(_settings(), account, weight, max_tokens)
+    weight, max_tokens = admin.set_share(configured(), account, weight, max_tokens)
     console.print(f"{account} has weight {weight:g} and at most {max_tokens} tokens in flight.")
-
-
-@subscription_app.command("create")
-def subscription_create(
-    url: Annotated[str, typer.Argument(help="https URL that takes the webhooks")],
-    account: Account = "local",
-    name: Annotated[str, typer.Option(help="a name to find it by")] = "webhook",
-    model: Annotated[str | None, typer.Option(help="only this model's events; without: all")] = None,
-    event: Annotated[list[str] | None, typer.Option(help="event type, may be repeated; without: all")] = None,
-) -> None:
-    """Register a webhook and print its id and signing secret, this once."""
-    subscription_id, secret = admin.create_subscription(_settings(), account, url, name, model, event or list(KINDS))
-    console.print(f"id      {subscription_id.hex}\nsecret  {secret}", highlight=False, soft_wrap=True)
-
-
-@subscription_app.command("list")
-def subscription_list(account: Account = "local") -> None:
-    """List an account's webhooks."""
-    admin.list_subscriptions(_settings(), account, console)
-
-
-@subscription_app.command("delete")
-def subscription_delete(subscription_id: UUID, account: Account = "local") -> None:
-    """Remove a webhook."""
-    admin.delete_subscription(_settings(), account, subscription_id)
-    console.print("deleted")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 Capability = Literal["async_queue", "function_calling", "json_mode", "reasoning", "vision", "lora"]
 Shape = Literal["native", "openai"]
+Task = Literal["text-generation", "text-embeddings"]
+Pooling = Literal["mean", "cls", "last"]
 Text = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(gt=0)]
 Money = Annotated[Decimal, Field(ge=0)]
@@ -74,11 +76,13 @@ class Model:
     name: Text
     served: Text
     context_window: Positive
-    shape: Shape
-    price: Price
+    shape: Shape = "native"
+    price: Price | None = None
     launch: Launch | None = None
     aliases: tuple[Text, ...] = ()
-    task: Literal["text-generation"] = "text-generation"
+    description: str = ""
+    task: Task = "text-generation"
+    pooling: Pooling = "mean"
     default_max_tokens: Positive = 256
     capabilities: frozenset[Capability] = frozenset()
 
@@ -99,8 +103,11 @@ class Model:
         """The folder, or hub name, of the weights. Raises CatalogueError as `to_launch` does."""
         return self.to_launch().model_path.replace("{data_dir}", str(data_dir))
 
-    def engine_arguments(self, data_dir: Path) -> list[str]:
-        """vLLM's command-line arguments for this model, without those of the network. Raises CatalogueError."""
+    def engine_arguments(self, data_dir: Path, cpu_dtype: str = "bfloat16") -> list[str]:
+        """vLLM's command-line arguments for this model, without those of the network. Raises CatalogueError.
+
+        `cpu_dtype` is the number format that this machine's CPU computes fastest.
+        """
         launch = self.to_launch()
         return [
             *("--model", self.path(data_dir)),
@@ -108,7 +115,7 @@ class Model:
             *("--max-model-len", str(self.context_window)),
             *("--max-num-seqs", str(launch.max_num_seqs)),
             *("--max-num-batched-tokens", str(launch.max_num_batched_tokens)),
-            *launch.flags,
+            *(flag.replace("{cpu_dtype}", cpu_dtype) for flag in launch.flags),
         ]
 
 

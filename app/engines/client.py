@@ -1,14 +1,19 @@
 """The HTTP client of an OpenAI-compatible engine. What can go wrong is an Outcome, never an exception."""
 
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Self
 
 import aiohttp
+import orjson
 
+from app import trace
 from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Retry, from_response
 from app.engines.requests import EngineRequest
+from app.engines.transcript import Transcript
 
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 2.0
+PATIENCE = 6  # so many times longer has a request that the engine's own scheduler may freeze
 
 
 class EngineClient:
@@ -20,6 +25,7 @@ class EngineClient:
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_SECONDS)
+        self._patience = aiohttp.ClientTimeout(total=PATIENCE * timeout_seconds, sock_connect=CONNECT_SECONDS)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -33,19 +39,58 @@ class EngineClient:
         assert self._session is not None
         await self._session.close()
 
-    async def complete(self, request: EngineRequest) -> Outcome:
-        """Run one request. Cancelling the call closes its connection, which makes the engine abort it."""
+    async def complete(self, request: EngineRequest, *, patient: bool = False) -> Outcome:
+        """Run one request. Cancelling the call closes its connection, which makes the engine abort it.
+
+        `patient`: the engine may freeze it at will, so it has longer, and if that does not do it was no fault of its own.
+        """
         assert self._session is not None
+        limit = self._patience if patient else self._timeout
         url = self.url + request.route
         try:
-            async with self._session.post(url, data=request.body, allow_redirects=False) as response:
+            headers = trace.onward(request.traceparent)
+            async with self._session.post(
+                url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
+            ) as response:
                 return from_response(response.status, await response.read())
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return EngineDown(f"cannot connect: {error}", suspect=False)
+        except TimeoutError:
+            return Retry("the engine gave no answer in time", TIMED_OUT, busy=patient)
+        except (aiohttp.ClientError, OSError) as error:
+            return EngineDown(f"connection lost: {error!r}", suspect=True)
+
+    async def stream(self, transcript: Transcript, on_first_token: Callable[[], None]) -> Outcome | None:
+        """Run a request, or what is left of it, into its transcript. None: the transcript is complete.
+
+        Cancelling the call makes the engine abort it; the transcript keeps what was heard.
+        """
+        assert self._session is not None
+        request = transcript.call()
+        try:
+            url, headers = self.url + request.route, trace.onward(request.traceparent)
+            async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
+                if response.status != 200:
+                    return from_response(response.status, await response.read())
+                return await _heard(response.content, transcript, on_first_token)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return EngineDown(f"cannot connect: {error}", suspect=False)
         except TimeoutError:
             return Retry("the engine gave no answer in time", TIMED_OUT)
         except (aiohttp.ClientError, OSError) as error:
             return EngineDown(f"connection lost: {error!r}", suspect=True)
+        except ValueError as error:
+            return Retry(f"the engine streamed what is no JSON: {error}")
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> str | None:
+        """The text of these tokens, special ones included; None if the engine does not say."""
+        assert self._session is not None
+        body = orjson.dumps({"model": model, "tokens": list(tokens)})
+        try:
+            async with self._session.post(f"{self.url}/detokenize", data=body) as response:
+                return str((await response.json())["prompt"]) if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
+            return None
 
     async def healthy(self) -> bool:
         """Whether the engine answers /health with 200 within two seconds."""
@@ -66,3 +111,36 @@ class EngineClient:
                 return [str(model["id"]) for model in (await response.json())["data"]]
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
             return []
+
+
+async def _heard(
+    content: aiohttp.StreamReader, transcript: Transcript, on_first_token: Callable[[], None]
+) -> Outcome | None:
+    before, told = len(transcript.output_ids), False
+    async for line in _lines(content):
+        data = line.removeprefix(b"data:").strip()
+        if data == b"[DONE]":
+            break
+        if line.startswith(b"data:"):
+            transcript.hear(data)
+        if not told and len(transcript.output_ids) > before:
+            told = True
+            on_first_token()
+        if transcript.error is not None:
+            error, transcript.error = transcript.error, None
+            code = error.get("code")
+            return from_response(code if isinstance(code, int) else 500, orjson.dumps({"error": error}))
+    if transcript.finish_reason is None:
+        return EngineDown("the stream ended early", suspect=True)
+    return None
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: the first event of a stream holds the token ids of a whole prompt."""
+    pieces: list[bytes] = []
+    async for block in content.iter_any():
+        *ended, rest = block.split(b"\n")
+        for line in ended:
+            yield b"".join([*pieces, line])
+            pieces.clear()
+        pieces.append(rest)

@@ -1,6 +1,6 @@
 """What an engine's answer means for the item that was sent. Pure.
 
-200 with choices and usage                     Done
+200 with an answer and usage                   Done      (choices, embeddings in data, or a response's output)
 200 with anything else                         Retry
 408 425 429, 5xx, no answer in time            Retry     (429 and 503: the engine is busy, not broken)
 401 403 404 405, redirects                     EngineDown: its operator has to mend it; no item is at fault
@@ -9,6 +9,7 @@ refused, reset, closed mid-answer              EngineDown
 other 4xx                                      Reject: the engine refuses this item, now and for ever
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ FAILED = 5001
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
 _TRY_LATER = frozenset({408, 425, 429})
 _BUSY = frozenset({429, 503})
+_ANSWERS = ("choices", "data", "output")
+_WORDS = (
+    ("prompt_tokens", "prompt_tokens_details", "completion_tokens"),
+    ("input_tokens", "input_tokens_details", "output_tokens"),
+)
 _CORE_DIED = (b"EngineCore encountered an issue", b"EngineDeadError")
 
 
@@ -104,14 +110,26 @@ def _success(body: bytes) -> Outcome:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         return Retry("engine answered 200 with what is no JSON")
-    if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list) or not answer["choices"]:
+    if not isinstance(answer, dict) or not any(
+        isinstance(answer.get(name), list) and answer[name] for name in _ANSWERS
+    ):
         return Retry("engine answered 200 without choices")
+    usage = usage_of(answer)
+    return Retry("engine answered 200 without usage") if usage is None else Done(body, usage)
+
+
+def usage_of(answer: Mapping[str, Any]) -> Usage | None:
+    """The token counts of an answer, in the words of chat completions or of responses; None where it has none."""
     usage = answer.get("usage")
     if not isinstance(usage, dict):
-        return Retry("engine answered 200 without usage")
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Done(body, Usage(_count(usage.get("prompt_tokens")), _count(cached), _count(usage.get("completion_tokens"))))
+        return None
+    prompt, details, output = _WORDS[0] if "prompt_tokens" in usage else _WORDS[1]
+    cached = usage.get(details)
+    return Usage(
+        _count(usage.get(prompt)),
+        _count(cached.get("cached_tokens") if isinstance(cached, dict) else 0),
+        _count(usage.get(output)),
+    )
 
 
 def _count(value: object) -> int:

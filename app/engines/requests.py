@@ -9,33 +9,63 @@ from typing import Any
 
 import orjson
 
+from app.engines import embeddings
 from app.engines.private import ENGINE_PRIVATE_FIELDS
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
-BATCH_PRIORITY = 10  # vLLM serves lower numbers first; callers who wait get 0
+EMBEDDINGS = "/v1/embeddings"
+RESPONSES = "/v1/responses"
+# vLLM serves lower numbers first.
+BATCH_PRIORITY = 10
+SYNC_PRIORITY = 0
 
-_OURS = frozenset({"external_reference", "custom_id", "requests", "raw", "session_id", "stream", "stream_options"})
+_OURS = frozenset(
+    {"external_reference", "custom_id", "requests", "raw", "session_id", "stream", "stream_options", "options"}
+)
+# What limits the answer, by route; none on a route that generates nothing.
+_LENGTHS = {
+    CHAT: ("max_tokens", "max_completion_tokens"),
+    COMPLETIONS: ("max_tokens",),
+    RESPONSES: ("max_output_tokens",),
+    EMBEDDINGS: (),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One call of an engine: POST `body` to `route`."""
+    """One call of an engine: POST `body` to `route`, on behalf of the W3C trace context `traceparent`."""
 
     route: str
     body: bytes
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the engine side adds to every item: the name the engine serves the model under, and its defaults."""
+    """What the engine side adds to every item: the name the engine serves the model under, and its defaults.
+
+    `pooling`: it makes embeddings and generates nothing.
+    """
 
     model: str
     default_max_tokens: int
+    pooling: bool = False
 
 
-def build(item: Mapping[str, Any], endpoint: str, target: Target, salt: str) -> EngineRequest:
-    """The request for one item. `endpoint` is the route the item asks for; `salt` separates tenants' prefix caches."""
+def build(
+    item: Mapping[str, Any],
+    endpoint: str,
+    target: Target,
+    salt: str,
+    *,
+    priority: int = BATCH_PRIORITY,
+    stream: bool = False,
+) -> EngineRequest:
+    """The request for one item. `endpoint` is the route the item asks for; `salt` separates tenants' prefix caches.
+
+    A stream ends with the usage, whether the item asks for it or not. The engine keeps no answer for later.
+    """
     hidden = _OURS | ENGINE_PRIVATE_FIELDS
     body = {key: value for key, value in item.items() if key not in hidden}
     route = endpoint
@@ -46,13 +76,21 @@ def build(item: Mapping[str, Any], endpoint: str, target: Target, salt: str) -> 
             route, body["prompt"] = COMPLETIONS, prompt
         else:
             body["messages"] = [{"role": "user", "content": prompt}]
+    if route == EMBEDDINGS:
+        body = embeddings.engine_body(body)
     if isinstance(body.get("messages"), list):
         body["messages"] = [_with_content(message) for message in body["messages"]]
     if isinstance(body.get("response_format"), Mapping):
         body["response_format"] = response_format(body["response_format"])
-    if body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
-        body["max_tokens"] = target.default_max_tokens
-    body |= {"model": target.model, "stream": False, "priority": BATCH_PRIORITY, "cache_salt": salt}
+    body |= {"model": target.model, "priority": priority, "cache_salt": salt}
+    if lengths := _LENGTHS[route]:
+        if all(body.get(name) is None for name in lengths):
+            body[lengths[0]] = target.default_max_tokens
+        body["stream"] = stream
+    if route == RESPONSES:
+        body["store"] = False
+    elif stream:
+        body["stream_options"] = {"include_usage": True}
     return EngineRequest(route, orjson.dumps(body))
 
 
@@ -76,3 +114,15 @@ def tenant_salt(secret: bytes, tenant_id: int) -> str:
     """The prefix-cache salt of a tenant: stable, and not to be guessed without the secret."""
     digest = hmac.digest(secret, f"slackwater cache salt {tenant_id}".encode(), hashlib.sha256)
     return urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+PROBE = "0"  # the prompt of a synthetic request
+
+
+def probe_request(target: Target) -> EngineRequest:
+    """The least that makes an engine work: one token, in batch class."""
+    if target.pooling:
+        body = {"model": target.model, "input": PROBE, "priority": BATCH_PRIORITY}
+        return EngineRequest(EMBEDDINGS, orjson.dumps(body))
+    body = {"model": target.model, "prompt": PROBE, "max_tokens": 1, "stream": False, "priority": BATCH_PRIORITY}
+    return EngineRequest(COMPLETIONS, orjson.dumps(body))

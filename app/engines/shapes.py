@@ -8,12 +8,20 @@ from typing import Any, Literal
 
 import orjson
 
+from app.engines.catalogue import Price
+from app.engines.pricing import priced, with_cost
 
-def as_result(body: bytes, shape: Literal["native", "openai"], *, wants_json: bool = False) -> bytes:
+
+def as_result(
+    body: bytes, shape: Literal["native", "openai"], price: Price | None = None, *, wants_json: bool = False
+) -> bytes:
     """The JSON of an item's or a synchronous call's `result`. In JSON mode a native `response` is an object, not text."""
     if shape == "openai":
-        return body
-    return orjson.dumps(native(orjson.loads(body), wants_json=wants_json))
+        return priced(body, price)
+    result = native(orjson.loads(body), wants_json=wants_json)
+    if "usage" in result:
+        result["usage"] = with_cost(result["usage"], price)
+    return orjson.dumps(result)
 
 
 def native(completion: dict[str, Any], *, wants_json: bool = False) -> dict[str, Any]:

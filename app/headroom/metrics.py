@@ -12,7 +12,14 @@ _NAMES = {
     "vllm:prompt_tokens_total": "prompt_tokens",
     "vllm:num_preemptions_total": "preemptions",
 }
-_LINE = re.compile(rf"^({'|'.join(_NAMES)})(?:\{{.*\}})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*\r?$", re.MULTILINE)
+_OPTIONAL = {
+    "vllm:iteration_tokens_total_count": "steps",
+    "vllm:iteration_tokens_total_sum": "step_tokens",
+}
+_FIELDS = _NAMES | _OPTIONAL
+_LINE = re.compile(rf"^({'|'.join(_FIELDS)})(?:\{{.*\}})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*\r?$", re.MULTILINE)
+_CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+_SIZE = re.compile(r'(block_size|num_gpu_blocks)="(\d+)"')
 
 
 class TelemetryError(ValueError):
@@ -23,7 +30,9 @@ class TelemetryError(ValueError):
 class EngineGauges:
     """One scrape. Requests and tokens are summed over the engines behind one URL; `kv_usage` (0..1) is the fullest's.
 
-    The gauges do not tell batch from synchronous requests. Token counters start again when the engine does.
+    The gauges do not tell batch from synchronous requests. Counters start again when the engine does. `steps` and the
+    `step_tokens` computed in them stay 0 where the engine does not count them; `kv_capacity` is in tokens, 0: unknown.
+    `engines` step at the same time, each its own requests.
     """
 
     running: int
@@ -32,13 +41,17 @@ class EngineGauges:
     generation_tokens: int
     prompt_tokens: int
     preemptions: int
+    steps: int = 0
+    step_tokens: int = 0
+    kv_capacity: int = 0
+    engines: int = 1
 
 
 def parse(text: str) -> EngineGauges:
     """The gauges of a vLLM metrics page. Raises TelemetryError."""
     found: dict[str, list[float]] = {}
     for match in _LINE.finditer(text):
-        found.setdefault(_NAMES[match[1]], []).append(_number(match[1], match[2]))
+        found.setdefault(_FIELDS[match[1]], []).append(_number(match[1], match[2]))
     missing = [name for name, field in _NAMES.items() if field not in found]
     if missing:
         raise TelemetryError(f"no {', '.join(missing)}")
@@ -49,7 +62,20 @@ def parse(text: str) -> EngineGauges:
         generation_tokens=int(sum(found["generation_tokens"])),
         prompt_tokens=int(sum(found["prompt_tokens"])),
         preemptions=int(sum(found["preemptions"])),
+        steps=int(sum(found.get("steps", ()))),
+        step_tokens=int(sum(found.get("step_tokens", ()))),
+        kv_capacity=_kv_capacity(text),
+        engines=len(found["running"]),
     )
+
+
+def _kv_capacity(text: str) -> int:
+    """Tokens of KV cache, from the labels of `vllm:cache_config_info`."""
+    tokens = 0
+    for labels in _CACHE.findall(text):
+        sizes = dict(_SIZE.findall(labels))
+        tokens += int(sizes.get("block_size", 0)) * int(sizes.get("num_gpu_blocks", 0))
+    return tokens
 
 
 def _number(name: str, text: str) -> float:

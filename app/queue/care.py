@@ -26,6 +26,30 @@ class Settled:
     failed: int
     prompt_tokens: int
     completion_tokens: int
+    traceparent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A batch of which something is in an engine. `late`: at the pool's pace it will not be done when it expires."""
+
+    tenant_id: int
+    account_id: str
+    batch_id: int
+    run: int
+    request_id: UUID
+    model: str
+    traceparent: str | None
+    total: int
+    ok: int
+    failed: int
+    late: bool
+
+
+async def under_way(conn: Connection, tenant_ids: list[int]) -> list[UnderWay]:
+    """Those of the tenants' batches."""
+    rows = await (await conn.execute(queries.UNDER_WAY, {"tenant_ids": tenant_ids})).fetchall()
+    return [UnderWay(*row) for row in rows]
 
 
 async def reap(conn: Connection) -> tuple[int, int]:

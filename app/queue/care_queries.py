@@ -135,7 +135,30 @@ update batch b set finalized_at = now(), state = e.target
 from ending e, tenant t
 where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
 returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
-          b.prompt_tokens, b.completion_tokens"""
+          b.prompt_tokens, b.completion_tokens, b.traceparent"""
+
+# ---------------------------------------------------------------- what is under way
+
+# Leased chunks are few, whatever the backlog. Late is said by what is left of the batch alone, at the pace of its pool.
+UNDER_WAY = f"""
+with running as materialized (
+  select distinct batch_id, pool_id from chunk where {CHUNK.guard("finish")} and tenant_id = any(%(tenant_ids)s)),
+ steps as (select pool_id, extract(epoch from at - lag(at) over w)::float8 as seconds,
+                  (served_tokens - lag(served_tokens) over w)::float8 as tokens
+           from (select distinct pool_id from running) p cross join lateral (
+             select at, served_tokens from pace where pace.pool_id = p.pool_id order by at desc limit 31) x
+           window w as (partition by pool_id order by at)),
+ rate as (select pool_id, sum(tokens) / nullif(sum(seconds), 0) as pace from steps where seconds < 25 group by 1)
+select b.tenant_id, t.account_id, b.batch_id, b.run, b.request_id, b.model, b.traceparent, b.total,
+       b.ok + coalesce(d.ok, 0) + c.done, b.failed + coalesce(d.failed, 0) + c.failed,
+       coalesce(b.expires_at < now() + make_interval(secs => c.tokens / nullif(rate.pace, 0)), false)
+from running r join batch b using (batch_id) join tenant t using (tenant_id) left join rate using (pool_id)
+cross join lateral (
+  select sum(done)::int as done, sum(failed)::int as failed, sum(est_tokens::float8 * (n - done - failed) / n) as tokens
+  from chunk where chunk.batch_id = b.batch_id) c
+left join lateral (
+  select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d on true
+where b.state = '{BatchState.OPEN}'"""
 
 # ---------------------------------------------------------------- what a caller asks for
 
@@ -154,7 +177,7 @@ update batch set state = '{BatchState.OPEN}', run = run + 1, failed = 0, finaliz
        opened_at = now(), deadline = now() + (deadline - opened_at), expires_at = now() + (expires_at - opened_at)
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s and ok < total and {BATCH.guard("retry")}
   and (%(of_run)s::int is null or run = %(of_run)s)
-returning batch_id, run, model, deadline"""
+returning batch_id, run, model, deadline, traceparent"""
 
 # Who was answered once is not asked again, in whatever run that was.
 UNANSWERED = """

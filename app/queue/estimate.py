@@ -1,4 +1,4 @@
-"""When a batch will be done, and what it waits for. Pure.
+"""When a batch will be done. Pure.
 
     eta = (tokens of its tenant that come first + tokens of its own) / (the pool's pace x its tenant's share)
 
@@ -7,6 +7,7 @@ only time in which the pool had work; the gate's closed hours are in it, since m
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from app.states import BatchState, EngineState
@@ -24,89 +25,102 @@ class Confidence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineView:
-    """An engine of the pool as its worker last reported it; `allowance` is how many batch requests it may hold."""
+class Gate:
+    """An engine of the batch's model as its worker last reported it; `allowance` is how many batch requests it may hold.
 
+    Since `since` it has its state and its reason: `signal` was `value` against `threshold`.
+    """
+
+    engine_id: int
+    engine: str
     state: EngineState
-    reason: str | None
     allowance: int
+    reason: str | None
+    signal: str | None
+    value: float | None
+    threshold: float | None
+    since: datetime
+    heartbeat_at: datetime
     alive: bool
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be sent to it."""
+        return self.alive and self.state == EngineState.READY
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes batch work."""
+        return self.ready and self.allowance > 0
+
+    @property
+    def code(self) -> str:
+        """The reason, or what the state alone says."""
+        return self.reason or f"engine_{self.state}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of a batch's place. Pace in estimated tokens per second over `intervals` measured ones of ten seconds."""
+    """Where the unfinished chunks of a batch stand at the moment `now`, and what is before and beside them.
 
-    state: BatchState
-    engines: tuple[EngineView, ...]
+    Chunks by state, seconds until a delayed one is due, the batch's own tokens and those of its account that come first; the
+    account's share; the pool's pace in estimated tokens per second over `intervals` measured ones of ten seconds; how many
+    `accounts` have work in the pool; tokens in flight of all of them, of its own, and its own limit.
+    """
+
+    gates: tuple[Gate, ...]
+    now: datetime
+    ready: int
+    leased: int
+    delayed: int
+    held: int
+    pause: float | None
     own_tokens: float
-    leased_chunks: int
-    delayed_chunks: int
     ahead_chunks: int
     ahead_tokens: float
     share: float
     pace: float | None
     intervals: int
+    accounts: int
+    pool_inflight: int
+    inflight: int
+    limit: int
+
+    @property
+    def chunks(self) -> int:
+        """Those that are not finished."""
+        return self.ready + self.leased + self.delayed + self.held
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`position`: chunks of the same tenant that come first. `note` says what the batch waits for, in words."""
+    """`position`: chunks of the same tenant that come first."""
 
     position: int
     share: float
     tokens_per_second: float | None
     eta_seconds: float | None
     confidence: Confidence
-    note: str
 
 
-def estimate(outlook: Outlook) -> Estimate:
+def estimate(state: BatchState, outlook: Outlook) -> Estimate:
     """The estimate for an unfinished batch."""
-    eta = _eta(outlook)
+    eta = _eta(state, outlook)
     confidence = _confidence(outlook) if eta is not None else Confidence.NONE
     pace = None if outlook.pace is None else outlook.pace * outlook.share
-    return Estimate(outlook.ahead_chunks, outlook.share, pace, eta, confidence, _note(outlook))
+    return Estimate(outlook.ahead_chunks, outlook.share, pace, eta, confidence)
 
 
-def _eta(outlook: Outlook) -> float | None:
-    if outlook.state != BatchState.OPEN or not outlook.pace or not outlook.share:
+def _eta(state: BatchState, outlook: Outlook) -> float | None:
+    if state != BatchState.OPEN or not outlook.pace or not outlook.share:
         return None
     return (outlook.ahead_tokens + outlook.own_tokens) / (outlook.pace * outlook.share)
 
 
 def _confidence(outlook: Outlook) -> Confidence:
-    if not any(_open(engine) for engine in outlook.engines):
+    if not any(gate.open for gate in outlook.gates):
         return Confidence.LOW
     for level, intervals in MEASURED_INTERVALS.items():
         if outlook.intervals >= intervals:
             return Confidence(level)
     return Confidence.LOW
-
-
-def _open(engine: EngineView) -> bool:
-    return engine.alive and engine.state == EngineState.READY and engine.allowance > 0
-
-
-def _note(outlook: Outlook) -> str:
-    alive = [engine for engine in outlook.engines if engine.alive]
-    ready = any(engine.state == EngineState.READY for engine in alive)
-    first_that_holds = (
-        (outlook.state == BatchState.PAUSED, "paused; resume it to go on"),
-        (outlook.state != BatchState.OPEN, "ending; items in an engine come to their end"),
-        (not alive, "no engine serves this model now; the batch is kept until one does"),
-        (not ready, f"the engine is not ready: {_reasons(alive)}"),
-        (
-            not any(_open(engine) for engine in alive),
-            f"the engine has no room beside synchronous traffic: {_reasons(alive)}",
-        ),
-        (outlook.leased_chunks > 0, "running"),
-        (outlook.ahead_chunks > 0, "waiting for its turn behind earlier work of this account"),
-        (outlook.delayed_chunks > 0, "some items rest before they are tried again"),
-        (True, "next in line"),
-    )
-    return next(note for holds, note in first_that_holds if holds)
-
-
-def _reasons(engines: list[EngineView]) -> str:
-    return ", ".join(sorted({engine.reason or str(engine.state) for engine in engines}))

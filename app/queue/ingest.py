@@ -1,9 +1,11 @@
 """Put a batch into the queue: one short transaction, bulk rows by binary COPY."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
 from app.queue import queries
@@ -24,10 +26,13 @@ class NewBatch:
     deadline_seconds: float
     expires: bool = False
     correlation_id: str | None = None
+    traceparent: str | None = None
     affinity: str | None = None
     tags: tuple[str, ...] = ()
+    metadata: Mapping[str, str] | None = None
     idempotency_key: str | None = None
     request_hash: bytes | None = None
+    tells_items: bool = False
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -52,10 +57,13 @@ async def enqueue(conn: Connection, batch: NewBatch, payload: Iterable[bytes], c
         "deadline_seconds": batch.deadline_seconds,
         "expires": batch.expires,
         "correlation_id": batch.correlation_id,
+        "traceparent": batch.traceparent,
         "affinity": batch.affinity,
         "tags": list(batch.tags),
+        "meta": None if batch.metadata is None else Jsonb(dict(batch.metadata)),
         "idempotency_key": batch.idempotency_key,
         "request_hash": batch.request_hash,
+        "tells_items": batch.tells_items,
     }
     row = await (await conn.execute(queries.INSERT_BATCH, parameters)).fetchone()
     if row is None:

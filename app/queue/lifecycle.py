@@ -35,6 +35,7 @@ class Reopened:
     run: int
     model: str
     deadline: datetime
+    traceparent: str | None
 
 
 async def halt(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> int | None:

@@ -20,12 +20,13 @@ WAKE = f"""case when s.ready > 0 then s.vtime else greatest(s.vtime,
 NEXT_BATCH_ID = "select next_batch_id()"
 
 INSERT_BATCH = """
-insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, affinity,
-                   tags, idempotency_key, request_hash)
+insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, traceparent,
+                   affinity, tags, meta, idempotency_key, request_hash, tells_items)
 values (%(batch_id)s, %(request_id)s, %(tenant_id)s, %(model)s, %(endpoint)s, %(total)s,
         now() + make_interval(secs => %(deadline_seconds)s),
         case when %(expires)s then now() + make_interval(secs => %(deadline_seconds)s) end,
-        %(correlation_id)s, %(affinity)s, %(tags)s, %(idempotency_key)s, %(request_hash)s)
+        %(correlation_id)s, %(traceparent)s, %(affinity)s, %(tags)s, %(meta)s, %(idempotency_key)s, %(request_hash)s,
+        %(tells_items)s)
 on conflict (tenant_id, idempotency_key) do nothing
 returning run, deadline"""
 
@@ -116,7 +117,7 @@ with floor as materialized (select coalesce(min(vtime) filter (where ready > 0),
 # whose chunk may be claimed just before a sweep finds it. Item and result are looked up by their keys, one by one: a chunk of
 # grouped items spans most of its batch, and a plan over that range would read all of it.
 LOAD = f"""
-select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), coalesce(p.affinity, b.affinity), p.body, p.stored
+select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items
 from batch b
 cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
   with ordinality x (seq, place)
@@ -198,54 +199,108 @@ returning ok + failed"""
 
 # ---------------------------------------------------------------- reading
 
-_STATUS = """
-select b.batch_id, b.request_id, b.model, b.state, b.run, b.total, b.created_at, b.finalized_at,
+
+def _status(source: str = "batch b", more: str = "") -> str:
+    return f"""
+select {more}b.batch_id, b.request_id, b.model, b.state, b.run, b.total, b.created_at, b.finalized_at,
        b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0), b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0),
-       b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false), b.deadline, b.expires_at
-from batch b
+       b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false), b.deadline, b.expires_at,
+       b.opened_at
+from {source}
 left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
   on b.finalized_at is null
 left join lateral (select sum(done)::int as done, sum(failed)::int as failed, bool_or(token > 0) as started
                    from chunk x where x.batch_id = b.batch_id) c on b.finalized_at is null
 """
-STATUS = f"{_STATUS} where b.tenant_id = %(tenant_id)s and b.request_id = %(request_id)s"
-LATEST = f"{_STATUS} where b.tenant_id = %(tenant_id)s order by b.batch_id desc limit %(limit)s"
 
-RESULTS = """
+
+_ASKED = """unnest(%(tenant_ids)s::bigint[], %(request_ids)s::uuid[]) as asked (tenant_id, request_id)
+join batch b on b.request_id = asked.request_id and b.tenant_id = asked.tenant_id"""
+STATUS = f"{_status()} where b.tenant_id = %(tenant_id)s and b.request_id = %(request_id)s"
+STATUSES = _status(_ASKED, "asked.tenant_id, ")
+LATEST = f"{_status()} where b.tenant_id = %(tenant_id)s order by b.batch_id desc limit %(limit)s"
+
+
+def _results(more: str = "") -> str:
+    return f"""
 select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,
-       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false)
+       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false){more}
 from item_payload p left join lateral (
   select ok, body, stored, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
   where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true
 where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
 
-# The line in front of a batch is counted up to a thousand chunks, so that a poll stays cheap whatever the backlog.
-# A long interval of the pace is one after a time without work.
-OUTLOOK = f"""
-with mine as (
-  select pool_id, tenant_id, sum(est_tokens::float8 * (n - done - failed) / n) as tokens,
-         count(*) filter (where {CHUNK.guard("finish")}) as leased, count(*) filter (where {CHUNK.guard("promote")}) as delayed
-  from chunk where batch_id = %(batch_id)s group by 1, 2 limit 1),
- first as (select deadline, chunk_id from chunk where batch_id = %(batch_id)s and {CHUNK.guard("claim")}
-           order by deadline, chunk_id limit 1),
- line as (select c.est_tokens from mine, first, lateral (
-            select est_tokens, deadline, chunk_id from chunk
-            where {CHUNK.guard("claim")} and pool_id = mine.pool_id and tenant_id = mine.tenant_id
-              and (deadline, chunk_id) < (first.deadline, first.chunk_id) order by deadline, chunk_id limit 1000) c),
- ahead as (select count(*)::int as chunks, coalesce(sum(est_tokens), 0)::float8 as tokens from line),
- shares as (select max(w.weight) filter (where s.tenant_id = mine.tenant_id)
-                   / sum(w.weight) filter (where s.ready > 0 or s.inflight_tokens > 0 or s.tenant_id = mine.tenant_id) as share
-            from mine join sched s using (pool_id) join tenant w on w.tenant_id = s.tenant_id),
+
+RESULTS = _results()
+RESULTS_AND_ITEMS = _results(", p.body, p.stored")
+
+# The line in front of a batch is counted up to a thousand chunks, so that a poll stays cheap whatever the backlog; batches of
+# one account in one pool share it. A long interval of the pace is one after a time without work.
+OUTLOOKS = f"""
+with asked as materialized (
+  select batch_id, max(pool_id) as pool_id, max(tenant_id) as tenant_id,
+         sum(est_tokens::float8 * (n - done - failed) / n) as tokens,
+         count(*) filter (where {CHUNK.guard("claim")})::int as ready,
+         count(*) filter (where {CHUNK.guard("finish")})::int as leased,
+         count(*) filter (where {CHUNK.guard("promote")})::int as delayed,
+         count(*) filter (where {CHUNK.guard("release")})::int as held, min(not_before) as not_before,
+         (array_agg(chunk_id order by deadline, chunk_id) filter (where {CHUNK.guard("claim")}))[1] as first
+  from chunk where batch_id = any(%(batch_ids)s) group by batch_id),
+ pairs as (select distinct pool_id, tenant_id from asked),
+ line as materialized (
+  select p.pool_id, p.tenant_id, c.chunk_id, row_number() over w - 1 as chunks, sum(c.est_tokens) over w - c.est_tokens as tokens
+  from pairs p cross join lateral (
+    select chunk_id, deadline, est_tokens from chunk
+    where {CHUNK.guard("claim")} and pool_id = p.pool_id and tenant_id = p.tenant_id order by deadline, chunk_id limit 1001) c
+  window w as (partition by p.pool_id, p.tenant_id order by c.deadline, c.chunk_id)),
+ ends as (select pool_id, tenant_id, max(chunks) as chunks, max(tokens) as tokens from line group by 1, 2),
+ accounts as (
+  select p.pool_id, p.tenant_id, count(*) filter (where s.ready > 0 or s.inflight_tokens > 0)::int as many,
+         sum(s.inflight_tokens)::bigint as inflight, max(s.inflight_tokens) filter (where s.tenant_id = p.tenant_id) as own,
+         max(t.weight) filter (where s.tenant_id = p.tenant_id)
+           / sum(t.weight) filter (where s.ready > 0 or s.inflight_tokens > 0 or s.tenant_id = p.tenant_id) as share
+  from pairs p join sched s using (pool_id) join tenant t on t.tenant_id = s.tenant_id group by 1, 2),
+ steps as (select p.pool_id, extract(epoch from at - lag(at) over w)::float8 as seconds,
+                  (served_tokens - lag(served_tokens) over w)::float8 as tokens
+           from (select distinct pool_id from asked) p cross join lateral (
+             select at, served_tokens from pace where pace.pool_id = p.pool_id order by at desc limit 61) x
+           window w as (partition by p.pool_id order by at)),
+ rates as (select pool_id, sum(tokens) / nullif(sum(seconds), 0) as pace, count(*)::int as intervals
+           from steps where seconds < 25 group by 1)
+select a.batch_id, a.pool_id, now(), a.ready, a.leased, a.delayed, a.held,
+       extract(epoch from a.not_before - now())::float8, a.tokens,
+       coalesce(l.chunks, case when a.first is not null then e.chunks end, 0)::int,
+       coalesce(l.tokens, case when a.first is not null then e.tokens end, 0)::float8,
+       coalesce(s.share, 1)::float8, r.pace, coalesce(r.intervals, 0),
+       coalesce(s.many, 0), coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens
+from asked a join tenant t on t.tenant_id = a.tenant_id
+left join line l on l.chunk_id = a.first
+left join ends e on e.pool_id = a.pool_id and e.tenant_id = a.tenant_id
+left join accounts s on s.pool_id = a.pool_id and s.tenant_id = a.tenant_id
+left join rates r on r.pool_id = a.pool_id"""
+
+# How pressed the pool is: the least share of its window that a batch near its deadline will have left, at the pace of the last
+# minutes, while none is known by the time that is left alone. Only the next few to expire are asked after.
+PRESSURE = f"""
+with due as materialized (
+  select batch_id, opened_at, expires_at from batch
+  where state = '{BatchState.OPEN}' and expires_at is not null
+    and exists (select from chunk c where c.batch_id = batch.batch_id and c.pool_id = %(pool_id)s)
+  order by expires_at limit 20),
  steps as (select extract(epoch from at - lag(at) over w)::float8 as seconds,
                   (served_tokens - lag(served_tokens) over w)::float8 as tokens
-           from (select at, served_tokens from pace, mine where pace.pool_id = mine.pool_id order by at desc limit 61) p
+           from (select at, served_tokens from pace where pool_id = %(pool_id)s order by at desc limit 31) p
            window w as (order by at)),
- rate as (select sum(tokens) / nullif(sum(seconds), 0) as pace, count(*)::int as intervals
+ rate as (select case when sum(seconds) > 0 then greatest(sum(tokens) / sum(seconds), 1) end as pace
           from steps where seconds < 25)
-select mine.pool_id, mine.tokens, mine.leased::int, mine.delayed::int, ahead.chunks, ahead.tokens,
-       coalesce(shares.share, 1)::float8, rate.pace, rate.intervals
-from mine, ahead, shares, rate"""
+select min((extract(epoch from due.expires_at - now()) - coalesce(work.tokens / rate.pace, 0))
+           / greatest(extract(epoch from due.expires_at - due.opened_at), 1))::float8
+from rate, due cross join lateral (
+  select sum(est_tokens::float8 * (n - done - failed) / n) as tokens from chunk
+  where batch_id = due.batch_id and pool_id = %(pool_id)s) work
+where work.tokens > 0"""
 
-POOL_ENGINES = """
-select e.state, e.reason, e.allowance, coalesce(w.lease_until > now(), false)
-from engine e left join worker w on w.worker_id = e.worker_id where e.pool_id = %(pool_id)s"""
+GATES = """
+select e.pool_id, e.engine_id, e.name, e.state, e.allowance, e.reason, e.signal, e.value, e.threshold, e.reason_since,
+       e.heartbeat_at, coalesce(w.lease_until > now(), false)
+from engine e left join worker w on w.worker_id = e.worker_id where e.pool_id = any(%(pool_ids)s) order by e.name"""

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.queue import queries
-from app.queue.estimate import EngineView, Estimate, Outlook, estimate
+from app.queue.estimate import Gate, Outlook
 from app.states import BatchState, EngineState
 from app.storage.store import Store
 
@@ -36,6 +36,7 @@ class Status:
     started: bool
     deadline: datetime
     expires_at: datetime | None
+    opened_at: datetime
 
     @property
     def unfinished(self) -> int:
@@ -45,7 +46,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """One line of a batch's results; `body` is None while the item has none."""
+    """One line of a batch's results; `body` is None while the item has none. `item`: what was asked, where that was read too."""
 
     seq: int
     reference: str | None
@@ -57,6 +58,11 @@ class ItemResult:
     completion_tokens: int | None
     yields: int | None
     stored: bool = False
+    item: bytes | None = None
+    item_stored: bool = False
+
+
+Sight = tuple[Status, Outlook | None]
 
 
 async def status(database: Database, tenant_id: int, request_id: UUID) -> Status | None:
@@ -79,31 +85,50 @@ def _status(row: Sequence[Any]) -> Status:
     return replace(found, state=BatchState(found.state), started=found.started or found.ok + found.failed > 0)
 
 
-async def estimated(database: Database, status: Status) -> Estimate | None:
-    """When the batch will be done; None for a final one, and in an open one's last moments."""
-    if status.finalized_at is not None:
-        return None
+async def sights(database: Database, asked: Sequence[tuple[int, UUID]]) -> list[Sight | None]:
+    """Where each of these batches, by tenant and id, stands; None: unknown and foreign ids are the same.
+
+    Three statements, however many are asked for.
+    """
+    tenants, ids = [tenant for tenant, _ in asked], [request_id for _, request_id in asked]
     async with database.relaxed() as conn:
-        row = await (await conn.execute(queries.OUTLOOK, {"batch_id": status.batch_id})).fetchone()
-        if row is None:
-            return None
-        pool_id, *facts = row
-        engines = await (await conn.execute(queries.POOL_ENGINES, {"pool_id": pool_id})).fetchall()
-    views = tuple(EngineView(EngineState(state), *rest) for state, *rest in engines)
-    return estimate(Outlook(status.state, views, *facts))
+        cursor = await conn.execute(queries.STATUSES, {"tenant_ids": tenants, "request_ids": ids}, binary=True)
+        found = {(tenant_id, row[1]): _status(row) for tenant_id, *row in await cursor.fetchall()}
+        unfinished = [status.batch_id for status in found.values() if status.finalized_at is None]
+        outlooks = await _outlooks(conn, unfinished) if unfinished else {}
+    statuses = map(found.get, asked)
+    return [None if status is None else (status, outlooks.get(status.batch_id)) for status in statuses]
+
+
+async def _outlooks(conn: Connection, batch_ids: Sequence[int]) -> dict[int, Outlook]:
+    """By batch; without those that have no chunk left."""
+    rows = await (await conn.execute(queries.OUTLOOKS, {"batch_ids": batch_ids}, binary=True)).fetchall()
+    gates: dict[int, tuple[Gate, ...]] = dict.fromkeys((row[1] for row in rows), ())
+    cursor = await conn.execute(queries.GATES, {"pool_ids": list(gates)}, binary=True)
+    for pool_id, engine_id, name, state, *rest in await cursor.fetchall():
+        gates[pool_id] += (Gate(engine_id, name, EngineState(state), *rest),)
+    return {batch_id: Outlook(gates[pool_id], *facts) for batch_id, pool_id, *facts in rows}
 
 
 async def results(
-    database: Database, batch_id: int, run: int, *, store: Store | None = None, after: int = 0, page: int = 200
+    database: Database,
+    batch_id: int,
+    run: int,
+    *,
+    store: Store | None = None,
+    after: int = 0,
+    page: int = 200,
+    items: bool = False,
 ) -> AsyncIterator[list[ItemResult]]:
     """Pages of results in input order: the answers of any run, the errors of this one. Bodies in the store are fetched.
 
-    Holds no connection between pages, so a slow reader pins nothing.
+    `items`: with what was asked. Holds no connection between pages, so a slow reader pins nothing.
     """
+    query = queries.RESULTS_AND_ITEMS if items else queries.RESULTS
     while True:
         async with database.relaxed() as conn:
             parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
-            rows = await (await conn.execute(queries.RESULTS, parameters, binary=True)).fetchall()
+            rows = await (await conn.execute(query, parameters, binary=True)).fetchall()
         if rows:
             async for part in _whole([ItemResult(*row) for row in rows], store):
                 yield part
@@ -115,13 +140,17 @@ async def results(
 async def _whole(page: list[ItemResult], store: Store | None) -> AsyncIterator[list[ItemResult]]:
     """The page in order, bodies that lie in the store put in their place; of these few are in memory at once."""
     while page:
-        cut = [i for i, item in enumerate(page, 1) if item.stored][:_LARGE_AT_ONCE]
+        cut = [i for i, item in enumerate(page, 1) if item.stored or item.item_stored][:_LARGE_AT_ONCE]
         end = cut[-1] if len(cut) == _LARGE_AT_ONCE else len(page)
         part, page = page[:end], page[end:]
         yield list(await asyncio.gather(*(_fetched(item, store) for item in part)))
 
 
 async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
-    if not item.stored or store is None or item.body is None:
+    if store is None:
         return item
-    return replace(item, body=await store.get(item.body.decode()), stored=False)
+    if item.stored and item.body is not None:
+        item = replace(item, body=await store.get(item.body.decode()), stored=False)
+    if item.item_stored and item.item is not None and item.ok:
+        item = replace(item, item=await store.get(item.item.decode()), item_stored=False)
+    return item

@@ -60,6 +60,7 @@ async def run(url: str, days: int, store: Store) -> Outcome:
         url, autocommit=True, application_name="slackwater retention", options=_OPTIONS
     ) as conn:
         if await _truth(conn, queries.TRY_LOCK):
+            await _forget_loose(conn, days)
             for day, partitions in groupby(await _partitions(conn, days), lambda partition: partition.day):
                 try:
                     batches = await _retire(conn, list(partitions), days, store)
@@ -101,6 +102,12 @@ async def _forget(conn: Connection, partition: Partition, days: int) -> int | No
         batches += len(ids)
         if not ids:
             return batches if await _truth(conn, queries.IS_EMPTY, values) else None
+
+
+async def _forget_loose(conn: Connection, days: int) -> None:
+    """Delete old events that belong to no batch, some at a time."""
+    while (await conn.execute(queries.FORGET_LOOSE, {"days": days, "limit": _SLICE})).rowcount:
+        pass
 
 
 async def _partitions(conn: Connection, days: int) -> list[Partition]:

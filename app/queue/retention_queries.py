@@ -18,13 +18,16 @@ order by x.day, c.relname"""
 
 _OF_DAY = "b.batch_id >= %(low)s and b.batch_id < %(high)s"
 
-# A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled endpoint nothing is sent.
+# A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled endpoint nothing is sent. One that is
+# to be fetched keeps nothing for ever: nobody may come.
 _MAY_GO = f"""b.finalized_at < now() - make_interval(days => greatest(%(days)s::int, t.retention_days))
   and not exists (select from chunk c where c.batch_id = b.batch_id)
   and not exists (select from batch_delta d where d.batch_id = b.batch_id)
   and not exists (select from event e join delivery d using (event_id) join endpoint p using (endpoint_id)
                   where e.batch_id = b.batch_id
-                    and ({DELIVERY.guard("reap", "d.")} or ({DELIVERY.guard("claim", "d.")} and p.enabled)))"""
+                    and ({DELIVERY.guard("reap", "d.")}
+                         or ({DELIVERY.guard("claim", "d.")} or {DELIVERY.guard("release", "d.")})
+                         and p.state <> 'disabled' and p.url is not null))"""
 
 IS_HELD = f"""
 select exists (select from batch b join tenant t using (tenant_id) where {_OF_DAY} and ({_MAY_GO}) is not true)"""
@@ -42,6 +45,17 @@ FORGET = (
     "delete from event where batch_id = any(%(ids)s)",
     "delete from batch where batch_id = any(%(ids)s)",
 )
+
+# Events of no batch: tests, and what is told of endpoints.
+FORGET_LOOSE = f"""
+with old as materialized (
+    select v.event_id from event v where v.batch_id is null and v.occurred_at < now() - make_interval(days => %(days)s)
+      and not exists (select from delivery d where d.event_id = v.event_id and {DELIVERY.guard("reap", "d.")})
+    limit %(limit)s
+),
+told as (delete from delivery using old where delivery.event_id = old.event_id)
+delete from event using old where event.event_id = old.event_id
+"""
 
 # Names are from PARTITIONS. None of these but the last may run inside a transaction.
 FINALIZE = "alter table {parent} detach partition {name} finalize"

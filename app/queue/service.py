@@ -52,6 +52,14 @@ async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool 
     return None if row is None else Lease(*row)
 
 
+async def slack(conn: Connection, pool_id: int) -> float | None:
+    """The least share of its window (0..1, below 0: late) that a batch of this pool will have left when it is done at the
+    present pace; None: no batch has a deadline.
+    """
+    row = await (await conn.execute(queries.PRESSURE, {"pool_id": pool_id})).fetchone()
+    return None if row is None or row[0] is None else float(row[0])
+
+
 async def load(conn: Connection, lease: Lease) -> list[Item]:
     """The items of the chunk that have no durable result in this run, in leased order."""
     parameters = {"batch_id": lease.batch_id, "run": lease.run, "lo": lease.lo, "hi": lease.hi, "seqs": lease.seqs}

@@ -61,9 +61,17 @@ batch = Table(
     Column("idempotency_key", Text),
     Column("request_hash", LargeBinary),
     Column("correlation_id", Text),
+    Column("traceparent", Text, comment="W3C trace context of the submit"),
     Column("affinity", Text, comment="x-session-affinity of the submit"),
     Column("tags", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("meta", JSONB),
+    Column(
+        "tells_items",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="somebody asked to hear of its items, so that flushes write their events",
+    ),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"

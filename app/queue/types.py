@@ -43,14 +43,18 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One inference request without a durable result. `body` is the caller's JSON, verbatim, or if `stored` its object's key."""
+    """One inference request without a durable result. `body` is the caller's JSON, verbatim, or if `stored` its object's key.
+
+    `tells`: somebody wants to hear when it is done.
+    """
 
     seq: int
     model: str
     endpoint: str
-    affinity: str | None
     body: bytes
     stored: bool = False
+    traceparent: str | None = None
+    tells: bool = False
 
 
 @dataclass(frozen=True, slots=True)

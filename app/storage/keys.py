@@ -1,10 +1,11 @@
-"""Where a batch's large bodies lie. Pure.
+"""Where uploads and a batch's large bodies lie. Pure.
 
 The day comes first, as in the tables: what belongs to a day, orphans included, goes with the day. A result's key ends in the
 fence it was written under, so that a late writer cannot replace what another one has stored.
 """
 
 from datetime import date, timedelta
+from uuid import UUID
 
 _FIRST_DAY = date(2024, 1, 1)  # of next_batch_id() in the first migration
 _DAY_BITS = 36
@@ -18,6 +19,11 @@ def payload(batch_id: int, seq: int) -> str:
 def result(batch_id: int, run: int, seq: int, fence: tuple[int, int, int]) -> str:
     """Of an item's answer, written under this (chunk, token, worker)."""
     return f"result/{_day(batch_id)}/{batch_id}/{run}/{seq}/{'-'.join(map(str, fence))}"
+
+
+def upload(tenant_id: int, file_id: UUID) -> str:
+    """Of a file as it was uploaded."""
+    return f"file/{tenant_id}/{file_id.hex}"
 
 
 def of_day(day: date) -> tuple[str, ...]:

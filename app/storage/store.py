@@ -46,6 +46,15 @@ class Store:
             if self._folder is not None:
                 await asyncio.to_thread(_sync, self._folder, key)
 
+    async def put_file(self, key: str, path: Path) -> None:
+        """Keep a file's content durably, read piece by piece."""
+        import obstore
+
+        with _told(key, self._folder):
+            await obstore.put_async(self._backend, key, path)
+            if self._folder is not None:
+                await asyncio.to_thread(_sync, self._folder, key)
+
     async def put_all(self, objects: Iterable[tuple[str, bytes]], at_once: int = 8) -> None:
         """Keep several objects, some at a time. Raises the first error when none is under way any more."""
         rest = iter(objects)

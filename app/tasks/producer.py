@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
+from uuid import UUID
 
 import structlog
 from celery import Celery
@@ -35,11 +36,11 @@ class Hints:
         """Hints over the broker that the settings name."""
         return cls(broker.celery_app(settings, database_url))
 
-    async def deliveries(self, delivery_ids: Sequence[int]) -> bool:
-        """Publish one hint per delivery; False when the broker did not take all of them."""
+    async def endpoints(self, endpoint_ids: Sequence[UUID]) -> bool:
+        """Publish one hint per endpoint; False when the broker did not take all of them."""
         if self._current is not None and not self._current.done():
             return False
-        self._current = self._thread.submit(self._publish, tuple(delivery_ids))
+        self._current = self._thread.submit(self._publish, tuple(endpoint_ids))
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._current)), _PATIENCE_SECONDS)
         except TimeoutError:
@@ -50,13 +51,13 @@ class Hints:
         self._thread.submit(self._app.close)
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _publish(self, delivery_ids: tuple[int, ...]) -> bool:
+    def _publish(self, endpoint_ids: tuple[UUID, ...]) -> bool:
         try:
             with self._app.producer_pool.acquire(block=True, timeout=_PATIENCE_SECONDS) as producer:
-                for delivery_id in delivery_ids:
+                for endpoint_id in endpoint_ids:
                     self._app.send_task(
                         names.DELIVER,
-                        args=[delivery_id],
+                        args=[endpoint_id.hex],
                         queue=names.WEBHOOKS,
                         producer=producer,
                         retry=True,

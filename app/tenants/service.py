@@ -2,6 +2,7 @@
 
 import hmac
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -10,16 +11,19 @@ from app.crypto import hash_secret
 from app.db.pool import Connection
 from app.errors import BadInput, NotFound
 from app.tenants import keys, queries
+from app.tenants.limits import NO_LIMITS, Limits
 
 _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who is calling."""
+    """Who is calling, and by which key; `limits` as they stand at the key."""
 
     tenant_id: int
     account_id: str
+    key_id: str = ""
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class KeyInfo:
     last_used_at: datetime | None
     expires_at: datetime | None
     revoked_at: datetime | None
+    limits: Limits = NO_LIMITS
 
     def state(self, now: datetime) -> Literal["live", "expired", "revoked"]:
         """Whether the key works at this moment, and if not, why."""
@@ -79,8 +84,23 @@ async def set_retention(conn: Connection, account_id: str, days: int | None) -> 
     await conn.execute(queries.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
 
 
+async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[str] | None) -> None:
+    """Let this account's webhooks go to these hosts only (`.example.com`: those below it); None: to any. Raises NotFound.
+
+    Holds for what is registered already, from the next attempt on.
+    """
+    tenant_id = await find_tenant(conn, account_id)
+    values = {"tenant_id": tenant_id, "hosts": None if hosts is None else list(hosts)}
+    await conn.execute(queries.SET_WEBHOOK_HOSTS, values)
+
+
 async def create_key(
-    conn: Connection, pepper: bytes, account_id: str, name: str, lifetime: timedelta | None = None
+    conn: Connection,
+    pepper: bytes,
+    account_id: str,
+    name: str,
+    lifetime: timedelta | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> keys.ApiKey:
     """Make a key for an account. The secret is returned this once; only its HMAC is stored."""
     tenant_id = await ensure_tenant(conn, account_id)
@@ -91,6 +111,8 @@ async def create_key(
         "secret_hash": hash_secret(pepper, key.secret),
         "name": name,
         "lifetime": lifetime,
+        "requests": limits.requests,
+        "tokens": limits.tokens,
     }
     await conn.execute(queries.INSERT_KEY, parameters)
     return key
@@ -106,14 +128,15 @@ async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | 
         return None
     if row[3]:
         await conn.execute(queries.TOUCH_KEY, {"key_id": key.key_id})
-    return Tenant(row[1], row[2])
+    return Tenant(row[1], row[2], key.key_id, Limits(row[4], row[5]))
 
 
 async def list_keys(conn: Connection) -> list[KeyInfo]:
     """Every key, oldest first."""
-    return [KeyInfo(*row) for row in await (await conn.execute(queries.LIST_KEYS)).fetchall()]
+    rows = await (await conn.execute(queries.LIST_KEYS)).fetchall()
+    return [KeyInfo(*(*row[:7], Limits(*row[7:]))) for row in rows]
 
 
 async def revoke_key(conn: Connection, key_id: str) -> bool:
-    """Make a key useless at once. False when there is no such live key."""
+    """Make a key useless, within `known.TRUST_SECONDS` everywhere. False when there is no such live key."""
     return await (await conn.execute(queries.REVOKE_KEY, {"key_id": key_id})).fetchone() is not None

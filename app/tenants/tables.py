@@ -1,6 +1,7 @@
-"""Tables: who is billed and isolated, and the keys that speak for them."""
+"""Tables: who is billed and isolated, the keys that speak for them, and what those have used."""
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     CheckConstraint,
     Column,
@@ -31,6 +32,11 @@ tenant = Table(
         comment="its batches are kept at least this long; null: as the settings say",
     ),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column(
+        "webhook_hosts",
+        ARRAY(Text),
+        comment="the only hosts that its webhooks may go to; null: any that the settings allow",
+    ),
 )
 
 api_key = Table(
@@ -44,4 +50,26 @@ api_key = Table(
     Column("last_used_at", DateTime(timezone=True), comment="coarse: written at most once a minute"),
     Column("expires_at", DateTime(timezone=True)),
     Column("revoked_at", DateTime(timezone=True)),
+    Column(
+        "requests_per_minute",
+        Integer,
+        CheckConstraint("requests_per_minute > 0", name="requests_positive"),
+        comment="of synchronous requests; null: as the settings say",
+    ),
+    Column(
+        "tokens_per_minute",
+        BigInteger,
+        CheckConstraint("tokens_per_minute > 0", name="tokens_positive"),
+        comment="estimated, of synchronous requests; null: as the settings say",
+    ),
+)
+
+key_usage = Table(
+    "key_usage",
+    metadata,
+    Column("key_id", Text, ForeignKey("api_key.key_id"), primary_key=True),
+    Column("minute", DateTime(timezone=True), nullable=False, comment="the minute that the counts are of"),
+    Column("requests", Integer, nullable=False),
+    Column("tokens", BigInteger, nullable=False, comment="estimated, prompt and answer"),
+    postgresql_with={"fillfactor": 50},
 )

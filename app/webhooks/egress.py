@@ -1,22 +1,27 @@
 """The only way out to addresses that customers name.
 
-`EgressClient` is the whole interface; ssrfguard stands behind it: it resolves once, checks every answer and connects to
-the address it checked. HTTPS on port 443 to public addresses; no redirects, no proxies, no credentials in the URL.
+`EgressClient` is the whole interface. ssrfguard decides on URLs and addresses; what is dialled is the address that it found fit,
+written into the URL in the place of the name, so that nothing resolves a second time. HTTPS on port 443 to public addresses;
+no redirects, no proxies, no cookies, no credentials in the URL.
 """
 
 import asyncio
 import socket
+import ssl
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
-import httpx
-from ssrfguard import DEFAULT_DENIED, AddressTable, Block, Policy, Reach, Resolver, resolve
+import aiohttp
+from ssrfguard import DEFAULT_DENIED, AddressTable, Block, Policy, Reach, Resolver, Target, resolve
+from ssrfguard import Address as Checked
 from ssrfguard.errors import SSRFGuardError
-from ssrfguard.httpx import AsyncSafeTransport
+from yarl import URL
 
 from app import clock
 from app.settings import Settings
-from app.webhooks.schedule import Answer, parse_retry_after, status_error
+from app.webhooks.schedule import CONTROL, Answer, parse_retry_after, status_error
 
 _LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 _EXTRA_DENIED: tuple[tuple[IPv4Network | IPv6Network, str], ...] = (
@@ -24,6 +29,9 @@ _EXTRA_DENIED: tuple[tuple[IPv4Network | IPv6Network, str], ...] = (
     (ip_network("::ffff:0:0:0/96"), "IPv4-translated (SIIT)"),
 )
 _LOOKUP_SECONDS = 5.0
+_LOOKUPS = 64  # at once; one that hangs cannot be cancelled
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` counts; aiohttp's would be a second clock
+_PROTOCOL = (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError)
 
 
 class Refused(Exception):
@@ -33,10 +41,13 @@ class Refused(Exception):
 class EgressClient(Protocol):
     """What registration and delivery need of the outside world."""
 
-    async def check(self, url: str) -> None:
-        """Raise `Refused` unless `url` may be called. A name that does not resolve yet is allowed."""
+    async def check(self, url: str, hosts: Sequence[str] | None = None) -> None:
+        """Raise `Refused` unless `url` may be called, and goes to one of `hosts`, if any are named.
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes) -> Answer:
+        A name that does not resolve yet is allowed. `.example.com` is every host below it.
+        """
+
+    async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
         """One attempt, ended by a total deadline. Never raises for what the network or the receiver does."""
 
 
@@ -44,16 +55,21 @@ class Egress:
     """The guarded client. Every attempt resolves, checks and connects anew. Close it, or use it as a context."""
 
     def __init__(
-        self, *, allow_private: bool, timeout_seconds: float, response_bytes: int, resolver: Resolver | None = None
+        self,
+        *,
+        allow_private: bool,
+        timeout_seconds: float,
+        response_bytes: int,
+        hosts: Sequence[str] = (),
+        resolver: Resolver | None = None,
     ) -> None:
         self._policy = _policy(allow_private)
+        self._hosts = tuple(hosts)
         self._timeout = timeout_seconds
         self._response_bytes = response_bytes
         self._resolver = resolver
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        self._transport = AsyncSafeTransport(
-            policy=self._policy, resolver=resolver, limits=limits, trust_env=False, resolver_slots=64
-        )
+        self._lookups = ThreadPoolExecutor(_LOOKUPS, "lookup")
+        self._session: aiohttp.ClientSession | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -62,6 +78,7 @@ class Egress:
             allow_private=settings.webhook_allow_private,
             timeout_seconds=settings.webhook_timeout_seconds,
             response_bytes=settings.webhook_response_kb * 1024,
+            hosts=parse_hosts(settings.webhook_allowed_hosts),
         )
 
     async def __aenter__(self) -> Self:
@@ -72,21 +89,38 @@ class Egress:
 
     async def close(self) -> None:
         """Close open connections."""
-        await self._transport.aclose()
+        if self._session is not None:
+            await self._session.close()
+        self._lookups.shutdown(wait=False, cancel_futures=True)
 
-    async def check(self, url: str) -> None:
+    async def check(self, url: str, hosts: Sequence[str] | None = None) -> None:
         """See `EgressClient.check`."""
         try:
-            target = self._policy.check_url(url)
-            httpx.URL(url)
-            lookup = asyncio.to_thread(resolve, target, policy=self._policy, resolver=self._resolver)
-            await asyncio.wait_for(lookup, _LOOKUP_SECONDS)
-        except (SSRFGuardError, httpx.InvalidURL) as error:
+            await asyncio.wait_for(self._resolve(self._target(url, hosts)), _LOOKUP_SECONDS)
+        except SSRFGuardError as error:
             raise Refused(_reason(self._policy)) from error
         except (OSError, TimeoutError, UnicodeError):
             return  # no such name today; every attempt checks again
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes) -> Answer:
+    def _target(self, url: str, hosts: Sequence[str] | None) -> Target:
+        """What would be dialled. Raises Refused for a host that this installation, or `hosts`, does not allow."""
+        target = self._policy.check_url(url)
+        host = target.host.lower().rstrip(".")
+        for whose, allowed in (("this installation", self._hosts or None), ("your account", hosts)):
+            if allowed is not None and not _among(host, allowed):
+                raise Refused(f"must go to one of the hosts that {whose} allows, {host} is none of them")
+        return target
+
+    async def _resolve(self, target: Target) -> tuple[Checked, ...]:
+        """Its addresses, all of them found fit."""
+        if target.is_literal_address:
+            return resolve(target, policy=self._policy, resolver=self._resolver)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._lookups, lambda: resolve(target, policy=self._policy, resolver=self._resolver)
+        )
+
+    async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
         """See `EgressClient.post`."""
         started_at, start = clock.now(), clock.monotonic()
 
@@ -94,28 +128,94 @@ class Egress:
             return Answer(started_at, round((clock.monotonic() - start) * 1000), **outcome)  # type: ignore[arg-type]
 
         try:
-            async with asyncio.timeout(self._timeout):  # httpx counts per read, which a dripping receiver stretches
-                response, answered = await self._exchange(url, headers, body)
+            async with asyncio.timeout(self._timeout):  # over all of it, which a dripping receiver cannot stretch
+                return ended(**await self._exchange(url, headers, body, hosts))
         except Exception as error:
             return ended(error=_error_class(error))
-        retry_after = parse_retry_after(response.headers.get("retry-after"), clock.now())
-        status = response.status_code
-        return ended(status=status, error=status_error(status), body=answered, retry_after=retry_after)
 
-    async def _exchange(self, url: str, headers: dict[str, str], body: bytes) -> tuple[httpx.Response, bytes]:
-        """Send straight through the transport: no cookies, redirects, decompression or environment on the way."""
-        self._policy.check_url(url)
-        request = httpx.Request("POST", url, headers={"accept-encoding": "identity", **headers}, content=body)
-        response = await self._transport.handle_async_request(request)
+    async def _exchange(
+        self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None
+    ) -> dict[str, Any]:
+        """Post to the first address that can be reached; what its answer says."""
+        target = self._target(url, hosts)
+        addresses = (await self._resolve(target))[: self._policy.max_connection_attempts]
+        for address in addresses[:-1]:
+            try:
+                return await self._post(target, address, url, headers, body)
+            except aiohttp.ClientConnectorSSLError:
+                raise
+            except aiohttp.ClientConnectorError:
+                continue
+        return await self._post(target, addresses[-1], url, headers, body)
+
+    async def _post(
+        self, target: Target, address: Checked, url: str, headers: dict[str, str], body: bytes
+    ) -> dict[str, Any]:
+        written = URL(url)
+        dialled = URL.build(
+            scheme=target.scheme,
+            host=str(address.ip),
+            port=target.port,
+            path=written.raw_path,
+            query_string=written.raw_query_string,
+            encoded=True,
+        )
+        name = f"[{target.host}]" if ":" in target.host else target.host
+        host = name if target.port == (443 if target.scheme == "https" else 80) else f"{name}:{target.port}"
+        async with self._open_session().post(
+            dialled,
+            data=body,
+            headers={"accept-encoding": "identity", **headers, "host": host},
+            server_hostname=target.host if target.scheme == "https" else None,
+            allow_redirects=False,
+        ) as response:
+            return await self._read(response) | {"address": str(address.ip)}
+
+    async def _read(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+        """What an answer says, and the beginning of its body; the rest is not waited for."""
         kept = bytearray()
-        try:
-            async for part in response.aiter_raw():
-                kept += part[: self._response_bytes - len(kept)]
-                if len(kept) >= self._response_bytes:
-                    break
-        finally:
-            await response.aclose()
-        return response, bytes(kept)
+        async for part in response.content.iter_any():
+            kept += part[: self._response_bytes - len(kept)]
+            if len(kept) >= self._response_bytes:
+                response.close()
+                break
+        return {
+            "status": response.status,
+            "error": status_error(response.status),
+            "body": bytes(kept),
+            "retry_after": parse_retry_after(response.headers.get("retry-after"), clock.now()),
+            "control": response.headers.get(CONTROL, "").strip().lower() or None,
+        }
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Made at the first use, since it belongs to the running loop. No connection is used twice."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0, force_close=True, socket_factory=self._socket, happy_eyeballs_delay=None
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                timeout=_NO_TIMEOUT,
+                skip_auto_headers=("accept", "user-agent"),
+            )
+        return self._session
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """The last look: every socket of this client comes from here, and none is made for an address that is not fit."""
+        family, kind, protocol, _, (ip, *_) = address
+        self._policy.check_address(ip)
+        return socket.socket(family, kind, protocol)
+
+
+def _among(host: str, allowed: Sequence[str]) -> bool:
+    return any(host == known or (known[0] == "." and host.endswith(known)) for known in allowed)
+
+
+def parse_hosts(text: str) -> tuple[str, ...]:
+    """Hosts as settings name them, by commas."""
+    return tuple(host.strip().lower().rstrip(".") for host in text.split(",") if host.strip(" ."))
 
 
 def _policy(allow_private: bool) -> Policy:
@@ -140,14 +240,14 @@ def _error_class(error: Exception) -> str:
     while cause is not None and cause not in chain:
         chain.append(cause)
         cause = cause.__cause__ or cause.__context__
-    if any(isinstance(link, SSRFGuardError) for link in chain):
+    if any(isinstance(link, SSRFGuardError | Refused) for link in chain):
         return "ssrf_blocked"
-    if any(isinstance(link, TimeoutError | httpx.TimeoutException) for link in chain):
+    if any(isinstance(link, TimeoutError) for link in chain):
         return "timeout"
     if any(isinstance(link, socket.gaierror) for link in chain):
         return "dns"
-    if any(type(link).__module__ == "ssl" or "SSL" in type(link).__name__ for link in chain):
+    if any(isinstance(link, ssl.SSLError | aiohttp.ClientSSLError) for link in chain):
         return "tls"
-    if any(isinstance(link, httpx.RemoteProtocolError) for link in chain):
+    if any(isinstance(link, _PROTOCOL) for link in chain):
         return "protocol"
     return "connect"

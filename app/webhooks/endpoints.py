@@ -1,50 +1,103 @@
 """The verbs of endpoints: where a tenant wants to be told. Foreign and unknown ids read the same (`NotFound`)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, NewType
+from typing import Any, Literal, NewType
 from uuid import UUID, uuid4
 
+import orjson
 from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
 
 from app import crypto
 from app.db.pool import Connection
-from app.errors import BadInput, NotFound
-from app.webhooks import queries, signing
+from app.errors import BadInput, Conflict, NotFound
+from app.states import ENDPOINT, EndpointState
+from app.webhooks import queries, rules, service, signing
 from app.webhooks.egress import EgressClient, Refused
+from app.webhooks.rules import Limits
 
 CheckedUrl = NewType("CheckedUrl", str)
-KINDS = ("batch.queued", "batch.succeeded", "batch.failed", "batch.cancelled", "batch.expired")
-ORDERS = {"created_at": "created_at", "name": "name", "enabled": "enabled", "source": "coalesce(model, '')"}
-_NAME_LENGTH, _URL_LENGTH, _PAGES, _PER_PAGE = 256, 2048, 1_000_000, 100
+Switch = Literal["pause", "disable", "enable"]
+_BY_OWNER = "by its owner"
+_NO_REQUEST = str(UUID(int=0))
+ORDERS = {"created_at": "created_at", "name": "name", "enabled": "state = 'disabled'", "source": "coalesce(model, '')"}
+_PAGES, _PER_PAGE = 1_000_000, 100
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What a receiver verifies with, readable this once. `public`: of the ed25519 signatures, if there are any."""
+
+    secret: str
+    public: str | None = None
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which batches' events: of this model (None: all), with all these tags and pairs of metadata."""
+
+    model: str | None = None
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+_ALL, _NO_LIMITS = Filter(), Limits()
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One subscription. `model` None: events of all models. The signing secret is not part of it."""
+    """One subscription. `model` None: events of all models; `tags`, `metadata`: only those of batches that have them all.
+
+    Its events are sent to `url`, or fetched by `queue_id`; the other is None.
+    `reason`: why it is disabled. The keys are not part of it.
+    """
 
     endpoint_id: UUID
     tenant_id: int
     name: str
-    url: str
+    url: str | None
+    queue_id: str | None
     model: str | None
     kinds: list[str]
     format: str
-    enabled: bool
-    disabled_reason: str | None
+    tags: list[str]
+    metadata: dict[str, str]
+    ordered: bool
+    max_in_flight: int
+    max_per_second: float | None
+    state: str
+    reason: str | None
+    failing_since: datetime | None
     created_at: datetime
     modified_at: datetime
 
+    @property
+    def enabled(self) -> bool:
+        """Whether it is told of what happens, now or once it has accepted a test event."""
+        return self.state in (EndpointState.PENDING, EndpointState.ACTIVE)
 
-async def checked_url(egress: EgressClient, url: str) -> CheckedUrl:
-    """The URL, found fit to be posted to. Asks DNS: call it before a connection is taken. Raises `BadInput`."""
-    if not url or len(url) > _URL_LENGTH:
-        raise BadInput(f"destination.url: must be 1 to {_URL_LENGTH} characters")
+
+async def checked_url(
+    egress: EgressClient, url: str, hosts: Sequence[str] | None = None, *, where: str = "destination.url"
+) -> CheckedUrl:
+    """The URL, found fit to be posted to. Asks DNS: call it before a connection is taken. Raises `BadInput`.
+
+    `hosts`: the only ones that its tenant may name, as `allowed_hosts` has them; None: any. `where`: the field it stands in.
+    """
+    rules.check_length(url, where)
     try:
-        await egress.check(url)
+        await egress.check(url, hosts)
     except Refused as refusal:
-        raise BadInput(f"destination.url: {refusal}") from None
+        raise BadInput(f"{where}: {refusal}") from None
     return CheckedUrl(url)
+
+
+async def allowed_hosts(conn: Connection, tenant_id: int) -> list[str] | None:
+    """The only hosts that webhooks of this tenant may go to; None: any that the settings allow."""
+    row = await (await conn.execute(queries.HOSTS.encode(), [tenant_id])).fetchone()
+    return row[0] if row else None
 
 
 async def create(
@@ -52,35 +105,98 @@ async def create(
     *,
     key: bytes,
     tenant_id: int,
+    account_id: str,
     name: str,
     url: CheckedUrl,
-    kinds: list[str],
-    model: str | None = None,
-    enabled: bool = True,
+    kinds: Sequence[str],
+    of: Filter = _ALL,
+    limits: Limits = _NO_LIMITS,
+    state: EndpointState = ENDPOINT.initial,  # type: ignore[assignment]
     secret: str | None = None,
-) -> tuple[Endpoint, str]:
-    """Register an endpoint; returns it and its signing secret, which is shown this once. Raises `BadInput`.
+    asymmetric: bool = False,
+    shape: str = "workers_ai",
+) -> tuple[Endpoint, Keys]:
+    """Register an endpoint, and send it the test event that makes it active; returns it and its keys, shown this once.
 
-    `key` is `crypto.secret_key`.
+    Raises `BadInput`. `key` is `crypto.secret_key`; `shape` names one of `formats.FORMATS`; `asymmetric`: it is signed with
+    ed25519 as well. Call in a transaction.
     """
-    _check_name(name)
-    _check_kinds(kinds)
-    if secret is not None and (problem := signing.secret_problem(secret)):
-        raise BadInput(f"destination.secret: {problem}")
+    rules.check_limits(limits)
+    rules.check_secret(secret)
     endpoint_id, secret = uuid4(), secret or signing.new_secret()
-    endpoint = await _one(
+    private = signing.new_signing_key() if asymmetric else None
+    endpoint = await _insert(
         conn,
-        queries.INSERT_ENDPOINT,
         endpoint_id=endpoint_id,
         tenant_id=tenant_id,
         name=name,
+        kinds=kinds,
+        of=of,
+        shape=shape,
+        state=state,
+        limits=limits,
         url=url,
-        model=model,
-        kinds=list(dict.fromkeys(kinds)),
-        enabled=enabled,
+        queue_id=None,
         secret=crypto.seal(key, secret.encode(), endpoint_id.bytes),
+        signing_key=crypto.seal(key, private, endpoint_id.bytes) if private else None,
     )
-    return endpoint, secret
+    if endpoint.state == EndpointState.PENDING:
+        await send_test(conn, tenant_id, account_id, endpoint_id)
+    return endpoint, Keys(secret, signing.public_key(private) if private else None)
+
+
+async def create_queue(
+    conn: Connection,
+    *,
+    tenant_id: int,
+    name: str,
+    queue_id: str,
+    kinds: Sequence[str],
+    of: Filter = _ALL,
+    state: EndpointState = EndpointState.ACTIVE,
+    shape: str = "workers_ai",
+) -> Endpoint:
+    """Register an endpoint whose events are fetched (`fetching`) instead of sent. Raises `BadInput`."""
+    rules.check_queue(queue_id)
+    return await _insert(
+        conn,
+        endpoint_id=uuid4(),
+        tenant_id=tenant_id,
+        name=name,
+        kinds=kinds,
+        of=of,
+        shape=shape,
+        state=state,
+        limits=_NO_LIMITS,
+        url=None,
+        queue_id=queue_id,
+        secret=None,
+        signing_key=None,
+    )
+
+
+async def _insert(
+    conn: Connection, *, name: str, kinds: Sequence[str], of: Filter, shape: str, limits: Limits, **values: Any
+) -> Endpoint:
+    rules.check_name(name)
+    rules.check_tags(of.tags)
+    rules.check_metadata(of.metadata)
+    rules.check_shape(shape)
+    rules.check_kinds(kinds, shape)
+    values |= {"name": name, "kinds": list(dict.fromkeys(kinds)), "format": shape, "model": of.model}
+    values |= {"tags": list(of.tags), "metadata": Jsonb(dict(of.metadata)), **asdict(limits)}
+    return await _one(conn, queries.INSERT_ENDPOINT, **values)
+
+
+async def send_test(
+    conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = queries.TEST_KIND
+) -> int:
+    """An event of no batch for this endpoint alone. Returns the delivery's id."""
+    data = orjson.dumps({"request_id": _NO_REQUEST, "account_id": account_id})
+    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "kind": kind, "data": data}
+    row = await (await conn.execute(queries.TEST.encode(), values)).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 async def get(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
@@ -113,6 +229,19 @@ async def listing(
         return await cursor.fetchall(), counted[0] if counted else 0
 
 
+async def newest(
+    conn: Connection, tenant_id: int, *, after: UUID | None = None, limit: int = 20
+) -> tuple[list[Endpoint], bool]:
+    """The tenant's webhooks made before `after`, the newest first, and whether there are more. Raises `BadInput`."""
+    if not 1 <= limit <= _PER_PAGE:
+        raise BadInput(f"limit: must be 1 to {_PER_PAGE}")
+    async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
+        values = {"tenant_id": tenant_id, "after": after, "limit": limit + 1}
+        await cursor.execute(queries.NEWEST_ENDPOINTS.encode(), values)
+        found = await cursor.fetchall()
+    return found[:limit], len(found) > limit
+
+
 async def patch(
     conn: Connection,
     *,
@@ -120,15 +249,24 @@ async def patch(
     endpoint_id: UUID,
     name: str | None = None,
     url: CheckedUrl | None = None,
-    kinds: list[str] | None = None,
-    enabled: bool | None = None,
+    kinds: Sequence[str] | None = None,
+    tags: Sequence[str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    limits: Mapping[str, Any] | None = None,
 ) -> Endpoint:
-    """Change what is given. Enabling forgets failures; what waited is then sent. Raises `BadInput`, `NotFound`."""
+    """Change what is given; `limits` by the names of `Limits`. Raises `BadInput`, `NotFound`."""
+    known = await get(conn, tenant_id, endpoint_id)
+    if known.url is None and (url is not None or limits):
+        raise BadInput("destination: its events are fetched, so it has no url and no limits")
     if name is not None:
-        _check_name(name)
+        rules.check_name(name)
     if kinds is not None:
-        _check_kinds(kinds)
+        rules.check_kinds(kinds, known.format)
         kinds = list(dict.fromkeys(kinds))
+    rules.check_tags(tags or ())
+    rules.check_metadata(metadata or {})
+    now = {name: getattr(known, name) for name in asdict(_NO_LIMITS)} | dict(limits or {})
+    rules.check_limits(Limits(**now))
     return await _one(
         conn,
         queries.UPDATE_ENDPOINT,
@@ -137,8 +275,42 @@ async def patch(
         name=name,
         url=url,
         kinds=kinds,
-        enabled=enabled,
+        tags=None if tags is None else list(tags),
+        metadata=None if metadata is None else Jsonb(dict(metadata)),
+        **now,
     )
+
+
+async def switch(conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, verb: Switch) -> Endpoint:
+    """Pause, disable or enable; done before is done. Who is enabled gets a test event first. Raises `NotFound`.
+
+    Paused, what happens waits for it; disabled, it is told nothing, and `deliveries.replay` makes up for it.
+    Call in a transaction.
+    """
+    known = await get(conn, tenant_id, endpoint_id)
+    moved = await service.move(conn, tenant_id, endpoint_id, verb, _BY_OWNER if verb == "disable" else None)
+    if moved and verb == "enable" and known.url is None:
+        await service.move(conn, tenant_id, endpoint_id, "verify")
+    elif moved and verb == "enable":
+        await send_test(conn, tenant_id, account_id, endpoint_id)
+    return await get(conn, tenant_id, endpoint_id)
+
+
+async def rotate_secret(
+    conn: Connection, *, key: bytes, tenant_id: int, endpoint_id: UUID, secret: str | None, overlap_seconds: float
+) -> tuple[Endpoint, Keys]:
+    """Change the signing secret; for `overlap_seconds` the old one signs too. Returns the endpoint and the new secret, which is
+    shown this once. Raises `BadInput`, `NotFound`.
+    """
+    rules.check_secret(secret, "secret")
+    if not 0 <= overlap_seconds <= rules.MOST_OVERLAP_SECONDS:
+        raise BadInput(f"overlap_hours: must be 0 to {rules.MOST_OVERLAP_SECONDS / 3600:g}")
+    if (await get(conn, tenant_id, endpoint_id)).url is None:
+        raise Conflict("The subscription has no secret: its events are fetched")
+    secret = secret or signing.new_secret()
+    sealed = crypto.seal(key, secret.encode(), endpoint_id.bytes)
+    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "secret": sealed, "overlap": overlap_seconds}
+    return await _one(conn, queries.ROTATE_SECRET, **values), Keys(secret)
 
 
 async def delete(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
@@ -153,16 +325,3 @@ async def _one(conn: Connection, statement: str, **values: Any) -> Endpoint:
     if endpoint is None:
         raise NotFound("Subscription not found", code=404)
     return endpoint
-
-
-def _check_name(name: str) -> None:
-    if not name.strip() or len(name) > _NAME_LENGTH or "\0" in name:
-        raise BadInput(f"name: must be 1 to {_NAME_LENGTH} printable characters")
-
-
-def _check_kinds(kinds: list[str]) -> None:
-    if not kinds:
-        raise BadInput(f"events: name at least one of {', '.join(KINDS)}")
-    for position, kind in enumerate(kinds):
-        if kind not in KINDS:
-            raise BadInput(f"events[{position}]: must be one of {', '.join(KINDS)}")

@@ -16,11 +16,19 @@ JITTER = 0.2
 RETRY_AFTER_CAP = 24 * _HOUR
 
 TERMINAL = frozenset({"ssrf_blocked", "secret_unreadable"})
+BLAMELESS = frozenset({"secret_unreadable"})
+"""Errors that say nothing of the receiver."""
+
+CONTROL = "webhook-delivery"
+"""The header by which a receiver ends a delivery (`abort-message`) or its subscription (`disable`), as Svix has it."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How one attempt ended. `error` is its class, None for a 2xx; `retry_after` in seconds as the receiver asked."""
+    """How one attempt ended. `error` is its class, None for a 2xx; `retry_after` in seconds as the receiver asked.
+
+    `address`: the one that answered; `control`: what its `webhook-delivery` header says.
+    """
 
     started_at: datetime
     duration_ms: int
@@ -28,27 +36,37 @@ class Answer:
     error: str | None = None
     body: bytes = b""
     retry_after: float | None = None
+    address: str | None = None
+    control: str | None = None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The transition an answer leads to: `deliver`, `retry` after `delay` seconds, or `give_up`."""
+    """The transition an answer leads to: `deliver`, `retry` after `delay` seconds, or `give_up`.
+
+    `disable`: why the endpoint is to be told nothing more. `counts`: whether it says something of the endpoint's health.
+    """
 
     verb: str
     delay: float = 0.0
     disable: str | None = None
+    counts: bool = True
 
 
 def judge(answer: Answer, attempt: int, jitter: float) -> Verdict:
     """Decide on attempt number `attempt` (from 1). `jitter` is uniform in -1…1."""
+    if answer.control == "disable":
+        return Verdict("give_up" if answer.error else "deliver", disable="the receiver asked for it")
     if answer.error is None:
         return Verdict("deliver")
     if answer.error == "http_410":
         return Verdict("give_up", disable="the receiver answered 410 Gone")
-    pause = delay(attempt, answer.retry_after, jitter)
+    if answer.control == "abort-message":
+        return Verdict("give_up", counts=False)
+    pause, counts = delay(attempt, answer.retry_after, jitter), answer.error not in BLAMELESS
     if pause is None or answer.error in TERMINAL:
-        return Verdict("give_up")
-    return Verdict("retry", pause)
+        return Verdict("give_up", counts=counts)
+    return Verdict("retry", pause, counts=counts)
 
 
 def delay(attempt: int, retry_after: float | None, jitter: float) -> float | None:

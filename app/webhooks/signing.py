@@ -1,10 +1,15 @@
-"""Standard Webhooks signatures (`v1`, HMAC-SHA256). Pure but for the randomness of a new secret."""
+"""Standard Webhooks signatures: `v1` (HMAC-SHA256) always, `v1a` (ed25519) besides. Pure but for the randomness of a new key.
+
+Forms: Standard Webhooks 1.0.0; a public key is `whpk_` and base64.
+"""
 
 import base64
 import binascii
-import secrets
+import secrets as randomness
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks import Webhook
 
 PREFIX = "whsec_"
@@ -13,7 +18,7 @@ SECRET_BYTES = range(24, 65)
 
 def new_secret() -> str:
     """A fresh signing secret, `whsec_` and 32 random bytes in base64."""
-    return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    return PREFIX + base64.b64encode(randomness.token_bytes(32)).decode()
 
 
 def secret_problem(secret: str) -> str | None:
@@ -29,12 +34,33 @@ def secret_problem(secret: str) -> str | None:
     return None
 
 
-def headers(secret: str, webhook_id: str, body: bytes, moment: datetime) -> dict[str, str]:
-    """The three headers that let the receiver verify `body`. `moment` is the time of this attempt, in aware UTC."""
+def new_signing_key() -> bytes:
+    """A fresh ed25519 private key, 32 raw bytes."""
+    return Ed25519PrivateKey.generate().private_bytes_raw()
+
+
+def public_key(private: bytes) -> str:
+    """What a receiver verifies `v1a` with."""
+    raw = Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return "whpk_" + base64.b64encode(raw).decode()
+
+
+def headers(
+    secrets: Sequence[str], webhook_id: str, body: bytes, moment: datetime, private: bytes | None = None
+) -> dict[str, str]:
+    """The three headers that let the receiver verify `body` with any of the secrets, or the public key of `private`.
+
+    `moment`: of this attempt, in aware UTC.
+    """
     if moment.utcoffset() != timedelta(0):
         raise ValueError("the signing library takes any clock time for UTC: pass an aware UTC datetime")
+    signatures = [str(Webhook(secret).sign(webhook_id, moment, body.decode())) for secret in secrets]
+    at = str(int(moment.timestamp()))
+    if private is not None:
+        signed = Ed25519PrivateKey.from_private_bytes(private).sign(f"{webhook_id}.{at}.".encode() + body)
+        signatures.append("v1a," + base64.b64encode(signed).decode())
     return {
         "webhook-id": webhook_id,
-        "webhook-timestamp": str(int(moment.timestamp())),
-        "webhook-signature": str(Webhook(secret).sign(webhook_id, moment, body.decode())),
+        "webhook-timestamp": at,
+        "webhook-signature": " ".join(signatures),
     }

@@ -10,6 +10,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Float,
     ForeignKey,
     Identity,
     Index,
@@ -23,9 +24,10 @@ from sqlalchemy import (
     func,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db.metadata import metadata
-from app.states import DELIVERY
+from app.states import DELIVERY, ENDPOINT
 
 Timestamp = DateTime(timezone=True)
 
@@ -37,12 +39,14 @@ event = Table(
     Column("tenant_id", Integer, nullable=False),
     Column("kind", Text, nullable=False, comment="batch.queued, batch.succeeded, …"),
     Column("model", Text, nullable=False),
-    Column("batch_id", BigInteger, nullable=False),
-    Column("run", SmallInteger, nullable=False),
+    Column("batch_id", BigInteger),
+    Column("run", SmallInteger),
     Column("data", LargeBinary, nullable=False, comment="JSON; each endpoint's format is made from it"),
     Column("occurred_at", Timestamp, nullable=False, server_default=func.now()),
-    UniqueConstraint("batch_id", "run", "kind"),
+    Column("n", Integer, nullable=False, server_default="0", comment="which of several of one kind"),
+    UniqueConstraint("batch_id", "run", "kind", "n"),
 )
+Index("event_tenant", event.c.tenant_id, event.c.event_id)
 
 endpoint = Table(
     "endpoint",
@@ -50,16 +54,67 @@ endpoint = Table(
     Column("endpoint_id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
     Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
     Column("name", Text, nullable=False),
-    Column("url", Text, nullable=False),
+    Column("url", Text, comment="where its events are sent; null: they are fetched"),
+    Column("queue_id", Text, comment="what its events are fetched by; null: they are sent"),
     Column("model", Text, comment="null: events of all models"),
     Column("kinds", ARRAY(Text), nullable=False),
     Column("format", Text, nullable=False, server_default="workers_ai"),
-    Column("enabled", Boolean, nullable=False, server_default=text("true")),
-    Column("disabled_reason", Text),
-    Column("secret", LargeBinary, nullable=False, comment="encrypted signing secret"),
+    Column(
+        "state",
+        Text,
+        CheckConstraint(ENDPOINT.check(), name="state"),
+        nullable=False,
+        server_default=ENDPOINT.initial.value,
+    ),
+    Column("reason", Text, comment="why it is disabled"),
+    Column("secret", LargeBinary, comment="encrypted signing secret; null: its events are fetched"),
     Column("failing_since", Timestamp),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
     Column("modified_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("previous_secret", LargeBinary, comment="signs too, until previous_until"),
+    Column("previous_until", Timestamp),
+    Column("signing_key", LargeBinary, comment="sealed ed25519 key, for v1a signatures"),
+    Column(
+        "tags",
+        ARRAY(Text),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="only events of batches that have all of them",
+    ),
+    Column(
+        "metadata",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="only events of batches whose metadata has all of it",
+    ),
+    Column(
+        "ordered",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="of one batch, an event is sent when those before it have come to their end",
+    ),
+    Column(
+        "max_in_flight",
+        SmallInteger,
+        CheckConstraint("max_in_flight > 0", name="in_flight_positive"),
+        nullable=False,
+        server_default="8",
+    ),
+    Column("max_per_second", Float(53), CheckConstraint("max_per_second > 0", name="rate_positive")),
+    Column("paced_until", Timestamp, comment="what was sent is paid for by then, at max_per_second"),
+    Column("failures", Integer, nullable=False, server_default="0", comment="in a row"),
+    Column("open_until", Timestamp, comment="breaker: nothing is sent before, then one at a time"),
+    Column(
+        "warned",
+        SmallInteger,
+        nullable=False,
+        server_default="0",
+        comment="how many steps of the ladder its owner was told of",
+    ),
+    Column("hinted_at", Timestamp, comment="when the broker was last told"),
+    CheckConstraint("(url is null) <> (queue_id is null) and (url is null) = (secret is null)", name="sent_or_fetched"),
 )
 Index("endpoint_tenant", endpoint.c.tenant_id)
 
@@ -78,15 +133,47 @@ delivery = Table(
     ),
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("fence", Integer, nullable=False, server_default="0"),
-    Column("next_attempt_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("next_attempt_at", Timestamp, nullable=False, server_default=func.now(), comment="infinity: it is fetched"),
     Column("lease_until", Timestamp),
-    Column("hinted_at", Timestamp, comment="when the broker was last told"),
+    Column(
+        "attempts_before",
+        SmallInteger,
+        nullable=False,
+        server_default="0",
+        comment="made before it was last sent anew by hand",
+    ),
+    Column("batch_id", BigInteger),
+    Column(
+        "probe",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="a test event; it is sent to endpoints that are not active, too",
+    ),
     UniqueConstraint("event_id", "endpoint_id"),
     CheckConstraint("(state = 'sending') = (lease_until is not null)", name="sending_has_lease"),
 )
 Index("delivery_due", delivery.c.next_attempt_at, postgresql_where=text("state = 'pending'"))
 Index("delivery_leased", delivery.c.lease_until, postgresql_where=text("state = 'sending'"))
-Index("delivery_endpoint", delivery.c.endpoint_id)
+Index(
+    "delivery_next",
+    delivery.c.endpoint_id,
+    delivery.c.probe.desc(),
+    delivery.c.next_attempt_at,
+    delivery.c.delivery_id,
+    postgresql_where=text("state = 'pending'"),
+)
+Index("delivery_sending", delivery.c.endpoint_id, postgresql_where=text("state = 'sending'"))
+Index("delivery_held", delivery.c.endpoint_id, postgresql_where=text("state = 'held'"))
+Index("delivery_dead", delivery.c.endpoint_id, postgresql_where=text("state = 'dead'"))
+Index(
+    "delivery_open",
+    delivery.c.endpoint_id,
+    delivery.c.batch_id,
+    delivery.c.delivery_id,
+    postgresql_where=text("state in ('pending', 'held', 'sending')"),
+)
+Index("delivery_endpoint", delivery.c.endpoint_id, delivery.c.delivery_id)
 
 attempt = Table(
     "attempt",
@@ -99,5 +186,6 @@ attempt = Table(
     Column("http_status", SmallInteger),
     Column("error_class", Text, comment="dns, connect, tls, timeout, http_4xx, ssrf_blocked, …; null: delivered"),
     Column("response_body", LargeBinary, comment="the first bytes of the receiver's answer"),
+    Column("address", Text, comment="that answered"),
 )
 Index("attempt_delivery", attempt.c.delivery_id)

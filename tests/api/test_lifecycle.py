@@ -27,7 +27,7 @@ async def test_a_poll_tells_place_and_prospects_beside_the_documented_fields(cli
     estimate = result["estimate"]
     assert (estimate["position"], estimate["share"], estimate["confidence"]) == (0, 1.0, "none")
     assert (estimate["eta"], estimate["tokens_per_second"]) == (None, None)
-    assert estimate["note"].startswith("no engine serves this model now")
+    assert result["waiting"]["code"] == "no_engine"
 
 
 async def test_a_batch_can_be_looked_at_from_submit_to_end(client: httpx.AsyncClient, database: Database) -> None:
@@ -58,7 +58,7 @@ async def test_pause_resume_cancel_and_retry_answer_where_the_batch_stands(
         "cancel": "cancelled",
         "retry": "queued",
     }
-    assert told["pause"]["estimate"]["note"] == "paused; resume it to go on"
+    assert told["pause"]["waiting"]["message"] == "the batch is paused; resume it to go on"
     assert told["cancel"]["progress"] == {"total": 2, "succeeded": 0, "failed": 0, "cancelled": 2}
     assert told["retry"]["run"] == 2
     await run_all(database)

@@ -22,7 +22,15 @@ async def test_create_answers_the_resource_and_shows_the_secret_once(client: htt
     assert made["success"] is True
     result = made["result"]
     assert result["destination"].pop("secret").startswith("whsec_")
-    assert {key: result[key] for key in NEW} == NEW
+    limits = {"max_in_flight": 8, "max_per_second": None, "ordered": False}
+    assert result["destination"] == {**NEW["destination"], "format": "workers_ai", **limits}
+    assert result["source"] == {**NEW["source"], "tags": [], "metadata": {}}
+    assert (result["name"], result["events"], result["enabled"], result["state"]) == (
+        NEW["name"],
+        NEW["events"],
+        True,
+        "pending",
+    )
     again = (await client.get(f"{URL}/{result['id']}")).json()["result"]
     assert "secret" not in again["destination"]
     assert again == result
@@ -57,7 +65,7 @@ async def test_a_secret_that_patch_would_not_change_is_refused(client: httpx.Asy
     destination = NEW["destination"] | {"secret": "whsec_" + "A" * 43 + "="}
     answer = await client.patch(f"{URL}/{made['id']}", json={"destination": destination})
     assert answer.status_code == 400
-    assert "destination.secret" in answer.json()["errors"][0]["message"]
+    assert "rotate its secret" in answer.json()["errors"][0]["message"]
 
 
 @pytest.mark.parametrize(
@@ -68,11 +76,12 @@ async def test_a_secret_that_patch_would_not_change_is_refused(client: httpx.Asy
         ({"name": ""}, "name"),
         ({"source": {"type": "workersAi.model", "model_name": "nosuch"}}, "source.model_name"),
         ({"source": {"type": "r2"}}, "source.type"),
-        ({"destination": {"type": "queues.queue", "queue_id": "q"}}, "destination.type"),
+        ({"destination": {"type": "smtp"}}, "destination.type"),
         ({"destination": {"type": "webhook"}}, "destination.url"),
         ({"destination": {"type": "webhook", "url": "ftp://example.com/x"}}, "destination.url"),
         ({"destination": {"type": "webhook", "url": "not a url"}}, "destination.url"),
         ({"destination": {"type": "webhook", "url": "https://example.com", "secret": "short"}}, "destination.secret"),
+        ({"destination": {"type": "webhook", "url": "https://example.com", "format": "xml"}}, "destination.format"),
         ({"surprise": 1}, "surprise"),
     ],
 )

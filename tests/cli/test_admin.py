@@ -92,44 +92,6 @@ def test_an_account_must_fit_into_a_url(settings: Settings, account: str) -> Non
         admin.create_key(settings, account, "name", None)
 
 
-def test_subscriptions_are_made_listed_and_deleted(settings: Settings) -> None:
-    made = slackwater(settings, "subscription", "create", "http://127.0.0.1:9/x", "--account", "acme")
-    assert made.returncode == 0, made.stderr
-    fields = dict(line.split() for line in made.stdout.strip().splitlines())
-    assert fields["secret"].startswith("whsec_")
-    assert fields["id"] in slackwater(settings, "subscription", "list", "--account", "acme").stdout
-    assert slackwater(settings, "subscription", "delete", fields["id"], "--account", "acme").returncode == 0
-    bad = slackwater(settings, "subscription", "create", "ftp://example.com")
-    assert bad.returncode == 1
-    assert "destination.url" in bad.stderr
-
-
-def test_dns_is_asked_while_nothing_is_locked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check(self: admin.Egress, url: str) -> None:
-        async with await psycopg.AsyncConnection.connect(settings.database_url) as other:
-            await other.execute("set lock_timeout = '1s'")
-            await tenants.ensure_tenant(other, "other")
-
-    monkeypatch.setattr(admin.Egress, "check", check)
-    admin.create_subscription(settings, "acme", "http://127.0.0.1:9/x", "name", None, ["batch.queued"])
-
-
-def test_a_local_receiver_is_refused_with_the_setting_that_allows_it(settings: Settings) -> None:
-    strict = settings.model_copy(update={"webhook_allow_private": False})
-    with pytest.raises(Failure, match=r"destination\.url") as failure:
-        admin.create_subscription(strict, "acme", "http://127.0.0.1:9/x", "name", None, ["batch.queued"])
-    assert "SLACKWATER_WEBHOOK_ALLOW_PRIVATE=true" in failure.value.remedy
-    with psycopg.connect(settings.database_url) as conn:
-        assert conn.execute("select count(*) from tenant").fetchone() == (0,)
-
-
-def test_a_webhooks_name_is_no_markup(settings: Settings) -> None:
-    admin.create_subscription(settings, "acme", "http://127.0.0.1:9/[/x]", "[/b]x", None, ["batch.queued"])
-    console = Console(file=io.StringIO(), width=200, record=True)
-    admin.list_subscriptions(settings, "acme", console)
-    assert "[/b]x" in console.export_text()
-
-
 def test_the_state_of_the_engine_is_told(settings: Settings) -> None:
     assert admin.engine_state(settings) == ""
     with psycopg.connect(settings.database_url) as conn:

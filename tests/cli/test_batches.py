@@ -49,11 +49,11 @@ def test_a_batch_is_listed_shown_paused_resumed_cancelled_and_retried(settings: 
         assert done.returncode == 0, done.stderr
         said[verb] = (done.stdout.strip(), shown(settings, batch.request_id))
     assert "state      paused, run 1" in said["pause"][1]
-    assert "now        paused; resume it to go on" in said["pause"][1]
+    assert "waits      the batch is paused; resume it to go on" in said["pause"][1]
     assert "state      open, run 1" in said["resume"][1]
     assert "state      cancelled, run 1" in said["cancel"][1]
     assert said["retry"][0] == "40 items run again"
-    assert "now        no engine serves this model now; the batch is kept until one does" in said["retry"][1]
+    assert "waits      no engine serves smollm2-135m-instruct now; the batch is kept until one does" in said["retry"][1]
     listed = slackwater(settings, "batch", "list").stdout
     assert str(batch.request_id) in listed
     assert "open" in listed

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from app import processes
+from app import settings as configuration
 from app.cli import address, admin, up
 from app.cli import main as cli
 from app.cli.supervisor import ENGINE_MARK, MARK, Supervisor
@@ -94,9 +95,9 @@ def test_up_allows_local_receivers_unless_told_not_to(
     monkeypatch.delenv("SLACKWATER_WEBHOOK_ALLOW_PRIVATE", raising=False)
     if said:
         monkeypatch.setenv("SLACKWATER_WEBHOOK_ALLOW_PRIVATE", said)
-    cli.configuration.load.cache_clear()
+    configuration.load.cache_clear()
     cli.up(attach="http://gpu:8000/", port=8701)
-    cli.configuration.load.cache_clear()
+    configuration.load.cache_clear()
     assert (ran[0].webhook_allow_private, ran[0].engine_url, ran[0].port) == (allowed, "http://gpu:8000", 8701)
 
 

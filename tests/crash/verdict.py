@@ -5,6 +5,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from app.engines.requests import PROBE
 from tests.crash.history import Arrival, Batch, History
 from tests.crash.system import System
 
@@ -119,6 +120,9 @@ def _arrivals(history: History, rows: dict[tuple[str, str], Row], results: Resul
     """No item may come to an engine after its result was stored, or when its batch is halted."""
     places = {prompt: (batch, seq) for batch in history.accepted for seq, prompt in enumerate(batch.prompts)}
     for arrival in history.arrivals:
+        if arrival.prompt == PROBE:
+            history.notes["probes of engines whose telemetry had failed"] += 1
+            continue
         if arrival.prompt not in places:
             history.wrong("unaccounted", f"an engine was sent {arrival.prompt!r}, which nobody submitted")
             continue
@@ -170,7 +174,7 @@ async def _webhooks(system: System, history: History, rows: dict[tuple[str, str]
     runs = {batch.request_id: 1 + len(batch.retries) for batch in history.accepted}
     ids = Counter((request_id, kind) for _, request_id, kind in _told(history))
     for (request_id, kind), n in ids.items():
-        if n > runs.get(request_id, 0):
+        if not kind.endswith(".test") and n > runs.get(request_id, 0):
             history.wrong("duplicated", f"{kind} of {request_id} under {n} ids")
     history.notes["webhooks received"] = len(history.webhooks)
     history.notes["webhooks received again"] = len(history.webhooks) - sum(ids.values())

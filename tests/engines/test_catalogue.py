@@ -32,6 +32,7 @@ def test_shipped_file() -> None:
     own = shipped.resolve("smollm2-135m-instruct")
     assert kimi is not None
     assert own is not None
+    assert kimi.price is not None
     assert (kimi.served, kimi.shape, kimi.price.input) == (own.name, "openai", Decimal("0.60"))
     assert (own.served, own.shape) == (own.name, "native")
     assert kimi.launch == own.launch
@@ -48,7 +49,21 @@ def test_serves_inherits_all_but_aliases(tmp_path: Path) -> None:
     found = load(tmp_path, MODEL + '[models.big]\nserves = "tiny"\ncontext_window = 64\n').resolve("big")
     assert found is not None
     assert (found.name, found.served, found.context_window, found.aliases) == ("big", "tiny", 64, ())
+    assert found.price is not None
     assert found.price.output == 1
+
+
+def test_a_price_may_be_left_out_and_the_rest_of_the_table_has_defaults(tmp_path: Path) -> None:
+    text = '[models.e]\ntask = "text-embeddings"\npooling = "cls"\ncontext_window = 64\n'
+    found = load(tmp_path, text).resolve("e")
+    assert found is not None
+    assert (found.price, found.task, found.pooling, found.shape, found.description) == (
+        None,
+        "text-embeddings",
+        "cls",
+        "native",
+        "",
+    )
 
 
 def test_engine_arguments(tmp_path: Path) -> None:

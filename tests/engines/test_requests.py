@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from app.engines.private import ENGINE_PRIVATE_FIELDS
-from app.engines.requests import CHAT, COMPLETIONS, Target, build, response_format, tenant_salt
+from app.engines.requests import CHAT, COMPLETIONS, SYNC_PRIORITY, Target, build, response_format, tenant_salt
 
 TARGET = Target("smollm2", 256)
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "schema": {"type": "string"}}}
@@ -96,3 +96,9 @@ def test_each_tenant_has_its_own_salt_that_nobody_can_guess_without_the_secret()
     salts = {tenant_salt(secret, tenant) for secret in (b"a", b"b") for tenant in (1, 2)}
     assert len(salts) == 4
     assert tenant_salt(b"a", 1) == tenant_salt(b"a", 1)
+
+
+def test_a_synchronous_stream_goes_first_and_ends_with_its_usage() -> None:
+    item = {"prompt": "hi", "stream": True, "stream_options": {"include_usage": False}}
+    body = orjson.loads(build(item, CHAT, TARGET, "salt", priority=SYNC_PRIORITY, stream=True).body)
+    assert (body["priority"], body["stream"], body["stream_options"]) == (0, True, {"include_usage": True})

@@ -8,19 +8,32 @@ replaces the old rules). The first rule with uses left (no `times`: always) whos
     status  {"status": 429, "message": …} an OpenAI error of that status
     die                                   close the socket in the middle of the answer
     junk    {"body": text}                200 with that body
+    error   {"message": …}                an error event in a stream, as vLLM sends it; 500 otherwise
     exit                                  end the engine's process (command line only; `--script` outlives it)
 
-`GET /_seen` tells what came: `{"count": {prompt: n}, "finished": {prompt: n}, "aborted": n, "peak": n, "bodies": […]}`.
+In a stream `{"after": n}` lets n tokens out before the engine hangs, dies, errs or exits. Any rule may set the answer's
+length, `{"tokens": n}`; for a rule that only does that, the mode is `answer`.
+
+Streams are vLLM's, chat and text: `return_token_ids`, `stream_options`, `max_tokens`; a text completion takes a list of
+tokens and continues an answer (`tests/fakes/tokens.py`), or refuses tokens that are not what it would have said.
+
+`GET /_seen` tells what came: `{"count": {prompt: n}, "finished": {prompt: n}, "resumed": {prompt: n}, "aborted": n,
+"peak": n, "bodies": […]}`. A continuation counts for the prompt that it began with.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import zlib
 from collections import Counter
 from typing import Any, Self
 
 from aiohttp import web
+
+from tests.fakes import others, tokens
+from tests.fakes.completion import Run
+from tests.fakes.tokens import Answer
 
 METRICS = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -36,25 +49,33 @@ vllm:generation_tokens_total{{engine="0",model_name="{model}"}} {generation_toke
 
 
 class FakeEngine:
-    """`latency` seconds per request, at most `slots` at once; the others wait. Use as an async context manager."""
+    """`latency` seconds to the first token and `token_seconds` to each further one, `chunk_tokens` in an event of a stream;
+    at most `slots` requests at once, the others wait. Use as an async context manager.
+    """
 
     def __init__(self, *, latency: float = 0.0, slots: int = 256, model: str = "smollm2-135m-instruct", port: int = 0):
         self.latency, self.slots, self.model, self.port = latency, slots, model, port
+        self.token_seconds, self.answer_tokens, self.chunk_tokens = 0.0, 4, 1
+        self.resumed: Counter[str] = Counter()
+        self._answers: dict[int, Answer] = {}  # by the prompt's crc32, for /detokenize
         self.rules: list[dict[str, Any]] = []
         self.count: Counter[str] = Counter()
         self.finished: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.traces: list[str | None] = []
         self.aborted = self.running = self.waiting = self.peak = self.prompt_tokens = self.generation_tokens = 0
         self.extra_running = self.extra_waiting = 0  # synchronous load that goes past us
         self.kv = 0.0
         self.serves = [model]
         self.healthy = True
         self.metrics_text: str | None = None
+        self.metrics_fault = ""  # "hang" or "error"
         self._free = asyncio.Semaphore(slots)
 
     def script(self, *rules: dict[str, Any]) -> None:
         """Replace the rules."""
-        self.rules = [dict(rule) for rule in rules]
+        self.rules = [{"mode": "answer", **rule} for rule in rules]
 
     @property
     def url(self) -> str:
@@ -67,6 +88,9 @@ class FakeEngine:
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/v1/embeddings", self._embed)
+        app.router.add_post("/v1/responses", self._respond)
+        app.router.add_post("/detokenize", self._detokenize)
         app.router.add_post("/_script", self._script)
         app.router.add_get("/_seen", self._seen)
         return app
@@ -87,8 +111,14 @@ class FakeEngine:
         return web.Response(status=200 if self.healthy else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        if self.metrics_text is not None:
-            return web.Response(text=self.metrics_text)
+        if self.metrics_fault == "hang":
+            await asyncio.Event().wait()
+        if self.metrics_fault == "error":
+            return web.Response(status=500)
+        return web.Response(text=self.page() if self.metrics_text is None else self.metrics_text)
+
+    def page(self) -> str:
+        """What `/metrics` says now, if nothing is wrong with it."""
         gauges = {
             "running": self.running + self.extra_running,
             "waiting": self.waiting + self.extra_waiting,
@@ -96,7 +126,7 @@ class FakeEngine:
             "prompt_tokens": self.prompt_tokens,
             "generation_tokens": self.generation_tokens,
         }
-        return web.Response(text=METRICS.format(model=self.model, **gauges))
+        return METRICS.format(model=self.model, **gauges)
 
     async def _models(self, request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.serves]})
@@ -106,8 +136,38 @@ class FakeEngine:
         return web.json_response({})
 
     async def _seen(self, request: web.Request) -> web.Response:
-        seen = {"count": self.count, "finished": self.finished, "aborted": self.aborted, "peak": self.peak}
-        return web.json_response({**seen, "bodies": self.bodies[-100:]})
+        seen = {"count": self.count, "finished": self.finished, "resumed": self.resumed, "aborted": self.aborted}
+        return web.json_response({**seen, "peak": self.peak, "bodies": self.bodies[-100:]})
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        prompt, generated = tokens.split((await request.json())["tokens"])
+        said = (self._answers[tokens.owner(token)].text(tokens.index(token)) for token in generated)
+        return web.json_response({"prompt": prompt + "".join(said)})
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        body = await self._note(request)
+        return web.json_response(others.embeddings(body))
+
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
+        body = await self._note(request)
+        if not body.get("stream"):
+            return web.json_response(others.response(body))
+        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        for event in others.events(body):
+            await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+        return response
+
+    async def _note(self, request: web.Request) -> dict[str, Any]:
+        body: dict[str, Any] = await request.json()
+        self.bodies.append(body)
+        self._remember(request)
+        self.count[str(body["input"])] += 1
+        return body
+
+    def _remember(self, request: web.Request) -> None:
+        self.keys.append(request.headers.get("authorization"))
+        self.traces.append(request.headers.get("traceparent"))
 
     def _rule(self, text: str) -> dict[str, Any]:
         for rule in self.rules:
@@ -122,6 +182,7 @@ class FakeEngine:
         prompt = _prompt(body)
         self.count[prompt] += 1
         self.bodies.append(body)
+        self._remember(request)
         try:
             self.waiting += 1
             try:
@@ -141,42 +202,77 @@ class FakeEngine:
 
     async def _serve(self, request: web.Request, body: dict[str, Any], prompt: str) -> web.StreamResponse:
         rule = self._rule(prompt)
+        run = Run(body, Answer(prompt, rule.get("tokens", self.answer_tokens)))
+        if run.wrong:
+            return web.json_response({"error": {"message": run.wrong, "type": "BadRequestError"}}, status=400)
+        self.resumed[prompt] += 1 if run.done else 0
+        self._answers[zlib.crc32(prompt.encode())] = run.answer
+        if rule["mode"] in ("status", "junk"):
+            return _odd(rule)
+        if body.get("stream"):
+            return await self._stream(request, run, rule)
         match rule["mode"]:
             case "hang":
                 await asyncio.Event().wait()
-            case "status":
-                error = {"message": rule.get("message", "scripted"), "type": "scripted", "code": rule["status"]}
-                return web.json_response({"error": error}, status=rule["status"])
-            case "junk":
-                return web.Response(text=rule["body"], content_type="application/json")
             case "die":
                 return await _die(request)
+            case "error":
+                return web.json_response({"error": _error(rule)}, status=500)
             case "exit":
                 os._exit(3)
-        await asyncio.sleep(rule.get("seconds", self.latency))
+        await asyncio.sleep(rule.get("seconds", self.latency) + self.token_seconds * (run.stop - 1))
         self.finished[prompt] += 1
-        return web.json_response(self._answer(body, prompt))
+        self.prompt_tokens += run.prompt_tokens
+        self.generation_tokens += run.answer.length
+        return web.json_response(run.whole(f"cmpl-{sum(self.count.values())}"))
 
-    def _answer(self, body: dict[str, Any], prompt: str) -> dict[str, Any]:
-        prompt_tokens, completion_tokens = max(1, len(prompt) // 4), 4
-        self.prompt_tokens += prompt_tokens
-        self.generation_tokens += completion_tokens
-        text = f"echo: {prompt}"
-        chat = "messages" in body
-        said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        return {
-            "id": f"cmpl-{sum(self.count.values())}",
-            "object": "chat.completion" if chat else "text_completion",
-            "created": 1,
-            "model": body.get("model"),
-            "choices": [{"index": 0, "finish_reason": "stop", **said}],
-            "usage": {
-                "prompt_tokens": prompt_tokens,
-                "completion_tokens": completion_tokens,
-                "total_tokens": prompt_tokens + completion_tokens,
-                "prompt_tokens_details": {"cached_tokens": prompt_tokens // 2},
-            },
-        }
+    async def _stream(self, request: web.Request, run: Run, rule: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+
+        async def send(event: dict[str, Any]) -> None:
+            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+
+        fatal = rule["mode"] in ("hang", "die", "error", "exit")
+        until = min(run.stop, run.done + rule.get("after", 0)) if fatal else run.stop
+        await asyncio.sleep(rule.get("seconds", self.latency))
+        self.prompt_tokens += run.prompt_tokens
+        if run.chat and until > run.done:
+            await send(run.opening())
+        for begin in range(run.done, until, self.chunk_tokens):
+            end = min(begin + self.chunk_tokens, until)
+            await asyncio.sleep(0 if begin == run.done else self.token_seconds * (end - begin))
+            self.generation_tokens += end - begin
+            await send(run.piece(begin, end))
+        match rule["mode"]:
+            case "hang":
+                await asyncio.Event().wait()
+            case "die":
+                await asyncio.sleep(0.05)  # a reader forgets what it has not read yet when the connection breaks
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+            case "exit":
+                os._exit(3)
+            case "error":
+                await send({"error": _error(rule)})
+            case _:
+                if run.options.get("include_usage"):
+                    await send(run.event([], usage=run.usage(run.stop)))
+                self.finished[run.answer.prompt] += 1
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+def _error(rule: dict[str, Any]) -> dict[str, Any]:
+    return {"message": rule.get("message", "scripted"), "type": "InternalServerError", "code": 500}
+
+
+def _odd(rule: dict[str, Any]) -> web.Response:
+    if rule["mode"] == "junk":
+        return web.Response(text=rule["body"], content_type="application/json")
+    error = {"message": rule.get("message", "scripted"), "type": "scripted", "code": rule["status"]}
+    return web.json_response({"error": error}, status=rule["status"])
 
 
 async def _die(request: web.Request) -> web.StreamResponse:
@@ -191,13 +287,17 @@ async def _die(request: web.Request) -> web.StreamResponse:
 def _prompt(body: dict[str, Any]) -> str:
     if "messages" in body:
         return str(body["messages"][-1].get("content"))
-    return str(body.get("prompt"))
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and isinstance(prompt[0], int) and tokens.known(prompt):
+        return tokens.split(prompt)[0]
+    return str(prompt)
 
 
-async def serve(port: int, latency: float, slots: int, model: str, script: str) -> None:
+async def serve(port: int, latency: float, token_seconds: float, slots: int, model: str, script: str) -> None:
     """Run until killed; prints the URL once it listens."""
     async with FakeEngine(latency=latency, slots=slots, model=model, port=port) as engine:
         engine.script(*json.loads(script))
+        engine.token_seconds = token_seconds
         print(engine.url, flush=True)
         await asyncio.Event().wait()
 
@@ -206,6 +306,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="A scriptable engine without a model.")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds per request")
+    parser.add_argument("--token-seconds", type=float, default=0.0, help="seconds per further token")
     parser.add_argument("--slots", type=int, default=256, help="requests at once")
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--script", default="[]", help="rules to begin with, as JSON")

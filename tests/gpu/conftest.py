@@ -35,20 +35,19 @@ class World:
     tenant: int
     pool: int
 
-    async def submit(self, prompts: Sequence[str], *, chunk: int = 8) -> int:
-        """A batch of one item per prompt. Returns its id."""
+    async def submit(self, items: Sequence[str | dict[str, Any]], *, chunk: int = 8) -> int:
+        """A batch of one item per prompt, or of whole items. Returns its id."""
         async with self.database.transaction() as conn:
             batch_id = await ingest.next_batch_id(conn)
             endpoint = "/v1/chat/completions"
-            batch = ingest.NewBatch(
-                batch_id, uuid.uuid4(), self.tenant, self.pool, MODEL, endpoint, len(prompts), 86_400
-            )
+            batch = ingest.NewBatch(batch_id, uuid.uuid4(), self.tenant, self.pool, MODEL, endpoint, len(items), 86_400)
             payload = [rows.HEADER]
-            for seq, prompt in enumerate(prompts):
-                body = json.dumps({"prompt": prompt, "external_reference": "r", "temperature": 0}).encode()
+            for seq, item in enumerate(items):
+                given = {"prompt": item} if isinstance(item, str) else item
+                body = json.dumps({"external_reference": "r", "temperature": 0} | given).encode()
                 payload.append(rows.payload_row(batch_id, seq, None, None, 100, body))
             payload.append(rows.TRAILER)
-            await ingest.enqueue(conn, batch, payload, cut([100] * len(prompts), max_tokens=99_999, max_items=chunk))
+            await ingest.enqueue(conn, batch, payload, cut([100] * len(items), max_tokens=99_999, max_items=chunk))
         return batch_id
 
     async def fetch(self, sql: str, *parameters: object) -> list[Any]:

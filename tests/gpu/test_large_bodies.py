@@ -1,5 +1,6 @@
 """Items and answers too large for rows, from submit to poll: real store, real queue, real worker, scripted engine."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -105,18 +106,17 @@ async def test_while_the_store_is_away_large_items_wait_and_small_ones_do_not(
 async def test_an_answer_waits_for_the_store_and_is_not_asked_for_again(world: World) -> None:
     if world.settings.storage_url:
         pytest.skip("the S3 server stays")
-    world.engine.latency = 0.5
+    world.engine.latency = 2
     request_id = await submit(world, [300, 1])
     folder = world.settings.data_dir / "objects"
-    async with world.worker():
-        await world.until("exists (select from chunk where state = 'leased')")
-        while world.engine.running < 2:
-            await world.until("true")
+    async with world.worker(batch_prefill_tokens=1_000_000):
+        while world.engine.count.total() < 2:
+            await asyncio.sleep(0.01)
+        assert not world.engine.finished
         folder.rename(folder.with_name("away"))
         folder.write_text("in the way")
-        await world.until("true")
         while world.engine.finished.total() < 2:
-            await world.until("true")
+            await asyncio.sleep(0.01)
         folder.unlink()
         folder.with_name("away").rename(folder)
         await world.finished(await batch_id(world))

@@ -22,13 +22,13 @@ vllm:iteration_tokens_total_bucket{engine="0",le="1.0",model_name="m"} 1.0
 
 
 def test_a_page_of_vllm_is_read_and_similar_names_are_not_mistaken() -> None:
-    assert parse(PAGE) == EngineGauges(3, 2, 0.25, 77, 1000, 1)
+    assert parse(PAGE) == EngineGauges(3, 2, 0.25, 77, 1000, 1, engines=1)
 
 
 def test_engines_behind_one_url_are_summed_and_the_fullest_cache_counts() -> None:
     second = "\n".join(line.replace('engine="0"', 'engine="1"') for line in PAGE.splitlines() if line[0] != "#")
     both = parse(PAGE + second.replace(" 0.25", " 0.5"))
-    assert (both.running, both.waiting, both.kv_usage, both.generation_tokens) == (6, 4, 0.5, 154)
+    assert (both.running, both.waiting, both.kv_usage, both.generation_tokens, both.engines) == (6, 4, 0.5, 154, 2)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "three", ""])

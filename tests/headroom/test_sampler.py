@@ -1,13 +1,43 @@
-"""The sampler against an engine that answers, answers nonsense, or is gone."""
+"""The sampler against an engine that answers, answers nonsense, repeats itself, or is gone."""
+
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 
+from app import clock
 from app.headroom.sampler import Sampler
+from app.headroom.signals import Scrape
 from tests.fakes.engine import FakeEngine
 
+TIMEOUT = 1.0
 
-async def test_the_last_good_sample_stays_when_the_engine_is_gone_and_goes_when_it_talks_nonsense() -> None:
+
+class Scene:
+    """An engine that we hold `own` requests in, scraped by hand at moments of our choosing."""
+
+    def __init__(self, engine: FakeEngine, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine, self.own, self.heard = engine, 0, list[Scrape]()
+        self.sampler = Sampler(
+            engine.url, lambda: self.own, period_seconds=1, timeout_seconds=TIMEOUT, on_scrape=self.heard.append
+        )
+        self._session, self._monkeypatch = session, monkeypatch
+
+    async def at(self, second: float) -> Scrape:
+        """What is believed after a scrape at that second."""
+        self._monkeypatch.setattr(clock, "monotonic", lambda: second)
+        await self.sampler.scrape(self._session)
+        assert self.sampler.latest is not None
+        return self.sampler.latest
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    async with FakeEngine() as engine, aiohttp.ClientSession() as session:
+        yield Scene(engine, session, monkeypatch)
+
+
+async def test_the_last_good_scrape_stays_when_the_engine_is_gone_and_goes_when_it_talks_nonsense() -> None:
     async with aiohttp.ClientSession() as session:
         async with FakeEngine() as engine:
             engine.extra_running = 5
@@ -34,3 +64,46 @@ async def test_requests_that_come_or_go_during_a_scrape_are_not_subtracted(aroun
         await sampler.scrape(session)
     assert sampler.latest is not None
     assert sampler.latest.own == 2
+
+
+async def test_an_idle_engine_may_repeat_itself_for_ever(scene: Scene) -> None:
+    for second in range(0, 600, 30):
+        assert (await scene.at(float(second))).sampled_at == second
+    assert not scene.sampler.frozen
+
+
+async def test_counters_that_stand_still_under_our_requests_age_from_their_last_move(scene: Scene) -> None:
+    scene.own = 4
+    scene.engine.generation_tokens = 100
+    assert (await scene.at(10.0)).sampled_at == 10.0
+    assert (await scene.at(10.0 + 2 * TIMEOUT)).sampled_at == 12.0
+    assert (await scene.at(12.1)).sampled_at == 10.0
+    assert scene.sampler.frozen
+    assert (await scene.at(20.0)).sampled_at == 10.0
+
+
+async def test_a_frozen_engine_is_believed_when_its_counters_move_again_and_not_before(scene: Scene) -> None:
+    scene.own = 4
+    await scene.at(10.0)
+    await scene.at(13.0)
+    scene.own = 0
+    assert (await scene.at(14.0)).sampled_at == 10.0
+    scene.engine.prompt_tokens += 1
+    assert (await scene.at(15.0)).sampled_at == 15.0
+    assert not scene.sampler.frozen
+
+
+async def test_the_time_before_our_first_request_is_not_held_against_an_idle_engine(scene: Scene) -> None:
+    await scene.at(10.0)
+    await scene.at(100.0)
+    scene.own = 1
+    assert (await scene.at(101.0)).sampled_at == 101.0
+
+
+async def test_only_scrapes_that_are_believed_are_passed_on(scene: Scene) -> None:
+    scene.own = 4
+    for second in (10.0, 11.0, 13.0):
+        await scene.at(second)
+    scene.engine.metrics_text = "<html>"
+    assert (await scene.at(14.0)).gauges is None
+    assert [scrape.sampled_at for scrape in scene.heard] == [10.0, 11.0]

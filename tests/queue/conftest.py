@@ -18,7 +18,8 @@ async def past(database: Database, settings: Settings) -> AsyncIterator[Past]:
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await ensure_pool(conn, "toy")
         await conn.execute(
-            "insert into endpoint (tenant_id, name, url, kinds, secret) values (%s, 'n', 'http://x', '{batch.queued}', '')",
+            "insert into endpoint (tenant_id, name, url, kinds, secret, state)"
+            " values (%s, 'n', 'http://x', '{batch.queued}', '', 'active')",
             (tenant,),
         )
         yield Past(database, conn, tenant, pool, Store.of(settings))

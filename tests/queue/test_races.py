@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import UUID
 
 import pytest
 from psycopg import Rollback
@@ -522,9 +523,9 @@ async def test_a_cancel_and_a_round_of_the_steward_never_wait_for_each_other_in_
 class Hints:
     """Nobody listens."""
 
-    async def deliveries(self, delivery_ids: list[int]) -> bool:
+    async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
         """Taken by no broker."""
-        return not delivery_ids
+        return not endpoint_ids
 
 
 async def test_of_two_retries_at_once_one_begins_a_new_run(world: World) -> None:

@@ -92,7 +92,7 @@ async def test_a_delivery_still_to_be_made_keeps_the_day_unless_its_endpoint_is_
     assert await past.one("select state from delivery") == "pending"
     assert (await past.retire()).dropped == {}
     await past.conn.execute("update delivery set state = 'sending', lease_until = now()")
-    await past.conn.execute("update endpoint set enabled = false")
+    await past.conn.execute("update endpoint set state = 'disabled'")
     assert (await past.retire()).dropped == {}
     await past.conn.execute("update delivery set state = 'pending', lease_until = null")
     assert (await past.retire()).dropped == {day: 1}

@@ -7,6 +7,7 @@ import signal
 import sys
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -133,7 +134,7 @@ async def test_the_steward_drops_old_days_without_being_told(past: Past, setting
 class NoHints:
     """A broker that is told nothing."""
 
-    async def deliveries(self, delivery_ids: list[int]) -> bool:
+    async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
         return True
 
 

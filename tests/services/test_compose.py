@@ -151,7 +151,7 @@ def composed(places: Places) -> Iterator[Compose]:
         assert compose.start("migrate").wait(30) == 0
         for name in LONG_RUNNING:
             compose.start(name)
-        wait_for(lambda: compose.healthy("api"), 20, "the api's health check passes")
+        wait_for(lambda: compose.healthy("api"), what="the api's health check passes")
         yield compose
     finally:
         compose.close()
@@ -183,7 +183,7 @@ def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbi
             stack.client.headers["authorization"] = f"Bearer {key}"
             secret = stack.subscribe(receiver.url)
             request_id = stack.submit([{"prompt": f"item {n}", "external_reference": str(n)} for n in range(ITEMS)])
-            result = wait_for(lambda: stack.poll(request_id), 20, "the batch is done")
+            result = wait_for(lambda: stack.poll(request_id), what="the batch is done")
             told = [request.verified(secret) for request in receiver.wait(2)]
             codes = compose.stop()
     finally:

@@ -20,9 +20,12 @@ from standardwebhooks import Webhook
 from app import crypto
 from app.db.pool import Connection, Database
 from app.settings import Settings
+from app.states import EndpointState
 from app.webhooks import endpoints, service
 from app.webhooks.egress import Egress
-from app.webhooks.endpoints import Endpoint
+from app.webhooks.endpoints import Endpoint, Filter
+from app.webhooks.rules import USUAL_KINDS
+from workers.notifier.delivery import Sender
 
 ACCOUNT = "f9f79265f388666de8122cfb508d7776"
 NOTIFIER = (sys.executable, "-m", "workers.notifier")
@@ -117,13 +120,17 @@ async def make_tenant(conn: Connection, tenant_id: int = 1) -> int:
 
 
 async def subscribe(conn: Connection, settings: Settings, url: str, **options: Any) -> tuple[Endpoint, str]:
-    """An endpoint of tenant 1 (or `tenant_id`) and its secret."""
+    """An active endpoint of tenant 1 (or `tenant_id`) and its secret."""
     tenant_id = await make_tenant(conn, options.pop("tenant_id", 1))
-    values = {"name": "test", "kinds": list(endpoints.KINDS)} | options
+    account_id = ACCOUNT if tenant_id == 1 else str(tenant_id)
+    usual = {"name": "test", "kinds": list(USUAL_KINDS), "state": EndpointState.ACTIVE}
+    of = Filter(*(options.pop(name, default) for name, default in (("model", None), ("tags", ()), ("metadata", {}))))
+    values = usual | {"account_id": account_id, "of": of} | options
     async with Egress.of(settings) as egress:
         checked = await endpoints.checked_url(egress, url)
     key = crypto.secret_key(settings)
-    return await endpoints.create(conn, key=key, tenant_id=tenant_id, url=checked, **values)
+    endpoint, keys = await endpoints.create(conn, key=key, tenant_id=tenant_id, url=checked, **values)
+    return endpoint, keys.secret
 
 
 async def emit(conn: Connection, batch_id: int, kind: str = "batch.succeeded", **options: Any) -> str:
@@ -133,6 +140,17 @@ async def emit(conn: Connection, batch_id: int, kind: str = "batch.succeeded", *
     data = {"request_id": request_id, "account_id": ACCOUNT, "model": MODEL}
     await service.emit(conn, kind=kind, batch_id=batch_id, data=data, **values)
     return request_id
+
+
+async def send_due(sender: Sender, database: Database) -> None:
+    """What a notifier does about every endpoint where something is due, to its end."""
+    async with database.durable() as conn:
+        rows = await (
+            await conn.execute("select distinct endpoint_id from delivery where state = 'pending'")
+        ).fetchall()
+    for (endpoint_id,) in rows:
+        sender.kick(endpoint_id)
+    await sender.idle()
 
 
 async def told(settings: Settings, url: str, batch_id: int = 1) -> tuple[str, str]:

@@ -1,21 +1,28 @@
 """Claims about events, claims of deliveries and their outcomes, on the rows alone."""
 
+import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
+
+import pytest
 
 from app.db import migrate
 from app.db.pool import Connection, Database
 from app.settings import Settings
-from app.webhooks import schedule, service
-from app.webhooks.schedule import Answer
+from app.states import EndpointState
+from app.webhooks import endpoints, health, schedule, service
+from app.webhooks.rules import Limits
+from app.webhooks.schedule import Answer, Verdict
 from app.webhooks.service import Claim
 from app.webhooks.sweep import sweep
-from tests.webhooks.support import MODEL, emit, subscribe
+from tests.webhooks.support import ACCOUNT, MODEL, emit, subscribe
 
 URL = "http://127.0.0.1:9/hook"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 OK, BROKEN = Answer(NOW, 5, 200), Answer(NOW, 5, 500, "http_5xx", b"oops")
+DAYS = timedelta(days=5)
 
 
 async def value(conn: Connection, query: str) -> Any:
@@ -24,15 +31,23 @@ async def value(conn: Connection, query: str) -> Any:
     return row if len(row) > 1 else row[0]
 
 
-async def claimed(conn: Connection, lease: float = 60) -> Claim:
-    claim = await service.claim(conn, await value(conn, "select delivery_id from delivery"), lease_seconds=lease)
-    assert claim is not None
+async def claims(
+    database: Database, endpoint_id: UUID | None = None, most: int = 100, lease: float = 60
+) -> list[Claim]:
+    async with database.transaction() as conn:
+        of = endpoint_id or await value(conn, "select endpoint_id from endpoint")
+        return await service.claim(conn, [of], most=most, lease_seconds=lease)
+
+
+async def claimed(database: Database, lease: float = 60) -> Claim:
+    (claim,) = await claims(database, lease=lease)
     return claim
 
 
-async def record(database: Database, claim: Claim, answer: Answer, days: float = 5) -> schedule.Verdict | None:
+async def record(database: Database, claim: Claim, answer: Answer) -> Verdict | None:
     async with database.transaction() as conn:
-        return await service.record_attempt(conn, claim, answer, disable_days=days)
+        (verdict,) = await service.record(conn, [(claim, answer)], patience=DAYS)
+    return verdict
 
 
 def test_the_schema_is_what_the_tables_say(database_url: str) -> None:
@@ -47,8 +62,9 @@ async def test_an_event_makes_one_delivery_per_matching_endpoint_once(database: 
         ]
         await subscribe(conn, settings, URL, model="@cf/other")
         await subscribe(conn, settings, URL, kinds=["batch.queued", "batch.failed"])
-        await subscribe(conn, settings, URL, enabled=False)
+        await subscribe(conn, settings, URL, state=EndpointState.DISABLED)
         await subscribe(conn, settings, URL, tenant_id=2)
+        await subscribe(conn, settings, URL, tags=["nightly"])
         for _ in range(3):
             await emit(conn, 7)
         rows = await (await conn.execute("select endpoint_id from delivery")).fetchall()
@@ -75,12 +91,12 @@ async def test_a_delivery_has_one_holder_at_a_time(database: Database, settings:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        claim = await claimed(conn)
-        assert (claim.attempt, claim.fence, claim.url) == (1, 1, URL)
-        assert await service.claim(conn, claim.delivery_id, lease_seconds=60) is None
+    claim = await claimed(database)
+    assert (claim.attempt, claim.fence, claim.url) == (1, 1, URL)
+    assert await claims(database) == []
     await record(database, claim, OK)
+    assert await claims(database) == []
     async with database.durable() as conn:
-        assert await service.claim(conn, claim.delivery_id, lease_seconds=60) is None
         assert await value(conn, "select state, attempts from delivery") == ("delivered", 1)
         assert await value(conn, "select n, http_status, error_class, duration_ms from attempt") == (1, 200, None, 5)
 
@@ -89,101 +105,248 @@ async def test_a_late_outcome_is_rejected_by_the_fence(database: Database, setti
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        late = await claimed(conn, lease=-1)
+    late = await claimed(database, lease=-1)
+    async with database.durable() as conn:
         assert await service.reap(conn) == service.Care(revived=1, dead=0)
-        assert await record(database, late, OK) is None
-        current = await claimed(conn)
-        assert current.attempt == 2
-        assert current.event.webhook_id == late.event.webhook_id
-        assert await record(database, late, BROKEN) is None
+    assert await record(database, late, OK) is None
+    current = await claimed(database)
+    assert current.attempt == 2
+    assert current.event.webhook_id == late.event.webhook_id
+    assert await record(database, late, BROKEN) is None
+    async with database.durable() as conn:
         assert await value(conn, "select state, (select count(*) from attempt) from delivery") == ("sending", 0)
     assert await record(database, current, OK) is not None
 
 
 async def test_a_failed_attempt_waits_for_its_time(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
-        await subscribe(conn, settings, URL)
+        endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        assert len(await service.overdue(conn, rehint_seconds=30)) == 1
-        claim = await claimed(conn)
-        await record(database, claim, BROKEN)
-        assert await service.overdue(conn, rehint_seconds=0) == []
-        assert await service.claim(conn, claim.delivery_id, lease_seconds=60) is None
+        assert await service.due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
+    await record(database, await claimed(database), BROKEN)
+    assert await claims(database) == []
+    async with database.durable() as conn:
+        assert await service.due(conn, rehint_seconds=0) == []
         state, wait = await value(conn, "select state, extract(epoch from next_attempt_at - now()) from delivery")
         assert state == "pending"
         assert 3.5 < wait < 6.1
         assert await value(conn, "select http_status, response_body from attempt") == (500, b"oops")
         await conn.execute("update delivery set next_attempt_at = now()")
-        assert await service.overdue(conn, rehint_seconds=30) == [claim.delivery_id]
+        assert await service.due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
 
 
 async def test_after_the_last_attempt_a_delivery_is_visibly_dead(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        for _ in range(schedule.ATTEMPTS):
-            await record(database, await claimed(conn), BROKEN)
+    for _ in range(schedule.ATTEMPTS):
+        await record(database, await claimed(database), BROKEN)
+        async with database.durable() as conn:
             await conn.execute("update delivery set next_attempt_at = now()")
+            await conn.execute("update endpoint set open_until = null, failures = 0")
+    async with database.durable() as conn:
         assert await value(conn, "select state, attempts from delivery") == ("dead", 10)
         assert await value(conn, "select count(*), max(n) from attempt") == (10, 10)
-        assert await service.overdue(conn, rehint_seconds=0) == []
+        assert await service.due(conn, rehint_seconds=0) == []
 
 
 async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        for _ in range(schedule.ATTEMPTS - 1):
-            await claimed(conn, lease=-1)
-            assert await service.reap(conn) == service.Care(revived=1, dead=0)
-        await claimed(conn, lease=-1)
-        assert await service.reap(conn) == service.Care(revived=0, dead=1)
+    for n in range(1, schedule.ATTEMPTS + 1):
+        await claimed(database, lease=-1)
+        async with database.durable() as conn:
+            last = n == schedule.ATTEMPTS
+            assert await service.reap(conn) == service.Care(revived=int(not last), dead=int(last))
+    async with database.durable() as conn:
         assert await value(conn, "select state from delivery") == "dead"
 
 
-async def test_410_disables_the_endpoint_and_nothing_more_is_sent(database: Database, settings: Settings) -> None:
+@pytest.mark.parametrize(
+    ("answer", "state", "reason"),
+    [
+        (Answer(NOW, 5, 410, "http_410"), "dead", "the receiver answered 410 Gone"),
+        (Answer(NOW, 5, 200, control="disable"), "delivered", "the receiver asked for it"),
+    ],
+)
+async def test_a_receiver_may_end_its_subscription_and_nothing_more_is_sent(
+    database: Database, settings: Settings, answer: Answer, state: str, reason: str
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        await record(database, await claimed(conn), Answer(NOW, 5, 410, "http_410"))
-        assert await value(conn, "select state from delivery") == "dead"
-        reason = "the receiver answered 410 Gone"
-        assert await value(conn, "select enabled, disabled_reason from endpoint") == (False, reason)
+    await record(database, await claimed(database), answer)
+    async with database.durable() as conn:
+        assert await value(conn, "select state from delivery") == state
+        assert await value(conn, "select state, reason from endpoint") == ("disabled", reason)
         await emit(conn, 8)
         assert await value(conn, "select count(*) from delivery") == 1
 
 
-async def test_what_waits_for_a_disabled_endpoint_is_sent_when_it_is_enabled(
-    database: Database, settings: Settings
-) -> None:
+async def test_a_receiver_may_end_one_delivery(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        await conn.execute("update endpoint set enabled = false")
-        delivery_id = await value(conn, "select delivery_id from delivery")
-        assert await service.overdue(conn, rehint_seconds=0) == []
-        assert await service.claim(conn, delivery_id, lease_seconds=60) is None
-        await conn.execute("update endpoint set enabled = true")
-        assert await service.overdue(conn, rehint_seconds=0) == [delivery_id]
-        assert await service.claim(conn, delivery_id, lease_seconds=60) is not None
+    await record(database, await claimed(database), Answer(NOW, 5, 500, "http_5xx", control="abort-message"))
+    async with database.durable() as conn:
+        assert await value(conn, "select d.state, e.state, e.failures from delivery d, endpoint e") == (
+            "dead",
+            "active",
+            0,
+        )
 
 
-async def test_an_endpoint_failing_for_days_is_disabled_and_one_success_starts_afresh(
+async def test_an_endpoint_is_told_nothing_but_a_test_until_it_has_accepted_one(
+    database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        await subscribe(conn, settings, URL, state=EndpointState.PENDING)
+        await emit(conn, 7)
+        assert await value(conn, "select count(*) filter (where state = 'held') from delivery") == 1
+    probe = await claimed(database)
+    assert (probe.probe, probe.event.kind) == (True, "test")
+    await record(database, probe, BROKEN)
+    assert await claims(database) == []
+    async with database.durable() as conn:
+        await conn.execute("update delivery set next_attempt_at = now() where probe")
+    await record(database, await claimed(database), OK)
+    assert (await claimed(database)).event.kind == "batch.succeeded"
+
+
+async def test_what_happens_to_a_paused_endpoint_waits_and_to_a_disabled_one_is_replayed(
+    database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        endpoint, _ = await subscribe(conn, settings, URL)
+        await emit(conn, 1)
+        names = (conn, 1, ACCOUNT, endpoint.endpoint_id)
+        await endpoints.switch(*names, "pause")
+        await emit(conn, 2)
+        assert await service.due(conn, rehint_seconds=0) == []
+        assert await value(conn, "select count(*) filter (where state = 'held') from delivery") == 2
+        assert (await endpoints.switch(*names, "enable")).state == "pending"
+    await record(database, await claimed(database), OK)  # the test
+    assert sorted(claim.event.data["request_id"] != "" for claim in await claims(database)) == [True, True]
+    async with database.transaction() as conn:
+        await endpoints.switch(conn, 1, ACCOUNT, endpoint.endpoint_id, "disable")
+        await emit(conn, 3)
+        assert await value(conn, "select count(*) from delivery where not probe") == 2
+
+
+async def test_an_event_written_while_its_endpoint_changed_is_put_right(database: Database, settings: Settings) -> None:
+    async with database.durable() as conn:
+        await subscribe(conn, settings, URL)
+        await emit(conn, 1)
+        await conn.execute("update delivery set state = 'held'")
+        assert await service.mend(conn) == 1
+        assert await value(conn, "select state from delivery") == "pending"
+        await conn.execute("update endpoint set state = 'paused'")
+        assert await service.mend(conn) == 1
+        assert await value(conn, "select state from delivery") == "held"
+
+
+async def test_failures_in_a_row_open_the_breaker_then_one_at_a_time_until_one_is_accepted(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
-        for batch, (answer, failing) in enumerate([(BROKEN, True), (BROKEN, True), (OK, False), (BROKEN, True)]):
-            await conn.execute("delete from delivery")
+        for batch_id in range(8):
+            await emit(conn, batch_id)
+    for claim in (await claims(database))[: health.FAILURES_IN_A_ROW]:
+        await record(database, claim, BROKEN)
+    async with database.durable() as conn:
+        assert await value(conn, "select failures, open_until > now() from endpoint") == (
+            health.FAILURES_IN_A_ROW,
+            True,
+        )
+        await conn.execute("update delivery set next_attempt_at = now(), state = 'pending', lease_until = null")
+        assert await service.due(conn, rehint_seconds=0) == []
+        assert await claims(database) == []
+        await conn.execute("update endpoint set open_until = now() - interval '1 second'")
+    (single,) = await claims(database)
+    await record(database, single, OK)
+    assert len(await claims(database)) == 7
+
+
+async def test_no_more_is_on_its_way_than_the_endpoint_takes_whoever_claims(
+    database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        await subscribe(conn, settings, URL, limits=Limits(max_in_flight=3))
+        for batch_id in range(20):
+            await emit(conn, batch_id)
+    taken = await asyncio.gather(*(claims(database) for _ in range(4)))
+    assert sum(map(len, taken)) == 3
+
+
+async def test_no_more_is_sent_in_a_second_than_the_endpoint_takes(database: Database, settings: Settings) -> None:
+    async with database.durable() as conn:
+        await subscribe(conn, settings, URL, limits=Limits(max_in_flight=64, max_per_second=5))
+        for batch_id in range(20):
+            await emit(conn, batch_id)
+    assert len(await claims(database)) == 5
+    assert len(await claims(database)) <= 1
+    async with database.durable() as conn:
+        await conn.execute("update endpoint set paced_until = now() + interval '0.4 seconds'")
+    assert len(await claims(database)) == 3
+
+
+async def test_what_the_rate_holds_back_is_hinted_as_soon_as_it_allows_more_and_a_full_endpoint_is_not(
+    database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        endpoint, _ = await subscribe(conn, settings, URL, limits=Limits(max_in_flight=2, max_per_second=2))
+        for batch_id in range(4):
+            await emit(conn, batch_id)
+        assert await service.due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
+    sent = await claims(database)
+    assert (len(sent), await claims(database)) == (2, [])
+    async with database.durable() as conn:
+        await conn.execute("update endpoint set paced_until = now()")
+        assert await service.due(conn, rehint_seconds=3600) == []  # as many are on their way as it takes
+    for claim in sent:
+        await record(database, claim, OK)
+    async with database.durable() as conn:
+        assert await service.due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
+
+
+async def test_in_order_means_one_event_of_a_batch_after_the_other(database: Database, settings: Settings) -> None:
+    async with database.durable() as conn:
+        await subscribe(conn, settings, URL, limits=Limits(ordered=True))
+        for batch_id in (1, 2):
+            for kind in ("batch.queued", "batch.succeeded"):
+                await emit(conn, batch_id, kind=kind)
+    first = await claims(database)
+    assert [claim.event.kind for claim in first] == ["batch.queued", "batch.queued"]
+    await record(database, first[0], OK)
+    assert [claim.event.kind for claim in await claims(database)] == ["batch.succeeded"]
+
+
+async def test_an_endpoint_failing_for_days_is_disabled_its_owner_told_and_one_success_starts_afresh(
+    database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        failing, _ = await subscribe(conn, settings, URL, kinds=["batch.succeeded"])
+        other, _ = await subscribe(conn, settings, URL, kinds=["endpoint.failing", "endpoint.disabled"])
+    for batch, (answer, fails) in enumerate([(BROKEN, True), (BROKEN, True), (OK, False), (BROKEN, True)]):
+        async with database.durable() as conn:
             await emit(conn, batch)
-            await record(database, await claimed(conn), answer)
-            assert await value(conn, "select enabled, failing_since is not null from endpoint") == (True, failing)
-        await conn.execute("update endpoint set failing_since = now() - interval '6 days'")
-        await conn.execute("delete from delivery")
-        await emit(conn, 99)
-        await record(database, await claimed(conn), BROKEN)
-        enabled, reason = await value(conn, "select enabled, disabled_reason from endpoint")
-        assert not enabled
+        await record(database, (await claims(database, failing.endpoint_id))[0], answer)
+        async with database.durable() as conn:
+            query = f"select state, failing_since is not null from endpoint where endpoint_id = '{failing.endpoint_id}'"
+            assert await value(conn, query) == ("active", fails)
+    for days, kind in ((2.6, "endpoint.failing"), (6, "endpoint.disabled")):
+        async with database.durable() as conn:
+            await conn.execute("update endpoint set failing_since = now() - make_interval(secs => %s)", [days * 86_400])
+            await emit(conn, int(days * 100))
+        await record(database, (await claims(database, failing.endpoint_id))[0], BROKEN)
+        assert kind in [claim.event.kind for claim in await claims(database, other.endpoint_id)]
+    async with database.durable() as conn:
+        state, reason = await value(
+            conn, f"select state, reason from endpoint where endpoint_id = '{failing.endpoint_id}'"
+        )
+        assert state == "disabled"
         assert reason.startswith("every attempt failed since")
 
 
@@ -192,10 +355,10 @@ class Broker:
 
     def __init__(self, takes: bool) -> None:
         self.takes = takes
-        self.hints: list[int] = []
+        self.hints: list[UUID] = []
 
-    async def deliveries(self, delivery_ids: list[int]) -> bool:
-        self.hints += delivery_ids
+    async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
+        self.hints += endpoint_ids
         return self.takes
 
 
@@ -205,7 +368,19 @@ async def test_a_hint_is_given_once_until_it_counts_as_lost(database: Database, 
         await emit(conn, 7)
         broker = Broker(True)
         assert [await sweep(database, broker, settings) for _ in range(3)] == [1, 0, 0]
-        await conn.execute("update delivery set hinted_at = now() - interval '31 seconds'")
+        await conn.execute("update endpoint set hinted_at = now() - interval '31 seconds'")
+        assert await sweep(database, broker, settings) == 1
+
+
+async def test_what_comes_when_all_was_claimed_is_hinted_anew(database: Database, settings: Settings) -> None:
+    broker = Broker(True)
+    async with database.durable() as conn:
+        await subscribe(conn, settings, URL)
+        await emit(conn, 1)
+        assert await sweep(database, broker, settings) == 1
+        await claimed(database)
+        assert await sweep(database, broker, settings) == 0
+        await emit(conn, 2)
         assert await sweep(database, broker, settings) == 1
 
 

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.webhooks.egress import Egress, Refused
-from tests.webhooks.support import answer, receiving, statuses
+from app import crypto
+from app.db.pool import Database
+from app.settings import Settings
+from app.tenants import service as tenants
+from app.webhooks import endpoints
+from app.webhooks.egress import Egress, Refused, parse_hosts
+from tests.webhooks.support import ACCOUNT, answer, emit, receiving, send_due, statuses, subscribe
+from workers.notifier.delivery import Sender
 
 PUBLIC = "93.184.215.14"
 NAMES: dict[str, list[str]] = {
@@ -211,3 +217,49 @@ async def test_retry_after_of_a_throttling_receiver_is_passed_on() -> None:
     with receiving(lambda h, _: answer(h, 429, retry_after="77")) as receiver:
         async with guarded(allow_private=True) as egress:
             assert (await egress.post(receiver.url, {}, b"{}")).retry_after == 77
+
+
+async def test_where_hosts_are_named_no_other_is_called(dialled: list[str]) -> None:
+    async with guarded(resolver=StubDns(), hosts=["hooks.example.com", ".corp.example"]) as egress:
+        for host in ("hooks.example.com", "HOOKS.example.com", "a.corp.example"):
+            assert (await egress.post(f"https://{host}/hook", {}, b"{}")).error != "ssrf_blocked"
+        for host in ("example.com", "hooks.example.com.evil.example", "corp.example", "evilcorp.example"):
+            assert (await egress.post(f"https://{host}/hook", {}, b"{}")).error == "ssrf_blocked"
+            with pytest.raises(Refused, match="one of the hosts that this installation allows"):
+                await egress.check(f"https://{host}/hook")
+
+
+async def test_an_accounts_hosts_hold_beside_those_of_the_installation(dialled: list[str]) -> None:
+    async with guarded(resolver=StubDns(), hosts=parse_hosts(".Example.com ,")) as egress:
+        for hosts, fine in (
+            (["a.example.com"], True),
+            ([".example.com"], True),
+            (["b.example.com"], False),
+            ([], False),
+        ):
+            outcome = await egress.post("https://a.example.com/hook", {}, b"{}", hosts)
+            assert (outcome.error != "ssrf_blocked") == fine
+        with pytest.raises(Refused, match="one of the hosts that your account allows"):
+            await egress.check("https://a.example.com/hook", ["b.example.com"])
+        assert (await egress.post("https://other.org/hook", {}, b"{}", ["other.org"])).error == "ssrf_blocked"
+
+
+async def test_an_accounts_hosts_hold_for_what_is_registered_and_for_what_is_to_be(
+    database: Database, settings: Settings
+) -> None:
+    with receiving() as receiver:
+        async with database.durable() as conn:
+            await subscribe(conn, settings, receiver.url)
+            await tenants.set_webhook_hosts(conn, ACCOUNT, ["hooks.example.com"])
+            assert await endpoints.allowed_hosts(conn, 1) == ["hooks.example.com"]
+            await emit(conn, 1)
+        async with Egress.of(settings) as egress:
+            await send_due(Sender(database, egress, crypto.secret_key(settings), settings), database)
+        assert receiver.requests == []
+    async with database.durable() as conn:
+        row = await (
+            await conn.execute("select state, error_class from delivery join attempt using (delivery_id)")
+        ).fetchone()
+        assert row == ("dead", "ssrf_blocked")
+        await tenants.set_webhook_hosts(conn, ACCOUNT, None)
+        assert await endpoints.allowed_hosts(conn, 1) is None

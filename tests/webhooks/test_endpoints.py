@@ -1,5 +1,7 @@
 """Claims about the management of endpoints."""
 
+from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -10,7 +12,7 @@ from app.errors import BadInput, NotFound
 from app.settings import Settings
 from app.webhooks import endpoints, signing
 from app.webhooks.egress import Egress
-from tests.webhooks.support import subscribe
+from tests.webhooks.support import ACCOUNT, subscribe
 
 URL = "http://127.0.0.1:9/hook"
 
@@ -40,6 +42,11 @@ async def test_an_own_secret_is_taken(database: Database, settings: Settings) ->
         ({"url": "https://a/" + "x" * 2048}, "destination.url: must be 1 to 2048 characters"),
         ({"url": URL, "kinds": []}, "events: name at least one of batch.queued"),
         ({"url": URL, "kinds": ["batch.queued", "batch.sung"]}, r"events\[1\]: must be one of batch.queued"),
+        ({"url": URL, "shape": "xml"}, "destination.format: must be one of workers_ai, openai, standard, cloudevents"),
+        (
+            {"url": URL, "shape": "openai", "kinds": ["batch.queued"]},
+            r"events\[0\]: must be one of batch.succeeded, .*, for openai has no batch.queued",
+        ),
         ({"url": URL, "name": " "}, "name: must be 1 to 256"),
         ({"url": URL, "name": "a\0b"}, "name: must be 1 to 256"),
         ({"url": URL, "secret": "hello"}, "destination.secret: must start with 'whsec_'"),
@@ -76,21 +83,35 @@ async def test_listing_is_paged_ordered_and_only_of_the_own_tenant(database: Dat
                 await endpoints.listing(conn, 1, **wrong)  # type: ignore[arg-type]
 
 
-async def test_patch_changes_what_is_given_and_enabling_forgets_failures(
-    database: Database, settings: Settings
-) -> None:
+async def test_patch_changes_what_is_given(database: Database, settings: Settings) -> None:
     async with database.durable() as conn, Egress.of(settings) as egress:
-        made, _ = await subscribe(conn, settings, URL, model="m")
-        await conn.execute("update endpoint set enabled = false, disabled_reason = 'gone', failing_since = now()")
-        one = {"tenant_id": 1, "endpoint_id": made.endpoint_id}
-        renamed = await endpoints.patch(conn, **one, name="new")  # type: ignore[arg-type]
-        assert (renamed.name, renamed.enabled, renamed.disabled_reason) == ("new", False, "gone")
-        assert (renamed.url, renamed.kinds, renamed.model) == (made.url, made.kinds, "m")
-        enabled = await endpoints.patch(conn, **one, enabled=True, kinds=["batch.failed"])  # type: ignore[arg-type]
-        assert (enabled.enabled, enabled.disabled_reason, enabled.kinds) == (True, None, ["batch.failed"])
-        assert enabled.modified_at > made.modified_at
+        made, _ = await subscribe(conn, settings, URL, model="m", tags=["nightly"])
+        one: dict[str, Any] = {"tenant_id": 1, "endpoint_id": made.endpoint_id}
+        renamed = await endpoints.patch(conn, **one, name="new")
+        assert renamed == replace(made, name="new", modified_at=renamed.modified_at)
+        changed = await endpoints.patch(conn, **one, kinds=["batch.failed"], tags=[], limits={"max_per_second": 2.5})
+        assert (changed.kinds, changed.tags, changed.max_per_second) == (["batch.failed"], [], 2.5)
+        assert changed.max_in_flight == made.max_in_flight
+        assert changed.modified_at > made.modified_at
+        for wrong in ({"limits": {"max_in_flight": 0}}, {"limits": {"max_per_second": 0.0}}, {"tags": ["x" * 51]}):
+            with pytest.raises(BadInput):
+                await endpoints.patch(conn, **one, **wrong)
         with pytest.raises(BadInput, match=r"^destination\.url"):
             await endpoints.checked_url(egress, "http://169.254.169.254/")
+
+
+async def test_enabling_forgets_failures_and_asks_for_a_test(database: Database, settings: Settings) -> None:
+    async with database.transaction() as conn:
+        made, _ = await subscribe(conn, settings, URL)
+        await conn.execute(
+            "update endpoint set state = 'disabled', reason = 'gone', failing_since = now(), failures = 7"
+        )
+        enabled = await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "enable")
+        assert (enabled.state, enabled.reason, enabled.failing_since) == ("pending", None, None)
+        again = await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "enable")
+        assert again == enabled
+        row = await (await conn.execute("select count(*), bool_and(probe) from delivery")).fetchone()
+        assert row == (1, True)
 
 
 async def test_foreign_and_unknown_endpoints_read_the_same(database: Database, settings: Settings) -> None:

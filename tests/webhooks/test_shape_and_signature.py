@@ -4,11 +4,15 @@ import base64
 from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
 
+import openai
 import orjson
 import pytest
+from cloudevents.core.formats.json import JSONFormat
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from app.webhooks import formats, signing
+from app.webhooks.rules import KINDS
 
 MOMENT = datetime(2025, 5, 1, 2, 48, 57, 132_900, UTC)
 SUBSCRIPTION = UUID("1830c4bb612e43c3af7f4cada31fbf3f")
@@ -35,6 +39,13 @@ def event(kind: str, **data: object) -> formats.Event:
             {},
             {"requestId": REQUEST, "message": "Model execution failed", "internalCode": 5001, "httpCode": 500},
         ),
+        (
+            "item.failed",
+            {"item": 0, "reference": "france"},
+            {"requestId": REQUEST, "id": 0, "externalReference": "france"},
+        ),
+        ("batch.progress", {"counts": {"total": 3}}, {"requestId": REQUEST, "requestCounts": {"total": 3}}),
+        ("endpoint.disabled", {"message": "gone"}, {"requestId": REQUEST, "message": "gone"}),
     ],
 )
 def test_every_kind_has_exactly_the_documented_shape(kind: str, data: dict[str, object], payload: object) -> None:
@@ -51,6 +62,41 @@ def test_every_kind_has_exactly_the_documented_shape(kind: str, data: dict[str, 
     }
 
 
+def test_an_openai_client_unwraps_the_openai_form() -> None:
+    secret, moment = signing.new_secret(), datetime.now(UTC)
+    client = openai.OpenAI(api_key="none", webhook_secret=secret)
+    for kind, expected in (("succeeded", "completed"), *((same, same) for same in ("failed", "expired", "cancelled"))):
+        happened = event(f"batch.{kind}")
+        body = formats.FORMATS["openai"](happened, SUBSCRIPTION)
+        unwrapped = client.webhooks.unwrap(body, signing.headers([secret], happened.webhook_id, body, moment))
+        assert (unwrapped.type, unwrapped.data.id) == (f"batch.{expected}", f"batch_{UUID(REQUEST).hex}")
+        assert (unwrapped.id, unwrapped.created_at) == (happened.webhook_id, int(MOMENT.timestamp()))
+
+
+def test_the_standard_form_has_type_timestamp_and_data() -> None:
+    counts = {"total": 3, "succeeded": 3, "failed": 0, "unfinished": 0}
+    known = {"id": REQUEST, "account_id": "f9f79265f388666de8122cfb508d7776", "model": "@cf/baai/bge-m3"}
+    assert orjson.loads(formats.FORMATS["standard"](event("batch.succeeded", counts=counts), SUBSCRIPTION)) == {
+        "type": "batch.succeeded",
+        "timestamp": "2025-05-01T02:48:57.132Z",
+        "data": known | {"request_counts": counts},
+    }
+    failed = orjson.loads(formats.FORMATS["standard"](event("batch.failed", message="Out of luck"), SUBSCRIPTION))
+    assert failed["data"] == known | {"message": "Out of luck"}
+
+
+@pytest.mark.parametrize("shape", formats.FORMATS)
+def test_every_form_has_a_body_for_every_kind_that_it_takes(shape: str) -> None:
+    told = {"item": 0, "reference": "france", "message": "why", "counts": {"total": 3}}
+    for kind in formats.known_kinds(shape, KINDS):
+        assert orjson.loads(formats.FORMATS[shape](event(kind, **told), SUBSCRIPTION))
+
+
+def test_the_plain_form_tells_which_item_it_is_about() -> None:
+    found = orjson.loads(formats.FORMATS["standard"](event("item.succeeded", item=0, reference="france"), SUBSCRIPTION))
+    assert (found["data"]["item"], found["data"]["reference"]) == (0, "france")
+
+
 def test_timestamps_are_utc_milliseconds_whatever_the_zone() -> None:
     assert formats.timestamp(MOMENT.astimezone(timezone(timedelta(hours=5)))) == "2025-05-01T02:48:57.132Z"
     assert formats.timestamp(MOMENT.replace(microsecond=0)) == "2025-05-01T02:48:57.000Z"
@@ -63,7 +109,7 @@ def test_the_webhook_id_holds_no_dot_and_depends_on_the_event_only() -> None:
 
 def test_the_standard_library_verifies_our_headers_and_refuses_a_tampered_body_id_or_secret() -> None:
     secret, body = signing.new_secret(), '{"a":"grün"}'.encode()
-    headers = signing.headers(secret, "evt_1", body, datetime.now(UTC))
+    headers = signing.headers([secret], "evt_1", body, datetime.now(UTC))
     assert Webhook(secret).verify(body, headers) == {"a": "grün"}
     for bad_body, bad_headers, bad_secret in (
         (body + b" ", headers, secret),
@@ -75,12 +121,39 @@ def test_the_standard_library_verifies_our_headers_and_refuses_a_tampered_body_i
             Webhook(bad_secret).verify(bad_body, bad_headers)
 
 
+def test_a_public_key_verifies_what_is_signed_with_ed25519_beside_both_secrets_of_a_rotation() -> None:
+    private, secrets, body = signing.new_signing_key(), [signing.new_secret(), signing.new_secret()], b'{"a":1}'
+    headers = signing.headers(secrets, "evt_1", body, datetime.now(UTC), private)
+    versions = [part.split(",")[0] for part in headers["webhook-signature"].split(" ")]
+    assert versions == ["v1", "v1", "v1a"]
+    for secret in secrets:
+        assert Webhook(secret).verify(body, headers) == {"a": 1}
+    raw = base64.b64decode(signing.public_key(private).removeprefix("whpk_"))
+    signature = base64.b64decode(headers["webhook-signature"].rpartition("v1a,")[2])
+    signed = f"evt_1.{headers['webhook-timestamp']}.".encode() + body
+    Ed25519PublicKey.from_public_bytes(raw).verify(signature, signed)
+
+
+def test_the_cloudevents_form_is_read_by_the_official_library() -> None:
+    happened = event("batch.succeeded", counts={"total": 3})
+    content_type, body = formats.render("cloudevents", happened, SUBSCRIPTION)
+    found = JSONFormat().read(None, body)
+    assert content_type == "application/cloudevents+json"
+    assert (found.get_id(), found.get_type(), found.get_subject()) == (
+        happened.webhook_id,
+        "slackwater.batch.succeeded",
+        REQUEST,
+    )
+    assert found.get_time() == MOMENT
+    assert found.get_data()["request_counts"] == {"total": 3}
+
+
 @pytest.mark.parametrize(
     "moment", [MOMENT.replace(tzinfo=None), datetime(2025, 1, 1, tzinfo=timezone(timedelta(hours=1)))]
 )
 def test_signing_takes_aware_utc_only(moment: datetime) -> None:
     with pytest.raises(ValueError, match="aware UTC"):
-        signing.headers(signing.new_secret(), "evt_1", b"{}", moment)
+        signing.headers([signing.new_secret()], "evt_1", b"{}", moment)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from app.engines import catalogue
 from app.engines.catalogue import CatalogueError
 from app.engines.model import ModelUnavailable
 from app.failure import guarded
+from app.headroom.selftest import SelfTestError
 from app.settings import Settings
 from workers.gpu.attached import AttachedEngine
 from workers.gpu.managed import ManagedEngine
@@ -40,7 +41,7 @@ def main() -> int:
     code = 0
     try:
         asyncio.run(serve(settings))
-    except* (CatalogueError, ModelUnavailable) as errors:
+    except* (CatalogueError, ModelUnavailable, SelfTestError) as errors:
         for error in errors.exceptions:
             log.error("worker.cannot_serve", error=str(error))
         code = 1

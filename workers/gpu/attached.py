@@ -3,6 +3,7 @@
 import asyncio
 
 from app.settings import Settings
+from workers.gpu.harvest import Harvest
 
 
 class AttachedEngine:
@@ -13,6 +14,7 @@ class AttachedEngine:
     def __init__(self, settings: Settings) -> None:
         self.url = settings.engine_url.rstrip("/")
         self.slots = settings.engine_slots
+        self.harvest = Harvest(settings)
 
     async def run(self, healthy: object) -> None:
         """Until cancelled."""

@@ -1,18 +1,20 @@
 """Sends one item to the engine until its outcome is final."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import orjson
 import structlog
 from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from app.engines.client import EngineClient
-from app.engines.outcome import FAILED, INVALID, EngineDown, Outcome, Reject, Retry
+from app.engines.outcome import FAILED, INVALID, Done, EngineDown, Outcome, Reject, Retry
 from app.engines.requests import EngineRequest, Target, build, tenant_salt
+from app.engines.transcript import Transcript, joined, resumable
 from app.errors import StorageError
-from app.queue.types import Item
 from app.storage.store import Store
+from workers.gpu.ledger import Call, Ledger, Progress, estimate
 
 BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
 LAPSED_SECONDS = 0.05
@@ -22,16 +24,22 @@ log = structlog.get_logger()
 
 
 class Caller:
-    """Knows who is in the engine now: `calling`, and `lost`, who lost the connection and will be sent again.
+    """Knows who is in the engine now: the `ledger`, and `lost`, who lost the connection and will be sent again.
 
     `gate` is open while requests may be sent, and `may_send` tells whether the worker's lease still holds; retries wait too.
+    While `streams`, a request that could be continued is taken as a stream, so that it may yield; `on_first_token` is told.
     """
 
     def __init__(self, client: EngineClient, target: Target, secret: bytes, attempts: int, store: Store) -> None:
         self.target = target
         self.gate = asyncio.Event()
         self.may_send: Callable[[], bool] = lambda: True
-        self.calling: set[asyncio.Task[None]] = set()
+        self.streams = True
+        self.continues = True  # whether what this model says can go on from its tokens
+        self.on_first_token: Callable[[], None] = lambda: None
+        self.ledger = Ledger()
+        self.resumes = 0
+        self.resumed_cached_tokens = 0
         self.lost: set[asyncio.Task[None]] = set()
         self._examining = 0
         self._client = client
@@ -39,11 +47,23 @@ class Caller:
         self._attempts = attempts
         self._store = store
 
-    async def call(self, task: "asyncio.Task[None]", item: Item, tenant_id: int) -> tuple[Outcome, int]:
-        """The outcome of an item, and how often it was sent. A Retry is final: the attempts are used up."""
+    @property
+    def calling(self) -> Collection["asyncio.Task[None]"]:
+        """Who is in the engine."""
+        return self.ledger.calls.keys()
+
+    async def call(self, task: "asyncio.Task[None]", progress: Progress, tenant_id: int) -> tuple[Outcome, int]:
+        """The outcome of an item, and how often it was sent. A Retry is final: the attempts are used up.
+
+        What a stream says is kept in `progress`, from where a later call continues.
+        """
+        item = progress.item
         try:
             body = orjson.loads(await self._store.get(item.body.decode()) if item.stored else item.body)
             request = build(body, item.endpoint, self.target, tenant_salt(self._secret, tenant_id))
+            request = replace(request, traceparent=item.traceparent)
+            if progress.transcript is None and self.streams and self.continues and resumable(request):
+                progress.transcript = Transcript(request)
         except (ValueError, TypeError, AttributeError) as error:
             return Reject(INVALID, f"the item cannot be sent: {error}"), 1
         except StorageError as error:
@@ -60,24 +80,46 @@ class Caller:
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )
         try:
-            outcome: Outcome = await tries(self._send, task, request)
+            outcome: Outcome = await tries(self._send, task, request, progress)
         finally:
             self.lost.discard(task)
         return outcome, int(tries.statistics["attempt_number"])
 
-    async def _send(self, task: "asyncio.Task[None]", request: EngineRequest) -> Outcome:
+    async def _send(self, task: "asyncio.Task[None]", request: EngineRequest, progress: Progress) -> Outcome:
         await self.gate.wait()
         while not self.may_send():  # noqa: ASYNC110  (after a long stop of this process; the heartbeat will abort us)
             await asyncio.sleep(LAPSED_SECONDS)
-        self.calling.add(task)
+        tokens = 0
+        self.ledger.enter(task, Call(estimate(request.body), progress.transcript, progress.yields))
         try:
-            outcome = await self._client.complete(request)
+            outcome = await self._complete(request, progress.transcript)
+            if isinstance(outcome, Done):
+                tokens = outcome.usage.prompt_tokens + outcome.usage.completion_tokens
             return await self._examined(task, outcome) if isinstance(outcome, EngineDown) else outcome
         except Exception:
             log.exception("request.broken")
             return Reject(FAILED, "internal error")
         finally:
-            self.calling.discard(task)
+            self.ledger.leave(task, tokens)
+
+    async def probe(self, request: EngineRequest) -> None:
+        """One synthetic request, whose outcome only telemetry will show."""
+        await self._client.complete(request)
+
+    async def _complete(self, request: EngineRequest, transcript: Transcript | None) -> Outcome:
+        if transcript is None:
+            return await self._client.complete(request, patient=not self.streams)
+        if not transcript.complete:
+            self.resumes += transcript.started
+            outcome = await self._client.stream(transcript, self.on_first_token)
+            if outcome is not None:
+                return outcome
+        self.resumed_cached_tokens += transcript.resumed_cached
+        text = transcript.pieces[0]
+        if len(transcript.pieces) > 1:
+            whole = await self._client.detokenize(self.target.model, transcript.spoken_ids)
+            text = joined(transcript.pieces, whole or "")
+        return Done(transcript.answer(text), transcript.usage)
 
     async def _examined(self, task: "asyncio.Task[None]", down: EngineDown) -> EngineDown | Retry:
         """Whether the engine is down indeed. If it lives it lost this request only.

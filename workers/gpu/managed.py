@@ -19,8 +19,10 @@ from app import clock, processes
 from app.engines import model as weights
 from app.engines.catalogue import Model
 from app.settings import Settings, foreign_environment
+from workers.gpu.harvest import SCHEDULER, Harvest
 
 MARK = "SLACKWATER_ENGINE"
+NO_DOMAIN = "none.invalid"  # RFC 2606: it never exists; with no domain named vLLM would fetch media from any
 POLL_SECONDS = 0.5
 PROGRESS_SECONDS = 5.0
 UNHEALTHY_SECONDS = 60.0  # a running engine silent for this long is started anew
@@ -32,14 +34,22 @@ Healthy = Callable[[], Awaitable[bool]]
 log = structlog.get_logger()
 
 
-def vllm_command(model: Model, data_dir: Path, port: int) -> list[str]:
-    """The command line of vLLM's server for a catalogue model. The `vllm` command needs a wheel of that very name."""
+def vllm_command(
+    model: Model, data_dir: Path, port: int, *, host: str = "127.0.0.1", harvest: bool = False
+) -> list[str]:
+    """The command line of vLLM's server for a catalogue model. The `vllm` command needs a wheel of that very name.
+
+    `harvest`: with our scheduler, which shares each step.
+    """
     return [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--host", host, "--port", str(port)),
         *("--scheduling-policy", "priority"),
         "--enable-prompt-tokens-details",
-        *model.engine_arguments(data_dir),
+        "--disable-uvicorn-access-log",
+        *("--allowed-media-domains", NO_DOMAIN),
+        *(("--scheduler-cls", SCHEDULER) if harvest else ()),
+        *model.engine_arguments(data_dir, processes.cpu_dtype()),
     ]
 
 
@@ -58,11 +68,15 @@ class ManagedEngine:
 
     def __init__(self, settings: Settings, model: Model, command: Sequence[str] | None = None) -> None:
         self.port = settings.engine_port or processes.free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = processes.address(settings.engine_host, self.port)
         self.slots = model.to_launch().max_num_seqs
         self._settings = settings
         self._model = model
-        self._command = command or vllm_command(model, settings.data_dir, self.port)
+        harvests = settings.harvest and command is None
+        self._command = command or vllm_command(
+            model, settings.data_dir, self.port, host=settings.engine_host, harvest=harvests
+        )
+        self.harvest = Harvest.of(settings) if harvests else Harvest.told(settings)
         self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
         self._log_file = settings.data_dir / "logs" / f"{settings.engine_name}.log"
 
@@ -98,6 +112,7 @@ class ManagedEngine:
 
     async def _start(self) -> asyncio.subprocess.Process:
         self._log_file.parent.mkdir(parents=True, exist_ok=True)
+        self.harvest.engine_starts()
         with self._log_file.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -112,7 +127,7 @@ class ManagedEngine:
         return process
 
     def _environment(self) -> dict[str, str]:
-        return {**vllm_environment(self._model), MARK: self._mark}
+        return {**vllm_environment(self._model), **self.harvest.environment, MARK: self._mark}
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
         """Until the engine has to be started anew. Returns whether it ever was healthy, and what is wrong."""

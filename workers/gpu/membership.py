@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import structlog
@@ -33,6 +34,9 @@ class Status:
     ready: bool
     reason: str
     allowance: int
+    signal: str | None = None
+    value: float | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,14 @@ class Seat:
 class Membership:
     """Runs join and keep for ever. `controls` and `displaced` say whether the engine is ours or another worker's."""
 
-    def __init__(self, settings: Settings, database: Database, *, model: str, url: str, mode: str) -> None:
+    def __init__(self, settings: Settings, database: Database, *, model: str, url: str, mode: str, slots: int) -> None:
         self.controls = asyncio.Event()
         self.displaced = asyncio.Event()
         self._settings = settings
         self._database = database
-        self._engine = {"name": settings.engine_name, "url": url, "mode": mode}
+        self.name = settings.engine_name
+        self.arrival_url: str | None = None
+        self._engine: dict[str, Any] = {"name": settings.engine_name, "url": url, "mode": mode, "slots": slots}
         self._model = model
         self._seat: Seat | None = None
         self._valid_until = 0.0
@@ -60,17 +66,17 @@ class Membership:
     async def run(
         self,
         status: Callable[[], Status],
-        on_join: Callable[[int, int], None],
+        on_join: Callable[[int, int, int], None],
         on_beat: Callable[[Sequence[Held]], None],
         on_lose: Callable[[], None],
     ) -> None:
         """Join, keep, and on losing the lease join again, until cancelled.
 
-        `on_join` gets pool and worker id, `on_beat` the leases that the queue counts as ours.
+        `on_join` gets the ids of pool, worker and engine, `on_beat` the leases that the queue counts as ours.
         """
         while True:
             seat = await self._join()
-            on_join(seat.pool_id, seat.worker_id)
+            on_join(seat.pool_id, seat.worker_id, seat.engine_id)
             await self._keep(seat, status, on_beat)
             log.warning("worker.lease_lost", worker=seat.worker_id)
             on_lose()
@@ -128,7 +134,9 @@ class Membership:
 
     async def _take(self, pool_id: int, worker_id: int) -> int | None:
         async with self._database.durable() as conn:
-            return await engines.take_engine(conn, pool_id=pool_id, worker_id=worker_id, **self._engine)
+            return await engines.take_engine(
+                conn, pool_id=pool_id, worker_id=worker_id, arrival_url=self.arrival_url, **self._engine
+            )
 
     async def _renew(self, worker_id: int) -> list[Held] | None:
         began = clock.monotonic()
@@ -166,7 +174,8 @@ class Membership:
         until = clock.monotonic() + seconds
         while (left := until - clock.monotonic()) > 0:
             await asyncio.sleep(min(left, 0.1))
-            if said is not None and status().ready != said.ready:
+            now = status()
+            if said is not None and (now.ready, now.reason) != (said.ready, said.reason):
                 return
 
     async def _report(self, seat: Seat, status: Status) -> bool:
@@ -178,4 +187,7 @@ class Membership:
                 ready=status.ready,
                 reason=status.reason,
                 allowance=status.allowance,
+                signal=status.signal,
+                value=status.value,
+                threshold=status.threshold,
             )

@@ -24,12 +24,14 @@ from app.settings import Settings
 from app.states import BatchState
 from workers.gpu.caller import Caller
 from workers.gpu.chunk import OpenChunk
+from workers.gpu.ledger import estimate
 from workers.gpu.storer import DATABASE_PAUSE_SECONDS, Storer
 
 POLL_SECONDS = 0.01  # first pause between two looks at an empty queue; the setting is the longest
 URGENT_EVERY = 4  # this share of the claims looks for near deadlines first
 BUSY_SECONDS = 15.0  # an item that a full engine turned away comes back no sooner than half of this
 DOWN_SECONDS = 1.0  # what was in an engine when it died rests at least this long
+MANY = 1 << 30
 CALM_SECONDS = 30.0  # a suspect waits no longer than this for an engine without callers who wait
 
 _WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
@@ -43,7 +45,10 @@ class Puller:
         self, settings: Settings, database: Database, caller: Caller, on_engine_down: Callable[[str], None]
     ) -> None:
         self.allowance = 0
+        self.yields = 0
+        self.wasted_tokens = 0
         self._calm = True
+        self._prefill_tokens = MANY
         self._settings = settings
         self._database = database
         self._caller = caller
@@ -57,6 +62,7 @@ class Puller:
         self._closed_since: float | None = None
         self._suspect_since: float | None = None
         self._claiming = asyncio.Lock()
+        caller.on_first_token = self._admit
         self._wake = asyncio.Event()  # the claim loop may have a reason to claim
 
     def join(self, pool_id: int, worker_id: int) -> None:
@@ -71,12 +77,15 @@ class Puller:
         for chunk in list(self._chunks.values()):
             self._storer.drop(chunk)
 
-    def allow(self, allowance: int, *, calm: bool = True) -> None:
+    def allow(self, allowance: int, *, prefill_tokens: int = MANY, surplus: int = 0, calm: bool = True) -> None:
         """Hold at most this many requests in flight. Fewer than now: nothing is started until it fits.
 
+        Of prompts, no more than about `prefill_tokens` are given to the engine at a time. `surplus` requests yield now.
         `calm`: nobody else's request is in the engine, so that it may be tried with a suspect.
         """
-        self.allowance, self._calm = allowance, calm
+        self.allowance, self._calm, self._prefill_tokens = allowance, calm, prefill_tokens
+        if surplus:
+            self._yield(surplus)
         if allowance > 0:
             self._closed_since = None
             self._caller.gate.set()
@@ -89,6 +98,14 @@ class Puller:
         elif now - self._closed_since > self._settings.lease_seconds:
             self._closed_since = now
             self._give_back()  # another engine may have room
+
+    async def slack(self) -> float | None:
+        """How much time the most pressed batch of our pool has to spare; see the queue's `slack`."""
+        identity = self._identity  # is gone when the lease is lost meanwhile
+        if identity is None:
+            return None
+        async with self._database.relaxed() as conn:
+            return await queue.slack(conn, identity[0])
 
     def heard(self, held: Sequence[Held]) -> None:
         """What the queue says we hold, and how those batches stand: stop what is cancelled, start nothing of what is paused.
@@ -147,6 +164,7 @@ class Puller:
                 await self._wake.wait()
                 continue
             try:
+                await asyncio.sleep(self._settings.poll_seconds * (1 - self._room()))
                 async with self._claiming:
                     found = await self._claim()
             except psycopg.OperationalError as error:
@@ -164,9 +182,14 @@ class Puller:
         wanted = 0 if alone else max(1, self.allowance // 2)
         return self._identity is not None and self.allowance > 0 and pending < wanted
 
+    def _room(self) -> float:
+        """The share of the allowance that is free. The less, the later we claim: of a pool's engines the idlest comes first."""
+        return max(0.0, 1 - self.in_flight / self.allowance) if self.allowance else 0.0
+
     async def _claim(self) -> bool:
         identity = self._identity
-        assert identity is not None
+        if identity is None or self._draining or not self._hungry():
+            return False  # since we last looked
         self._claims += 1
         async with self._database.relaxed() as conn:
             lease = None
@@ -216,6 +239,16 @@ class Puller:
 
     # ------------------------------------------------------------ running
 
+    def _yield(self, surplus: int) -> None:
+        leaving = {chunk.running[seq] for chunk in self._chunks.values() for seq in chunk.yielding}
+        victims = set(self._caller.ledger.victims(surplus - len(leaving), leaving))
+        for chunk in self._chunks.values():
+            for seq in [seq for seq, task in chunk.running.items() if task in victims]:
+                chunk.park(seq)
+        self.yields += len(victims)
+        if victims:
+            log.info("requests.yielded", requests=len(victims))
+
     def _admit(self) -> None:
         if self._draining or any(chunk.alone and chunk.running for chunk in self._chunks.values()):
             return
@@ -224,7 +257,7 @@ class Puller:
             if chunk.alone:
                 suspect = suspect or (chunk if chunk.pending else None)
                 continue
-            while chunk.pending and self.in_flight < self.allowance:
+            while chunk.pending and self.in_flight < self.allowance and self._paced(chunk, chunk.pending[0]):
                 self._start(chunk, chunk.pending.popleft())
         if suspect is None:
             self._suspect_since = None
@@ -232,6 +265,22 @@ class Puller:
             self._start(suspect, suspect.pending.popleft())
         if self._hungry():
             self._wake.set()
+
+    def _paced(self, chunk: OpenChunk, item: Item) -> bool:
+        """Whether the engine may get another prompt: the first of all, or one that fits beside those not yet computed."""
+        if self._prefill_tokens >= MANY:
+            return True
+        inside = self._caller.calling
+        starting = sum(
+            _prompt_tokens(each, each.progress[seq].item)
+            for each in self._chunks.values()
+            for seq, task in each.running.items()
+            if task not in inside and seq in each.progress
+        )
+        computing = self._caller.ledger.load().prefill_tokens + starting
+        return self._prefill_tokens > 0 and (
+            not computing or computing + _prompt_tokens(chunk, item) <= self._prefill_tokens
+        )
 
     def _calm_enough(self) -> bool:
         """A suspect may take the engine down: it should not take others' requests along. But it does not wait for ever."""
@@ -241,11 +290,13 @@ class Puller:
         return self._calm or now - self._suspect_since >= CALM_SECONDS
 
     def _start(self, chunk: OpenChunk, item: Item) -> None:
-        task = chunk.running[item.seq] = asyncio.create_task(self._serve(chunk, item))
+        task = asyncio.create_task(self._serve(chunk, item))
+        chunk.start(item, task)
         task.add_done_callback(lambda _: self._ended(chunk, item.seq))
 
     async def _serve(self, chunk: OpenChunk, item: Item) -> None:
-        outcome, tries = await self._caller.call(chunk.running[item.seq], item, chunk.lease.tenant_id)
+        progress = chunk.progress[item.seq]
+        outcome, tries = await self._caller.call(chunk.running[item.seq], progress, chunk.lease.tenant_id)
         match outcome:
             case EngineDown():
                 if outcome.suspect:
@@ -262,7 +313,7 @@ class Puller:
 
     def _ended(self, chunk: OpenChunk, seq: int) -> None:
         """A callback of the task, not its `finally`: a task cancelled before its first step runs no line of its own."""
-        chunk.running.pop(seq, None)
+        self.wasted_tokens += chunk.ended(seq)
         self._storer.note()
         if chunk.idle or len(chunk.results) >= self._settings.flush_items:
             self._storer.hurry()
@@ -272,7 +323,7 @@ class Puller:
         """Abort and hand back everything. If the engine may have died of a request, all that it held are charged."""
         if self.allowance:
             log.warning("engine.down", reason=outcome.reason, in_flight=self.in_flight)
-        inside = self._caller.lost | (self._caller.calling if outcome.suspect else set())
+        inside = self._caller.lost | (set(self._caller.calling) if outcome.suspect else set())
         self.allow(0)
         self._on_engine_down(outcome.reason)
         for chunk in self._chunks.values():
@@ -282,12 +333,17 @@ class Puller:
             self._halt(chunk, abort=True)
 
     def _halt(self, chunk: OpenChunk, *, abort: bool) -> None:
-        chunk.give_back()
+        self.wasted_tokens += chunk.give_back()
         if abort:
             chunk.abort()
         self._storer.hurry()
 
     def _give_back(self) -> None:
         for chunk in self._chunks.values():
-            chunk.give_back()
+            self.wasted_tokens += chunk.give_back()
         self._storer.hurry()
+
+
+def _prompt_tokens(chunk: OpenChunk, item: Item) -> int:
+    """Roughly. Of a body in the object store only the chunk's mean is known here, its answer included."""
+    return chunk.lease.est_tokens // max(1, chunk.lease.n) if item.stored else estimate(item.body)

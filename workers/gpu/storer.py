@@ -14,6 +14,7 @@ from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.storage import keys
 from app.storage.store import Store
+from app.webhooks import service as webhooks
 from workers.gpu.chunk import OpenChunk
 
 DATABASE_PAUSE_SECONDS = 0.5
@@ -46,6 +47,7 @@ class Storer:
 
     def drop(self, chunk: OpenChunk) -> None:
         """Forget a chunk whose lease is lost, and abort its requests."""
+        chunk.closing = True
         chunk.pending.clear()
         chunk.results.clear()
         chunk.abort()
@@ -82,15 +84,25 @@ class Storer:
         """Flush the chunk's results; finish it if it is through; drop it if its lease is lost."""
         while results := chunk.results[:FLUSH_ROWS]:
             results = chunk.results[: len(results)] = await self._offloaded(chunk.lease, results)
-            async with self._database.durable() as conn:
-                held = await queue.flush(conn, chunk.lease, results)
-            if not held:
+            if not await self._flushed(chunk, results):
                 log.warning("chunk.lost", chunk=chunk.lease.chunk_id, results=len(results))
                 return self.drop(chunk)
             del chunk.results[: len(results)]
         if chunk.idle and self._chunks.get(chunk.lease.chunk_id) is chunk:
             await self._finish(chunk)
         return None
+
+    async def _flushed(self, chunk: OpenChunk, results: list[Result]) -> bool:
+        """Whether the lease held. Where somebody asked for them, the events of the items are written with their results."""
+        if not chunk.tells:
+            async with self._database.durable() as conn:
+                return await queue.flush(conn, chunk.lease, results)
+        async with self._database.transaction() as conn:
+            held = await queue.flush(conn, chunk.lease, results)
+            if held:
+                seqs = [result.seq for result in results]
+                await webhooks.emit_items(conn, batch_id=chunk.lease.batch_id, run=chunk.lease.run, seqs=seqs)
+        return held
 
     async def _offloaded(self, lease: Lease, results: list[Result]) -> list[Result]:
         """The results, those with large bodies pointing at objects that hold them."""

@@ -3,9 +3,10 @@
 membership   a lease in the database, and control of the engine
 engine       the child process of a managed engine
 health       does the engine answer, does it have the model
-sampler      what its telemetry says
-control      decide the allowance, tell the puller
+control      what telemetry says, and so how many requests may be in flight
 puller       claim, run, store
+endpoint     where gateways announce synchronous requests, and Prometheus scrapes
+journal      the decision log
 """
 
 import asyncio
@@ -14,38 +15,34 @@ from typing import Protocol
 
 import structlog
 
-from app import clock
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.catalogue import Model
 from app.engines.client import EngineClient
 from app.engines.requests import Target
-from app.headroom.controller import Limits, State, decide
-from app.headroom.sampler import Sampler
-from app.settings import Settings
+from app.headroom.gpu import Gpu, GpuProbe, memory_signal
+from app.headroom.journal import Journal
+from app.settings import Settings, visible_gpus
 from app.storage.store import Store
+from workers.gpu import metrics
 from workers.gpu.caller import Caller
+from workers.gpu.control import Control, Controlled
+from workers.gpu.endpoint import Endpoint
 from workers.gpu.health import DOWN, Health
 from workers.gpu.membership import Membership, Status
 from workers.gpu.puller import Puller
 
+GPU_SECONDS = 1.0
+
 log = structlog.get_logger()
 
 
-class Engine(Protocol):
+class Engine(Controlled, Protocol):
     """What a worker needs of an engine, whoever started it. `run` ends only by cancellation or with an error."""
 
     @property
     def mode(self) -> str:
         """`managed` or `attached`."""
-
-    @property
-    def url(self) -> str:
-        """Where it answers."""
-
-    @property
-    def slots(self) -> int:
-        """Requests it runs at once."""
 
     async def run(self, healthy: Callable[[], Awaitable[bool]]) -> None:
         """Keep it alive."""
@@ -55,34 +52,36 @@ class Worker:
     """Wires the parts together and runs them until it is told to stop."""
 
     def __init__(self, settings: Settings, database: Database, model: Model, engine: Engine) -> None:
-        self._settings = settings
         self._engine = engine
+        self._model = model
+        self._settings = settings
+        secret = secret_key(settings)
         key = settings.engine_api_key.get_secret_value()
         self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
-        target = Target(model.served, model.default_max_tokens)
-        self._caller = Caller(self._client, target, secret_key(settings), settings.request_attempts, Store.of(settings))
+        target = Target(model.served, model.default_max_tokens, pooling=model.task == "text-embeddings")
+        self._caller = Caller(self._client, target, secret, settings.request_attempts, Store.of(settings))
+        self._caller.continues = "reasoning" not in model.capabilities  # a continuation bypasses the engine's parser
         self._health = Health(self._client, self._caller, model)
         self._puller = Puller(settings, database, self._caller, self._down)
-        self._membership = Membership(settings, database, model=model.served, url=engine.url, mode=engine.mode)
+        self._membership = Membership(
+            settings, database, model=model.served, url=engine.url, mode=engine.mode, slots=engine.slots
+        )
         self._caller.may_send = self._membership.holds
-        self._sampler = Sampler(
-            engine.url,
-            lambda: len(self._caller.calling),
-            period_seconds=settings.sample_seconds,
-            timeout_seconds=settings.stale_seconds,
+        self._journal = Journal(database, keep_days=settings.decision_days, keep_rows=settings.decision_rows)
+        self._control = Control(settings, engine, self._caller, self._puller, self._journal, self._serving)
+        self._endpoint = Endpoint(
+            settings,
+            secret,
+            self._control.arrivals,
+            on_arrival=self._control.on_arrival,
+            metrics=lambda: metrics.exposition(self._view()).decode(),
         )
-        self._limits = Limits(
-            cap=settings.batch_max_in_flight,
-            slots=engine.slots,
-            reserve=settings.sync_reserve_slots,
-            kv_ceiling=settings.kv_ceiling,
-            stale_seconds=settings.stale_seconds,
-        )
-        self._state, self._decision = decide(State(), None, self._limits, clock.monotonic())
+        self._gpus: tuple[Gpu, ...] = ()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain and leave. Raises what makes serving impossible."""
-        async with self._client:
+        async with self._client, self._endpoint:
+            self._membership.arrival_url = self._endpoint.url
             try:
                 async with asyncio.TaskGroup() as group:
                     parts = [group.create_task(part) for part in self._parts()]
@@ -91,19 +90,26 @@ class Worker:
                     for part in parts:
                         part.cancel()
             finally:
+                await self._journal.flush()
                 await self._membership.leave()
+                self._engine.harvest.close()
         log.info("worker.stopped")
 
     def _parts(self) -> list[Coroutine[None, None, None]]:
         puller = self._puller
         return [
-            self._membership.run(self._status, puller.join, puller.heard, puller.lose),
+            self._membership.run(self._status, self._join, puller.heard, puller.lose),
             self._tend(),
             self._health.run(),
-            self._sampler.run(),
-            self._control(),
+            self._control.run(),
             puller.run(),
+            self._journal.run(),
+            self._watch_gpus(),
         ]
+
+    def _join(self, pool_id: int, worker_id: int, engine_id: int) -> None:
+        self._journal.engine_id = engine_id
+        self._puller.join(pool_id, worker_id)
 
     async def _tend(self) -> None:
         """Run the engine while we control it; a standby worker has none."""
@@ -120,31 +126,29 @@ class Worker:
             if not engine.cancelled():
                 engine.result()
 
-    async def _control(self) -> None:
+    async def _watch_gpus(self) -> None:
+        probe, full = GpuProbe(visible_gpus()), False
         while True:
-            before = self._state
-            self._state, self._decision = decide(self._state, self._sampler.latest, self._limits, clock.monotonic())
-            d = self._decision
-            if self._state is not before:
-                said = {"signal": d.signal, "value": round(d.value, 3), "threshold": d.threshold}
-                log.info(
-                    "headroom.decided", allowance=d.allowance, reason=d.reason.value, was=before.reason.value, **said
-                )
-            serving = self._health.fault is None and self._membership.controls.is_set()
-            self._puller.allow(d.allowance if serving else 0, calm=self._calm())
-            await asyncio.sleep(self._settings.sample_seconds / 2)
+            self._gpus = await asyncio.to_thread(probe.read)
+            was, signal = full, memory_signal(self._gpus, self._settings.gpu_memory_ceiling)
+            full = signal is not None
+            if signal is not None and not was:
+                log.warning("gpu.memory_full", usage=round(signal[1], 3), ceiling=signal[2])
+            await asyncio.sleep(GPU_SECONDS)
 
-    def _calm(self) -> bool:
-        """Whether the last look found no request but ours in the engine."""
-        sample = self._sampler.latest
-        gauges = sample.gauges if sample else None
-        return sample is not None and gauges is not None and gauges.running + gauges.waiting <= sample.own
+    def _serving(self) -> bool:
+        return self._health.fault is None and self._membership.controls.is_set()
 
     def _status(self) -> Status:
         if self._health.fault is not None:
             return Status(ready=False, reason=self._health.fault, allowance=0)
-        return Status(ready=True, reason=self._decision.reason, allowance=self._decision.allowance)
+        d = self._control.decision
+        return Status(True, d.reason, d.allowance, d.signal, float(d.value), float(d.threshold))
 
     def _down(self, reason: str) -> None:
         """The puller met a dead engine; closed until the next good health check."""
         self._health.fault = DOWN
+
+    def _view(self) -> metrics.View:
+        engine = {"engine": self._membership.name, "model": self._model.served, "mode": self._engine.mode}
+        return self._control.view(**engine, fault=self._health.fault, gpus=self._gpus)

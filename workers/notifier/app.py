@@ -22,6 +22,7 @@ from workers.notifier.lease_renewer import LeaseRenewer
 log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 0.5
+_THREADS = 4  # a task only tells the loop that there is work
 
 
 def celery_app(settings: Settings, bridge: Bridge) -> Celery:
@@ -43,7 +44,7 @@ def run(settings: Settings) -> int:
         worker = celery_app(settings, bridge).Worker(
             hostname=f"notifier@{socket.gethostname()}",
             pool="threads",
-            concurrency=settings.webhook_concurrency,
+            concurrency=_THREADS,
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 import structlog
 
@@ -46,9 +47,9 @@ class Bridge:
         """Run `work` on the loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def deliver(self, delivery_id: int) -> None:
-        """Attempt one delivery, from a Celery thread."""
-        self.call(self._sender.attempt(delivery_id))
+    def deliver(self, endpoint_id: UUID) -> None:
+        """Begin to send what is due at an endpoint, from a Celery thread."""
+        self._loop.call_soon_threadsafe(self._sender.kick, endpoint_id)
 
     async def _open(self) -> None:
         self._database = Database.of(self._settings, "notifier")
@@ -62,6 +63,7 @@ class Bridge:
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
+        await self._sender.drain()
         await self._hints.close()
         await self._egress.close()
         await self._database.close()

@@ -1,45 +1,119 @@
-"""One delivery attempt: claim the row, sign, POST with no transaction open, record the outcome under the fence."""
+"""Works off endpoints: claims what is due, signs, POSTs with no transaction open, has the outcome recorded under the fence."""
 
-from dataclasses import dataclass
+import asyncio
+from contextlib import suppress
+from uuid import UUID
 
 import psycopg
 import structlog
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random
+from psycopg_pool import PoolTimeout
 
-from app import clock, crypto
+from app import clock, crypto, trace
 from app.db.pool import Database
 from app.settings import Settings
+from app.together import Together
 from app.webhooks import formats, service, signing
 from app.webhooks.egress import EgressClient
-from app.webhooks.schedule import Answer, Verdict
+from app.webhooks.schedule import Answer
 from app.webhooks.service import Claim
+from workers.notifier.places import Places
+from workers.notifier.recorder import Recorder
 
 log = structlog.get_logger(__name__)
 
-_RECORD_SECONDS = 20.0
+_AWAY = (psycopg.OperationalError, PoolTimeout)
+_MOST = 100  # endpoints in one claim
+_UNHINT_SECONDS = 2.0
 _USER_AGENT = "Slackwater-Webhooks/1"
 
 
-@dataclass(frozen=True)
 class Sender:
-    """Everything an attempt needs."""
+    """Each endpoint is worked off by a task of its own, up to what it takes at once: one that hangs holds up nobody."""
 
-    database: Database
-    egress: EgressClient
-    key: bytes
-    settings: Settings
+    def __init__(self, database: Database, egress: EgressClient, key: bytes, settings: Settings) -> None:
+        self._database = database
+        self._egress = egress
+        self._key = key
+        self._lease = 2 * settings.webhook_timeout_seconds
+        self._places = Places(settings.webhook_concurrency)  # over all endpoints
+        self._claims: Together[UUID, list[Claim]] = Together(self._claim_together, most=_MOST)
+        self._recorder = Recorder(database, settings.webhook_disable_days)
+        self._working: dict[UUID, asyncio.Task[None]] = {}
+        self._again: set[UUID] = set()
+        self._stopping = False
 
-    async def attempt(self, delivery_id: int) -> None:
-        """Attempt the delivery once if it is due; a hint that comes twice or too late does nothing."""
-        async with self.database.durable() as conn:  # a claim lost in a crash would fence off the outcome of its POST
-            claim = await service.claim(conn, delivery_id, lease_seconds=2 * self.settings.webhook_timeout_seconds)
-        if claim is None:
+    def kick(self, endpoint_id: UUID) -> None:
+        """Something is due at this endpoint."""
+        if self._stopping:
             return
-        answer = await self._post(claim)
-        verdict = await self._record(claim, answer)
+        if endpoint_id in self._working:
+            self._again.add(endpoint_id)
+            return
+        self._working[endpoint_id] = asyncio.create_task(self._work(endpoint_id))
+
+    async def idle(self) -> None:
+        """Return when there is nothing left to do."""
+        await asyncio.gather(*self._working.values(), return_exceptions=True)
+
+    async def drain(self) -> None:
+        """Claim no more; return when what is on its way has come to its end."""
+        self._stopping = True
+        known = list(self._working)
+        await self.idle()
+        if known:
+            with suppress(TimeoutError, *_AWAY):  # without the database their hints count as lost after a while
+                async with asyncio.timeout(_UNHINT_SECONDS), self._database.relaxed() as conn:
+                    await service.unhint(conn, known)
+
+    async def _work(self, endpoint_id: UUID) -> None:
+        """Until nothing is due there any more, and nothing of it is on its way."""
+        running: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._again.discard(endpoint_id)
+                claims = await self._claim(endpoint_id)
+                running |= {asyncio.create_task(self._attempt(claim)) for claim in claims}
+                if running:
+                    _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                elif endpoint_id not in self._again:
+                    return
+        finally:
+            del self._working[endpoint_id]
+
+    async def _claim(self, endpoint_id: UUID) -> list[Claim]:
+        if self._stopping:
+            return []
+        try:
+            return await self._claims.ask(endpoint_id)
+        except _AWAY as error:
+            log.warning("no database; the sweep will repeat this", endpoint=str(endpoint_id), error=str(error).strip())
+            return []
+
+    async def _claim_together(self, endpoint_ids: list[UUID]) -> list[list[Claim]]:
+        """What is due at each of the endpoints, as much as there is room for."""
+        most = max(1, await self._places.free() // len(endpoint_ids))
+        if self._stopping:
+            return [[] for _ in endpoint_ids]
+        # Durable: a claim lost in a crash would fence off the outcome of its POST.
+        async with self._database.transaction() as conn:
+            claims = await service.claim(conn, endpoint_ids, most=most, lease_seconds=self._lease)
+        self._places.take(len(claims))
+        found: dict[UUID, list[Claim]] = {endpoint_id: [] for endpoint_id in endpoint_ids}
+        for claim in claims:
+            found[claim.endpoint_id].append(claim)
+        return [found[endpoint_id] for endpoint_id in endpoint_ids]
+
+    async def _attempt(self, claim: Claim) -> None:
+        try:
+            with self._places.taken():
+                answer = await self._post(claim)
+            verdict = await self._recorder.record(claim, answer)
+        except _AWAY as error:
+            log.warning("outcome not recorded", delivery=claim.delivery_id, error=str(error).strip())
+            return
         log.info(
             "delivery attempt",
-            delivery=delivery_id,
+            delivery=claim.delivery_id,
             webhook_id=claim.event.webhook_id,
             attempt=claim.attempt,
             status=answer.status,
@@ -48,24 +122,15 @@ class Sender:
             verdict=verdict.verb if verdict else "late: another attempt has taken over",
         )
 
-    @retry(
-        retry=retry_if_exception_type(psycopg.OperationalError),
-        stop=stop_after_delay(_RECORD_SECONDS),
-        wait=wait_random(0.1, 0.5),
-        reraise=True,
-    )
-    async def _record(self, claim: Claim, answer: Answer) -> Verdict | None:
-        """Insist while the database restarts: an outcome that is not written is a delivery made twice."""
-        async with self.database.transaction() as conn:
-            return await service.record_attempt(conn, claim, answer, disable_days=self.settings.webhook_disable_days)
-
     async def _post(self, claim: Claim) -> Answer:
-        now = clock.now()
+        now, context = clock.now(), claim.endpoint_id.bytes
         try:
-            secret = crypto.unseal(self.key, claim.secret, claim.endpoint_id.bytes).decode()
+            secrets = [crypto.unseal(self._key, sealed, context).decode() for sealed in claim.secrets]
+            private = crypto.unseal(self._key, claim.signing_key, context) if claim.signing_key else None
         except crypto.Unreadable:
             return Answer(now, 0, error="secret_unreadable")
-        body = formats.FORMATS[claim.format](claim.event, claim.endpoint_id)
-        headers = {"content-type": "application/json", "user-agent": _USER_AGENT}
-        headers |= signing.headers(secret, claim.event.webhook_id, body, now)
-        return await self.egress.post(claim.url, headers, body)
+        content_type, body = formats.render(claim.format, claim.event, claim.endpoint_id)
+        headers = {"content-type": content_type, "user-agent": _USER_AGENT}
+        headers |= trace.onward(claim.event.data.get("traceparent"))
+        headers |= signing.headers(secrets, claim.event.webhook_id, body, now, private)
+        return await self._egress.post(claim.url, headers, body, claim.hosts)

@@ -1,23 +1,17 @@
-"""The Celery tasks. Arguments are ids; the row says what is to be done."""
+"""The Celery tasks. Arguments are ids; the rows say what is to be done."""
 
-import psycopg
-import structlog
+from uuid import UUID
+
 from celery import Celery
 
 from app.tasks import names
 from workers.notifier.bridge import Bridge
-
-log = structlog.get_logger(__name__)
 
 
 def register(app: Celery, bridge: Bridge) -> None:
     """Add the tasks to `app`, running on `bridge`."""
 
     @app.task(name=names.DELIVER)  # type: ignore[untyped-decorator]
-    def deliver(delivery_id: int) -> None:
-        try:
-            bridge.deliver(delivery_id)
-        except psycopg.OperationalError as error:
-            log.warning(
-                "no database; the sweep will repeat this delivery", delivery=delivery_id, error=str(error).strip()
-            )
+    def deliver(endpoint_id: str) -> None:
+        """Done when it is begun: from then on the rows' leases stand for it, not the message."""
+        bridge.deliver(UUID(endpoint_id))

@@ -7,14 +7,19 @@ import psycopg
 import structlog
 
 from app.batches import lifecycle as batches
+from app.batches.news import News
 from app.clock import monotonic
 from app.db.pool import Database
 from app.errors import StorageError
+from app.files import service as files
 from app.queue import care, retention
 from app.settings import Settings
 from app.storage.store import Store
+from app.webhooks import service as webhooks
 from app.webhooks.sweep import Hints, sweep
 
+NEWS_SECONDS = 1.0
+MEND_SECONDS = 5.0
 PACE_SECONDS = 10.0
 RECOMPUTE_SECONDS = 120.0
 PARTITION_SECONDS = 600.0
@@ -29,7 +34,10 @@ class Rounds:
         self._database = database
         self._hints = hints
         self._settings = settings
+        self._news = News(settings.webhook_progress_seconds)
         self._now_and_then: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (NEWS_SECONDS, self._tell_news),
+            (MEND_SECONDS, self._mend_deliveries),
             (PARTITION_SECONDS, self._keep_partitions),
             (PACE_SECONDS, self._note_pace),
             (RECOMPUTE_SECONDS, self._recompute),
@@ -79,6 +87,14 @@ class Rounds:
         if created:
             log.info("partitions.created", names=created)
 
+    async def _tell_news(self) -> None:
+        async with self._database.transaction() as conn:
+            await self._news.tell(conn)
+
+    async def _mend_deliveries(self) -> None:
+        async with self._database.relaxed() as conn:
+            await webhooks.mend(conn)
+
     async def _note_pace(self) -> None:
         async with self._database.relaxed() as conn:
             await care.note_pace(conn)
@@ -102,10 +118,13 @@ class Rounds:
 
     async def _drop_old_days(self) -> None:
         try:
+            expired = await files.expire(self._database, Store.of(self._settings))
             outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
         except (psycopg.Error, StorageError) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())
             return
+        if expired:
+            log.info("files.expired", files=expired)
         for day, count in outcome.dropped.items():
             log.info("day.dropped", day=str(day), batches=count)
         if outcome.busy:

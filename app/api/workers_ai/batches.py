@@ -5,12 +5,12 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from app.api import submits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import results
 from app.batches import lifecycle
 from app.errors import NotFound
-from app.queue import reading
 from app.tenants.service import Tenant
 
 router = APIRouter(prefix="/ai/batches/{request_id}")
@@ -18,10 +18,10 @@ _MISSING = "No batch with this request_id in this account"
 
 
 def _parsed(request_id: str) -> UUID:
-    try:
-        return UUID(request_id)
-    except ValueError:
-        raise NotFound(_MISSING) from None
+    parsed = submits.batch_id(request_id)
+    if parsed is None:
+        raise NotFound(_MISSING)
+    return parsed
 
 
 BatchId = Annotated[UUID, Depends(_parsed)]
@@ -52,7 +52,8 @@ async def halt(
 
 
 async def _told(request_id: UUID, tenant: Tenant, parts: Parts) -> Response:
-    status = await reading.status(parts.database, tenant.tenant_id, request_id)
-    if status is None:
+    found = await parts.polls.why(tenant.tenant_id, request_id)
+    if found is None:
         raise NotFound(_MISSING)
-    return success(results.overview(status, await reading.estimated(parts.database, status)))
+    model = parts.catalogue.resolve(found.status.model)
+    return success(results.overview(found, model.price if model else None))

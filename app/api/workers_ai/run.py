@@ -1,4 +1,4 @@
-"""`POST …/ai/run/{model}`: one URL to submit a batch and to poll it, told apart by the body's keys.
+"""`POST …/ai/run/{model}`: one URL to submit a batch, to poll it, and to run one request, told apart by the body's keys.
 
 The generic form `POST …/ai/run` takes the model's name in the body.
 """
@@ -7,33 +7,35 @@ import re
 from typing import Any
 from uuid import UUID
 
+import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from app.api import body
+from app import trace
+from app.api import body, submits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
-from app.api.workers_ai import results
+from app.api.lean import LeanRoute
+from app.api.workers_ai import results, synchronous
 from app.batches import service as batches
 from app.engines.catalogue import Model
-from app.errors import BadInput, ModelUnknown, NotFound, SlackwaterError
+from app.errors import BadInput, NotFound, SlackwaterError
 from app.queue import reading
 from app.storage.store import Store
 from app.tenants.service import Tenant
+from app.webhooks import rules
 
-router = APIRouter()
+router = APIRouter(route_class=LeanRoute)
 
 _TAG = re.compile(r"[A-Za-z0-9:\-./@]{1,50}")
 _MOST_TAGS = 5
-_LONGEST_KEY = 255
-_WINDOW = re.compile(r"(\d{1,9})([smhd])")
-_LONGEST_WINDOW = 90 * 86_400
+METADATA = "cf-aig-metadata"
 _FALSE = ("", "false", "0", "no")
 
 
 @router.post("/ai/run/{model:path}")
 async def run(model: str, request: Request, tenant: Caller, parts: PartsDep) -> Response:
-    """Submit with `requests`, poll with `request_id`."""
+    """Submit with `requests`, poll with `request_id`; anything else is a request whose caller waits."""
     model = model.rstrip("/")  # some clients end a base URL in a slash
     if body.content_type(request) == body.NDJSON:
         return await _submit_lines(model, request, tenant, parts)
@@ -60,9 +62,14 @@ async def _dispatch(model: str, content: dict[str, Any], request: Request, tenan
         raise BadInput("Bad input: send requests to submit or request_id to poll, not both")
     if "request_id" in content:
         return await _poll(content["request_id"], tenant, parts)
-    found = _resolve(model, parts)
+    found = parts.model(model)
     if "requests" not in content:
-        raise _no_requests(request)
+        if _wants_queue(request):
+            _check_queue(found)
+            raise BadInput(
+                'Bad input: queueRequest takes {"requests": [item, …]}; wrap the single request in that list'
+            )
+        return await synchronous.answer(found, content, request, tenant, parts)
     request_id = await _submit_items(_order(found, request, tenant), content, parts)
     return _queued(request_id, model)
 
@@ -78,7 +85,7 @@ async def _submit_items(order: batches.Order, content: dict[str, Any], parts: Pa
 
 
 async def _submit_lines(name: str, request: Request, tenant: Tenant, parts: Parts) -> Response:
-    order = _order(_resolve(name, parts), request, tenant)
+    order = _order(parts.model(name), request, tenant)
     blocks = body.blocks(request, parts.settings.ndjson_body_mb)
     request_id = await batches.submit_lines(parts.database, parts.settings, order, blocks)
     return _queued(request_id, name)
@@ -86,83 +93,81 @@ async def _submit_lines(name: str, request: Request, tenant: Tenant, parts: Part
 
 async def _poll(request_id: Any, tenant: Tenant, parts: Parts) -> Response:
     missing = NotFound("No batch with this request_id in this account")
-    try:
-        parsed = UUID(request_id)
-    except (ValueError, AttributeError, TypeError):
-        raise missing from None
-    status = await reading.status(parts.database, tenant.tenant_id, parsed)
-    if status is None:
+    parsed = submits.batch_id(request_id)
+    if parsed is None:
         raise missing
+    found = await parts.polls.why(tenant.tenant_id, parsed)
+    if found is None:
+        raise missing
+    status = found.status
     if status.finalized_at is None:
-        return success(results.pending(status, await reading.estimated(parts.database, status)))
+        return success(results.pending(found))
     model = parts.catalogue.resolve(status.model)
-    shape = model.shape if model else "openai"
-    stream = results.render(
-        status, reading.results(parts.database, status.batch_id, status.run, store=Store.of(parts.settings)), shape
+    pages = reading.results(
+        parts.database,
+        status.batch_id,
+        status.run,
+        store=Store.of(parts.settings),
+        items=model is not None and model.task == "text-embeddings",
     )
+    stream = results.render(status, pages, model)
     code = results.http_status(status)
     headers = {} if code == 200 else {"x-should-retry": "false"}
     return StreamingResponse(stream, code, headers, media_type="application/json")
-
-
-def _resolve(name: str, parts: Parts) -> Model:
-    model = parts.catalogue.resolve(name)
-    if model is None:
-        known = ", ".join(sorted(parts.catalogue.models))
-        raise ModelUnknown(f"No such model {name} or task. This installation has: {known}")
-    return model
 
 
 def _order(model: Model, request: Request, tenant: Tenant) -> batches.Order:
     """The submit's order. Raises when it did not ask to be queued, or the model cannot queue, or a tag is bad."""
     if not _wants_queue(request):
         raise BadInput("requests: a batch is queued; add ?queueRequest=true to the URL")
-    if "async_queue" not in model.capabilities:
-        raise SlackwaterError("This model does not support request queuing", status=400, code=8007)
+    _check_queue(model)
     tags = tuple(tag for value in request.query_params.getlist("tags") for tag in value.split(",") if tag)
     if len(tags) > _MOST_TAGS or not all(_TAG.fullmatch(tag) for tag in tags):
         raise BadInput(
             f"tags: at most {_MOST_TAGS}, each of 1 to 50 letters, digits or : - . / @, got {','.join(tags)[:80]}"
         )
     headers = request.headers
-    correlation = headers.get("cf-ai-req-id") or headers.get("x-request-id")
-    return batches.Order(
-        tenant, model, correlation, headers.get("x-session-affinity"), tags, _key(request), _deadline(request)
-    )
+    session = headers.get("x-session-affinity") or headers.get("x-session-id")
+    traceparent = trace.parse(headers.get(trace.HEADER))
+    names = request.state.request_id, traceparent, session
+    key = submits.idempotency_key(headers.get("idempotency-key"), "Idempotency-Key")
+    return batches.Order(tenant, model, *names, tags, _metadata(request), key, _deadline(request))
+
+
+def _check_queue(model: Model) -> None:
+    if "async_queue" not in model.capabilities:
+        raise SlackwaterError("This model does not support request queuing", status=400, code=8007)
 
 
 def _deadline(request: Request) -> float | None:
-    """`completion_window` in seconds: a number with s, m, h or d."""
+    """`completion_window` in seconds."""
     given = request.query_params.get("completion_window")
     if not given:
         return None
-    parsed = _WINDOW.fullmatch(given)
-    seconds = float(parsed[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[parsed[2]] if parsed else 0
-    if not 1 <= seconds <= _LONGEST_WINDOW:
-        raise BadInput(f"completion_window: must be like 90s, 30m, 24h or 7d and at most 90d, got {given[:40]}")
+    seconds = submits.window_seconds(given)
+    if seconds is None:
+        raise BadInput(f"completion_window: must be {submits.WINDOWS}, got {given[:40]}")
     return seconds
 
 
-def _key(request: Request) -> str | None:
-    """The Idempotency-Key, bare or as the quoted string of draft-ietf-httpapi-idempotency-key-header-07."""
-    given = request.headers.get("idempotency-key")
+def _metadata(request: Request) -> dict[str, str] | None:
+    """The pairs of the header in which callers of Cloudflare's AI Gateway name them: one flat JSON object."""
+    given = request.headers.get(METADATA)
     if given is None:
         return None
-    key = given.strip().strip('"')
-    if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise BadInput(f"Idempotency-Key: must be 1 to {_LONGEST_KEY} printable characters")
-    return key
+    try:
+        pairs = orjson.loads(given)
+    except orjson.JSONDecodeError:
+        pairs = None
+    if not isinstance(pairs, dict) or not all(isinstance(value, str | int | float | bool) for value in pairs.values()):
+        raise BadInput(f'{METADATA}: must be a JSON object of texts, numbers and booleans, like {{"team": "search"}}')
+    texts = {key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in pairs.items()}
+    rules.check_metadata(texts, METADATA)
+    return texts
 
 
 def _wants_queue(request: Request) -> bool:
     return request.query_params.get("queueRequest", "").lower() not in _FALSE
-
-
-def _no_requests(request: Request) -> SlackwaterError:
-    if _wants_queue(request):
-        return BadInput('Bad input: queueRequest takes {"requests": [item, …]}; wrap the single request in that list')
-    message = 'Synchronous inference is not served yet; submit {"requests": […]} with ?queueRequest=true'
-    return SlackwaterError(message, status=501, code=5006)
 
 
 def _queued(request_id: UUID, asked: str) -> Response:

@@ -1,25 +1,30 @@
-"""`…/event_subscriptions/subscriptions`: Cloudflare's resource, with our destination type `webhook`.
+"""`…/event_subscriptions/subscriptions`: Cloudflare's resource, with our destination type `webhook` beside `queues.queue`.
 
+A queue here is a name under which events wait at `…/events` until they are acknowledged.
 Shapes: Cloudflare's API reference of event subscriptions. Short event names there (`batch.queued`, …) are our kinds.
 """
 
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from app.api import body
-from app.api.deps import Caller, PartsDep
+from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
+from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
+from app.states import EndpointState
+from app.tenants.service import Tenant
 from app.webhooks import endpoints
-from app.webhooks.endpoints import Endpoint
+from app.webhooks.endpoints import Endpoint, Filter, Keys
 from app.webhooks.formats import timestamp
+from app.webhooks.rules import Limits
 
 router = APIRouter(prefix="/event_subscriptions/subscriptions")
 
+WEBHOOK, QUEUE = "webhook", "queues.queue"
 _BODY_MB = 0.0625
 _ALL_MODELS = ("", "*")
 Model = TypeVar("Model", bound=BaseModel)
@@ -30,19 +35,35 @@ class _Strict(BaseModel):
 
 
 class Source(_Strict):
-    """Which model's events; without `model_name`, or with `*`, those of every model."""
+    """Which model's events; without `model_name`, or with `*`, those of every model.
+
+    `tags`, `metadata`: of batches that have all of them.
+    """
 
     type: Literal["workersAi.model"] = "workersAi.model"
     model_name: str | None = None
+    tags: list[str] | None = None
+    metadata: dict[str, str] | None = None
 
 
 class Destination(_Strict):
-    """Where events go. `secret` is optional; a new one is made and shown once."""
+    """Where events go, and in which of `formats.FORMATS`. `secret` is optional; a new one is made and shown once."""
 
     type: str
     url: str | None = None
     secret: str | None = None
+    format: str | None = None
+    asymmetric: bool = False
+    max_in_flight: int | None = None
+    max_per_second: float | None = None
+    ordered: bool | None = None
     queue_id: str | None = None
+
+    def limits(self) -> dict[str, Any]:
+        """What is given of them; the rate may be null, which is none."""
+        given = {name: getattr(self, name) for name in self.model_fields_set & {"max_in_flight", "ordered"}}
+        given = {name: value for name, value in given.items() if value is not None}
+        return given | ({"max_per_second": self.max_per_second} if "max_per_second" in self.model_fields_set else {})
 
 
 class NewSubscription(_Strict):
@@ -61,6 +82,7 @@ class Change(_Strict):
     name: str | None = None
     enabled: bool | None = None
     events: list[str] | None = None
+    source: Source | None = None
     destination: Destination | None = None
 
 
@@ -76,31 +98,35 @@ class Paging(_Strict):
 
 
 @router.post("")
-async def create(request: Request, tenant: Caller, parts: PartsDep) -> JSONResponse:
-    """Register a webhook. The answer alone holds the signing secret."""
-    new = await _read(request, NewSubscription)
-    model = new.source.model_name
-    known = parts.catalogue.resolve(model or "")
-    if model is not None and model not in _ALL_MODELS and known is None:
-        raise BadInput(f"source.model_name: no such model {model}")
-    url = await endpoints.checked_url(parts.egress, _url(new.destination))
-    async with parts.database.durable() as conn:
-        endpoint, secret = await endpoints.create(
+async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
+    """Register a webhook, or a queue. The answer alone holds a webhook's signing secret."""
+    new = await read(request, NewSubscription)
+    to, of = new.destination, _filter(new.source, parts.catalogue)
+    values: dict[str, Any] = {"tenant_id": tenant.tenant_id, "name": new.name, "kinds": new.events, "of": of}
+    values |= {"shape": to.format or "workers_ai"}
+    if to.type == QUEUE:
+        _check_queue(to)
+        state = EndpointState.ACTIVE if new.enabled else EndpointState.DISABLED
+        async with parts.database.durable() as conn:
+            return success(view(await endpoints.create_queue(conn, queue_id=to.queue_id or "", state=state, **values)))
+    url = await _checked_url(parts, tenant, to)
+    async with parts.database.transaction() as conn:
+        endpoint, keys = await endpoints.create(
             conn,
             key=parts.secret_key,
-            tenant_id=tenant.tenant_id,
-            name=new.name,
+            account_id=tenant.account_id,
             url=url,
-            kinds=new.events,
-            model=known.name if known else None,
-            enabled=new.enabled,
-            secret=new.destination.secret,
+            limits=Limits(**to.limits()),
+            state=EndpointState.PENDING if new.enabled else EndpointState.DISABLED,
+            secret=to.secret,
+            asymmetric=to.asymmetric,
+            **values,
         )
-    return success(_view(endpoint, secret))
+    return success(view(endpoint, keys))
 
 
 @router.get("")
-async def listing(tenant: Caller, parts: PartsDep, paging: Annotated[Paging, Query()]) -> JSONResponse:
+async def listing(tenant: Caller, parts: PartsDep, paging: Annotated[Paging, Query()]) -> Response:
     """A page of subscriptions."""
     async with parts.database.relaxed() as conn:
         found, total = await endpoints.listing(
@@ -119,44 +145,54 @@ async def listing(tenant: Caller, parts: PartsDep, paging: Annotated[Paging, Que
         "per_page": paging.per_page,
         "total_pages": pages,
     }
-    return success([_view(endpoint) for endpoint in found], result_info=info)
+    return success([view(endpoint) for endpoint in found], result_info=info)
 
 
 @router.get("/{subscription_id}")
-async def get(subscription_id: str, tenant: Caller, parts: PartsDep) -> JSONResponse:
+async def get(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
     """One subscription."""
     async with parts.database.relaxed() as conn:
-        return success(_view(await endpoints.get(conn, tenant.tenant_id, _id(subscription_id))))
+        return success(view(await endpoints.get(conn, tenant.tenant_id, parse_id(subscription_id))))
 
 
 @router.patch("/{subscription_id}")
-async def patch(subscription_id: str, request: Request, tenant: Caller, parts: PartsDep) -> JSONResponse:
-    """Change name, enabled, events or the destination's URL."""
-    change = await _read(request, Change)
-    if change.destination and change.destination.secret:
-        raise BadInput("destination.secret: cannot be changed; register a new subscription and delete this one")
-    url = await endpoints.checked_url(parts.egress, _url(change.destination)) if change.destination else None
-    async with parts.database.durable() as conn:
+async def patch(subscription_id: str, request: Request, tenant: Caller, parts: PartsDep) -> Response:
+    """Change name, enabled, events, tags, metadata, the destination's URL and limits."""
+    endpoint_id, change = parse_id(subscription_id), await read(request, Change)
+    url, to = None, change.destination
+    if to is not None:
+        if to.secret or to.format or to.asymmetric:
+            raise BadInput(
+                "destination: only url and limits can be changed; register a new subscription, or rotate its secret"
+            )
+        url = await _checked_url(parts, tenant, to) if to.url else None
+    async with parts.database.transaction() as conn:
         endpoint = await endpoints.patch(
             conn,
             tenant_id=tenant.tenant_id,
-            endpoint_id=_id(subscription_id),
+            endpoint_id=endpoint_id,
             name=change.name,
             url=url,
             kinds=change.events,
-            enabled=change.enabled,
+            tags=change.source.tags if change.source else None,
+            metadata=change.source.metadata if change.source else None,
+            limits=to.limits() if to else None,
         )
-    return success(_view(endpoint))
+        if change.enabled is not None and change.enabled != endpoint.enabled:
+            verb: endpoints.Switch = "enable" if change.enabled else "disable"
+            endpoint = await endpoints.switch(conn, tenant.tenant_id, tenant.account_id, endpoint_id, verb)
+    return success(view(endpoint))
 
 
 @router.delete("/{subscription_id}")
-async def delete(subscription_id: str, tenant: Caller, parts: PartsDep) -> JSONResponse:
+async def delete(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
     """Remove a subscription; the answer is what it was."""
     async with parts.database.durable() as conn:
-        return success(_view(await endpoints.delete(conn, tenant.tenant_id, _id(subscription_id))))
+        return success(view(await endpoints.delete(conn, tenant.tenant_id, parse_id(subscription_id))))
 
 
-async def _read(request: Request, kind: type[Model]) -> Model:
+async def read(request: Request, kind: type[Model]) -> Model:
+    """The body as `kind`. Raises BadInput naming the first field that is wrong."""
     body.content_type(request)
     try:
         return kind.model_validate(await body.read_json(request, _BODY_MB))
@@ -165,36 +201,61 @@ async def _read(request: Request, kind: type[Model]) -> Model:
         raise BadInput(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
 
 
-def _url(destination: Destination) -> str:
-    if destination.type != "webhook":
-        raise BadInput(
-            f"destination.type: {destination.type!r} is not available here; use "
-            '{"type": "webhook", "url": "https://…"}, which is Slackwater\'s own destination'
-        )
-    if not destination.url:
+def _filter(source: Source, models: Catalogue) -> Filter:
+    name = source.model_name
+    known = models.resolve(name or "")
+    if name is not None and name not in _ALL_MODELS and known is None:
+        raise BadInput(f"source.model_name: no such model {name}")
+    return Filter(known.name if known else None, source.tags or (), source.metadata or {})
+
+
+def _check_queue(to: Destination) -> None:
+    """Raise BadInput for what only a webhook has."""
+    sent = to.model_fields_set & {"url", "secret", "asymmetric", "max_in_flight", "max_per_second", "ordered"}
+    if sent:
+        raise BadInput(f"destination.{min(sent)}: a queue has none; its events are fetched, at …/events")
+    if not to.queue_id:
+        raise BadInput("destination.queue_id: name the queue; any name will do, events are fetched by it")
+
+
+async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> endpoints.CheckedUrl:
+    if to.type != WEBHOOK:
+        raise BadInput(f"destination.type: must be {WEBHOOK} or {QUEUE}, not {to.type!r}")
+    if not to.url:
         raise BadInput("destination.url: a webhook needs its URL")
-    return destination.url
+    async with parts.database.relaxed() as conn:
+        hosts = await endpoints.allowed_hosts(conn, tenant.tenant_id)
+    return await endpoints.checked_url(parts.egress, to.url, hosts)
 
 
-def _id(text: str) -> UUID:
+def parse_id(text: str) -> UUID:
+    """The id of a subscription. Raises NotFound for what is none."""
     try:
         return UUID(text)
     except ValueError:
         raise NotFound("Subscription not found", code=404) from None
 
 
-def _view(endpoint: Endpoint, secret: str | None = None) -> dict[str, Any]:
-    destination: dict[str, Any] = {"type": "webhook", "url": endpoint.url}
-    if secret:
-        destination["secret"] = secret
+def view(endpoint: Endpoint, keys: Keys | None = None) -> dict[str, Any]:
+    """A subscription as callers see it."""
+    if endpoint.url is None:
+        destination: dict[str, Any] = {"type": QUEUE, "queue_id": endpoint.queue_id, "format": endpoint.format}
+    else:
+        limits = {name: getattr(endpoint, name) for name in ("max_in_flight", "max_per_second", "ordered")}
+        destination = {"type": WEBHOOK, "url": endpoint.url, "format": endpoint.format, **limits}
+    if keys is not None:
+        destination |= {"secret": keys.secret} | ({"public_key": keys.public} if keys.public else {})
+    source = {"type": "workersAi.model", "model_name": endpoint.model or "*"}
     return {
         "id": endpoint.endpoint_id.hex,
         "created_at": timestamp(endpoint.created_at),
         "modified_at": timestamp(endpoint.modified_at),
         "name": endpoint.name,
         "enabled": endpoint.enabled,
-        "disabled_reason": endpoint.disabled_reason,
-        "source": {"type": "workersAi.model", "model_name": endpoint.model or "*"},
+        "state": endpoint.state,
+        "disabled_reason": endpoint.reason,
+        "failing_since": timestamp(endpoint.failing_since) if endpoint.failing_since else None,
+        "source": {**source, "tags": endpoint.tags, "metadata": endpoint.metadata},
         "destination": destination,
         "events": endpoint.kinds,
     }

@@ -1,0 +1,40 @@
+"""Headers of every answer: the request's id, in and out, and what routes leave in `request.state.headers`."""
+
+import re
+import uuid
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+REQUEST_ID = "x-request-id"
+CLOUDFLARE_ID = "cf-ai-req-id"
+_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class ResponseHeaders:
+    """An ASGI middleware. It does not touch bodies, so that streams pass as they come."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        name = request_id(Headers(scope=scope)) or str(uuid.uuid4())
+        state = scope.setdefault("state", {})
+        state["request_id"] = name
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = {REQUEST_ID: name, CLOUDFLARE_ID: name, **state.get("headers", {})}
+                message["headers"].extend((key.encode(), value.encode("latin-1")) for key, value in added.items())
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def request_id(headers: Headers) -> str | None:
+    """The caller's own id of the request, if it is one that may stand in a header."""
+    given = headers.get(CLOUDFLARE_ID) or headers.get(REQUEST_ID)
+    return given if given and _ID.fullmatch(given) else None

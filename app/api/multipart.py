@@ -1,0 +1,94 @@
+"""A multipart form as it arrives: small fields, and the one file, whose bytes are handed on at once.
+
+Parsing is python-multipart's; this only keeps what OpenAI's clients send before the file.
+"""
+
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from app.errors import BadInput, MissingInput
+
+_FIELD_BYTES = 4096
+_FIELDS = 32
+
+
+class Form:
+    """Feed it blocks, take the file's bytes. Fields that come after the file are read too."""
+
+    def __init__(self, content_type: str) -> None:
+        kind, options = parse_options_header(content_type)
+        if kind != b"multipart/form-data" or not options.get(b"boundary"):
+            raise MissingInput("Content-Type must be multipart/form-data with a boundary", status=415)
+        self.fields: dict[str, str] = {}
+        self.filename: str | None = None
+        self._pieces: list[bytes] = []
+        self._header = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._value = b""
+        self._name = ""
+        self._value_of_field = b""
+        self._in_file = False
+        callbacks = {
+            "on_part_begin": self._part_begins,
+            "on_header_field": self._header_field,
+            "on_header_value": self._header_value,
+            "on_header_end": self._header_ends,
+            "on_headers_finished": self._headers_end,
+            "on_part_data": self._data,
+            "on_part_end": self._part_ends,
+        }
+        self._parser = MultipartParser(options[b"boundary"], callbacks)  # type: ignore[arg-type]
+
+    def feed(self, block: bytes) -> bytes:
+        """The part of the file that this block holds. Raises BadInput."""
+        try:
+            self._parser.write(block)
+        except ValueError as error:
+            raise BadInput(f"The multipart body is malformed: {error}") from None
+        piece, self._pieces = b"".join(self._pieces), []
+        return piece
+
+    def close(self) -> None:
+        """After the last block. Raises BadInput for a body that ends too early."""
+        try:
+            self._parser.finalize()
+        except ValueError as error:
+            raise BadInput(f"The multipart body is malformed: {error}") from None
+        if self.filename is None:
+            raise BadInput("file: the form has no file")
+
+    def _part_begins(self) -> None:
+        self._headers, self._value_of_field = {}, b""
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _header_ends(self) -> None:
+        self._headers[self._header.lower()] = self._value
+        self._header = self._value = b""
+
+    def _headers_end(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        self._name = options.get(b"name", b"").decode(errors="replace")
+        self._in_file = self._name == "file"
+        if self._in_file:
+            if self.filename is not None:
+                raise BadInput("file: the form has more than one")
+            self.filename = options.get(b"filename", b"upload").decode(errors="replace")
+        elif len(self.fields) >= _FIELDS:
+            raise BadInput("The form has too many fields")
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._in_file:
+            self._pieces.append(data[start:end])
+        else:
+            self._value_of_field += data[start:end]
+            if len(self._value_of_field) > _FIELD_BYTES:
+                raise BadInput(f"{self._name[:60]}: at most {_FIELD_BYTES} bytes")
+
+    def _part_ends(self) -> None:
+        if not self._in_file:
+            self.fields[self._name] = self._value_of_field.decode(errors="replace")
+        self._in_file = False

@@ -1,0 +1,199 @@
+"""OpenAI's Batches API over the queue. Shapes: openai-python 3.52, `types/batch.py`; no field is missing, some are null."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import ORJSONResponse
+
+from app import trace
+from app.api import body, submits
+from app.api.deps import KeyHolder, PartsDep
+from app.api.openai.lists import Page, listed
+from app.batches import file_batches
+from app.batches.file_batches import FileBatch, Wish
+from app.batches.lines import ROUTES
+from app.errors import BadInput, NotFound
+from app.files import ids
+from app.queue.reading import Status
+from app.states import BatchState
+from app.webhooks import rules
+
+router = APIRouter()
+
+_BODY_MB = 0.25
+_NO_DEADLINE = "background"
+_OUTPUT_SECONDS = range(3600, 30 * 86_400 + 1)
+# A batch of which nothing succeeded is completed too: its error file tells.
+_STATUSES = {
+    BatchState.OPEN: "in_progress",
+    BatchState.PAUSED: "in_progress",
+    BatchState.CANCELLING: "cancelling",
+    BatchState.EXPIRING: "finalizing",
+    BatchState.COMPLETED: "completed",
+    BatchState.FAILED: "completed",
+    BatchState.CANCELLED: "cancelled",
+    BatchState.EXPIRED: "expired",
+}
+
+
+@router.post("/batches")
+async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Make a batch of an uploaded file. A file with a bad line makes one that has failed, and says why."""
+    given = await body.read_json(request, _BODY_MB)
+    wish = _wish(given, request)
+    made = await file_batches.create(parts.database, parts.settings, parts.catalogue, tenant, wish)
+    return ORJSONResponse(view(made))
+
+
+@router.get("/batches")
+async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Page, Query()]) -> Response:
+    """The newest batches that were made of files."""
+    after = _parse(page.after) if page.after else None
+    found, more = await file_batches.listing(parts.database, tenant, after=after, limit=page.limit)
+    return listed([view(batch) for batch in found], more=more)
+
+
+@router.get("/batches/{batch_id}")
+async def retrieve(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """How a batch stands."""
+    return ORJSONResponse(view(await file_batches.get(parts.database, tenant, _parse(batch_id))))
+
+
+@router.post("/batches/{batch_id}/cancel")
+async def cancel(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Drop what is queued, abort what runs, keep what is done."""
+    return ORJSONResponse(view(await file_batches.cancel(parts.database, tenant, _parse(batch_id))))
+
+
+def _wish(given: dict[str, Any], request: Request) -> Wish:
+    """What a create asks for. Raises BadInput naming the field."""
+    for name in ("input_file_id", "endpoint", "completion_window"):
+        if not isinstance(given.get(name), str):
+            raise BadInput(f"{name}: must be a string", param=name)
+    endpoint, window = given["endpoint"], given["completion_window"]
+    if endpoint not in ROUTES:
+        message = f"Invalid endpoint: {endpoint[:60]!r}. Supported values: {', '.join(map(repr, ROUTES))}."
+        raise BadInput(message, param="endpoint", reason="invalid_value")
+    key = request.headers.get("idempotency-key") or given.get("idempotency_key")
+    return Wish(
+        given["input_file_id"],
+        endpoint,
+        window,
+        _deadline(window),
+        _metadata(given.get("metadata")),
+        _output_seconds(given.get("output_expires_after")),
+        submits.idempotency_key(key, "idempotency_key"),
+        trace.parse(request.headers.get(trace.HEADER)),
+        request.state.request_id,
+    )
+
+
+def _deadline(window: str) -> float | None:
+    if window == _NO_DEADLINE:
+        return None
+    seconds = submits.window_seconds(window)
+    if seconds is None:
+        message = f"Invalid completion_window: must be {submits.WINDOWS}, or {_NO_DEADLINE} for no deadline; got {window[:40]!r}."
+        raise BadInput(message, param="completion_window", reason="invalid_value")
+    return seconds
+
+
+def _metadata(given: Any) -> dict[str, str] | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise BadInput("Invalid type for 'metadata': expected an object.", param="metadata", reason="invalid_type")
+    for key, value in given.items():
+        if not isinstance(value, str):
+            what = {list: "an array", dict: "an object", bool: "a boolean", type(None): "null"}.get(
+                type(value), "a number"
+            )
+            message = f"Invalid type for 'metadata.{key[:64]}': expected a string, but got {what} instead."
+            raise BadInput(message, param=f"metadata.{key[:64]}", reason="invalid_type")
+    rules.check_metadata(given, "metadata")
+    return given
+
+
+def _output_seconds(given: Any) -> int | None:
+    if given is None:
+        return None
+    seconds = given.get("seconds") if isinstance(given, dict) and given.get("anchor") == "created_at" else None
+    if type(seconds) is not int or seconds not in _OUTPUT_SECONDS:
+        raise BadInput(
+            f"output_expires_after: the anchor must be created_at, the seconds {_OUTPUT_SECONDS[0]} to {_OUTPUT_SECONDS[-1]}",
+            param="output_expires_after",
+        )
+    return seconds
+
+
+def _parse(batch_id: str) -> UUID:
+    parsed = submits.batch_id(batch_id)
+    if parsed is None:
+        raise NotFound(f"No batch found with id '{batch_id[:60]}'.", code=404)
+    return parsed
+
+
+def view(batch: FileBatch) -> dict[str, Any]:
+    """A batch as OpenAI's clients read it, and our fields beside theirs."""
+    status = batch.status
+    state = _STATUSES[status.state] if status else "failed"
+    ended = _unix(status.finalized_at) if status else None
+    errors = None if batch.problems is None else {"object": "list", "data": batch.problems}
+    return {
+        "id": f"{submits.BATCH_PREFIX}{batch.request_id.hex}",
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "model": batch.model,
+        "errors": errors,
+        "input_file_id": batch.input_file_id,
+        "completion_window": batch.window,
+        "status": state,
+        "output_file_id": ids.written(batch.output_file_id) if ended and status and status.ok else None,
+        "error_file_id": ids.written(batch.error_file_id) if ended and status and status.ok < status.total else None,
+        "created_at": _unix(batch.created_at),
+        "in_progress_at": _unix(batch.created_at) if status else None,
+        "expires_at": _expires(batch, status),
+        "finalizing_at": ended,
+        "completed_at": ended if state == "completed" else None,
+        "failed_at": _unix(batch.created_at) if status is None else None,
+        "expired_at": ended if state == "expired" else None,
+        "cancelling_at": _unix(batch.cancelling_at),
+        "cancelled_at": ended if state == "cancelled" else None,
+        "request_counts": _counts(status),
+        "usage": _usage(status),
+        "metadata": batch.metadata,
+    }
+
+
+def _expires(batch: FileBatch, status: Status | None) -> int | None:
+    """A batch without a deadline has none; a refused one would have had the usual."""
+    if status is not None:
+        return _unix(status.expires_at)
+    return _unix(batch.created_at + timedelta(days=1))
+
+
+def _counts(status: Status | None) -> dict[str, int]:
+    if status is None:
+        return {"total": 0, "completed": 0, "failed": 0}
+    counts = {"total": status.total, "completed": status.ok, "failed": status.failed}
+    if status.state in (BatchState.CANCELLED, BatchState.EXPIRED):
+        counts[str(status.state)] = status.unfinished
+    return counts
+
+
+def _usage(status: Status | None) -> dict[str, Any] | None:
+    if status is None:
+        return None
+    return {
+        "input_tokens": status.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": status.cached_tokens},
+        "output_tokens": status.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": status.prompt_tokens + status.completion_tokens,
+    }
+
+
+def _unix(moment: datetime | None) -> int | None:
+    return int(moment.timestamp()) if moment else None

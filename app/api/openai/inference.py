@@ -1,0 +1,98 @@
+"""OpenAI's inference routes, under the account as Workers AI has them and under `/v1`: bodies and events without the envelope.
+
+A body goes to the engine as it is, less the fields that are the operator's. Errors have OpenAI's form and the envelope's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.api import body, relaying
+from app.api.deps import KeyHolder, Parts, PartsDep
+from app.api.lean import LeanRoute
+from app.batches import openai_inputs
+from app.batches.items import ItemFacts, ItemRules, examine
+from app.engines.catalogue import Task
+from app.engines.pricing import priced
+from app.engines.private import ENGINE_PRIVATE_FIELDS
+from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
+from app.errors import BadInput, MissingInput, ModelUnknown
+from app.gateway import frames
+from app.tenants.service import Tenant
+
+router = APIRouter(route_class=LeanRoute)
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route: how its bodies are checked, where they go in an engine, and which models serve it."""
+
+    endpoint: str
+    examine: Callable[[Any, ItemRules], ItemFacts]
+    task: Task = "text-generation"
+
+
+def _chat(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
+    if item.get("messages") is None:
+        raise BadInput("messages: must be a non-empty list")
+    return examine(item, rules)
+
+
+_CHAT = Route(CHAT, _chat)
+_COMPLETIONS = Route(COMPLETIONS, openai_inputs.completion)
+_EMBEDDINGS = Route(EMBEDDINGS, openai_inputs.embedding, "text-embeddings")
+_RESPONSES = Route(RESPONSES, openai_inputs.response)
+
+
+@router.post("/chat/completions")
+async def chat(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """One chat completion, whole or streamed."""
+    return await _answer(_CHAT, request, tenant, parts)
+
+
+@router.post("/completions")
+async def complete(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """One text completion, whole or streamed."""
+    return await _answer(_COMPLETIONS, request, tenant, parts)
+
+
+@router.post("/embeddings")
+async def embed(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Vectors of one or several texts."""
+    return await _answer(_EMBEDDINGS, request, tenant, parts)
+
+
+@router.post("/responses")
+async def respond(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """One response, whole or streamed; nothing of it is kept."""
+    return await _answer(_RESPONSES, request, tenant, parts)
+
+
+async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) -> Response:
+    if body.content_type(request) != body.JSON:
+        raise MissingInput(f"Request is missing headers or body: Content-Type must be {body.JSON}", status=415)
+    given = await body.read_json(request, parts.settings.json_body_mb)
+    item = {name: value for name, value in given.items() if name not in ENGINE_PRIVATE_FIELDS}
+    if not isinstance(item.get("model"), str):
+        raise BadInput("model: must name the model, as a string")
+    model = parts.model(item["model"])
+    if model.task != route.task:
+        raise ModelUnknown(f"No such model {item['model']} or task: it does {model.task}, this route {route.task}")
+    way = relaying.Way(route.endpoint, route.examine)
+    call, _ = await relaying.prepare(model, item, request, tenant, parts, way)
+    if item.get("stream"):
+        return await relaying.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)
+    async with relaying.while_there(request.receive):
+        answer = await parts.gateway.complete(call)
+    return Response(priced(answer, model.price), media_type=body.JSON)
+
+
+def _render(route: Route, item: dict[str, Any]) -> relaying.Render:
+    if route is _RESPONSES:
+        return frames.responses
+    options = item.get("stream_options")
+    wanted = isinstance(options, dict) and options.get("include_usage") is True
+    return partial(frames.openai, usage=wanted)

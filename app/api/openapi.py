@@ -1,0 +1,124 @@
+"""The OpenAPI document: what FastAPI knows of the routes, and what it cannot know since they read their bodies themselves.
+
+Bodies are described as far as they are checked here; what an engine checks beyond that is not Slackwater's to promise.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app.api import openapi_schemas as schemas
+
+_DESCRIPTION = (
+    "Durable batch inference in the slack of GPUs. The routes under `/client/v4/accounts/{account_id}/ai` speak as "
+    "Cloudflare's Workers AI, those under `…/ai/v1` and `/v1` as OpenAI."
+)
+_ENDPOINTS = {
+    "chat/completions": (schemas.CHAT, schemas.COMPLETION),
+    "completions": (schemas.TEXT, schemas.COMPLETION),
+    "embeddings": (schemas.EMBEDDINGS, schemas.LIST),
+    "responses": (schemas.RESPONSES, schemas.OBJECT),
+}
+_WEBHOOK_BODIES = {
+    "webhook_endpoints": schemas.WEBHOOK,
+    "{endpoint_id}": schemas.WEBHOOK_CHANGE,
+    "rotate_secret": schemas.WEBHOOK_ROTATION,
+    "test": schemas.WEBHOOK_TEST,
+}
+_SUBSCRIPTION_BODIES = {
+    ("post", "subscriptions"): schemas.SUBSCRIPTION,
+    ("patch", "{subscription_id}"): schemas.SUBSCRIPTION_CHANGE,
+    ("post", "replay"): schemas.REPLAY,
+    ("post", "rotate_secret"): schemas.ROTATION,
+    ("post", "ack"): schemas.ACKNOWLEDGED,
+}
+
+
+def install(app: FastAPI) -> None:
+    """Serve the whole document at /openapi.json."""
+
+    @cache
+    def document() -> dict[str, Any]:
+        return build(app)
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def build(app: FastAPI) -> dict[str, Any]:
+    """The document."""
+    found = get_openapi(title=app.title, version="1", description=_DESCRIPTION, routes=app.routes)
+    components = found.setdefault("components", {})
+    components["schemas"] = {**components.get("schemas", {}), **schemas.COMPONENTS}
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "an API key, sk_sw_…"}}
+    for path, method, operation in _operations(found):
+        operation["responses"].pop("422", None)
+        if path == "/metrics":
+            operation["responses"]["200"]["content"] = {"text/plain": {"schema": schemas.STRING}}
+        if path in ("/health", "/metrics"):
+            continue
+        operation["responses"]["default"] = _answer("An error", schemas.ref("Error"))
+        if path != "/ready":
+            operation["security"] = [{"key": []}]
+        _describe(path, method, operation)
+    return found
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Body and good answer of one operation."""
+    good = operation["responses"]["200"]
+    if path.startswith("/v1/") or "/ai/v1/" in path:
+        _describe_openai(method, path.rpartition("/v1/")[2], operation)
+        return
+    if "/ai/run" in path and method == "post":
+        generic = path.endswith("/ai/run")
+        operation["requestBody"] = _body(schemas.RUN_GENERIC if generic else schemas.RUN, lines=not generic)
+        operation.setdefault("parameters", []).extend(schemas.RUN_PARAMETERS)
+        good["content"] = {
+            "application/json": {"schema": schemas.ref("Success")},
+            "text/event-stream": {"schema": schemas.STREAM},
+        }
+        return
+    if path.startswith("/client/"):
+        good["content"] = {"application/json": {"schema": schemas.ref("Success")}}
+    if path.endswith("/ai/models/search"):
+        good["content"] = {"application/json": {"schema": {"anyOf": [schemas.ref("Success"), schemas.OPENROUTER]}}}
+    if (method, path.rpartition("/")[2]) in _SUBSCRIPTION_BODIES:
+        operation["requestBody"] = _body(_SUBSCRIPTION_BODIES[method, path.rpartition("/")[2]])
+
+
+def _describe_openai(method: str, name: str, operation: dict[str, Any]) -> None:
+    """The same of a route of OpenAI's."""
+    good = operation["responses"]["200"]
+    if name in _ENDPOINTS:
+        body, result = _ENDPOINTS[name]
+        operation["requestBody"] = _body(body)
+        good["content"] = {"application/json": {"schema": result}, "text/event-stream": {"schema": schemas.STREAM}}
+    elif (method, name) == ("post", "files"):
+        form = {"multipart/form-data": {"schema": schemas.FILE_UPLOAD}}
+        operation["requestBody"] = {"required": True, "content": form}
+    elif (method, name) == ("post", "batches"):
+        operation["requestBody"] = _body(schemas.FILE_BATCH)
+    elif name == "files/{file_id}/content":
+        good["content"] = {"application/octet-stream": {"schema": schemas.STRING}}
+    elif method == "post" and name.startswith("webhook_endpoints"):
+        operation["requestBody"] = _body(_WEBHOOK_BODIES[name.rpartition("/")[2]])
+
+
+def _body(schema: dict[str, Any], *, lines: bool = False) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    if lines:
+        content["application/x-ndjson"] = {"schema": {"type": "string", "description": "one item a line"}}
+    return {"required": True, "content": content}
+
+
+def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}

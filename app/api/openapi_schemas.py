@@ -1,0 +1,190 @@
+"""JSON schemas of bodies and answers, for the OpenAPI document. Fields are those that `app.batches.items` checks."""
+
+from typing import Any
+
+from app.batches.items import FIELDS, LENGTHS, ROLES
+from app.batches.lines import ROUTES
+from app.webhooks.fetching import MOST as MOST_FETCHED
+from app.webhooks.formats import FORMATS, OPENAI_TYPES
+from app.webhooks.rules import MOST_IN_FLIGHT, MOST_PER_SECOND, MOST_TAGS
+
+Schema = dict[str, Any]
+
+
+def ref(name: str) -> Schema:
+    """A component of this module."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _one(*required: str, **properties: Any) -> Schema:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+STRING: Schema = {"type": "string"}
+TEXT_VALUE: Schema = {"type": "string", "minLength": 1}
+OBJECT: Schema = {"type": "object"}
+STREAM: Schema = {"description": "server-sent events; the last is `data: [DONE]`, or `response.completed`"}
+LIST: Schema = _one("object", "data", object={"const": "list"}, data={"type": "array", "items": OBJECT})
+OPENROUTER: Schema = _one("data", data={"type": "array", "items": OBJECT})
+COMPLETION: Schema = _one("choices", choices={"type": "array", "items": OBJECT}, usage=OBJECT)
+
+_FIELDS: Schema = {name: dict(field.schema) for name, field in FIELDS.items()}
+_LENGTH: Schema = {"type": "integer", "minimum": 1}
+_GENERATION: Schema = _FIELDS | dict.fromkeys(LENGTHS, _LENGTH)
+_PART: Schema = {
+    "oneOf": [
+        _one("type", "text", type={"const": "text"}, text=STRING),
+        _one("type", "image_url", type={"const": "image_url"}, image_url=_one("url", url=STRING)),
+    ]
+}
+_MESSAGES: Schema = {"type": "array", "minItems": 1, "items": ref("Message")}
+_MODEL: Schema = {"type": "string", "description": "a name or alias of the catalogue"}
+_INPUTS: Schema = {
+    "oneOf": [
+        TEXT_VALUE,
+        {"type": "array", "minItems": 1, "items": TEXT_VALUE},
+        {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
+    ]
+}
+
+CHAT: Schema = _one("model", "messages", model=_MODEL, messages=_MESSAGES, **_GENERATION)
+TEXT: Schema = _one("model", "prompt", model=_MODEL, prompt=_INPUTS, **_GENERATION)
+EMBEDDINGS: Schema = _one("model", "input", model=_MODEL, input=_INPUTS)
+RESPONSES: Schema = _one(
+    "model",
+    "input",
+    model=_MODEL,
+    input={"oneOf": [TEXT_VALUE, {"type": "array", "minItems": 1, "items": OBJECT}]},
+    max_output_tokens=_LENGTH,
+    stream=_FIELDS["stream"],
+)
+_SUBMIT: Schema = {
+    **_one("requests", requests={"type": "array", "minItems": 1, "items": ref("Item")}),
+    "additionalProperties": False,
+}
+_POLL: Schema = _one("request_id", request_id={"type": "string", "format": "uuid"})
+RUN: Schema = {"anyOf": [_SUBMIT, _POLL, ref("Item")]}
+RUN_GENERIC: Schema = {"allOf": [_one(model=_MODEL), {"anyOf": [_one("requests"), _POLL, ref("Item")]}]}
+RUN_PARAMETERS: list[Schema] = [
+    {"name": "queueRequest", "in": "query", "schema": STRING, "description": "true: submit `requests` as a batch"},
+    {"name": "tags", "in": "query", "schema": STRING, "description": "at most five, by commas"},
+    {"name": "completion_window", "in": "query", "schema": STRING, "description": "90s, 30m, 24h, 7d: expires then"},
+    {"name": "Idempotency-Key", "in": "header", "schema": STRING, "description": "the same key: the same batch"},
+    {
+        "name": "cf-aig-metadata",
+        "in": "header",
+        "schema": STRING,
+        "description": "pairs that subscriptions filter by, JSON",
+    },
+    {"name": "x-session-affinity", "in": "header", "schema": STRING, "description": "keeps a session at one engine"},
+]
+_TIME: Schema = {"type": "string", "format": "date-time"}
+_EVENTS: Schema = {"type": "array", "items": STRING}
+_FORMAT: Schema = {"enum": [*FORMATS]}
+_LIMITS: Schema = {
+    "max_in_flight": {"type": "integer", "minimum": 1, "maximum": MOST_IN_FLIGHT},
+    "max_per_second": {"type": ["number", "null"], "minimum": 0.01, "maximum": MOST_PER_SECOND},
+    "ordered": {"type": "boolean"},
+}
+_URL: Schema = _one("type", "url", type={"const": "webhook"}, url=STRING, **_LIMITS)
+_DESTINATION: Schema = {
+    "oneOf": [
+        _one("type", "url", type={"const": "webhook"}, url=STRING, secret=STRING, format=_FORMAT, **_LIMITS),
+        _one("type", "queue_id", type={"const": "queues.queue"}, queue_id=TEXT_VALUE, format=_FORMAT),
+    ]
+}
+_SOURCE: Schema = _one(
+    type={"const": "workersAi.model"},
+    model_name=STRING,
+    tags={"type": "array", "items": TEXT_VALUE, "maxItems": MOST_TAGS},
+    metadata={"type": "object", "additionalProperties": STRING},
+)
+SUBSCRIPTION: Schema = _one(
+    "name",
+    "source",
+    "destination",
+    "events",
+    name=STRING,
+    source=_SOURCE,
+    destination=_DESTINATION,
+    events=_EVENTS,
+    enabled={"type": "boolean"},
+)
+SUBSCRIPTION_CHANGE: Schema = _one(name=STRING, enabled={"type": "boolean"}, events=_EVENTS, destination=_URL)
+REPLAY: Schema = _one("since", since=_TIME, until=_TIME, events=_EVENTS, only_failed={"type": "boolean"})
+ROTATION: Schema = _one(secret=STRING, overlap_hours={"type": "number", "minimum": 0, "maximum": 168})
+
+ACKNOWLEDGED: Schema = _one("ids", ids={"type": "array", "items": STRING, "maxItems": MOST_FETCHED})
+
+FILE_UPLOAD: Schema = _one("purpose", "file", purpose={"const": "batch"}, file={"type": "string", "format": "binary"})
+FILE_BATCH: Schema = _one(
+    "input_file_id",
+    "endpoint",
+    "completion_window",
+    input_file_id=STRING,
+    endpoint={"enum": [*ROUTES]},
+    completion_window={"type": "string", "description": "24h, 30m, 7d, or background for no deadline"},
+    metadata={"type": "object", "additionalProperties": STRING},
+    idempotency_key=STRING,
+)
+
+_OPENAI_EVENT: Schema = {"enum": sorted(OPENAI_TYPES.values())}
+_OPENAI_EVENTS: Schema = {"type": "array", "items": _OPENAI_EVENT, "minItems": 1}
+WEBHOOK: Schema = _one("name", "url", "event_types", name=STRING, url=STRING, event_types=_OPENAI_EVENTS)
+WEBHOOK_CHANGE: Schema = _one(name=STRING, url=STRING, event_types=_OPENAI_EVENTS)
+WEBHOOK_ROTATION: Schema = _one(keep_old_secret_active_for_24_hours={"type": "boolean"})
+WEBHOOK_TEST: Schema = _one("event_type", event_type=_OPENAI_EVENT)
+
+COMPONENTS: dict[str, Schema] = {
+    "Message": _one(
+        "role",
+        role={"enum": [*ROLES]},
+        content={"oneOf": [STRING, {"type": "array", "items": _PART}, {"type": "null"}]},
+    ),
+    "Item": {
+        "type": "object",
+        "description": "what the model takes synchronously, and an external_reference that comes back with the result",
+        "properties": {
+            "prompt": TEXT_VALUE,
+            "messages": _MESSAGES,
+            "text": {"oneOf": [TEXT_VALUE, {"type": "array", "minItems": 1, "items": TEXT_VALUE}]},
+            "contexts": {"type": "array", "minItems": 1, "items": _one("text", text=TEXT_VALUE)},
+            **_GENERATION,
+        },
+        "oneOf": [
+            {"required": ["prompt"]},
+            {"required": ["messages"]},
+            {"required": ["text"]},
+            {"required": ["contexts"]},
+        ],
+    },
+    "Success": _one(
+        "result",
+        "success",
+        "errors",
+        "messages",
+        result={"description": "what was asked for"},
+        success={"type": "boolean"},
+        errors={"type": "array", "items": ref("Problem")},
+        messages={"type": "array"},
+    ),
+    "Error": _one(
+        "result",
+        "success",
+        "errors",
+        "messages",
+        result={"type": ["null", "object"]},
+        success={"const": False},
+        errors={"type": "array", "minItems": 1, "items": ref("Problem")},
+        messages={"type": "array"},
+        error=_one(
+            "message",
+            "type",
+            message=STRING,
+            type=STRING,
+            param={"type": ["string", "null"]},
+            code={"type": ["string", "null"]},
+        ),
+    ),
+    "Problem": _one("code", "message", code={"type": "integer"}, message=STRING),
+}

@@ -1,0 +1,38 @@
+"""What Workers AI's routes and OpenAI's read alike: a batch's id, its completion window, its idempotency key."""
+
+import re
+from uuid import UUID
+
+from app.errors import BadInput
+
+BATCH_PREFIX = "batch_"
+WINDOWS = "like 90s, 30m, 24h or 7d and at most 90d"
+_WINDOW = re.compile(r"(\d{1,9})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST_WINDOW = 90 * 86_400
+_LONGEST_KEY = 255
+
+
+def batch_id(text: object) -> UUID | None:
+    """A batch's id, as Workers AI writes it or as OpenAI does; None for what is neither."""
+    try:
+        return UUID(text.removeprefix(BATCH_PREFIX)) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def window_seconds(text: str) -> float | None:
+    """A time in which to be done; None unless it is `WINDOWS`."""
+    parsed = _WINDOW.fullmatch(text)
+    seconds = float(parsed[1]) * _SECONDS[parsed[2]] if parsed else 0.0
+    return seconds if 1 <= seconds <= _LONGEST_WINDOW else None
+
+
+def idempotency_key(given: object, where: str) -> str | None:
+    """The key, bare or as the quoted string of draft-ietf-httpapi-idempotency-key-header-07. Raises BadInput."""
+    if given is None:
+        return None
+    key = given.strip().strip('"') if isinstance(given, str) else ""
+    if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
+        raise BadInput(f"{where}: must be 1 to {_LONGEST_KEY} printable characters", param=where)
+    return key

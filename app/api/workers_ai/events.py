@@ -1,0 +1,86 @@
+"""`…/events`: for those without a public URL, the events of their `queues.queue` subscriptions. Slackwater's own."""
+
+import asyncio
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from app import clock
+from app.api.deps import Caller, Parts, PartsDep
+from app.api.envelope import success
+from app.api.workers_ai import subscriptions
+from app.errors import BadInput
+from app.tenants.service import Tenant
+from app.webhooks import fetching
+from app.webhooks.fetching import Waiting
+
+router = APIRouter(prefix="/events")
+
+MOST_WAIT_SECONDS = 30.0
+_LOOK_SECONDS = 0.25
+
+
+class Asked(BaseModel):
+    """The query. `after`: the id of the last event of the page before; `wait`: seconds to wait for a first one."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    after: str = ""
+    queue_id: str | None = None
+    limit: int = 100
+    wait: float = 0
+
+
+class Acknowledged(BaseModel):
+    """The body of an acknowledgement: `id`s of events."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ids: list[str]
+
+
+@router.get("")
+async def listing(tenant: Caller, parts: PartsDep, asked: Annotated[Asked, Query()]) -> Response:
+    """What is not acknowledged yet, the oldest first."""
+    if not 0 <= asked.wait <= MOST_WAIT_SECONDS:
+        raise BadInput(f"wait: must be 0 to {MOST_WAIT_SECONDS:g} seconds")
+    after = _number(asked.after, "after") if asked.after else 0
+    until = clock.monotonic() + asked.wait
+    found = await _look(parts, tenant, asked, after)
+    while not found and clock.monotonic() < until:
+        await asyncio.sleep(_LOOK_SECONDS)
+        found = await _look(parts, tenant, asked, after)
+    following = str(found[-1].delivery_id) if len(found) == asked.limit else None
+    return success([_view(each) for each in found], result_info={"count": len(found), "after": following})
+
+
+@router.post("/ack")
+async def acknowledge(request: Request, tenant: Caller, parts: PartsDep) -> Response:
+    """Take events out. Ids that are out already, or unknown, do no harm."""
+    asked = await subscriptions.read(request, Acknowledged)
+    ids = [_number(text, f"ids[{position}]") for position, text in enumerate(asked.ids)]
+    async with parts.database.durable() as conn:
+        return success({"acknowledged": await fetching.acknowledge(conn, tenant.tenant_id, ids)})
+
+
+async def _look(parts: Parts, tenant: Tenant, asked: Asked, after: int) -> list[Waiting]:
+    async with parts.database.relaxed() as conn:
+        return await fetching.waiting(conn, tenant.tenant_id, queue_id=asked.queue_id, after=after, limit=asked.limit)
+
+
+def _number(text: str, where: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:20]) < 2**63:
+        raise BadInput(f"{where}: must be the id of an event, as the listing has it, got {text[:40]}")
+    return int(text)
+
+
+def _view(waiting: Waiting) -> dict[str, Any]:
+    return {
+        "id": str(waiting.delivery_id),
+        "subscription_id": waiting.endpoint_id.hex,
+        "queue_id": waiting.queue_id,
+        "webhook_id": waiting.event.webhook_id,
+        "body": orjson.loads(waiting.body),
+    }

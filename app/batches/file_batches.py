@@ -1,0 +1,172 @@
+"""Batches made of files, as OpenAI has them: created, found, listed, cancelled.
+
+A file whose lines are not all fit makes a batch that has failed and says why, as at OpenAI; nothing of it is run.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from app.batches import lifecycle, service
+from app.batches.file_intake import FileIntake
+from app.batches.lines import Lines, Problem
+from app.batches.offload import Offload
+from app.db.pool import Connection, Database
+from app.engines.catalogue import Catalogue
+from app.errors import BadInput, NotFound
+from app.files import ids, queries
+from app.files import service as files
+from app.queue import ingest, reading
+from app.queue.reading import Status
+from app.settings import Settings
+from app.storage import keys
+from app.storage.store import Store
+from app.tenants.service import Tenant
+
+MOST_LISTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a create asks for. `window`: as written; `deadline_seconds`: what it means, None: no deadline."""
+
+    input_file_id: str
+    endpoint: str
+    window: str
+    deadline_seconds: float | None
+    metadata: Mapping[str, str] | None = None
+    output_seconds: int | None = None
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+    correlation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileBatch:
+    """A batch made of a file; `status` None: it was refused, for `problems`."""
+
+    request_id: UUID
+    input_file_id: str
+    endpoint: str
+    window: str
+    created_at: datetime
+    cancelling_at: datetime | None
+    metadata: dict[str, str] | None
+    problems: list[dict[str, Any]] | None
+    output_file_id: UUID
+    error_file_id: UUID
+    model: str | None
+    status: Status | None
+
+
+async def create(database: Database, settings: Settings, models: Catalogue, tenant: Tenant, wish: Wish) -> FileBatch:
+    """Take a batch. Its file is read from the store once more and written into the queue in one transaction."""
+    async with database.relaxed() as conn:
+        file = await files.find(conn, tenant.tenant_id, ids.read(wish.input_file_id))
+        batch_id = await ingest.next_batch_id(conn)
+    if file is None or file.request_id is not None:
+        message = (
+            f"Cannot find file {wish.input_file_id[:60]}, or account {tenant.account_id} does not have access to it."
+        )
+        return await _refuse(database, tenant, wish, [Problem("invalid_request", None, message, "file_id")])
+    store = Store.of(settings)
+    lines = Lines(models, service.rules_of_lines(models), wish.endpoint)
+    async with Offload(store) as offload:
+        with FileIntake(batch_id, lines, **service.spool_options(settings)) as intake:
+            async for block in store.stream(keys.upload(tenant.tenant_id, file.file_id)):
+                await asyncio.to_thread(intake.add_block, block)
+                await offload.put(intake.take_large())
+            await asyncio.to_thread(intake.end_lines)
+            if lines.problems:
+                return await _refuse(database, tenant, wish, lines.problems)
+            assert lines.model is not None
+            order = service.Order(
+                tenant,
+                lines.model,
+                wish.correlation_id,
+                wish.traceparent,
+                metadata=wish.metadata,
+                idempotency_key=wish.idempotency_key,
+                deadline_seconds=wish.deadline_seconds,
+                endpoint=wish.endpoint,
+            )
+
+            async def register(conn: Connection, batch: ingest.NewBatch) -> None:
+                await _register(conn, tenant, wish, batch.request_id, batch.batch_id, None)
+
+            request_id = await service.commit(database, settings, order, intake, offload, register)
+    return await get(database, tenant, request_id)
+
+
+async def _refuse(database: Database, tenant: Tenant, wish: Wish, problems: Sequence[Problem]) -> FileBatch:
+    request_id = uuid.uuid4()
+    async with database.durable() as conn:
+        await _register(conn, tenant, wish, request_id, None, [problem.view() for problem in problems])
+    return await get(database, tenant, request_id)
+
+
+async def _register(
+    conn: Connection,
+    tenant: Tenant,
+    wish: Wish,
+    request_id: UUID,
+    batch_id: int | None,
+    problems: list[dict[str, Any]] | None,
+) -> None:
+    values = {
+        "request_id": request_id,
+        "tenant_id": tenant.tenant_id,
+        "batch_id": batch_id,
+        "input_file_id": wish.input_file_id,
+        "endpoint": wish.endpoint,
+        "completion_window": wish.window,
+        "metadata": None if wish.metadata is None else Jsonb(dict(wish.metadata)),
+        "problems": None if problems is None else Jsonb(problems),
+        "output_file_id": uuid.uuid4(),
+        "error_file_id": uuid.uuid4(),
+        "output_seconds": wish.output_seconds,
+    }
+    await conn.execute(queries.INSERT_BATCH, values)
+
+
+async def get(database: Database, tenant: Tenant, request_id: UUID) -> FileBatch:
+    """One batch of a file. Raises NotFound."""
+    async with database.relaxed() as conn:
+        values = {"tenant_id": tenant.tenant_id, "request_id": request_id}
+        row = await (await conn.execute(queries.GET_BATCH, values)).fetchone()
+    if row is None:
+        raise NotFound(f"No batch found with id 'batch_{request_id.hex}'.", code=404)
+    (found,) = await _with_status(database, tenant, [row])
+    return found
+
+
+async def listing(
+    database: Database, tenant: Tenant, *, after: UUID | None = None, limit: int = 20
+) -> tuple[list[FileBatch], bool]:
+    """The newest batches of files made before `after`, and whether there are more. Raises BadInput."""
+    if not 1 <= limit <= MOST_LISTED:
+        raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
+    async with database.relaxed() as conn:
+        values = {"tenant_id": tenant.tenant_id, "after": after, "limit": limit + 1}
+        rows = await (await conn.execute(queries.LIST_BATCHES.encode(), values)).fetchall()
+    return await _with_status(database, tenant, rows[:limit]), len(rows) > limit
+
+
+async def cancel(database: Database, tenant: Tenant, request_id: UUID) -> FileBatch:
+    """Drop what is queued, abort what runs, keep what is done. Done before is done. Raises NotFound, Conflict."""
+    await get(database, tenant, request_id)
+    await lifecycle.halt(database, tenant, request_id, "cancel")
+    async with database.durable() as conn:
+        await conn.execute(queries.CANCELLING, {"tenant_id": tenant.tenant_id, "request_id": request_id})
+    return await get(database, tenant, request_id)
+
+
+async def _with_status(database: Database, tenant: Tenant, rows: Sequence[Sequence[Any]]) -> list[FileBatch]:
+    sights = await reading.sights(database, [(tenant.tenant_id, row[0]) for row in rows]) if rows else []
+    return [FileBatch(*(*row, sight[0] if sight else None)) for row, sight in zip(rows, sights, strict=True)]

@@ -1,0 +1,157 @@
+"""One line of an OpenAI batch file: what it asks for, or what is wrong with it in OpenAI's words. Pure.
+
+Codes and messages are those of OpenAI's Batch API as others have met them (ogx's integration tests of August 2025, Azure's and
+Alibaba's documentation of their compatible APIs); where none is known, ours in their manner.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.batches import items, openai_inputs, strict_json
+from app.batches.items import Examine, ItemError, ItemFacts, ItemRules
+from app.engines.catalogue import Catalogue, Model, Task
+from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
+
+# Which models serve a route, and how its bodies are checked.
+ROUTES: Mapping[str, tuple[Task, Examine]] = {
+    CHAT: ("text-generation", items.examine),
+    COMPLETIONS: ("text-generation", openai_inputs.completion),
+    EMBEDDINGS: ("text-embeddings", openai_inputs.embedding),
+    RESPONSES: ("text-generation", openai_inputs.response),
+}
+MOST_PROBLEMS = 1000
+_CUSTOM_ID_CHARACTERS = 512
+_NEEDED = ("custom_id", "method", "url", "body")
+_STREAMING = {CHAT: "Chat Completions", COMPLETIONS: "Completions", EMBEDDINGS: "Embeddings", RESPONSES: "Responses"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One entry of a batch's `errors`. `line` counts from 1; None: it is about no line."""
+
+    code: str
+    line: int | None
+    message: str
+    param: str | None = None
+
+    def view(self) -> dict[str, Any]:
+        """As callers see it."""
+        return asdict(self)
+
+
+class Unfit(Exception):
+    """A line breaks a rule."""
+
+    def __init__(self, code: str, message: str, param: str | None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.param = code, message, param
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that can be run."""
+
+    custom_id: str
+    route: str
+    model: Model
+    body: dict[str, Any]
+    facts: ItemFacts
+
+
+class Lines:
+    """Reads the lines of one file in order and remembers what is wrong with them.
+
+    `endpoint`: the route that all have to name; None: any that is served. All have to name one model.
+    """
+
+    def __init__(self, models: Catalogue, rules_of: Mapping[str, ItemRules], endpoint: str | None = None) -> None:
+        self._models = models
+        self._rules = rules_of
+        self._endpoint = endpoint
+        self._seen: set[str] = set()
+        self.problems: list[Problem] = []
+        self.count = 0
+        self.number = 0
+        self.model: Model | None = None
+
+    def read(self, text: bytes) -> Line | None:
+        """The next line of the file; None if it is blank or unfit."""
+        self.number += 1
+        if not text.strip():
+            return None
+        self.count += 1
+        try:
+            return self._read(text)
+        except Unfit as unfit:
+            if len(self.problems) < MOST_PROBLEMS:
+                self.problems.append(Problem(unfit.code, self.number, unfit.message, unfit.param))
+            return None
+
+    def _read(self, text: bytes) -> Line:
+        try:
+            given = strict_json.loads(text)
+        except strict_json.JsonError:
+            raise Unfit("invalid_json_line", "This line is not parseable as valid JSON.", None) from None
+        if not isinstance(given, dict):
+            raise Unfit("invalid_json_line", "This line is not a JSON object.", None)
+        for name in _NEEDED:
+            if given.get(name) is None:
+                raise Unfit("missing_required_parameter", f"Missing required parameter: '{name}'.", name)
+        custom_id, route, body = self._custom_id(given["custom_id"]), self._route(given), given["body"]
+        if not isinstance(body, dict):
+            raise Unfit("invalid_type", "Invalid type for 'body': expected an object.", "body")
+        model = self._model(body, route)
+        if body.get("stream"):
+            message = f"{_STREAMING[route]}: Streaming is not supported in the Batch API."
+            raise Unfit("streaming_unsupported", message, "body.stream")
+        if route == CHAT and body.get("messages") is None:
+            raise Unfit("missing_required_parameter", "Missing required parameter: 'messages'.", "body.messages")
+        try:
+            facts = ROUTES[route][1](body, self._rules[model.name])
+        except ItemError as error:
+            param = f"body.{error.field}" if error.field else "body"
+            raise Unfit("invalid_value", f"Invalid value for '{param}': {error.message}.", param) from None
+        self._seen.add(custom_id)
+        return Line(custom_id, route, model, body, facts)
+
+    def _custom_id(self, given: Any) -> str:
+        if not isinstance(given, str) or not 1 <= len(given) <= _CUSTOM_ID_CHARACTERS or "\0" in given:
+            message = f"Invalid value for 'custom_id': expected a string of 1 to {_CUSTOM_ID_CHARACTERS} characters."
+            raise Unfit("invalid_value", message, "custom_id")
+        if given in self._seen:
+            message = (
+                f"The custom_id '{given}' for this request is a duplicate of another request. "
+                "The custom_id parameter must be unique for each request in a batch."
+            )
+            raise Unfit("duplicate_custom_id", message, "custom_id")
+        return given
+
+    def _route(self, given: Mapping[str, Any]) -> str:
+        if given["method"] != "POST":
+            raise Unfit("invalid_value", "Invalid value for 'method': only 'POST' is supported.", "method")
+        url = given["url"]
+        if self._endpoint is not None and url != self._endpoint:
+            raise Unfit("invalid_url", "The URL provided for this request does not match the batch endpoint.", "url")
+        if not isinstance(url, str) or url not in ROUTES:
+            message = f"The URL provided for this request is not supported. Supported values: {', '.join(ROUTES)}."
+            raise Unfit("invalid_url", message, "url")
+        return url
+
+    def _model(self, body: Mapping[str, Any], route: str) -> Model:
+        name = body.get("model")
+        if name is None:
+            raise Unfit("missing_required_parameter", "Missing required parameter: 'model'.", "body.model")
+        model = self._models.resolve(name) if isinstance(name, str) else None
+        if model is None or "async_queue" not in model.capabilities or model.task != ROUTES[route][0]:
+            what = f"on {route}" if model is not None else "by the Batch API"
+            raise Unfit("model_not_found", f"The provided model '{name}' is not supported {what}.", "body.model")
+        if self.model is None:
+            self.model = model
+        elif model.name != self.model.name:
+            message = (
+                f"The model '{name}' for this request does not match the rest of the batch. "
+                "Each batch must contain requests for a single model."
+            )
+            raise Unfit("mismatched_model", message, "body.model")
+        return model

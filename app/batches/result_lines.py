@@ -1,0 +1,77 @@
+"""Lines of a batch's output and error files, made of its results as they are read.
+
+Shapes: OpenAI's Batch API. What an engine refused or broke at stands in `response.body.error` and `error` is null; what was never
+run has no response. The ids of a line are always the same, so that a file read twice is the same bytes.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from uuid import UUID, uuid5
+
+import orjson
+
+from app.engines.catalogue import Price
+from app.engines.pricing import priced
+from app.queue.reading import ItemResult
+from app.states import BatchState
+
+# HTTP statuses of the codes that an item's error may have, and OpenAI's type of it.
+_STATUSES: Mapping[int, tuple[int, str]] = {
+    5006: (400, "invalid_request_error"),
+    3007: (408, "server_error"),
+    3040: (429, "rate_limit_error"),
+}
+_BROKEN = (500, "server_error")
+_NOT_RUN = {
+    BatchState.CANCELLED: {"code": "batch_cancelled", "message": "This request was cancelled before it was executed."},
+    BatchState.EXPIRED: {
+        "code": "batch_expired",
+        "message": "This request could not be executed before the completion window expired.",
+    },
+}
+_NO_RESULT = {"code": "server_error", "message": "This request has no result."}
+
+
+def belongs(item: ItemResult, *, of_errors: bool) -> bool:
+    """Whether the item has its line in this file: answers in the one, everything else in the other."""
+    return of_errors != (item.ok and item.body is not None)
+
+
+def line(request_id: UUID, state: BatchState, item: ItemResult, price: Price | None) -> bytes:
+    """The line of an item, with its end."""
+    name = uuid5(request_id, str(item.seq)).hex
+    custom_id = orjson.dumps(item.reference)
+    if item.ok and item.body is not None:
+        response = _response(request_id, item.seq, 200, priced(item.body, price))
+        return b'{"id":"batch_req_%b","custom_id":%b,"response":%b,"error":null}\n' % (
+            name.encode(),
+            custom_id,
+            response,
+        )
+    if item.body is None:
+        error = orjson.dumps(_NOT_RUN.get(state, _NO_RESULT))
+        return b'{"id":"batch_req_%b","custom_id":%b,"response":null,"error":%b}\n' % (name.encode(), custom_id, error)
+    said = orjson.loads(item.body)
+    status, kind = _STATUSES.get(said["code"], _BROKEN)
+    body = orjson.dumps({"error": {"message": said["message"], "type": kind, "param": None, "code": None}})
+    response = _response(request_id, item.seq, status, body)
+    return b'{"id":"batch_req_%b","custom_id":%b,"response":%b,"error":null}\n' % (name.encode(), custom_id, response)
+
+
+def _response(request_id: UUID, seq: int, status: int, body: bytes) -> bytes:
+    called = str(uuid5(request_id, f"call {seq}")).encode()
+    return b'{"status_code":%d,"request_id":"%b","body":%b}' % (status, called, body)
+
+
+async def lines(
+    request_id: UUID,
+    state: BatchState,
+    pages: AsyncIterator[list[ItemResult]],
+    *,
+    of_errors: bool,
+    price: Price | None,
+) -> AsyncIterator[bytes]:
+    """The file, page by page."""
+    async for page in pages:
+        block = b"".join(line(request_id, state, item, price) for item in page if belongs(item, of_errors=of_errors))
+        if block:
+            yield block

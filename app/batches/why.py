@@ -1,0 +1,149 @@
+"""Why a batch waits, and since when.
+
+Walks what stands between a batch and its end, in this order, and the first link that holds it up is the answer:
+
+    its own state      paused, ending
+    engines            is there one for its model, is one ready
+    gate               does one give room to batch work; if not: signal, value, threshold
+    rest               are all its items to be tried again later
+    order              work of its account that comes first, other accounts at work, the account's limit
+    places             is the engines' allowance taken
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from app.db.pool import Database
+from app.headroom import words
+from app.queue import reading
+from app.queue.estimate import Estimate, Gate, Outlook, estimate
+from app.queue.reading import Sight, Status
+from app.states import BatchState
+from app.together import Together
+
+MOST_TOGETHER = 64  # batches in one look
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link of the chain: a code, its sentence, since when it holds (None: not known), and whether it holds the batch up."""
+
+    code: str
+    message: str
+    since: datetime | None = None
+    blocks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The chain of one batch, and the engines of its model. A final batch has an empty chain."""
+
+    status: Status
+    chain: tuple[Link, ...]
+    gates: tuple[Gate, ...]
+    estimate: Estimate | None
+
+    @property
+    def waiting(self) -> Link | None:
+        """What the batch waits for; None while all of it runs, and at its end."""
+        return next((link for link in self.chain if link.blocks), None)
+
+
+async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | None:
+    """The answer for a batch of this tenant, or None: unknown and foreign ids are the same."""
+    [sight] = await reading.sights(database, [(tenant_id, request_id)])
+    return None if sight is None else explain(*sight)
+
+
+def explain(status: Status, outlook: Outlook | None) -> Why:
+    """The answer from what was read. Pure."""
+    if status.finalized_at is not None:
+        return Why(status, (), (), None)
+    expected = None if outlook is None else estimate(status.state, outlook)
+    return Why(status, tuple(walk(status, outlook, expected)), outlook.gates if outlook else (), expected)
+
+
+def walk(status: Status, outlook: Outlook | None, estimate: Estimate | None) -> Iterator[Link]:
+    """The chain of an unfinished batch; it has no outlook once it has no chunks."""
+    if status.state != BatchState.OPEN:
+        yield Link(status.state, words.batch(status.state), None, blocks=True)
+    if outlook is None or estimate is None or not outlook.chunks:
+        yield Link("settling", words.batch("settling"))
+        return
+    yield from _engines(status, outlook)
+    yield from _own(outlook)
+    yield from _order(status, outlook, estimate)
+    yield _end(estimate)
+
+
+def _engines(status: Status, outlook: Outlook) -> Iterator[Link]:
+    """Is there an engine, and does it take batch work? A batch waits since the last one that did stopped."""
+    alive = [gate for gate in outlook.gates if gate.alive]
+    if not alive:
+        gone = max((gate.heartbeat_at for gate in outlook.gates), default=status.opened_at)
+        message = words.batch("no_engine", model=status.model)
+        yield Link("no_engine", message, max(gone, status.opened_at), blocks=True)
+        return
+    count, serves = words.many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
+    yield Link("engines", words.batch("engines", count=count, serves=serves, model=status.model))
+    blocked = not any(gate.open for gate in alive)
+    ready_last = sorted(alive, key=lambda gate: (gate.open, gate.ready, gate.since), reverse=True)
+    for gate in ready_last:
+        held = (outlook.now - gate.since).total_seconds()
+        message = words.gate(gate.engine, gate.code, gate.signal, gate.value, gate.threshold, held)
+        since = max(gate.since, status.opened_at) if blocked else gate.since
+        yield Link(gate.code, message, since, blocks=blocked)
+
+
+def _own(outlook: Outlook) -> Iterator[Link]:
+    """What of it is with an engine, and what rests before it is tried again."""
+    if outlook.leased:
+        chunks = words.many(outlook.chunks, "chunk")
+        yield Link("running", words.batch("running", leased=f"{outlook.leased:,}", chunks=chunks))
+    if outlook.delayed:
+        delayed, pause = words.many(outlook.delayed, "chunk"), words.duration(outlook.pause or 0.0)
+        message = words.batch("backoff", delayed=delayed, pause=pause)
+        yield Link("backoff", message, None, blocks=not outlook.ready and not outlook.leased)
+
+
+def _order(status: Status, outlook: Outlook, estimate: Estimate) -> Iterator[Link]:
+    """What comes before those chunks that could be claimed now."""
+    if not outlook.ready:
+        return
+    if outlook.inflight >= outlook.limit:
+        inflight, limit = words.many(outlook.inflight, "token"), words.many(outlook.limit, "token")
+        message = words.batch("account_limit", inflight=inflight, limit=limit)
+        yield Link("account_limit", message, status.opened_at, blocks=True)
+    if estimate.position or outlook.accounts > 1:
+        ahead, accounts = words.many(estimate.position, "chunk"), words.many(outlook.accounts, "account")
+        message = words.batch("fair_share", ahead=ahead, accounts=accounts, share=f"{estimate.share:.0%}")
+        yield Link("fair_share", message, status.opened_at, blocks=True)
+    elif outlook.pool_inflight:
+        places = words.many(sum(gate.allowance for gate in outlook.gates if gate.open), "request")
+        yield Link("allowance_spent", words.batch("allowance_spent", places=places), status.opened_at, blocks=True)
+    else:
+        yield Link("next", words.batch("next"), status.opened_at, blocks=True)
+
+
+def _end(estimate: Estimate) -> Link:
+    if estimate.eta_seconds is None or estimate.tokens_per_second is None:
+        return Link("eta_unknown", words.batch("eta_unknown"))
+    eta, pace = words.duration(estimate.eta_seconds), words.many(round(estimate.tokens_per_second), "token")
+    return Link("eta", words.batch("eta", eta=eta, pace=pace, confidence=estimate.confidence))
+
+
+class Polls:
+    """One process's polls. Those that come while a look at the database is under way are answered by the next one together."""
+
+    def __init__(self, database: Database) -> None:
+        async def look(asked: list[tuple[int, UUID]]) -> Sequence[Sight | None]:
+            return await reading.sights(database, asked)
+
+        self._together = Together(look, most=MOST_TOGETHER, fails_all=True)
+
+    async def why(self, tenant_id: int, request_id: UUID) -> Why | None:
+        """As `why`. Raises as the database does."""
+        sight = await self._together.ask((tenant_id, request_id))
+        return None if sight is None else explain(*sight)

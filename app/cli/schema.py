@@ -1,0 +1,28 @@
+"""Bring the database to the newest schema, starting the embedded server for it where that is ours."""
+
+import asyncio
+
+from rich.console import Console
+
+from app.db import embedded
+from app.db import migrate as migrations
+from app.db.pool import Database
+from app.queue import care
+from app.settings import Settings
+
+
+def migrate(settings: Settings, console: Console) -> None:
+    """Run what is missing, make today's partitions, and say at which revision the database is."""
+    if not settings.database_url:
+        embedded.start(settings)
+    url = embedded.database_url(settings)
+    migrations.upgrade(url)
+
+    async def partitions() -> None:
+        async with Database(url, size=1) as database, database.transaction() as conn:
+            await care.create_partitions(conn, settings.partition_days_ahead)
+
+    asyncio.run(partitions())
+    console.print(f"The database is at revision {migrations.revisions(url)[0]}.")
+    if not settings.database_url:
+        embedded.stop(settings)

@@ -1,0 +1,70 @@
+"""Workers AI's embedding items, as an engine's `/v1/embeddings` request and back. Pure.
+
+    {"text": …}                      {"shape": [n, d], "data": [[…]], "pooling": …}
+    {"contexts": [{"text": …}]}      {"response": [[…]], "shape": [n, d], "pooling": …}
+    {"query": …, "contexts": […]}    {"response": [{"id", "score"}]}   (score: the cosine of query and context)
+
+Forms: Cloudflare's published types of its bge models. The engine's answer does not tell the forms apart; the item does.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from operator import mul
+from typing import Any
+
+import orjson
+
+from app.engines.catalogue import Price
+from app.engines.pricing import with_cost
+
+_FORMS = ("text", "query", "contexts", "truncate_inputs", "pooling")
+
+
+def engine_body(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The item with OpenAI's `input`: the text or texts; or the query, if there is one, in front of the contexts.
+
+    What is in OpenAI's form already stays as it is.
+    """
+    if item.get("text") is None and item.get("contexts") is None:
+        return dict(item)
+    body = {key: value for key, value in item.items() if key not in _FORMS}
+    body |= {"input": _inputs(item), "encoding_format": "float"}
+    if item.get("truncate_inputs"):
+        body["truncate_prompt_tokens"] = -1  # vLLM: to what the model takes
+    return body
+
+
+def as_result(answer: bytes, item: Mapping[str, Any], pooling: str, price: Price | None = None) -> bytes:
+    """The JSON of an item's or a synchronous call's `result`, with the engine's usage. `pooling`: how the engine pools."""
+    whole = orjson.loads(answer)
+    vectors = [entry["embedding"] for entry in sorted(whole["data"], key=lambda entry: entry.get("index", 0))]
+    result: dict[str, Any]
+    if item.get("contexts") is None:
+        result = {"shape": _shape(vectors), "data": vectors, "pooling": pooling}
+    elif item.get("query") is None:
+        result = {"response": vectors, "shape": _shape(vectors), "pooling": pooling}
+    else:
+        query, *contexts = vectors
+        scores = [{"id": i, "score": cosine(query, context)} for i, context in enumerate(contexts)]
+        result = {"response": scores}
+    if whole.get("usage"):
+        result["usage"] = with_cost(whole["usage"], price)
+    return orjson.dumps(result)
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Of the angle between two vectors; 0 where one of them has no direction."""
+    lengths = math.hypot(*one) * math.hypot(*other)
+    return sum(map(mul, one, other)) / lengths if lengths else 0.0
+
+
+def _inputs(item: Mapping[str, Any]) -> str | list[str]:
+    if item.get("text") is not None:
+        text: str | list[str] = item["text"]
+        return text
+    contexts = [context["text"] for context in item["contexts"]]
+    return contexts if item.get("query") is None else [item["query"], *contexts]
+
+
+def _shape(vectors: Sequence[Sequence[float]]) -> list[int]:
+    return [len(vectors), len(vectors[0])]

@@ -1,0 +1,39 @@
+"""What tokens cost by the catalogue's prices, told beside the tokens as `cost` and `currency`. Pure.
+
+A model without a price has no cost, which is not the same as a cost of 0.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from app.engines.catalogue import Price
+from app.engines.outcome import Usage, usage_of
+
+_MILLION = 1_000_000
+
+
+def cost(price: Price, usage: Usage) -> float:
+    """In the price's currency. Cached tokens are a part of the prompt's and cost less."""
+    fresh = max(0, usage.prompt_tokens - usage.cached_tokens)
+    cached = usage.prompt_tokens - fresh
+    whole = fresh * price.input + cached * price.cached_input + usage.completion_tokens * price.output
+    return float(round(whole / _MILLION, 12))
+
+
+def with_cost(usage: Mapping[str, Any], price: Price | None) -> dict[str, Any]:
+    """The `usage` object of an answer, of any route, with its cost where there is a price."""
+    counted = usage_of({"usage": dict(usage)})
+    if price is None or counted is None:
+        return dict(usage)
+    return {**usage, "cost": cost(price, counted), "currency": price.currency}
+
+
+def priced(answer: bytes, price: Price | None) -> bytes:
+    """An engine's whole answer with its cost; the same bytes where there is no price."""
+    if price is None:
+        return answer
+    body = orjson.loads(answer)
+    body["usage"] = with_cost(body["usage"], price)
+    return orjson.dumps(body)

@@ -1,0 +1,193 @@
+"""A request whose answer is taken as a stream, so that it can be yielded and continued without losing a token. Pure.
+
+    first call       the item's own request, streamed with `return_token_ids`
+    after a yield    /v1/completions with the prompt's and the generated token ids as prompt, for what is left
+    at the end       one answer, as if there had been one call: the prompt counts once, the pieces' text is joined
+
+Continuing is exact at temperature 0 and sound when sampling without a seed. Where the engine keeps more state than the
+tokens (a seed, penalties, a grammar, logprobs, tools, several choices, stop strings that may span the cut) it is neither:
+such requests are called as they are, and start again if they have to yield.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from app.engines.outcome import Usage, usage_of
+from app.engines.requests import CHAT, COMPLETIONS, EngineRequest
+
+_CARRIED = (
+    "model",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "ignore_eos",
+    "logit_bias",
+    "priority",
+    "cache_salt",
+    "user",
+)
+_RESUMABLE = frozenset({*_CARRIED, "messages", "prompt", "max_tokens", "max_completion_tokens", "stream"})
+_LONGEST_GAP = 2  # characters that may hang between two pieces: bytes of one character lay on both sides of the cut
+STREAM_INTERVAL = 8  # tokens between two messages of a stream; a yield loses at most so many
+
+
+def resumable(request: EngineRequest) -> bool:
+    """Whether a yield may continue this request from its tokens."""
+    if request.route not in (CHAT, COMPLETIONS):
+        return False
+    body = orjson.loads(request.body)
+    return isinstance(body.get("prompt", ""), str) and not any(
+        value is not None and key not in _RESUMABLE for key, value in body.items()
+    )
+
+
+@dataclass
+class Transcript:
+    """What the engine has said so far to one resumable request, over all its calls."""
+
+    request: EngineRequest
+    prompt_ids: list[int] = field(default_factory=list)
+    output_ids: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    cached_tokens: int = 0
+    resumed_cached: int = 0
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    error: dict[str, Any] | None = None
+    _head: dict[str, Any] = field(default_factory=dict)
+    _calls: int = 0
+    _told: Usage | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether the engine has computed the prompt."""
+        return bool(self.output_ids)
+
+    @property
+    def context_tokens(self) -> int:
+        """Prompt and output so far."""
+        return len(self.prompt_ids) + len(self.output_ids)
+
+    def call(self) -> EngineRequest:
+        """The request to send now: the first, or the continuation of what was yielded."""
+        self._calls += 1
+        if not self.output_ids:  # nothing was kept, so it begins again
+            self.pieces.clear()
+        self.pieces.append("")
+        body = orjson.loads(self.request.body)
+        route = self.request.route
+        if self.output_ids:
+            left = self._limit(body) - len(self.output_ids)
+            body = {key: body[key] for key in _CARRIED if key in body}
+            body |= {"prompt": self.prompt_ids + self.output_ids, "max_tokens": left}
+            route = COMPLETIONS
+        extra = {"stream_options": {"include_usage": True}, "stream_interval": STREAM_INTERVAL}
+        body |= extra | {"stream": True, "return_token_ids": True}
+        return EngineRequest(route, orjson.dumps(body), self.request.traceparent)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be generated."""
+        if self.finish_reason is not None:
+            return True
+        return self.started and len(self.output_ids) >= self._limit(orjson.loads(self.request.body))
+
+    def hear(self, data: bytes) -> None:
+        """Take one message of the stream: the JSON behind `data:`. Raises ValueError where it is none."""
+        message = orjson.loads(data)
+        if "error" in message:
+            self.error = message["error"] if isinstance(message["error"], dict) else {"message": str(message["error"])}
+            return
+        self._head = self._head or {
+            "id": message.get("id"),
+            "created": message.get("created"),
+            "model": message.get("model"),
+        }
+        if message.get("usage"):
+            self._count(message["usage"])
+        for choice in message.get("choices") or ():
+            self._take(message, choice)
+
+    def _take(self, message: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
+        if not self.prompt_ids:
+            self.prompt_ids = list(message.get("prompt_token_ids") or choice.get("prompt_token_ids") or ())
+        self.output_ids += choice.get("token_ids") or ()
+        delta = choice.get("delta")
+        said = choice.get("text") if delta is None else delta.get("content")
+        self.pieces[-1] += said or ""
+        if choice.get("finish_reason"):
+            self.finish_reason, self.stop_reason = choice["finish_reason"], choice.get("stop_reason")
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        self._told = usage_of({"usage": usage})
+        if self._calls == 1:
+            self.cached_tokens = cached
+        else:
+            self.resumed_cached += cached
+
+    def _limit(self, body: Mapping[str, Any]) -> int:
+        limit = body.get("max_completion_tokens") if body.get("max_tokens") is None else body["max_tokens"]
+        return int(limit or 0)
+
+    @property
+    def spoken_ids(self) -> Sequence[int]:
+        """The output without the token that ended it, which is no text."""
+        return self.output_ids[:-1] if self.finish_reason == "stop" else self.output_ids
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens as of one call: the prompt once, cached where the first call found it cached.
+
+        Of an engine that tells no token ids, what it counted itself.
+        """
+        if not self.output_ids and self._told is not None:
+            return self._told
+        return Usage(len(self.prompt_ids), self.cached_tokens, len(self.output_ids))
+
+    def answer(self, text: str) -> bytes:
+        """The whole answer in the shape of one call that was not streamed."""
+        counted = self.usage
+        usage = {
+            "prompt_tokens": counted.prompt_tokens,
+            "completion_tokens": counted.completion_tokens,
+            "total_tokens": counted.prompt_tokens + counted.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": counted.cached_tokens},
+        }
+        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": self.finish_reason or "length"}
+        choice["stop_reason"] = self.stop_reason
+        if self.request.route == CHAT:
+            kind, choice["message"] = "chat.completion", {"role": "assistant", "content": text, "tool_calls": []}
+        else:
+            kind, choice["text"] = "text_completion", text
+        return orjson.dumps({**self._head, "object": kind, "choices": [choice], "usage": usage})
+
+
+def joined(pieces: Sequence[str], whole: str) -> str:
+    """The text of all calls. `whole` is the engine's text of all tokens together, which alone has the character that the
+    cut went through; but it also shows special tokens that a stream leaves out, and then the pieces are right. An
+    unfinished character at the end, which `whole` marks, no stream tells.
+    """
+    at = 0
+    for piece in pieces:
+        end = _end(piece, whole, at)
+        if end is None:
+            return "".join(pieces)
+        at = end
+    rest = whole[at:].rstrip("\N{REPLACEMENT CHARACTER}")
+    return whole[:at] + rest if len(rest) <= _LONGEST_GAP else "".join(pieces)
+
+
+def _end(piece: str, whole: str, at: int) -> int | None:
+    """Where the piece that begins at `at` ends; None: it does not fit.
+
+    vLLM's stream of a prompt that ends within a character begins with the text of the whole prompt, earlier output included.
+    """
+    found = whole.find(piece, at)
+    if 0 <= found - at <= _LONGEST_GAP:
+        return found + len(piece)
+    return next((end for end in range(len(whole), max(at, 1) - 1, -1) if piece.endswith(whole[:end])), None)

@@ -1,0 +1,1 @@
+"""Files: what was uploaded, kept in the object store, and what is known of it."""

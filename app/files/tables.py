@@ -1,0 +1,59 @@
+"""Tables: uploaded files, and the batches that were made of them with their output and error files."""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    Uuid,
+    func,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from app.db.metadata import metadata
+
+Timestamp = DateTime(timezone=True)
+
+file = Table(
+    "file",
+    metadata,
+    Column("file_id", Uuid, primary_key=True),
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("expires_at", Timestamp),
+    Column("lines", Integer, nullable=False, comment="that are not blank"),
+    Column("problems", JSONB, comment="what is wrong with its lines, as a batch of it would tell; null: nothing"),
+)
+Index("file_tenant", file.c.tenant_id, file.c.created_at, file.c.file_id)
+Index("file_expiry", file.c.expires_at, postgresql_where="expires_at is not null")
+
+file_batch = Table(
+    "file_batch",
+    metadata,
+    Column("request_id", Uuid, primary_key=True, comment="of its batch; the id callers see"),
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("batch_id", BigInteger, ForeignKey("batch.batch_id", ondelete="CASCADE"), comment="null: refused"),
+    Column("input_file_id", Text, nullable=False, comment="as the caller wrote it"),
+    Column("endpoint", Text, nullable=False),
+    Column("completion_window", Text, nullable=False),
+    Column("created_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("cancelling_at", Timestamp),
+    Column("metadata", JSONB),
+    Column("problems", JSONB, comment="why it was refused"),
+    Column("output_file_id", Uuid, nullable=False, unique=True),
+    Column("error_file_id", Uuid, nullable=False, unique=True),
+    Column("output_seconds", Integer, comment="its files go so long after its end; null: with the batch"),
+    Column("output_deleted_at", Timestamp),
+    Column("error_deleted_at", Timestamp),
+    CheckConstraint("(batch_id is null) = (problems is not null)", name="refused_or_running"),
+)
+Index("file_batch_tenant", file_batch.c.tenant_id, file_batch.c.created_at, file_batch.c.request_id)
+Index("file_batch_batch", file_batch.c.batch_id)

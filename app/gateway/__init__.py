@@ -1,0 +1,1 @@
+"""The gateway: relays synchronous requests to ready engines, and tells their workers in time."""

@@ -1,0 +1,37 @@
+"""All SQL of the decision log. Its one index, (engine_id, at, decision_id), serves reading and pruning alike."""
+
+# Columns of a row that the caller gives, with their types. `age` is how many seconds ago it was decided.
+GIVEN = {
+    "age": "float8",
+    "layer": "text",
+    "was_allowance": "int",
+    "allowance": "int",
+    "was_reason": "text",
+    "reason": "text",
+    "signal": "text",
+    "value": "float8",
+    "threshold": "float8",
+    "in_flight": "int",
+    "credited": "int",
+}
+_REST = ", ".join(name for name in GIVEN if name != "age")
+
+RECORD = f"""
+insert into decision (engine_id, at, {_REST})
+select %(engine_id)s, clock_timestamp() - make_interval(secs => v.age), {_REST}
+from unnest({", ".join(f"%({name})s::{kind}[]" for name, kind in GIVEN.items())})
+  with ordinality v (age, {_REST}, place)
+order by place"""
+
+RECENT = f"""
+select at, {_REST} from decision where engine_id = %(engine_id)s order by at desc, decision_id desc limit %(limit)s"""
+
+# The oldest rows only, a bounded number a time: those beyond the newest `keep_rows` and those that are too old.
+PRUNE = """
+with edge as (select greatest(
+    now() - make_interval(secs => %(keep_seconds)s),
+    (select at from decision where engine_id = %(engine_id)s order by at desc offset %(keep_rows)s limit 1)) as at),
+ old as materialized (select d.at, d.decision_id from decision d, edge
+    where d.engine_id = %(engine_id)s and d.at <= edge.at order by d.at, d.decision_id limit %(at_once)s)
+delete from decision d using old
+where d.engine_id = %(engine_id)s and d.at = old.at and d.decision_id = old.decision_id"""

@@ -1,0 +1,118 @@
+"""What every reason code means in one plain sentence, with numbers and units. Pure.
+
+The unit of a signal is the end of its name: `_seconds`, `_tokens`, `_usage` and `_share` (of one); others are counts. An
+unknown code or signal is still told, in its own name.
+"""
+
+_GATES = {
+    "open": "takes batch work",
+    "ramp": "takes more batch work step by step",
+    "hold": "keeps its amount of batch work for now",
+    "harvest": "gives batch work what synchronous requests leave of every step",
+    "deadline_ramp": "takes more batch work because a deadline is near",
+    "shrink_latency": "serves synchronous requests",
+    "yield_burst": "makes room for a burst of synchronous requests",
+    "closed_sync_waiting": "serves synchronous requests first",
+    "closed_slots": "is full",
+    "closed_kv": "has no memory left for batch work",
+    "closed_stale": "sends no fresh telemetry",
+    "closed_unknown": "sends no telemetry that can be read",
+    "closed_model_error": "takes steps that do not fit their forecast",
+    "probe": "is tried with one small request after its telemetry had failed",
+    "plugin_tripped": "met a fault in its scheduler plug-in",
+    "engine_starting": "is starting",
+    "engine_down": "does not answer",
+    "model_missing": "runs, but without this model",
+    "released": "is being handed over to another worker",
+}
+
+_SIGNALS = {
+    "age_seconds": "last seen {value} ago, limit {threshold}",
+    "step_seconds": "step time {value}, limit {threshold}",
+    "stuck_seconds": "they have waited {value}, limit {threshold}",
+    "hold_seconds": "{value} left",
+    "sync_waiting": "{value} waiting",
+    "sync_prompt_tokens": "{value} of their prompts uncomputed, limit {threshold}",
+    "context_tokens": "{value} held, more from {threshold} on",
+    "kv_usage": "KV cache {value} used, limit {threshold}",
+    "gpu_memory_usage": "GPU memory {value} used, limit {threshold}",
+    "load": "{value} of {threshold} usable slots taken",
+    "telemetry": "",
+}
+
+_BATCH = {
+    "paused": "the batch is paused; resume it to go on",
+    "cancelling": "the batch is being cancelled; items in an engine come to their end",
+    "expiring": "the batch has expired; items in an engine come to their end",
+    "settling": "every item is done; the batch is being closed",
+    "running": "{leased} of {chunks} are with an engine",
+    "backoff": "{delayed} to be tried again, the next in {pause}",
+    "no_engine": "no engine serves {model} now; the batch is kept until one does",
+    "engines": "{count} {serves} {model}",
+    "account_limit": "the account has {inflight} in flight, limit {limit}",
+    "fair_share": "{ahead} of this account first; {accounts} at work, this one's share is {share}",
+    "allowance_spent": "every place for batch work is taken, {places} in all",
+    "next": "next in line",
+    "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
+    "eta_unknown": "no estimate yet: nothing was measured",
+}
+
+CODES = frozenset({*_GATES, *_BATCH})
+_TIMES = ((0.9995, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86_400, "days"))
+
+
+def batch(code: str, **facts: object) -> str:
+    """The sentence of a code that is about a batch or its place in the order. Raises KeyError if a fact is missing."""
+    return _BATCH[code].format(**facts)
+
+
+def gate(
+    engine: str, code: str, signal: str | None, value: float | None, threshold: float | None, seconds: float | None
+) -> str:
+    """What an engine does with batch work, why, and for how many seconds: "engine-0 is full: 62 of 62 … taken, for 40 s"."""
+    said = f"{engine} {_GATES.get(code, 'reports ' + _spaced(code))}"
+    why = measure(signal, value, threshold) if signal else ""
+    held = f"for {duration(seconds)}" if seconds is not None else ""
+    details = ", ".join(part for part in (why, held) if part)
+    return f"{said}: {details}" if why else " ".join(part for part in (said, held) if part)
+
+
+def measure(signal: str, value: float | None, threshold: float | None) -> str:
+    """The comparison that decided: "step time 31 ms, limit 25 ms"."""
+    if value is None:
+        return ""
+    known = _SIGNALS.get(signal, _spaced(signal) + " {value}" + ("" if threshold is None else ", limit {threshold}"))
+    return known.format(value=amount(signal, value), threshold=amount(signal, threshold))
+
+
+def amount(signal: str, value: float | None) -> str:
+    """A value of a signal with its unit."""
+    if value is None:
+        return "unknown"
+    if signal.endswith("_seconds"):
+        return duration(value)
+    if signal.endswith(("_usage", "_share")):
+        return f"{value:.0%}"
+    if signal.endswith("_tokens"):
+        return many(value, "token")
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it: 31 ms, 1.5 s, 40 s, 12 min, 5 h, 3 days."""
+    seconds = max(0.0, seconds)
+    unit, name = next((unit, name) for most, unit, name in _TIMES if seconds < most)
+    number = seconds / unit
+    shown = f"{number:.1f}".removesuffix(".0") if unit == 1 and number < 10 else f"{number:.0f}"
+    return f"{shown} {name}"
+
+
+def many(count: float, thing: str) -> str:
+    """A number of things: 1 token, 2,000 tokens."""
+    return f"{count:,.0f} {thing}" + ("" if count == 1 else "s")
+
+
+def _spaced(name: str) -> str:
+    for unit in ("_seconds", "_tokens", "_usage", "_share"):
+        name = name.removesuffix(unit)
+    return name.replace("_", " ")

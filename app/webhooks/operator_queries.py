@@ -1,0 +1,67 @@
+"""SQL of those who look after webhooks: what was sent, again, replayed, tried."""
+
+from app.states import DELIVERY, ENDPOINT, DeliveryState
+from app.webhooks.queries import NEVER_SENT, chosen
+
+
+def _deliveries(where: str) -> str:
+    return f"""
+select d.delivery_id, d.state, d.attempts, nullif(d.next_attempt_at, {NEVER_SENT}), v.message_id, v.kind, v.data, v.occurred_at,
+       a.n, a.started_at, a.duration_ms, a.http_status, a.error_class, a.address, null::bytea
+from delivery d join event v using (event_id)
+left join lateral (select * from attempt where attempt.delivery_id = d.delivery_id order by attempt_id desc limit 1) a on true
+where d.endpoint_id = %(endpoint_id)s and {where}
+"""
+
+
+_CHOSEN = """(%(state)s::text is null or d.state = %(state)s) and (%(kind)s::text is null or v.kind = %(kind)s)
+  and (%(before)s::bigint is null or d.delivery_id < %(before)s)"""
+DELIVERIES = f"{_deliveries(_CHOSEN)} order by d.delivery_id desc limit %(limit)s"
+DELIVERY_BY_ID = _deliveries("d.delivery_id = %(delivery_id)s")
+
+ATTEMPTS = """
+select n, started_at, duration_ms, http_status, error_class, address, response_body
+from attempt where delivery_id = %s order by attempt_id
+"""
+
+_ANEW = f"""state = '{DeliveryState.PENDING}', attempts_before = delivery.attempts,
+    next_attempt_at = case when delivery.next_attempt_at = {NEVER_SENT} then {NEVER_SENT} else now() end"""
+
+REDELIVER = f"""
+update delivery set {_ANEW}
+where endpoint_id = %(endpoint_id)s and delivery_id = %(delivery_id)s and {DELIVERY.guard("redeliver")}
+returning delivery_id
+"""
+
+# What an endpoint was never told, because it was disabled or did not exist yet, becomes a delivery as well.
+REPLAY = f"""
+insert into delivery (event_id, endpoint_id, batch_id, next_attempt_at)
+select v.event_id, e.endpoint_id, v.batch_id, case when e.url is null then {NEVER_SENT} else now() end
+from endpoint e join event v using (tenant_id)
+where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s
+  and v.occurred_at >= %(since)s and v.occurred_at < %(until)s
+  and v.kind = any(coalesce(%(kinds)s::text[], e.kinds)) and v.batch_id is not null
+  and (e.model is null or e.model = v.model)
+  and {chosen("v.batch_id")}
+  and not exists (select from delivery d where d.event_id = v.event_id and d.endpoint_id = e.endpoint_id
+                  and (d.state not in ('{DeliveryState.DELIVERED}', '{DeliveryState.DEAD}')
+                       or %(only_failed)s and d.state = '{DeliveryState.DELIVERED}'))
+order by v.event_id limit %(limit)s
+on conflict (event_id, endpoint_id) do update set {_ANEW}
+where {DELIVERY.guard("redeliver", "delivery.")}
+returning delivery_id
+"""
+
+_WATCHED = ", ".join(f"('{state}')" for state in DELIVERY.stored() if state != DeliveryState.DELIVERED)
+_STATES = ", ".join(f"('{state}')" for state in ENDPOINT.stored())
+
+# What is fetched has no time by which it should have gone.
+GAUGES = f"""
+select 'deliveries', w.state, (select count(*) from (select from delivery d where d.state = w.state limit 100000) c)
+  from (values {_WATCHED}) w (state)
+union all select 'oldest_due_delivery_seconds', '', coalesce(extract(epoch from now() - (
+    select min(next_attempt_at) from delivery where {DELIVERY.guard("claim")} and next_attempt_at <= now())), 0)
+union all select 'endpoints', w.state, (select count(*) from endpoint e where e.state = w.state)
+  from (values {_STATES}) w (state)
+union all select 'failing_endpoints', '', count(*) from endpoint where failing_since is not null
+"""

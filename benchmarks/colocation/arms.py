@@ -1,0 +1,77 @@
+"""The policies that are compared: which scheduler the engine runs, and when a worker may send it the next batch request."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from benchmarks.colocation.bare import build
+from benchmarks.colocation.inside import EvictingScheduler, InsideWorker, prepare
+from benchmarks.colocation.outside import OutsideWorker
+from benchmarks.colocation.simulated_engine import KV_BLOCKS, SLOTS, STEP_TOKENS
+from benchmarks.colocation.worker import FLOOD, GaugeWorker, Worker
+from workers.engine.scheduler import SyncHarvestScheduler
+
+if TYPE_CHECKING:
+    from benchmarks.colocation.simulate import Simulation
+
+STATIC_CAPS = (16, 32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What goes wrong, or is left out, in an ablation. Seconds; `frozen`: /metrics repeats itself from half-time on.
+
+    `crowded`: batch requests in every slot of the engine, however few its scheduler could use.
+    """
+
+    arrival_trigger: bool = True
+    freeze: bool = True
+    model_factor: float = 1.0
+    telemetry_late: float = 0.0
+    frozen: bool = False
+    restart: bool = False
+    crowded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One policy. `harvest`: the engine runs our scheduler; `synchronous`: there are synchronous callers."""
+
+    name: str
+    worker: Callable[["Simulation"], Worker]
+    policy: str = "priority"
+    harvest: bool = False
+    synchronous: bool = True
+
+    def scheduler(self, clock: Callable[[], float], conditions: Conditions) -> Scheduler:
+        """A new engine's scheduler."""
+        cls: type[Scheduler] = Scheduler
+        if self.harvest:
+            cls = SyncHarvestScheduler if conditions.freeze else EvictingScheduler
+        built = build(
+            cls, policy=self.policy, kv_blocks=KV_BLOCKS, max_seqs=SLOTS, step_tokens=STEP_TOKENS, prefix_cache=True
+        )
+        if isinstance(built, SyncHarvestScheduler):
+            prepare(built, clock, conditions.model_factor)
+        return built
+
+
+def _fixed(cap: int) -> Callable[["Simulation"], Worker]:
+    return lambda run: Worker(run, cap)
+
+
+def arms() -> dict[str, Arm]:
+    """All by name, in the order of the tables."""
+    listed = (
+        Arm("sync_only", _fixed(0)),
+        Arm("batch_only", _fixed(FLOOD), synchronous=False),
+        Arm("fifo", _fixed(FLOOD), policy="fcfs"),
+        Arm("priority", _fixed(FLOOD)),
+        *(Arm(f"static_{cap}", _fixed(cap)) for cap in STATIC_CAPS),
+        Arm("gauge", GaugeWorker),
+        Arm("l1", OutsideWorker),
+        Arm("l2", InsideWorker, harvest=True),
+    )
+    return {arm.name: arm for arm in listed}

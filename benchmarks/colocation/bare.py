@@ -1,0 +1,166 @@
+"""vLLM's own scheduler without an engine: no weights, no worker, no clock.
+
+The scheduler decides, the caller plays the model runner. With the synchronous class a step is finished before the next
+one is scheduled; with `AsyncScheduler` the engine schedules step N + 1 before it finishes step N, and so must the caller.
+"""
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+SYNC, BATCH = 0, 10  # request.priority; lower is served first
+BLOCK = 16  # tokens in a KV block
+MAX_LEN = 16_384
+TOKEN = 5  # what the make-believe model answers, always
+
+TINY_LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 32_000,
+    "max_position_embeddings": MAX_LEN,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000.0,
+    "torch_dtype": "float16",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+}
+
+
+@functools.cache
+def _tiny_model() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="tiny-llama-")  # removed at exit
+    Path(folder.name, "config.json").write_text(json.dumps(TINY_LLAMA))
+    return folder
+
+
+def tiny_model_dir() -> str:
+    """A folder with nothing but a config.json: enough for the scheduler and for `load_format="dummy"`."""
+    return _tiny_model().name
+
+
+def build(
+    cls: type[Scheduler] = Scheduler,
+    *,
+    policy: str = "priority",
+    kv_blocks: int = 25_000,
+    max_seqs: int = 256,
+    step_tokens: int = 2048,
+    long_prefill: int = 0,
+    prefix_cache: bool = False,
+    watermark: float = 0.0,
+) -> Scheduler:
+    """A live scheduler of class `cls`; asynchronous scheduling exactly when `cls` is an AsyncScheduler."""
+    model = tiny_model_dir()
+    cache = CacheConfig(block_size=BLOCK, gpu_memory_utilization=0.9, enable_prefix_caching=prefix_cache)
+    config = VllmConfig(
+        model_config=ModelConfig(
+            model=model,
+            tokenizer=model,
+            skip_tokenizer_init=True,
+            dtype="float16",
+            max_model_len=MAX_LEN,
+            enforce_eager=True,
+        ),
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=max_seqs,
+            max_num_batched_tokens=step_tokens,
+            max_model_len=MAX_LEN,
+            enable_chunked_prefill=True,
+            policy=policy,
+            long_prefill_token_threshold=long_prefill,
+            is_encoder_decoder=False,
+            async_scheduling=issubclass(cls, AsyncScheduler),
+            watermark=watermark,
+        ),
+        cache_config=cache,
+        device_config=DeviceConfig(device="cpu"),
+    )
+    layer = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=16, dtype=torch.float16)
+    kv = KVCacheConfig(num_blocks=kv_blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], layer)])
+    cache.num_gpu_blocks = kv_blocks
+    return cls(
+        vllm_config=config,
+        kv_cache_config=kv,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=BLOCK,
+        log_stats=False,
+    )
+
+
+@functools.cache
+def _block_hasher() -> Any:
+    init_none_hash(sha256)
+    return get_request_block_hasher(BLOCK, sha256)
+
+
+def request(
+    rid: str,
+    prompt: int | Sequence[int],
+    output: int,
+    priority: int,
+    arrival: float,
+    *,
+    prefix_cache: bool = False,
+) -> Request:
+    """A request that will produce exactly `output` tokens.
+
+    `prompt` is a number of tokens or the tokens themselves; give tokens of its own to each request where the scheduler
+    was built with `prefix_cache`, and say so here too.
+    """
+    return Request(
+        rid,
+        [1] * prompt if isinstance(prompt, int) else list(prompt),
+        SamplingParams(max_tokens=output, ignore_eos=True),
+        None,
+        arrival_time=arrival,
+        priority=priority,
+        block_hasher=_block_hasher() if prefix_cache else None,
+    )
+
+
+def finish_step(scheduler: Scheduler, out: SchedulerOutput) -> list[str]:
+    """Hand the result of step `out` back as a model runner would; returns the ids that got a token."""
+    computed = {new.req_id: new.num_computed_tokens for new in out.scheduled_new_reqs}
+    cached = out.scheduled_cached_reqs
+    computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    ids = list(out.num_scheduled_tokens)
+    live = [scheduler.requests.get(i) for i in ids]
+    sampled = [
+        r is not None and computed[i] + out.num_scheduled_tokens[i] >= r.num_tokens
+        for i, r in zip(ids, live, strict=True)
+    ]
+    scheduler.update_from_output(
+        out,
+        ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={rid: index for index, rid in enumerate(ids)},
+            sampled_token_ids=[[TOKEN] if s else [] for s in sampled],
+        ),
+    )
+    return [i for i, s in zip(ids, sampled, strict=True) if s]

@@ -1,0 +1,93 @@
+"""Synchronous callers, open loop: a request goes out at its time, however the earlier ones fare."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from time import monotonic
+
+import aiohttp
+import orjson
+
+from benchmarks.colocation.system import System, text
+from benchmarks.colocation.workloads import Arrival
+
+CYCLE_SECONDS = 16.0  # of on/off traffic: half of it nothing, half of it twice the rate
+
+
+@dataclass(slots=True)
+class Call:
+    """One caller's request, in seconds of the run: due, sent, answered. `gaps` between its tokens."""
+
+    due: float
+    sent: float
+    first: float | None = None
+    end: float | None = None
+    tokens: int = 0
+    gaps: list[float] = field(default_factory=list)
+    error: str = ""
+
+    @property
+    def ttft(self) -> float | None:
+        """From the moment it was due: a late client would hide what it does to itself."""
+        return None if self.first is None else self.first - self.due
+
+
+def arrivals(kind: str, count: int, rate: float, words: int, tokens: int, seed: int) -> list[Arrival]:
+    """`count` requests at `rate` a second on average: `poisson`, or `onoff` in bursts of twice the rate."""
+    chance, at, listed = Random(f"{seed} {kind}"), 0.0, []
+    for _ in range(count):
+        at += chance.expovariate(rate if kind == "poisson" else 2 * rate)
+        if kind == "onoff" and at % CYCLE_SECONDS >= CYCLE_SECONDS / 2:
+            at = (at // CYCLE_SECONDS + 1) * CYCLE_SECONDS
+        listed.append(
+            Arrival(at, chance.randint(words // 2, words * 3 // 2), chance.randint(tokens // 2, tokens * 3 // 2))
+        )
+    return listed
+
+
+async def call_all(system: System, due: Sequence[Arrival], *, salt: int) -> list[Call]:
+    """Every arrival's call, through the gateway, streamed."""
+    began = monotonic()
+    connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=300)
+    async with aiohttp.ClientSession(headers=system.headers, connector=connector, timeout=timeout) as session:
+        tasks = []
+        for number, arrival in enumerate(due):
+            await asyncio.sleep(max(0.0, began + arrival.at - monotonic()))
+            tasks.append(asyncio.create_task(_call(session, system, arrival, salt * 100_000 + number, began)))
+        return await asyncio.gather(*tasks)
+
+
+async def _call(session: aiohttp.ClientSession, system: System, arrival: Arrival, number: int, began: float) -> Call:
+    call = Call(arrival.at, monotonic() - began)
+    body = {
+        "model": system.model,
+        "messages": [{"role": "user", "content": text(number, arrival.prompt)}],
+        "max_tokens": arrival.output,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    try:
+        async with session.post(f"{system.base}/ai/v1/chat/completions", json=body) as response:
+            if response.status != 200:
+                call.error = f"HTTP {response.status}"
+                return call
+            async for line in response.content:
+                if line.startswith(b"data: {"):
+                    _hear(call, orjson.loads(line[6:]), monotonic() - began)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        call.error = repr(error)
+    call.end = monotonic() - began
+    return call
+
+
+def _hear(call: Call, message: dict[str, object], now: float) -> None:
+    choices = message.get("choices")
+    if not isinstance(choices, list) or not choices or not choices[0].get("delta", {}).get("content"):
+        return
+    if call.first is None:
+        call.first = now
+    else:
+        call.gaps.append(now - (call.end or call.first))
+    call.end, call.tokens = now, call.tokens + 1

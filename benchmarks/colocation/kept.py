@@ -1,0 +1,63 @@
+"""The blocks of a long run, kept as they are done: a run that was stopped goes on from there."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.colocation.callers import Call
+from benchmarks.colocation.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Block:
+    """One arm on one list of arrivals. `idle`: the share of the time without a synchronous request."""
+
+    outcome: Outcome
+    calls: list[Call]
+    idle: float
+
+
+class Kept:
+    """A folder of blocks, all of one machine and one set of options; None keeps nothing."""
+
+    def __init__(self, folder: Path | None, same: Mapping[str, Any]) -> None:
+        self._folder = folder
+        if folder is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        head = folder / "same.json"
+        if head.exists() and json.loads(head.read_text()) != dict(same):
+            raise SystemExit(f"--keep: {folder} has blocks of another machine or of other options; name another folder")
+        head.write_text(json.dumps(dict(same)))
+
+    def has(self, arm: str, workload: str, seed: int) -> bool:
+        """Whether the block is there."""
+        return self._folder is not None and self._file(arm, workload, seed).exists()
+
+    def load(self, arm: str, workload: str, seed: int) -> Block:
+        """A block that is there."""
+        found = json.loads(self._file(arm, workload, seed).read_text())
+        values = {
+            field.name: np.array(value) if isinstance(value := found["outcome"][field.name], list) else value
+            for field in fields(Outcome)
+        }
+        return Block(Outcome(**values), [Call(**call) for call in found["calls"]], found["idle"])
+
+    def store(self, arm: str, workload: str, seed: int, block: Block) -> None:
+        """Keep a block; half a file is never left."""
+        if self._folder is None:
+            return
+        values = {field.name: getattr(block.outcome, field.name) for field in fields(Outcome)}
+        outcome = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        written = json.dumps({"outcome": outcome, "calls": [asdict(call) for call in block.calls], "idle": block.idle})
+        half = self._file(arm, workload, seed).with_suffix(".half")
+        half.write_text(written)
+        half.rename(self._file(arm, workload, seed))
+
+    def _file(self, arm: str, workload: str, seed: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{arm}.{workload}.{seed}.json"

@@ -1,0 +1,24 @@
+"""What one run measured."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Samples in seconds; tokens count while the workload lasts, each prompt once."""
+
+    seconds: float
+    ttft: NDArray[np.float64]
+    itl: NDArray[np.float64]
+    prompt_tokens: int
+    output_tokens: int
+    wasted: int
+    unserved: int
+    evicted: int
+    preempted: int
+    faults: int
+    yields: int
+    plan: NDArray[np.float64]

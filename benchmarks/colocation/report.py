@@ -1,0 +1,124 @@
+"""What a reader gets: a Markdown table per workload, and the plot of synchronous latency against batch throughput."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.colocation.measures import Figures, Table
+from benchmarks.colocation.verdict import static_line
+
+OURS = ("l1", "l2", "ours")
+_COLUMNS = (
+    ("TTFT p50 ×", "ttft_p50_x", 2),
+    ("TTFT p99 ×", "ttft_p99_x", 2),
+    ("ITL p50 ms", "itl_p50_ms", 1),
+    ("ITL p50 ×", "itl_p50_x", 2),
+    ("ITL p95 ×", "itl_p95_x", 2),
+    ("ITL p99 ×", "itl_p99_x", 2),
+    ("batch tok/s", "batch_tok_s", 0),
+    ("of flood", "harvest", 2),
+    ("of batch only", "of_batch_only", 2),
+    ("wasted tok/s", "wasted_tok_s", 0),
+    ("unserved", "unserved", 0),
+    ("yielded", "yields", 0),
+    ("evicted", "evicted", 0),
+)
+
+
+_PANELS_ABREAST = 3
+_BESIDE = {
+    "priority": (6, 2),
+    "gauge": (-34, 4),
+    "fifo": (-8, -14),
+    "static_128": (6, -10),
+}  # where a label keeps clear of its neighbours
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """All tables and the verdict of a result."""
+    table: Table = found["arms"]
+    parts = [_workload(table, workload) for workload in _workloads(table)]
+    if found.get("not_run"):
+        parts.append(f"Not run: {found['not_run']}.")
+    if found.get("ablations"):
+        parts.append(
+            _rows("Ablations", {f"{n}, {w}": row for n, by in found["ablations"].items() for w, row in by.items()})
+        )
+    if found.get("verdict"):
+        parts.append(_verdict(found["verdict"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _workloads(table: Table) -> list[str]:
+    return list(dict.fromkeys(workload for by_workload in table.values() for workload in by_workload))
+
+
+def _workload(table: Table, workload: str) -> str:
+    alone = table.get("sync_only", {}).get(workload, {})
+    ttft, itl = _cell(alone.get("ttft_p99_ms"), 0), _cell(alone.get("itl_p99_ms"), 1)
+    title = f"{workload} (synchronous alone: TTFT p99 {ttft} ms, ITL p99 {itl} ms)"
+    return _rows(title, {arm: by_workload[workload] for arm, by_workload in table.items() if workload in by_workload})
+
+
+def _rows(title: str, rows: dict[str, Figures]) -> str:
+    lines = [f"**{title}**", "", "| arm | " + " | ".join(name for name, *_ in _COLUMNS) + " |"]
+    lines.append("|---" + "|---:" * len(_COLUMNS) + "|")
+    for name, row in rows.items():
+        cells = (_cell(row.get(key), digits) for _, key, digits in _COLUMNS)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _verdict(verdict: dict[str, Any]) -> str:
+    lines = ["**Verdict**", ""]
+    for name, line in verdict.items():
+        numbers = ", ".join(f"{key} {value}" for key, value in line.items() if key != "holds")
+        lines.append(f"- {'holds' if line['holds'] else '**fails**'}: `{name}` ({numbers})")
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def plot(table: Table, path: Path) -> None:
+    """A panel per workload: TTFT p99 over alone against batch tokens per second, the static caps as a line with their numbers."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    workloads = [name for name in _workloads(table) if any("ttft_p99_x" in by.get(name, {}) for by in table.values())]
+    columns = min(_PANELS_ABREAST, len(workloads))
+    rows = -(-len(workloads) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(4.4 * columns, 3.6 * rows), squeeze=False, layout="constrained"
+    )
+    panels = list(axes.flat)
+    for axis, workload in zip(panels, workloads, strict=False):
+        _panel(axis, table, workload)
+    for axis in panels[len(workloads) :]:
+        axis.axis("off")
+    figure.supylabel("synchronous TTFT p99, × alone")
+    figure.supxlabel("batch tokens/s")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def _panel(axis: Any, table: Table, workload: str) -> None:
+    axis.set_title(workload)
+    axis.set_yscale("log")
+    axis.grid(visible=True, which="both", alpha=0.2)
+    axis.axhline(1.0, color="grey", linewidth=0.8)
+    axis.margins(x=0.2)
+    axis.locator_params(axis="x", nbins=5)
+    line = static_line(table, workload)
+    axis.plot([x for x, _ in line], [y for _, y in line], color="grey", linewidth=1, zorder=1)
+    for arm, by_workload in table.items():
+        row = by_workload.get(workload, {})
+        if arm == "sync_only" or row.get("ttft_p99_x") is None:
+            continue
+        place, ours = (row["batch_tok_s"], row["ttft_p99_x"]), arm in OURS
+        axis.scatter(*place, s=60 if ours else 20, color="tab:red" if ours else "tab:blue", zorder=2)
+        label, beside = (arm, (6, -12)) if ours else (arm.removeprefix("static_"), _BESIDE.get(arm, (-4, 6)))
+        weight = "bold" if ours else "normal"
+        axis.annotate(label, place, textcoords="offset points", xytext=beside, fontsize=9, fontweight=weight)

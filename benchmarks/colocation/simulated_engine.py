@@ -1,0 +1,156 @@
+"""An engine whose decisions are vLLM's own and whose steps only take simulated time.
+
+The scheduler, its KV blocks and its prefix cache are the real classes; a roofline formula says how long each step
+takes, so ratios mean something and milliseconds do not. No two requests share a prompt: only one that comes back after a
+yield or a preemption finds its own blocks in the prefix cache.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import Request, RequestStatus
+
+from app.headroom.metrics import EngineGauges
+from benchmarks.colocation.bare import BATCH, BLOCK, TOKEN, finish_step, request
+
+SLOTS, STEP_TOKENS, KV_BLOCKS = 256, 2048, 25_000
+
+# The truth that every law has to learn: an 8B model in bf16 on one H100-class GPU, by roofline.
+OVERHEAD, READ_WEIGHTS, PER_TOKEN, OVERLAP, PER_CONTEXT, NOISE = 3e-3, 6.4e-3, 32e-6, 0.15, 52e-9, 0.05
+NOTHING_SCHEDULED = 1e-3
+
+
+def step_seconds(tokens: int, context: int, chance: Random) -> float:
+    """What a step of `tokens` new tokens over `context` computed ones takes."""
+    compute = tokens * PER_TOKEN
+    roof = max(READ_WEIGHTS, compute) + OVERLAP * min(READ_WEIGHTS, compute)
+    return (OVERHEAD + roof + context * PER_CONTEXT) * chance.lognormvariate(0, NOISE)
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One piece of work, through all its attempts. `computed`: positions that were ever computed for it."""
+
+    number: int
+    priority: int
+    arrived: float
+    prompt: int
+    output: int
+    made: int = 0
+    computed: int = 0
+    yields: int = 0
+    first_token: float | None = None
+    last_token: float | None = None
+    request: Request | None = None
+    cached: int | None = None  # prompt tokens of this attempt that the prefix cache held; None until first scheduled
+
+    @property
+    def held(self) -> int:
+        """Tokens of context: prompt and output so far."""
+        return self.prompt + self.made
+
+
+@dataclass(slots=True)
+class Step:
+    """A step under way: what vLLM scheduled, and how long it takes."""
+
+    output: SchedulerOutput
+    seconds: float
+
+
+@dataclass(slots=True)
+class Tally:
+    """Tokens scheduled for batch items: new positions, and positions computed before (`wasted`)."""
+
+    fresh: int = 0
+    wasted: int = 0
+
+
+@dataclass(slots=True)
+class SimulatedEngine:
+    """Begin a step, let its seconds pass, finish it. `gauges` are those of the last finished step, as on /metrics."""
+
+    scheduler: Scheduler
+    chance: Random
+    tally: Tally = field(default_factory=Tally)
+    preemptions: int = 0
+    gauges: EngineGauges = field(
+        default_factory=lambda: EngineGauges(0, 0, 0.0, 0, 0, 0, kv_capacity=KV_BLOCKS * BLOCK)
+    )
+    _items: dict[str, Item] = field(default_factory=dict)
+    _attempts: int = 0
+    _counters: list[int] = field(default_factory=lambda: [0, 0, 0, 0])  # generated, prompt, steps, step tokens
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.scheduler.has_unfinished_requests())
+
+    def add(self, item: Item, now: float) -> None:
+        """A new attempt at the item: its prompt is everything it has so far."""
+        self._attempts += 1
+        name = f"{item.number}-{self._attempts}"
+        tokens = [item.number] * item.prompt + [TOKEN] * item.made
+        item.cached = None
+        item.request = request(name, tokens, item.output - item.made, item.priority, now, prefix_cache=True)
+        self._items[name] = item
+        self.scheduler.add_request(item.request)
+
+    def abort(self, items: list[Item]) -> None:
+        """Between two steps only."""
+        names = [item.request.request_id for item in items if item.request is not None]
+        for item in items:
+            item.request = None
+        self.scheduler.finish_requests(names, RequestStatus.FINISHED_ABORTED)
+        for name in names:
+            del self._items[name]
+
+    def begin(self) -> Step:
+        """Let vLLM schedule a step."""
+        output = self.scheduler.schedule()
+        self.preemptions += len(output.preempted_req_ids or ())
+        context = sum(self._account(self._items[name], count) for name, count in output.num_scheduled_tokens.items())
+        tokens = output.total_num_scheduled_tokens
+        return Step(output, step_seconds(tokens, context, self.chance) if tokens else NOTHING_SCHEDULED)
+
+    def _account(self, item: Item, count: int) -> int:
+        """Note what is computed anew; returns the context that the step reads for the item."""
+        assert item.request is not None
+        end: int = item.request.num_computed_tokens
+        start = end - count
+        if item.cached is None:
+            item.cached = start
+        if item.priority == BATCH:
+            again = max(0, min(end, item.computed) - start)
+            self.tally.wasted += again
+            self.tally.fresh += count - again
+        item.computed = max(item.computed, end)
+        return start
+
+    def finish(self, step: Step) -> list[Item]:
+        """Hand the step's result back as a model runner would; returns the items that got a token."""
+        given = [self._items[name] for name in finish_step(self.scheduler, step.output)]
+        self._count(given)
+        for item in given:
+            item.made += 1
+            if item.made == item.output:
+                assert item.request is not None
+                del self._items[item.request.request_id]
+                item.request = None
+        return given
+
+    def _count(self, given: list[Item]) -> None:
+        """As vLLM does: a step that yields no token is not counted, a prompt counts with its first token."""
+        if given:
+            prompts = [item for item in given if item.request and item.request.num_output_tokens == 1]
+            computed = sum(item.request.num_prompt_tokens - (item.cached or 0) for item in prompts if item.request)
+            total = sum(item.request.num_prompt_tokens for item in prompts if item.request)
+            for place, more in enumerate((len(given), total, 1, len(given) + computed)):
+                self._counters[place] += more
+        generated, prompt, steps, step_tokens = self._counters
+        running, waiting = self.scheduler.get_request_counts()
+        usage = self.scheduler.kv_cache_manager.usage
+        self.gauges = EngineGauges(
+            running, waiting, usage, generated, prompt, self.preemptions, steps, step_tokens, KV_BLOCKS * BLOCK
+        )

@@ -1,0 +1,247 @@
+"""The real engine: vLLM with a real model on this machine, the whole system in the loop, callers through its gateway.
+
+Every arm serves the same arrivals. Batch work is a backlog that never runs dry. On a CPU the engine is SmolLM2-135M.
+
+sync_only, ours          one installation that manages its engine, as shipped
+sync_plain               callers alone on a plain vLLM: what our scheduler costs them while there is no batch
+priority, static_N, l1   a worker attached to a plain vLLM with priority scheduling; priority: the flood, uncontrolled
+batch_only               that flood, without callers
+fifo                     the same with first come, first served
+
+--quick: sync_only and ours in turn on one running engine, judged on p95 with a bootstrap interval.
+--keep: the full form takes hours on a machine that does nothing else; stopped, it goes on from the blocks in that folder.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from benchmarks.colocation.callers import Call, arrivals, call_all
+from benchmarks.colocation.engine_verdict import on_engine
+from benchmarks.colocation.kept import Block, Kept
+from benchmarks.colocation.measures import Table, figures, related
+from benchmarks.colocation.outcome import Outcome
+from benchmarks.colocation.system import MODEL, System, bare_engine
+from benchmarks.machine import describe
+
+WARM_SECONDS = 8.0
+BATCH_ONLY_SECONDS = 60.0  # of each seed; there are no rare events to wait for
+FULL_RATE, QUICK_RATE = 2.0, 3.0  # the quick form has to have its arrivals within five minutes
+BLOCKS = 4  # of each arm in the quick form
+FLOOD = 64
+MANAGED = ("sync_only", "ours")
+ALONE = ("sync_only", "sync_plain")
+PLAIN = ("sync_plain", "batch_only", "static_2", "static_4", "static_8", "static_16", "l1", "priority")
+ARMS = (*MANAGED, "fifo", *PLAIN)
+KINDS = ("poisson", "onoff")
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of this track."""
+    command.add_argument("--model", default=MODEL, help=f"a model of the catalogue ({MODEL})")
+    command.add_argument("--arms", default="", help=f"some of {','.join(ARMS)}")
+    command.add_argument("--workloads", default="", help=f"some of {','.join(KINDS)}")
+    command.add_argument("--arrivals", type=int, default=0, help="of each seed (quick: 75 of each block; full: 334)")
+    command.add_argument("--seeds", type=int, default=3, help="how many in the full form (3)")
+    command.add_argument("--rate", type=float, default=0.0, help="synchronous requests a second (quick: 3; full: 2)")
+    command.add_argument("--words", type=int, default=12, help="mean words of a synchronous prompt (12)")
+    command.add_argument("--tokens", type=int, default=6, help="mean tokens of a synchronous answer (6)")
+    command.add_argument("--batch-words", type=int, default=40, help="words of a batch prompt (40)")
+    command.add_argument("--batch-tokens", type=int, default=64, help="tokens of a batch answer (64)")
+    command.add_argument("--keep", type=Path, help="folder for the blocks that are done; a later run goes on from them")
+    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for l1 and ours")
+
+
+@dataclass
+class Seen:
+    """The runs of one arm on one workload."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)  # share of time without a synchronous request, by run
+
+    def add(self, block: Block) -> None:
+        """One more run."""
+        self.outcomes.append(block.outcome)
+        self.calls += block.calls
+        self.idle.append(block.idle)
+
+
+Runs = dict[tuple[str, str], Seen]
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Figures and verdict."""
+    options.rate = options.rate or (QUICK_RATE if options.quick else FULL_RATE)
+    folder = Path(tempfile.mkdtemp(prefix="colocation-"))
+    folder.chmod(0o755)
+    try:
+        seen = asyncio.run(_quick(options, folder) if options.quick else _full(options, folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    table: Table = {}
+    for (arm, workload), runs in seen.items():
+        table.setdefault(arm, {})[workload] = figures(runs.outcomes) | {
+            "arrivals": len(runs.calls),
+            "errors": sum(bool(call.error) for call in runs.calls),
+            "sync_idle_share": round(float(np.mean(runs.idle)), 3),
+        }
+    return {
+        "arrivals": "generated: Poisson, and on/off at twice the rate",
+        "rate": options.rate,
+        "arms": related(table),
+        "verdict": on_engine(related(table), {key: runs.calls for key, runs in seen.items()}, quick=options.quick),
+    }
+
+
+async def _quick(options: argparse.Namespace, folder: Path) -> Runs:
+    seen: Runs = {}
+    [workload] = (options.workloads or "poisson").split(",")
+    count = options.arrivals or 75
+    async with System(folder / "ours", options.model, **_changes(options)) as system:
+        await _warm(system, options)
+        for block in range(BLOCKS):
+            order = ("sync_only", "ours") if block % 2 == 0 else ("ours", "sync_only")
+            due = arrivals(workload, count, options.rate, options.words, options.tokens, options.seed * 100 + block)
+            for arm in order:
+                await _block(system, options, seen, arm, workload, due, block + 1)
+    return seen
+
+
+async def _full(options: argparse.Namespace, folder: Path) -> Runs:
+    seen: Runs = {}
+    kept = Kept(options.keep, _same(options))
+    wanted = options.arms.split(",") if options.arms else list(ARMS)
+    for arm in wanted:
+        _add_kept(kept, options, seen, arm)
+    left = [arm for arm in wanted if any(not kept.has(arm, *block) for block in _blocks(options))]
+    managed = [arm for arm in MANAGED if arm in left]
+    if managed:
+        async with System(folder / "ours", options.model, **_changes(options)) as system:
+            await _warm(system, options)
+            await _all(system, options, seen, managed, kept)
+    for policy, arms in (("priority", [a for a in left if a in PLAIN]), ("fcfs", [a for a in left if a == "fifo"])):
+        if not arms:
+            continue
+        async with bare_engine(folder / policy, options.model, policy=policy) as url:
+            for arm in arms:
+                async with System(folder / arm, options.model, url, **_settings(arm, options)) as system:
+                    await _warm(system, options)
+                    await _all(system, options, seen, [arm], kept)
+    return {(a, w): seen[a, w] for a in ARMS for w in KINDS if (a, w) in seen}
+
+
+def _blocks(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """(workload, seed) of each block of an arm."""
+    workloads = options.workloads.split(",") if options.workloads else KINDS
+    return [(workload, seed) for seed in range(options.seed, options.seed + options.seeds) for workload in workloads]
+
+
+def _same(options: argparse.Namespace) -> dict[str, Any]:
+    """What blocks that belong together have in common."""
+    names = ("model", "arrivals", "rate", "words", "tokens", "batch_words", "batch_tokens", "set")
+    machine = {name: value for name, value in describe().items() if name != "load_average"}
+    return {**{name: getattr(options, name) for name in names}, "machine": machine}
+
+
+def _add_kept(kept: Kept, options: argparse.Namespace, seen: Runs, arm: str) -> None:
+    for block in _blocks(options):
+        if kept.has(arm, *block):
+            seen.setdefault((arm, block[0]), Seen()).add(kept.load(arm, *block))
+
+
+def _changes(options: argparse.Namespace) -> dict[str, Any]:
+    return dict(setting.split("=", 1) for setting in options.set)
+
+
+def _settings(arm: str, options: argparse.Namespace) -> dict[str, Any]:
+    if arm == "l1":
+        return {"engine_slots": 32, **_changes(options)}
+    cap = int(arm.removeprefix("static_")) if arm.startswith("static_") else FLOOD
+    return {"headroom": "static", "batch_max_in_flight": cap, "engine_slots": 32, "stale_seconds": 30}
+
+
+async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Sequence[str], kept: Kept) -> None:
+    for workload, seed in _blocks(options):
+        due = arrivals(workload, options.arrivals or 334, options.rate, options.words, options.tokens, seed)
+        for arm in arms:
+            if not kept.has(arm, workload, seed):
+                kept.store(arm, workload, seed, await _block(system, options, seen, arm, workload, due, seed))
+
+
+async def _warm(system: System, options: argparse.Namespace) -> None:
+    """The engine's first requests and the step model's first samples are nobody's measure."""
+    async with system.backlog(options.batch_words, options.batch_tokens, salt=0):
+        due = arrivals("poisson", 12, options.rate, options.words, options.tokens, 0)
+        await call_all(system, due, salt=0)
+
+
+async def _block(
+    system: System, options: argparse.Namespace, seen: Runs, arm: str, workload: str, due: Sequence[Any], salt: int
+) -> Block:
+    """One arm on one list of arrivals, added to what was seen."""
+    async with AsyncExitStack() as stack:
+        if arm not in ALONE:
+            await stack.enter_async_context(system.backlog(options.batch_words, options.batch_tokens, salt=salt))
+            await asyncio.sleep(WARM_SECONDS)
+        before, marks, began = await system.stored_tokens(), await system.worker_metrics(), monotonic()
+        if arm == "batch_only":
+            calls: list[Call] = []
+            await asyncio.sleep(min(due[-1].at, BATCH_ONLY_SECONDS))
+        else:
+            calls = await call_all(system, due, salt=salt)
+        seconds = monotonic() - began
+        output, marked = await system.stored_tokens() - before, await system.worker_metrics()
+    block = Block(_outcome(seconds, calls, output, marks, marked), calls, _idle(calls, seconds))
+    seen.setdefault((arm, workload), Seen()).add(block)
+    row = figures([block.outcome])
+    ttft, itl = (", ".join(f"{row[f'{kind}_p{q}_ms']}" for q in (50, 95, 99)) for kind in ("ttft", "itl"))
+    said = f"TTFT p50, p95, p99 {ttft} ms, ITL {itl} ms"
+    print(
+        f"{arm} {workload} #{salt}: {said}, batch {row['batch_tok_s']} tok/s, {seconds:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
+    return block
+
+
+def _outcome(
+    seconds: float, calls: Sequence[Call], output: int, before: dict[str, float], after: dict[str, float]
+) -> Outcome:
+    def grown(name: str) -> int:
+        return int(after.get(f"slackwater_worker_{name}", 0) - before.get(f"slackwater_worker_{name}", 0))
+
+    return Outcome(
+        seconds=seconds,
+        ttft=np.array([call.ttft for call in calls if call.ttft is not None]),
+        itl=np.array([gap for call in calls for gap in call.gaps]),
+        prompt_tokens=0,
+        output_tokens=output,
+        wasted=grown("wasted_tokens_total"),
+        unserved=sum(call.ttft is None for call in calls),
+        evicted=grown("harvest_evictions_total"),
+        preempted=0,
+        yields=grown("yields_total"),
+        faults=grown("harvest_faults_total"),
+        plan=np.array([]),
+    )
+
+
+def _idle(calls: Sequence[Call], seconds: float) -> float:
+    """The share of the time in which no synchronous request was open."""
+    busy, until = 0.0, 0.0
+    for call in sorted(calls, key=lambda c: c.sent):
+        end = call.end or call.sent
+        busy += max(0.0, end - max(until, call.sent))
+        until = max(until, end)
+    return max(0.0, 1 - busy / seconds)

@@ -1,0 +1,154 @@
+"""Track A: every arm on every workload in the simulator, two processes at a time."""
+
+import argparse
+import logging
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from app.settings import Settings
+from benchmarks.colocation.measures import Figures, Table, figures, relate, related, tabulate
+from benchmarks.colocation.outcome import Outcome
+from benchmarks.colocation.verdict import verdict
+from benchmarks.colocation.workloads import workloads
+
+REFERENCES = ("sync_only", "priority")  # what the ratios divide by: always run
+SEEDS = 3
+ABLATED_WORKLOADS = ("conversation", "burst", "burst_long")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run of the simulator. `ablation`: its name, empty for the law as it is."""
+
+    arm: str
+    workload: str
+    seed: int
+    quick: bool
+    trace: Path | None
+    ablation: str = ""
+
+
+# Which arm is run under which conditions; those that break the engine have a baseline that broke in the same way.
+ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "l1_no_arrival_trigger": ("l1", {"arrival_trigger": False}),
+    "l1_model_20_percent_high": ("l1", {"model_factor": 1.2}),
+    "l1_model_20_percent_low": ("l1", {"model_factor": 0.8}),
+    "l1_telemetry_1s_late": ("l1", {"telemetry_late": 1.0}),
+    "l1_telemetry_5s_late": ("l1", {"telemetry_late": 5.0}),
+    "l1_telemetry_frozen": ("l1", {"frozen": True}),
+    "l1_engine_restart": ("l1", {"restart": True}),
+    "l2_evict_instead_of_freeze": ("l2", {"freeze": False}),
+    "l2_model_20_percent_high": ("l2", {"model_factor": 1.2}),
+    "l2_model_20_percent_low": ("l2", {"model_factor": 0.8}),
+    "l2_engine_restart": ("l2", {"restart": True}),
+    "l2_every_slot_taken": ("l2", {"crowded": True}),
+    "sync_only_engine_restart": ("sync_only", {"restart": True}),
+}
+FULL_ENGINE = "l2_every_slot_taken"  # is run in every form: it shows what a plan costs
+RESTARTED_BASE = "sync_only_engine_restart"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What only this track takes."""
+    parser.add_argument("--arms", default="", help="only these, by commas; sync_only and priority run in any case")
+    parser.add_argument("--workloads", default="", help="only these, by commas")
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time (2)")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Figures, ablations (full form) and the verdict."""
+    from benchmarks.colocation.arms import arms
+
+    chosen_arms = _chosen("arm", options.arms, list(arms()), REFERENCES)
+    chosen_workloads = _chosen("workload", options.workloads, list(workloads(options.quick)))
+    tasks = list(_tasks(options, chosen_arms, chosen_workloads))
+    done = _work(tasks, options.processes)
+    plain = {(a, w): runs for (a, w, ablation), runs in done.items() if not ablation}
+    table = related(tabulate({(a, w): plain[a, w] for a in chosen_arms for w in chosen_workloads}))
+    ablations = _ablations(done)
+    objective = Settings().itl_ceiling_ms
+    return {
+        "seeds": [task.seed for task in tasks if (task.arm, task.workload) == (tasks[0].arm, tasks[0].workload)],
+        "arrivals": f"slices of {options.trace}" if options.trace else "generated from the fitted parameters",
+        "itl_objective_ms": objective,
+        "arms": table,
+        "ablations": ablations,
+        "verdict": verdict(table, objective, ablations.get(FULL_ENGINE, {})),
+    }
+
+
+def _chosen(kind: str, wanted: str, known: list[str], always: tuple[str, ...] = ()) -> list[str]:
+    names = {*wanted.split(","), *always} if wanted else set(known)
+    if unknown := names - set(known):
+        raise SystemExit(f"no such {kind}: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return [name for name in known if name in names]
+
+
+def _tasks(options: argparse.Namespace, chosen_arms: list[str], chosen_workloads: list[str]) -> Iterator[Task]:
+    seeds = range(options.seed, options.seed + (1 if options.quick else SEEDS))
+    for arm in chosen_arms:
+        for workload in chosen_workloads:
+            for seed in seeds:
+                yield Task(arm, workload, seed, options.quick, options.trace)
+    for name, (arm, _) in ABLATIONS.items():
+        if (options.quick or options.arms) and name != FULL_ENGINE:
+            continue
+        for workload in ABLATED_WORKLOADS:
+            if arm in chosen_arms and workload in chosen_workloads:
+                yield Task(arm, workload, options.seed, options.quick, options.trace, name)
+
+
+def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[Outcome]]:
+    """Outcomes by arm, workload and ablation, in the order of the seeds."""
+    began, found = monotonic(), {}
+    with multiprocessing.get_context("spawn").Pool(min(processes, len(tasks)), _quiet) as pool:
+        for number, (task, outcome) in enumerate(pool.imap_unordered(_one, tasks), 1):
+            found[task] = outcome
+            print(
+                f"{monotonic() - began:5.0f} s  {number}/{len(tasks)}  {_line(task, outcome)}",
+                file=sys.stderr,
+                flush=True,
+            )
+    ordered: dict[tuple[str, str, str], list[Outcome]] = {}
+    for task in tasks:
+        ordered.setdefault((task.arm, task.workload, task.ablation), []).append(found[task])
+    return ordered
+
+
+def _quiet() -> None:
+    logging.disable(logging.WARNING)  # vLLM would tell each process that it has no GPU
+
+
+def _one(task: Task) -> tuple[Task, Outcome]:
+    from benchmarks.colocation.arms import Conditions, arms
+    from benchmarks.colocation.simulate import Simulation
+
+    arm, workload = arms()[task.arm], workloads(task.quick)[task.workload]
+    conditions = Conditions(**ABLATIONS[task.ablation][1]) if task.ablation else Conditions()
+    arrivals = workload.arrivals(task.seed, task.trace) if arm.synchronous else []
+    return task, Simulation(arm, workload, arrivals, task.seed, conditions).run()
+
+
+def _line(task: Task, outcome: Outcome) -> str:
+    row = figures([outcome])
+    said = f"TTFT p99 {row['ttft_p99_ms']} ms, ITL p99 {row['itl_p99_ms']} ms, batch {row['batch_tok_s']} tok/s"
+    return f"{task.ablation or task.arm} {task.workload} #{task.seed}: {said}"
+
+
+def _ablations(done: dict[tuple[str, str, str], list[Outcome]]) -> Table:
+    """Each against the same arm's first seed: what alone and the flood did on those arrivals."""
+    table: Table = {}
+    for (_, workload, name), runs in done.items():
+        if not name:
+            continue
+        first = tabulate({(arm, workload): done[arm, workload, ""][:1] for arm in REFERENCES})
+        alone: Figures | None = None
+        if ABLATIONS[name][1].get("restart"):
+            alone = figures(done["sync_only", workload, RESTARTED_BASE])
+        table.setdefault(name, {})[workload] = relate(first, workload, figures(runs), alone)
+    return table

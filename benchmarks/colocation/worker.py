@@ -1,0 +1,55 @@
+"""The workers of the simple arms: when they may send the engine its next batch request."""
+
+from typing import TYPE_CHECKING
+
+from benchmarks.colocation.simulated_engine import SLOTS, Item
+
+if TYPE_CHECKING:
+    from benchmarks.colocation.simulate import Simulation
+
+FLOOD = SLOTS
+
+
+class Worker:
+    """Holds at most `cap` batch requests in the engine, whatever happens there."""
+
+    listens = False  # to what the gateway says of synchronous requests
+
+    def __init__(self, run: "Simulation", cap: int) -> None:
+        self.run, self.cap = run, cap
+
+    def may_admit(self, item: Item) -> bool:
+        """Whether this item may be sent now."""
+        return len(self.run.live) < self.cap
+
+    def admitted(self, item: Item) -> None:
+        """It was sent."""
+
+    def batch_token(self, item: Item) -> None:
+        """A batch item got a token."""
+
+    def sync_arrived(self, item: Item) -> None:
+        """The gateway announces a synchronous request."""
+
+    def sync_answered(self, item: Item) -> None:
+        """It got its first token."""
+
+    def sync_finished(self, item: Item) -> None:
+        """It is over."""
+
+
+class GaugeWorker(Worker):
+    """The widespread saturation gate: every second, sixteen more while queue depth and KV usage are below thresholds."""
+
+    POLL_SECONDS, MORE, QUEUE_LIMIT, KV_LIMIT = 1.0, 16, 5, 0.8
+
+    def __init__(self, run: "Simulation") -> None:
+        super().__init__(run, 0)
+        run.at(0.0, self._poll)
+
+    def _poll(self) -> None:
+        gauges = self.run.engine.gauges
+        calm = max(gauges.waiting / self.QUEUE_LIMIT, gauges.kv_usage / self.KV_LIMIT) < 1
+        self.cap = min(FLOOD, len(self.run.live) + self.MORE) if calm else 0
+        self.run.admit()
+        self.run.at(self.run.now + self.POLL_SECONDS, self._poll)

@@ -1,0 +1,1 @@
+"""What the gateway adds to synchronous requests, and what its session affinity brings."""

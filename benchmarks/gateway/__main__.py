@@ -1,0 +1,141 @@
+"""What the gateway adds to synchronous requests on this machine, beside the engine alone and another proxy.
+
+    python -m benchmarks.gateway --json [--quick] [--real] [--only ARM[,ARM…]] [--database-url postgresql://…]
+
+ttft       first token of a stream at 50 requests/s: the engine alone, through one API process, through the peer, in turns
+throughput whole answers a second, 32 callers
+streams    200 streams at once; does an event wait for the next one
+polls      status polls at a fixed rate, 2,000/s at last, over a queue of some thousand batches
+affinity   prefix-cache hit rate over two engines with session affinity and by least load, at 2, 4 and 8 turns
+
+The engines are fakes with fixed delays and a simulated prefix cache; `--real` adds `real_…` keys for ttft and affinity, of
+two vLLM with the smallest model of the catalogue. Progress goes to stderr, with the load average in front; the last line of
+stdout is one JSON object.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import uvloop
+
+from benchmarks.gateway import peer, polls, real
+from benchmarks.gateway.affinity import affinity
+from benchmarks.gateway.ground import CHAT, installation, timed_engine
+from benchmarks.gateway.latency import added, first_tokens, throughput
+from benchmarks.gateway.streams import streams
+from benchmarks.gateway.wire import Target
+from benchmarks.machine import describe
+from benchmarks.stage import Stage, say, stage
+
+TURNS = (2, 4, 8)
+CACHE_BLOCKS = 100_000
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    rounds: int = 20
+    rate: float = 50
+    throughput_seconds: float = 10
+    streams: int = 200
+    stream_tokens: int = 60
+    batches: int = 3000
+    rates: tuple[float, ...] = (250, 500, 1000, 2000)
+    poll_seconds: float = 10
+    conversations: int = 200
+
+
+QUICK = Sizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20)
+
+
+def ttft(on: Stage, sizes: Sizes) -> dict[str, Any]:
+    """First tokens, with the peer where it can be installed."""
+    with (
+        timed_engine(latency=0.03, token_seconds=0.01, answer_tokens=4) as engine,
+        installation(on, [engine]) as installed,
+        peer.router(on.folder / "peer", engine) as router,
+    ):
+        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
+        ways |= {"peer": router} if router else {}
+        found = added(asyncio.run(first_tokens(ways, sizes.rounds, sizes.rate)))
+    known = {"peer": peer.NAME, "peer_version": peer.VERSION} if router else {"peer": None}
+    return {"ttft_requests_s": sizes.rate, **found, **known}
+
+
+def whole(on: Stage, sizes: Sizes) -> dict[str, Any]:
+    """Throughput of an engine that answers at once."""
+    with timed_engine(answer_tokens=4) as engine, installation(on, [engine]) as installed:
+        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
+        return asyncio.run(throughput(ways, sizes.throughput_seconds))
+
+
+def held(on: Stage, sizes: Sizes) -> dict[str, Any]:
+    """Streams of ten tokens a second."""
+    delays = {"latency": 0.1, "token_seconds": 0.1, "answer_tokens": sizes.stream_tokens}
+    with timed_engine(**delays) as engine, installation(on, [engine]) as installed:
+        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
+        return asyncio.run(streams(ways, sizes.streams, sizes.stream_tokens))
+
+
+def sessions(on: Stage, sizes: Sizes) -> dict[str, Any]:
+    """Two engines with a simulated prefix cache that holds everything."""
+    delays = {"latency": 0.02, "answer_tokens": 16, "cache_blocks": CACHE_BLOCKS}
+    with timed_engine(**delays) as one, timed_engine(**delays) as other, installation(on, [one, other]) as installed:
+        found = asyncio.run(affinity(installed.chat, TURNS, sizes.conversations, pause=0.5))
+    return {**found, "affinity_engines": "2 fakes with a simulated prefix cache", "affinity_cache_blocks": CACHE_BLOCKS}
+
+
+def arms(sizes: Sizes) -> dict[str, Callable[[Stage], dict[str, Any]]]:
+    """Every arm by its name, in the order in which they run."""
+    return {
+        "ttft": lambda on: ttft(on, sizes),
+        "throughput": lambda on: whole(on, sizes),
+        "streams": lambda on: held(on, sizes),
+        "polls": lambda on: polls.polls(on, sizes.batches, sizes.rates, sizes.poll_seconds),
+        "affinity": lambda on: sessions(on, sizes),
+    }
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """All arms, or those asked for."""
+    table = arms(QUICK if options.quick else Sizes())
+    if options.real:
+        table["real"] = lambda on: real.measured(on, options.quick)
+    wanted = options.only.split(",") if options.only else list(table)
+    if unknown := set(wanted) - set(table):
+        raise SystemExit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(table)}")
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    began, loads = monotonic(), {}
+    found: dict[str, Any] = {"benchmark": "gateway", "quick": options.quick}
+    with stage(options.database_url) as on:
+        for name in wanted:
+            loads[name] = round(os.getloadavg()[0], 2)
+            say(f"{name} …")
+            found |= table[name](on)
+            on.clear()
+    ends = {"load_average_at_start": loads, "seconds": round(monotonic() - began)}
+    return {**found, **ends, "machine": describe()}
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gateway", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="for uniformity; stdout always ends in one JSON line")
+    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, measures nothing")
+    parser.add_argument("--real", action="store_true", help="also two real vLLM engines")
+    parser.add_argument("--database-url", default="", help="a PostgreSQL server to use instead of an embedded one")
+    parser.add_argument("--only", default="", help="arms to run, separated by commas")
+    print(json.dumps(run(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Arm: status polls at a fixed rate against one API process over a queue of some thousand batches.
+
+A poll's time counts from the moment at which it was due, so that a server which falls behind cannot hide it; polls that
+have no answer a moment after the last one was due are given up, and count with the time that they have waited.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+import orjson
+
+from app.db.pool import Database
+from benchmarks.gateway.ground import installation
+from benchmarks.gateway.latency import percentiles
+from benchmarks.gateway.wire import Caller, Target
+from benchmarks.stage import Stage, say
+from benchmarks.workload import Submitter, line
+
+MOST_CONNECTIONS = 256
+WARM_SECONDS = 1.0
+GRACE_SECONDS = 1.0
+
+
+async def submitted(stage: Stage, url: str, batches: int) -> None:
+    """So many batches of four items."""
+    settings = stage.settings(url)
+    async with Database(url) as database:
+        submitter = await Submitter.of(settings, database)
+        for number in range(batches):
+            await submitter.submit(b"".join(line(4 * number + k) for k in range(4)))
+
+
+async def offered(target: Target, ids: Sequence[str], rate: float, seconds: float) -> dict[str, float]:
+    """Polls of random batches at `rate` a second: how many were answered a second, and how long they took."""
+    waiting: dict[asyncio.Task[object], float] = {}
+    latencies: list[float] = []
+    errors: list[BaseException] = []
+    rng, given_up = random.Random(7), 0
+
+    def over(task: asyncio.Task[object]) -> None:
+        latencies.append((monotonic() - waiting.pop(task)) * 1e3)
+        if not task.cancelled() and (error := task.exception()):
+            errors.append(error)
+
+    async with Caller(target, MOST_CONNECTIONS) as caller:
+        began = monotonic()
+        for k in range(round(rate * seconds)):
+            due = began + k / rate
+            if (wait := due - monotonic()) > 0 or k % 32 == 0:
+                await asyncio.sleep(max(0.0, wait))
+            body = orjson.dumps({"request_id": rng.choice(ids)})
+            task: asyncio.Task[object] = asyncio.create_task(caller.post(body))
+            waiting[task] = due
+            task.add_done_callback(over)
+        done = len(latencies) / (monotonic() - began)
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=GRACE_SECONDS)
+            for each in late:
+                each.cancel()
+            given_up = len(late)
+            await asyncio.gather(*late, return_exceptions=True)
+    if errors:
+        raise SystemExit(f"{len(errors)} polls failed, the first one: {errors[0]!r}")
+    p50, p99 = percentiles(latencies)
+    say(f"polls at {rate:,.0f}/s: {done:,.0f} answered/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms, {given_up} given up")
+    return {"answered_s": round(done, 1), "p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "given_up": given_up}
+
+
+def polls(stage: Stage, batches: int, rates: Sequence[float], seconds: float) -> dict[str, Any]:
+    """The last rate is the one that the keys without a rate tell of."""
+    with installation(stage, []) as installed:
+        asyncio.run(submitted(stage, installed.database_url, batches))
+        ids = asyncio.run(_ids(installed.database_url))
+        asyncio.run(offered(installed.run, ids, 50, WARM_SECONDS))
+        found = {rate: asyncio.run(offered(installed.run, ids, rate, seconds)) for rate in rates}
+    last = found[rates[-1]]
+    return {
+        "polls_offered_s": rates[-1],
+        "polls_s": last["answered_s"],
+        "polls_p50_ms": last["p50_ms"],
+        "polls_p99_ms": last["p99_ms"],
+        "polls_batches": batches,
+        "polls_by_rate": {f"{rate:g}": figures for rate, figures in found.items()},
+    }
+
+
+async def _ids(url: str) -> list[str]:
+    async with Database(url, size=1) as database, database.relaxed() as conn:
+        return [str(row[0]) for row in await (await conn.execute("select request_id from batch")).fetchall()]

@@ -1,0 +1,42 @@
+"""Arm: first tokens and session affinity on two real engines, vLLM with the smallest model of the catalogue."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+from benchmarks.colocation.system import MODEL, bare_engine
+from benchmarks.gateway.affinity import affinity
+from benchmarks.gateway.ground import CHAT, installation
+from benchmarks.gateway.latency import added, first_tokens
+from benchmarks.gateway.wire import Target
+from benchmarks.stage import Stage, say
+
+ENGINES = 2
+SLOTS = 16
+
+
+def measured(on: Stage, quick: bool) -> dict[str, Any]:
+    """All keys begin with `real_`."""
+    with (
+        asyncio.Runner() as runner
+    ):  # what starts installations runs event loops of its own, so none may be running then
+        engines = AsyncExitStack()
+        try:
+            return {f"real_{key}": value for key, value in _measured(on, quick, runner, engines).items()}
+        finally:
+            runner.run(engines.aclose())
+
+
+def _measured(on: Stage, quick: bool, runner: asyncio.Runner, engines: AsyncExitStack) -> dict[str, Any]:
+    urls = []
+    for number in range(ENGINES):
+        say(f"starting vLLM {number + 1} of {ENGINES} …")
+        engine = bare_engine(on.folder / f"vllm-{number}", MODEL, policy="priority")
+        urls.append(runner.run(engines.enter_async_context(engine)))
+    with installation(on, urls[:1], SLOTS) as installed:
+        ways = {"direct": Target(urls[0] + CHAT), "gateway": installed.chat}
+        found = added(runner.run(first_tokens(ways, 2 if quick else 40, 2)))
+    with installation(on, urls, SLOTS) as installed:
+        turns, conversations = ((2,), 4) if quick else ((2, 4, 8), 24)
+        found |= runner.run(affinity(installed.chat, turns, conversations, pause=2.0))
+    return {"ttft_requests_s": 2, **found, "engines": f"{ENGINES} vLLM for CPU, {MODEL}"}

@@ -1,0 +1,237 @@
+"""How soon and how fast webhooks are delivered on this machine, and what receivers that hang cost the others.
+
+    python -m benchmarks.webhooks --json [--quick] [--only ARM[,ARM…]] [--database-url postgresql://…]
+
+idle     from the end of a batch (its transaction's begin) to the receipt of `batch.succeeded`, one batch at a time, the whole
+         product on a fake engine
+loaded   from the commit of an event to its receipt, at 200 events/s over 20 receivers
+burst    many events at once for 95 receivers, then for these and 5 more that never answer: how much longer the 95 wait;
+         medians over pairs of runs in changing order
+celery   the same burst by a plain Celery task with `self.retry`, on the same broker with as many threads
+
+Steward and notifier are real processes on the embedded broker (pgmq). Progress goes to stderr; the last line of stdout is one
+JSON object. `lost` and `duplicated_after_2xx` count over all arms of ours.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import monotonic, sleep, time
+from typing import Any
+
+import psycopg
+
+from app import processes
+from app.cli import admin, webhooks
+from benchmarks.gateway.ground import running
+from benchmarks.machine import describe
+from benchmarks.queue_ingest import percentiles
+from benchmarks.stage import ACCOUNT, Api, Stage, part, say, stage, until_ready
+from benchmarks.webhooks.ground import KIND, Came, burst, delivering, inbox, plain_celery, prepare, publish, stream
+
+RATE = 200.0
+RECEIVERS, HANGING, STREAMED = 100, 5, 20
+PATIENCE_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    singles: int = 100
+    seconds: float = 20
+    events: int = 120
+    pairs: int = 5
+    celery_events: int = 40  # the messages of receivers that hang take so long there
+
+
+QUICK = Sizes(10, 3, 5, 1, 5)
+
+
+def idle(on: Stage, sizes: Sizes) -> dict[str, Any]:
+    """One batch of one item after the other."""
+    settings = on.settings(on.database(), webhook_allow_private=True)
+    rng, taken, expected = random.Random(7), list[float](), set[str]()
+    port = processes.free_port()
+    engine = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", "0.05"]
+    own = settings.model_copy(update={"engine_url": f"http://127.0.0.1:{port}"})
+    with inbox() as receiver, running(engine):
+        with (
+            part(own, "app.api"),
+            part(own, "workers.gpu"),
+            part(own, "workers.steward"),
+            part(own, "workers.notifier"),
+        ):
+            until_ready(own)
+            client = Api(own, admin.create_key(own, ACCOUNT, "benchmark", 1))
+            webhooks.create(own, ACCOUNT, receiver.url("/ok/0"), "receiver", events=[KIND])
+            sleep(5)
+            came: list[Came] = []
+            for _ in range(sizes.singles):
+                sleep(rng.uniform(0.05, 0.4))
+                client.submit([{"prompt": "Say something.", "max_tokens": 2}])
+                came += (found := receiver.until(1, 30))
+                if not found:
+                    break
+            sleep(1)
+            came += receiver.came()
+        with psycopg.connect(own.database_url) as conn:
+            rows = conn.execute(
+                "select message_id, extract(epoch from occurred_at)::float8 from event where kind = %s", [KIND]
+            )
+            begun = {f"evt_{message_id.hex}": at for message_id, at in rows.fetchall()}
+    expected |= set(begun)
+    taken = [at - begun[webhook_id] for _, webhook_id, at in came if webhook_id in begun]
+    p50, p99 = (1e3 * value for value in percentiles(taken))
+    say(f"idle: p50 {p50:.0f} ms, p99 {p99:.0f} ms of {len(taken)}")
+    return {
+        "idle_p50_ms": round(p50, 1),
+        "idle_p99_ms": round(p99, 1),
+        "idle_samples": len(taken),
+        **_faults(expected, came),
+    }
+
+
+def loaded(on: Stage, sizes: Sizes) -> dict[str, Any]:
+    """A steady stream of events."""
+    with inbox() as receiver, delivering(on) as settings:
+        urls = [receiver.url(f"/ok/{number}") for number in range(STREAMED)]
+        committed = stream(settings, urls, RATE, sizes.seconds)
+        came = receiver.until(len(committed), 60)
+    taken = [at - committed[webhook_id] for _, webhook_id, at in came]
+    p50, p99 = (1e3 * value for value in percentiles(taken))
+    kept_up = sum(at <= max(committed.values()) + 1 for *_, at in came) / len(committed)
+    say(
+        f"at {RATE:g} events/s: p50 {p50:.0f} ms, p99 {p99:.0f} ms; {100 * kept_up:.0f} % within a second of the last event"
+    )
+    figures = {"loaded_events_s": RATE, "loaded_p50_ms": round(p50, 1), "loaded_p99_ms": round(p99, 1)}
+    return {**figures, "loaded_kept_up": round(kept_up, 3), **_faults(set(committed), came)}
+
+
+def together(on: Stage, sizes: Sizes) -> dict[str, Any]:
+    """A burst without and with receivers that hang."""
+
+    def run(paths: list[str]) -> Burst:
+        with inbox() as receiver, delivering(on) as settings:
+            tenant_id = prepare(settings, [receiver.url(path) for path in paths])
+            receiver.until(len(_HEALTHY), PATIENCE_SECONDS)  # an event for each, so that all is warm
+            began = burst(settings, tenant_id, sizes.events)
+            return _through(receiver.until, sizes.events, began)
+
+    pairs = [_both(on, run, first=bool(number % 2)) for number in range(sizes.pairs)]
+    faults = sum((_missing(each.came, sizes.events) for pair in pairs for each in pair), Counter[str]())
+    return {**_compared("", sizes.events, pairs), **{key: faults[key] for key in SUMMED}}
+
+
+def celery(on: Stage, sizes: Sizes) -> dict[str, Any]:
+    """The same by a plain task."""
+
+    def run(paths: list[str]) -> Burst:
+        settings = on.settings(on.database())
+        with inbox() as receiver, plain_celery(settings):
+            sleep(4)
+            body = json.dumps({"type": KIND, "data": {"id": "0" * 32, "counts": {"total": 10, "succeeded": 10}}})
+            messages = [
+                (receiver.url(path), f"evt_{event}", body) for event in range(sizes.celery_events) for path in paths
+            ]
+            began = time()
+            publish(settings, messages)
+            return _through(receiver.until, sizes.celery_events, began)
+
+    return _compared("plain_celery_", sizes.celery_events, [_both(on, run)])
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Seconds until everything had come to every receiver that answers, or patience ended; and what came."""
+
+    seconds: float
+    came: list[Came]
+
+
+def _both(on: Stage, run: Callable[[list[str]], Burst], *, first: bool = False) -> tuple[Burst, Burst]:
+    """To the receivers that answer alone, and with those that hang among them; `first`: these first."""
+    found = []
+    for paths in (_ALL, _HEALTHY) if first else (_HEALTHY, _ALL):
+        found.append(run(paths))
+        on.clear()
+    without, with_them = reversed(found) if first else found
+    return without, with_them
+
+
+def _compared(prefix: str, events: int, pairs: Sequence[tuple[Burst, Burst]]) -> dict[str, Any]:
+    """Medians over the pairs."""
+    count = len(_HEALTHY) * events
+    alone, rate = (median(count / each.seconds for each in side) for side in zip(*pairs, strict=True))
+    ratios = [with_them.seconds / without.seconds for without, with_them in pairs]
+    ratio = median(ratios)
+    say(f"{prefix}{rate:.0f} deliveries/s while {HANGING} hang, {alone:.0f} without them; {ratio:.2f} times as long")
+    return {
+        f"{prefix}deliveries_s": round(rate, 1),
+        f"{prefix}deliveries_s_none_hanging": round(alone, 1),
+        f"{prefix}hanging_neighbour_delay_ratio": round(ratio, 3),
+        f"{prefix}hanging_neighbour_delay_ratios": [round(each, 3) for each in ratios],
+    }
+
+
+_ALL = [f"/{'ok' if n % (RECEIVERS // HANGING) else 'hang'}/{n}" for n in range(RECEIVERS)]  # spread among the others
+_HEALTHY = [path for path in _ALL if path.startswith("/ok/")]
+
+
+def _through(until: Callable[[int, float], list[Came]], events: int, began: float) -> Burst:
+    came: list[Came] = []
+    deadline, count = monotonic() + PATIENCE_SECONDS, len(_HEALTHY) * events
+    while (left := count - len({each[:2] for each in came})) > 0 and monotonic() < deadline:
+        came += until(left, 1)
+    return Burst(max((at for *_, at in came), default=time()) - began, came)
+
+
+def _missing(came: Sequence[Came], events: int) -> Counter[str]:
+    counted = Counter((path, webhook_id) for path, webhook_id, _ in came)
+    return Counter(lost=len(_HEALTHY) * events - len(counted), duplicated_after_2xx=counted.total() - len(counted))
+
+
+def _faults(expected: set[str], came: Sequence[Came]) -> dict[str, int]:
+    counted = Counter(webhook_id for _, webhook_id, _ in came)
+    return {"lost": len(expected - set(counted)), "duplicated_after_2xx": counted.total() - len(counted)}
+
+
+ARMS: dict[str, Callable[[Stage, Sizes], dict[str, Any]]] = {
+    "idle": idle, "loaded": loaded, "burst": together, "celery": celery
+}  # fmt: skip
+SUMMED = ("lost", "duplicated_after_2xx")
+
+
+def main() -> None:
+    """Run the arms, print the figures."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.webhooks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="accepted for symmetry: the result is always JSON")
+    parser.add_argument("--quick", action="store_true", help="small sizes; the figures mean nothing")
+    parser.add_argument("--only", default="", help=f"some of {','.join(ARMS)}")
+    parser.add_argument("--database-url", default=os.environ.get("SLACKWATER_BENCH_DATABASE_URL", ""))
+    options = parser.parse_args()
+    wanted = options.only.split(",") if options.only else list(ARMS)
+    if unknown := [name for name in wanted if name not in ARMS]:
+        parser.error(f"--only: {', '.join(unknown)}: not one of {', '.join(ARMS)}")
+    began, figures, summed = monotonic(), dict[str, Any](), Counter[str]()
+    with stage(options.database_url) as on:
+        for name in wanted:
+            found = ARMS[name](on, QUICK if options.quick else Sizes())
+            summed.update({key: found.pop(key) for key in SUMMED if key in found})
+            figures |= found
+            on.clear()
+    counts = {key: summed[key] for key in SUMMED}
+    head = {"benchmark": "webhooks", "quick": options.quick, "broker": "pgmq"}
+    print(json.dumps({**head, **figures, **counts, "seconds": round(monotonic() - began), "machine": describe()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Every code that the API answers: one way to provoke each over HTTP, its status, and what else a client goes by.
+
+Codes and statuses are Cloudflare's where it documents them; 3021, 5006, 7001, 7003 and 10000 are as its clients meet them.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app import errors
+from app.api.app import create_app
+from app.crypto import secret_key
+from app.db.pool import Database
+from app.settings import PACKAGE, Settings
+from app.tenants import service as tenants
+from app.tenants.limits import Limits
+from tests.api.conftest import RUN, SUBMIT
+from tests.fakes.engine import FakeEngine
+from tests.gateway.support import Registry
+
+MODEL = "smollm2-135m-instruct"
+SAY = {"messages": [{"role": "user", "content": "hello"}]}
+JSON = {"content-type": "application/json"}
+UNQUEUED = """
+[models."unqueued"]
+serves = "smollm2-135m-instruct"
+capabilities = ["json_mode"]
+"""
+
+
+@dataclass
+class Scene:
+    """What a case may play with. `url` is where one synchronous request goes, `say` its body."""
+
+    app: ASGIApp
+    client: httpx.AsyncClient
+    engine: FakeEngine
+    settings: Settings
+    database: Database
+    url: str
+    say: dict[str, Any]
+
+    async def post(self, **changes: Any) -> httpx.Response:
+        """The request with these fields changed."""
+        return await self.client.post(self.url, json={**self.say, **changes})
+
+    async def rule(self, **rule: Any) -> httpx.Response:
+        """The request, while the engine does this."""
+        self.engine.script(rule)
+        return await self.post()
+
+
+Provoke = Callable[[Scene], Awaitable[httpx.Response]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to one code. `again`: whether clients shall try once more. `synchronous`: OpenAI's routes have it too."""
+
+    code: int
+    status: int
+    how: str
+    provoke: Provoke
+    again: bool = False
+    synchronous: bool = True
+
+
+async def _unknown_model(scene: Scene) -> httpx.Response:
+    return await scene.client.post(scene.url.replace(MODEL, "nobody"), json={**scene.say, "model": "nobody"})
+
+
+async def _no_body(scene: Scene) -> httpx.Response:
+    return await scene.client.post(scene.url, content=b"", headers=JSON)
+
+
+async def _foreign_type(scene: Scene) -> httpx.Response:
+    return await scene.client.post(scene.url, content=b"a,b", headers={"content-type": "text/csv"})
+
+
+async def _limited(scene: Scene, limits: Limits) -> httpx.Response:
+    """The answer to a key's third request: even if a minute ended among them, two are of the same one."""
+    async with scene.database.transaction() as conn:
+        key = await tenants.create_key(conn, secret_key(scene.settings), "acme", "limited", None, limits)
+    headers = {"authorization": f"Bearer {key}"}
+    answers = [await scene.client.post(scene.url, json=scene.say, headers=headers) for _ in range(3)]
+    return answers[-1]
+
+
+async def _no_engine(scene: Scene) -> httpx.Response:
+    async with scene.database.durable() as conn:
+        await conn.execute("update engine set state = 'down'")
+    return await scene.post()
+
+
+async def _no_room(scene: Scene) -> httpx.Response:
+    """The engine's only place is taken by a request that hangs."""
+    scene.engine.script({"mode": "hang"})
+    first = asyncio.create_task(scene.post())
+    async with asyncio.timeout(5):
+        while not scene.engine.running:
+            await asyncio.sleep(0.01)
+    answer = await scene.post(options={"rejectIfBusy": True})
+    first.cancel()
+    await asyncio.wait({first})
+    return answer
+
+
+async def _hangs_up(scene: Scene) -> httpx.Response:
+    """The caller goes once the body is sent; what would have been answered to it."""
+    scene.engine.script({"mode": "hang"})
+    headers = scene.client.headers
+    transport = httpx.ASGITransport(app=_Impatient(scene.app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client:
+        return await client.post(scene.url, json=scene.say)
+
+
+class _Impatient:
+    """An application whose caller hangs up as soon as the body is read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        read = False
+
+        async def heard() -> Message:
+            nonlocal read
+            if read:
+                return {"type": "http.disconnect"}
+            message = await receive()
+            read = not message.get("more_body")
+            return message
+
+        await self._app(scope, heard, send)
+
+
+async def _no_key(scene: Scene) -> httpx.Response:
+    del scene.client.headers["authorization"]
+    return await scene.post()
+
+
+async def _foreign_account(scene: Scene) -> httpx.Response:
+    return await scene.client.post(scene.url.replace("/acme/", "/other/"), json=scene.say)
+
+
+async def _unqueued(scene: Scene) -> httpx.Response:
+    return await scene.client.post(SUBMIT.replace(MODEL, "unqueued"), json={"requests": [SAY]})
+
+
+async def _unknown_batch(scene: Scene) -> httpx.Response:
+    return await scene.client.post(RUN, json={"request_id": str(uuid.uuid4())})
+
+
+CASES = [
+    Case(3003, 400, "a body is missing", _no_body),
+    Case(3003, 415, "the body is of another type", _foreign_type),
+    Case(3006, 413, "the body is too large", lambda scene: scene.post(user="x" * (1 << 20))),
+    Case(3007, 408, "the engine takes too long", lambda scene: scene.rule(mode="hang")),
+    Case(3008, 408, "the caller hangs up", _hangs_up),
+    Case(3021, 429, "the key has used up its minute", lambda scene: _limited(scene, Limits(requests=1)), again=True),
+    Case(3021, 429, "no minute of the key would be enough", lambda scene: _limited(scene, Limits(tokens=1))),
+    Case(3040, 429, "the engine is busy", lambda scene: scene.rule(mode="status", status=503), again=True),
+    Case(3040, 429, "there is no room and the caller is in a hurry", _no_room, again=True),
+    Case(3040, 503, "there is no engine", _no_engine, again=True),
+    Case(5001, 500, "the engine fails", lambda scene: scene.rule(mode="error")),
+    Case(5001, 500, "the engine is lost", lambda scene: scene.rule(mode="die")),
+    Case(5006, 400, "a field is wrong", lambda scene: scene.post(temperature="hot")),
+    Case(5006, 400, "the engine refuses", lambda scene: scene.rule(mode="status", status=400)),
+    Case(5007, 400, "nobody knows the model", _unknown_model),
+    Case(7001, 405, "the method is wrong", lambda scene: scene.client.delete(scene.url)),
+    Case(7003, 404, "there is no such route", lambda scene: scene.client.post(f"{scene.url}/x".replace("run", "no"))),
+    Case(7003, 404, "there is no such batch", _unknown_batch, synchronous=False),
+    Case(8007, 400, "the model cannot be queued", _unqueued, synchronous=False),
+    Case(10000, 401, "there is no key", _no_key),
+    Case(10000, 403, "the key is another account's", _foreign_account),
+]
+WAYS = {
+    "run": (RUN, SAY),
+    "chat": ("/client/v4/accounts/acme/ai/v1/chat/completions", {**SAY, "model": MODEL}),
+}
+TABLE = [(case, way) for case in CASES for way in WAYS if case.synchronous or way == "run"]
+
+
+@asynccontextmanager
+async def _scene(
+    settings: Settings, key: str, database: Database, way: str, engine: FakeEngine
+) -> AsyncIterator[Scene]:
+    app = create_app(settings)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    headers = {"authorization": f"Bearer {key}"}
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
+    ):
+        yield Scene(app, client, engine, settings, database, *WAYS[way])
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    """Short patience everywhere, and a model that cannot be queued."""
+    file = tmp_path / "models.toml"
+    file.write_text((PACKAGE / "models.toml").read_text() + UNQUEUED)
+    changes = {"models_file": file, "request_timeout_seconds": 1, "line_seconds": 0.2, "json_body_mb": 0.5}
+    return settings.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(("case", "way"), TABLE, ids=lambda x: x if isinstance(x, str) else f"{x.code} {x.how}")
+async def test_each_code_comes_with_its_status_and_says_whether_to_try_again(
+    settings: Settings, key: str, database: Database, case: Case, way: str
+) -> None:
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine, slots=1)
+        async with _scene(settings, key, database, way, engine) as scene:
+            answer = await case.provoke(scene)
+    body = answer.json()
+    [error] = body["errors"]
+    assert (answer.status_code, error["code"]) == (case.status, case.code), answer.text
+    assert (body["success"], body["result"], body["messages"]) == (False, None, [])
+    assert error["message"]
+    assert answer.headers["x-should-retry"] == ("true" if case.again else "false")
+    assert case.again == ("retry-after" in answer.headers)
+    assert way == "run" or body["error"]["message"] == error["message"]
+
+
+def test_no_code_is_left_without_a_case() -> None:
+    families = [errors.SlackwaterError]
+    for family in families:
+        families += family.__subclasses__()
+    assert {family.code for family in families} <= {case.code for case in CASES}

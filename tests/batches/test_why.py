@@ -1,0 +1,273 @@
+"""Why a batch waits: what the chain says of each state of queue and engines, and what the answer costs."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from app.batches import lifecycle
+from app.batches.why import Polls, Why, why
+from app.db.pool import Connection, Database
+from app.engines import service as engines
+from app.queue import queries, reading, service
+from app.queue.ingest import NewBatch
+from app.queue.types import Lease
+from app.tenants.service import Tenant
+from tests.queue import support
+from tests.queue.test_plans import Backlog, backlog, explain  # noqa: F401  (a fixture)
+
+
+@dataclass
+class Scene:
+    """A tenant, a pool with worker and engine, and a batch of four chunks."""
+
+    database: Database
+    conn: Connection
+    tenant: int
+    pool: int
+    worker: int
+    engine: int
+    batch: NewBatch
+
+    async def why(self) -> Why:
+        found = await why(self.database, self.tenant, self.batch.request_id)
+        assert found is not None
+        return found
+
+    async def waiting(self) -> tuple[str, str]:
+        """Code and message of what holds the batch up; twice empty if nothing does."""
+        link = (await self.why()).waiting
+        return (link.code, link.message) if link else ("", "")
+
+    async def report(
+        self,
+        reason: str,
+        allowance: int,
+        signal: str | None = None,
+        value: float = 0,
+        threshold: float = 0,
+        *,
+        ready: bool = True,
+    ) -> None:
+        said = {"signal": signal, "value": value, "threshold": threshold} if signal else {}
+        ok = await engines.report_engine(
+            self.conn,
+            self.engine,
+            self.worker,
+            ready=ready,
+            reason=reason,
+            allowance=allowance,
+            **said,  # type: ignore[arg-type]
+        )
+        assert ok
+
+    async def aged(self, seconds: float) -> None:
+        """As if everything had been as it is for so much longer."""
+        await self.conn.execute("update engine set reason_since = reason_since - make_interval(secs => %s)", (seconds,))
+        await self.conn.execute("update batch set opened_at = opened_at - make_interval(secs => %s)", (seconds,))
+
+    async def claim(self) -> Lease:
+        lease = await service.claim(self.conn, self.pool, self.worker)
+        assert lease is not None
+        return lease
+
+
+@pytest.fixture
+async def scene(database: Database) -> AsyncIterator[Scene]:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        worker = await support.make_worker(database, pool)
+        batch = await support.submit(database, tenant, pool, 64)
+        engine = await engines.take_engine(
+            conn, pool_id=pool, worker_id=worker, name="engine-0", url="http://e", mode="attached"
+        )
+        assert engine is not None
+        yield Scene(database, conn, tenant, pool, worker, engine, batch)
+
+
+async def test_a_closed_gate_is_the_reason_with_signal_limit_and_time(scene: Scene) -> None:
+    await scene.report("shrink_latency", 0, "step_seconds", 0.031, 0.025)
+    await scene.aged(600)
+    link = (await scene.why()).waiting
+    assert link is not None
+    assert link.code == "shrink_latency"
+    assert "step time 31 ms, limit 25 ms, for 10 min" in link.message
+    assert link.since is not None
+
+
+async def test_since_is_kept_while_the_reason_is_and_begins_again_with_another(scene: Scene) -> None:
+    await scene.report("closed_kv", 0, "kv_usage", 0.9, 0.85)
+    await scene.aged(500)
+    before = (await scene.why()).gates[0]
+    await scene.report("closed_kv", 0, "kv_usage", 0.95, 0.85)
+    again = (await scene.why()).gates[0]
+    assert (again.since, again.value) == (before.since, 0.95)
+    await scene.report("open", 16, "load", 1, 62)
+    assert (await scene.why()).gates[0].since > before.since
+
+
+async def test_a_batch_does_not_wait_for_longer_than_it_exists(scene: Scene) -> None:
+    await scene.report("closed_kv", 0, "kv_usage", 0.9, 0.85)
+    await scene.conn.execute("update engine set reason_since = now() - interval '3 days'")
+    link = (await scene.why()).waiting
+    row = await (await scene.conn.execute("select opened_at from batch")).fetchone()
+    assert link is not None
+    assert row is not None
+    assert link.since == row[0]
+    assert link.message.endswith("for 3 days")
+
+
+async def test_without_an_engine_the_batch_says_so_and_since_when_it_is_gone(scene: Scene) -> None:
+    await scene.conn.execute("update worker set lease_until = now() - interval '1 s'")
+    link = (await scene.why()).waiting
+    assert link is not None
+    assert (link.code, link.message) == ("no_engine", "no engine serves toy now; the batch is kept until one does")
+    row = await (await scene.conn.execute("select heartbeat_at from engine")).fetchone()
+    assert row is not None
+    assert link.since == row[0]
+    await scene.conn.execute("delete from engine")
+    assert (await scene.waiting())[0] == "no_engine"
+
+
+async def test_an_engine_that_starts_or_is_down_is_told_from_a_closed_gate(scene: Scene) -> None:
+    assert (await scene.waiting())[0] == "engine_starting"
+    await scene.report("engine_down", 0, ready=False)
+    assert (await scene.waiting())[0] == "engine_down"
+
+
+async def test_one_open_engine_is_enough_and_without_any_the_last_to_close_counts(scene: Scene) -> None:
+    await scene.report("closed_kv", 0, "kv_usage", 0.9, 0.85)
+    await scene.aged(60)
+    other = await engines.take_engine(
+        scene.conn, pool_id=scene.pool, worker_id=scene.worker, name="engine-1", url="http://f", mode="attached"
+    )
+    assert other is not None
+    await engines.report_engine(scene.conn, other, scene.worker, ready=True, reason="closed_slots", allowance=0)
+    assert (await scene.waiting())[0] == "closed_slots"
+    await engines.report_engine(scene.conn, other, scene.worker, ready=True, reason="open", allowance=4)
+    assert (await scene.waiting())[0] == "next"
+    assert [link.code for link in (await scene.why()).chain] == ["engines", "open", "closed_kv", "next", "eta_unknown"]
+
+
+async def test_a_paused_batch_is_paused_whatever_its_engines_do(scene: Scene) -> None:
+    await lifecycle.halt(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
+    code, message = await scene.waiting()
+    assert (code, message) == ("paused", "the batch is paused; resume it to go on")
+
+
+async def test_a_batch_that_is_wholly_with_an_engine_waits_for_nothing_until_the_gate_closes(scene: Scene) -> None:
+    await scene.report("open", 16, "load", 1, 62)
+    for _ in range(4):
+        await scene.claim()
+    assert await scene.waiting() == ("", "")
+    assert "running" in [link.code for link in (await scene.why()).chain]
+    await scene.report("closed_kv", 0, "kv_usage", 0.9, 0.85)
+    assert (await scene.waiting())[0] == "closed_kv"
+
+
+async def test_what_is_partly_run_waits_for_places(scene: Scene) -> None:
+    await scene.report("open", 16, "load", 1, 62)
+    await scene.claim()
+    found = await scene.why()
+    assert found.waiting is not None
+    assert found.waiting.message == "every place for batch work is taken, 16 requests in all"
+    assert "1 of 4 chunks are with an engine" in [link.message for link in found.chain]
+
+
+async def test_items_that_rest_before_another_try_are_the_reason_only_if_nothing_else_can_run(scene: Scene) -> None:
+    await scene.report("open", 16, "load", 1, 62)
+    for _ in range(4):
+        await service.finish(scene.conn, await scene.claim(), backoff_seconds=300)
+    code, message = await scene.waiting()
+    assert code == "backoff"
+    assert message == "4 chunks to be tried again, the next in 5 min"
+    await scene.conn.execute("update chunk set state = 'ready', not_before = null where lo = 0")
+    assert (await scene.waiting())[0] != "backoff"
+
+
+async def test_the_fair_order_counts_what_is_ahead_and_who_shares(scene: Scene) -> None:
+    await scene.report("open", 16, "load", 1, 62)
+    later = await support.submit(scene.database, scene.tenant, scene.pool, 16)
+    other = await support.make_tenant(scene.conn, "other", 3)
+    await support.submit(scene.database, other, scene.pool, 16)
+    found = await why(scene.database, scene.tenant, later.request_id)
+    assert found is not None
+    assert found.waiting is not None
+    assert found.waiting.code == "fair_share"
+    assert found.waiting.message == "4 chunks of this account first; 2 accounts at work, this one's share is 25%"
+    assert await why(scene.database, other, later.request_id) is None
+
+
+async def test_an_account_at_its_limit_is_told_so(scene: Scene) -> None:
+    await scene.report("open", 16, "load", 1, 62)
+    await scene.claim()
+    await scene.conn.execute("update tenant set max_inflight_tokens = 1000")
+    code, message = await scene.waiting()
+    assert code == "account_limit"
+    assert message == "the account has 1,600 tokens in flight, limit 1,000 tokens"
+
+
+async def test_a_final_batch_and_one_in_its_last_moments_wait_for_nothing(scene: Scene) -> None:
+    await scene.report("open", 16, "load", 1, 62)
+    await support.drain(scene.database, scene.pool, scene.worker)
+    found = await scene.why()
+    assert [link.code for link in found.chain] == ["settling"]
+    assert found.waiting is None
+    await support.settle(scene.database)
+    found = await scene.why()
+    assert (found.chain, found.waiting) == ((), None)
+    assert await why(scene.database, scene.tenant, uuid.uuid4()) is None
+
+
+async def test_polls_at_the_same_time_share_a_look_and_each_gets_its_own_answer(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = await support.submit(scene.database, scene.tenant, scene.pool, 16)
+    ids = [scene.batch.request_id, later.request_id, uuid.uuid4()]
+    looks: list[int] = []
+
+    async def counting(database: Database, asked: list[tuple[int, uuid.UUID]]) -> list[reading.Sight | None]:
+        looks.append(len(asked))
+        return await sights(database, asked)
+
+    sights = reading.sights
+    monkeypatch.setattr(reading, "sights", counting)
+    polls = Polls(scene.database)
+    answers = await asyncio.gather(*(polls.why(scene.tenant, ids[n % 3]) for n in range(30)))
+    found = [answer and answer.status.request_id for answer in answers]
+    assert found == [None if n % 3 == 2 else ids[n % 3] for n in range(30)]
+    assert len(looks) <= 2
+    assert sum(looks) == 30
+
+
+async def test_a_poll_tells_what_was_true_when_it_came(scene: Scene) -> None:
+    polls = Polls(scene.database)
+    assert (await asyncio.gather(polls.why(scene.tenant, scene.batch.request_id)))[0] is not None
+    await lifecycle.halt(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
+    answer = await polls.why(scene.tenant, scene.batch.request_id)
+    assert answer is not None
+    assert answer.status.state == "paused"
+
+
+async def test_a_database_that_fails_fails_every_poll_of_the_look_and_not_the_next(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(database: Database, asked: list[tuple[int, uuid.UUID]]) -> list[reading.Sight | None]:
+        raise TimeoutError
+
+    polls = Polls(scene.database)
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "sights", failing)
+        asked = (polls.why(scene.tenant, scene.batch.request_id) for _ in range(3))
+        assert [type(each) for each in await asyncio.gather(*asked, return_exceptions=True)] == [TimeoutError] * 3
+    assert await polls.why(scene.tenant, scene.batch.request_id) is not None
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["planned for its parameters", "planned once for all"])
+def test_the_answer_reads_only_the_chunks_of_its_batch(backlog: Backlog, prepared: bool) -> None:  # noqa: F811
+    [batch] = backlog.one("select max(batch_id) from chunk")
+    plan = explain(backlog.conn, queries.OUTLOOKS, {"batch_ids": [batch]}, prepared=prepared)
+    assert plan.scanned == []
+    assert plan.pages < 60, plan

@@ -1,0 +1,133 @@
+"""The samples for receivers, as they stand in the documentation, with a webhook as it was sent."""
+
+import re
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app import processes
+from app.db.pool import Database
+from app.settings import Settings
+from tests.api.conftest import SUBMIT
+from tests.api.test_events import ITEMS, QUEUE, SUBSCRIPTIONS
+from tests.clients import node
+from tests.clients.test_verifiers import forged, sent
+from tests.system.stack import ACCOUNT
+from tests.webhooks.support import Received
+
+ROOT = Path(__file__).parents[2]
+PAGE = "docs/webhooks.md"
+
+
+def sample(page: str, language: str, word: str, **values: str) -> str:
+    """The block of a page that holds `word`, with what a reader has to fill in."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    (found,) = [block for block in blocks if word in block]
+    for placeholder, value in values.items():
+        found = re.sub(rf"{placeholder}_…", value, found)
+    return str(found)
+
+
+def loaded(code: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(code, "sample", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("page", "word", "shape", "printed"),
+    [
+        ("README.md", "standardwebhooks", "workers_ai", "cf.workersAi.model.batch.succeeded"),
+        (PAGE, "unwrap", "openai", "batch.completed"),
+    ],
+)
+async def test_a_hook(
+    database: Database,
+    settings: Settings,
+    capsys: pytest.CaptureFixture[str],
+    page: str,
+    word: str,
+    shape: str,
+    printed: str,
+) -> None:
+    got, (secret,) = await sent(database, settings, shape)
+    hook = loaded(sample(page, "python", word, whsec=secret))["hook"]
+    capsys.readouterr()
+    hook(got.body, got.headers)
+    assert capsys.readouterr().out.startswith(printed + " ")
+    with pytest.raises(Exception, match="signature"):
+        hook(forged(got), got.headers)
+
+
+async def test_the_receiver_in_python(
+    database: Database, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    got, (secret,) = await sent(database, settings, "workers_ai")
+    app = loaded(sample(PAGE, "python", "FastAPI", whsec=secret))["app"]
+    capsys.readouterr()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://receiver") as client:
+        for _ in range(2):
+            answer = await client.post("/hooks", content=got.body, headers=got.headers)
+            assert answer.status_code == 204
+        assert (await client.post("/hooks", content=forged(got), headers=got.headers)).status_code == 401
+    assert capsys.readouterr().out.count("cf.workersAi.model.batch.succeeded") == 1
+
+
+async def test_the_receiver_in_javascript(
+    database: Database, settings: Settings, node_packages: None, tmp_path: Path
+) -> None:
+    got, (secret,) = await sent(database, settings, "standard")
+    port = processes.free_port()
+    file = node.FOLDER / f".{tmp_path.name}-{port}.mjs"  # beside its packages
+    file.write_text(sample(PAGE, "js", "createServer", whsec=secret).replace("8080", str(port)))
+    with subprocess.Popen(["node", file], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            _wait_for(port)
+            assert _post(port, got, got.body) == 204
+            assert _post(port, got, forged(got)) == 401
+            assert process.stdout is not None
+            assert process.stdout.readline() == "batch.succeeded\n"
+        finally:
+            process.kill()
+            file.unlink()
+
+
+def _post(port: int, got: Received, body: bytes) -> int:
+    skipped = {"host", "content-length", "accept-encoding"}
+    headers = {name: value for name, value in got.headers.items() if name not in skipped}
+    return httpx.post(f"http://127.0.0.1:{port}/", content=body, headers=headers).status_code
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+
+
+def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = sample(PAGE, "python", "work_off")
+    for placeholder, value in (("http://127.0.0.1:8700", base_url), ("sk_sw_…", api_key), ("local", ACCOUNT)):
+        code = code.replace(placeholder, value)
+    names = loaded(code)
+    api = names["api"]
+    made = api.post(SUBSCRIPTIONS.partition("/accounts/acme")[2], json=QUEUE).raise_for_status().json()["result"]
+    try:
+        api.post(SUBMIT.partition("/accounts/acme")[2], json=ITEMS).raise_for_status()
+        names["work_off"]()
+        assert "cf.workersAi.model.batch.queued" in capsys.readouterr().out
+    finally:
+        api.delete(f"{SUBSCRIPTIONS.partition('/accounts/acme')[2]}/{made['id']}").raise_for_status()
+
+
+def test_a_batch_of_openai(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = sample("README.md", "python", "client.batches.create")
+    loaded(code.replace("http://127.0.0.1:8700", base_url).replace("sk_sw_…", api_key))
+    assert '"content":"echo: Hello"' in capsys.readouterr().out

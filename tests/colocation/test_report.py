@@ -1,0 +1,62 @@
+"""The shape of what is printed."""
+
+import json
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+from benchmarks.colocation.measures import related, tabulate  # noqa: E402
+from benchmarks.colocation.outcome import Outcome  # noqa: E402
+from benchmarks.colocation.report import markdown, plot  # noqa: E402
+
+KEYS = {"ttft_p50_x", "ttft_p99_x", "itl_p50_x", "itl_p95_x", "itl_p99_x", "batch_tok_s", "harvest", "wasted_tok_s"}
+
+
+def outcome(latency, tokens, plan=()):
+    samples = np.linspace(0, latency, 101)
+    return Outcome(10.0, samples, samples / 10, tokens, 0, 50, 0, 0, 0, 0, 0, np.array(plan))
+
+
+@pytest.fixture
+def table():
+    runs = {
+        ("sync_only", "burst"): [outcome(1.0, 0), outcome(1.0, 0)],
+        ("batch_only", "burst"): [Outcome(10.0, np.array([]), np.array([]), 4000, 0, 0, 0, 0, 0, 0, 0, np.array([]))],
+        ("priority", "burst"): [outcome(4.0, 2000)],
+        ("l2", "burst"): [outcome(1.1, 1500, [1e-4, 3e-4])],
+    }
+    return related(tabulate(runs))
+
+
+def test_every_arm_has_the_promised_keys(table):
+    assert all(by_workload["burst"].keys() >= KEYS for by_workload in table.values())
+    assert json.loads(json.dumps(table)) == table
+
+
+def test_ratios_are_over_synchronous_callers_alone_and_the_flood(table):
+    l2 = table["l2"]["burst"]
+    assert l2["ttft_p99_x"] == pytest.approx(1.1)
+    assert l2["itl_p50_x"] == pytest.approx(1.1)
+    assert (l2["batch_tok_s"], l2["harvest"], l2["of_batch_only"]) == (150, 0.75, 0.375)
+    assert (l2["plan_us_p50"], l2["wasted_tok_s"]) == (200, 5)
+
+
+def test_an_arm_without_callers_has_no_latency(table):
+    assert table["batch_only"]["burst"]["ttft_p99_x"] is None
+
+
+def test_the_table_shows_every_arm_and_the_verdict(table):
+    line = {"holds": False, "values": {"burst": 1.2}, "at_most": 1.1}
+    text = markdown(
+        {"arms": table, "ablations": {"l2_evict": {"burst": table["l2"]["burst"]}}, "verdict": {"promise": line}}
+    )
+    assert all(f"| {arm} |" in text for arm in table)
+    assert "| l2_evict, burst |" in text
+    assert "**fails**: `promise`" in text
+
+
+def test_the_plot_is_a_picture(table, tmp_path):
+    pytest.importorskip("matplotlib")
+    plot(table, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

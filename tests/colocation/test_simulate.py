@@ -1,0 +1,130 @@
+"""The simulator is deterministic, and counts every token once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vllm")
+
+from benchmarks.colocation.arms import Conditions, arms
+from benchmarks.colocation.bare import BATCH, BLOCK
+from benchmarks.colocation.simulate import Simulation
+from benchmarks.colocation.simulated_engine import SimulatedEngine
+from benchmarks.colocation.workloads import Arrival, Workload
+from workers.engine.page import Commands
+
+SHORT = Workload("burst", 4.0, speed=0.5, batch_output=(16, 200))
+
+
+def simulation(arm, workload=SHORT, arrivals=None, **conditions):
+    return Simulation(
+        arms()[arm], workload, workload.arrivals(1) if arrivals is None else arrivals, 1, Conditions(**conditions)
+    )
+
+
+def run_open_ended(run, seconds=4.0):
+    """So that tokens of the last step count, too."""
+    run._over = lambda: run.now > seconds
+    run.workload = replace(run.workload, seconds=1e9)
+    run.run()
+
+
+@pytest.fixture
+def items(monkeypatch):
+    """Every batch item that an engine was ever given."""
+    seen = {}
+    add = SimulatedEngine.add
+
+    def noting(self, item, now):
+        if item.priority == BATCH:
+            seen[item.number] = item
+        add(self, item, now)
+
+    monkeypatch.setattr(SimulatedEngine, "add", noting)
+    return seen
+
+
+@pytest.mark.parametrize("arm", ["priority", "l1", "l2"])
+def test_the_same_arguments_give_the_same_figures(arm):
+    first, second = simulation(arm).run(), simulation(arm).run()
+    assert np.array_equal(first.ttft, second.ttft)
+    assert np.array_equal(first.itl, second.itl)
+    assert (first.prompt_tokens, first.output_tokens) == (second.prompt_tokens, second.output_tokens)
+    assert first.output_tokens > 0
+
+
+@pytest.mark.parametrize("arm", ["static_64", "l2"])
+def test_every_batch_token_is_counted_once(arm, items):
+    run = simulation(arm)
+    run_open_ended(run)
+    assert run.useful.output == sum(item.made for item in items.values())
+    assert run.useful.prompt == sum(item.prompt for item in items.values() if item.made)
+    assert run.engine.tally.fresh == sum(item.computed for item in items.values())
+    done = [item for item in items.values() if item.made == item.output]
+    assert done
+    assert all(item.computed == item.prompt + item.output - 1 for item in done)
+
+
+def test_a_request_that_yields_keeps_its_tokens_and_finds_its_blocks_again(items):
+    run = simulation("static_16", arrivals=[])
+    run.at(1.0, lambda: run.yield_batch(8))
+    run_open_ended(run)
+    back = [item for item in items.values() if item.yields]
+    assert run.yields == len(back) == 8
+    assert run.useful.output == sum(item.made for item in items.values())
+    assert any(item.made == item.output for item in back)
+    assert run.useful.wasted < 8 * BLOCK  # of each, the block that was not full
+    assert run.engine.tally.fresh == sum(item.computed for item in items.values())
+
+
+def test_a_static_cap_is_never_exceeded(monkeypatch):
+    most = 0
+    begin = SimulatedEngine.begin
+
+    def watching(self):
+        nonlocal most
+        most = max(most, len(self.scheduler.requests))
+        return begin(self)
+
+    monkeypatch.setattr(SimulatedEngine, "begin", watching)
+    simulation("static_32", arrivals=[]).run()
+    assert most == 32
+
+
+def test_the_engine_hears_of_an_arrival_between_two_steps():
+    run = simulation("priority", arrivals=[Arrival(2.0, 100, 3)])
+    found = run.run()
+    assert len(found.ttft) == 1
+    assert len(found.itl) == 2
+    assert 0.01 < found.ttft[0] < 0.3
+    assert found.unserved == 0
+
+
+def test_a_restart_loses_who_waits_and_serves_who_comes_later():
+    long = Workload("burst", 16.0)
+    arrivals = [Arrival(7.999, 500, 50), Arrival(9.0, 100, 5), Arrival(14.0, 100, 5)]
+    for arm in ("sync_only", "l2"):
+        found = simulation(arm, long, arrivals, restart=True).run()
+        assert (len(found.ttft), found.unserved) == (1, 2)
+
+
+def test_l1_stops_admitting_when_the_engine_stops_answering(items):
+    run = simulation("l1", Workload("burst", 16.0), [], restart=True)
+    at_restart = []
+    run.at(8.0 + 2.5, lambda: at_restart.append(run.worker.decision.reason))
+    run.run()
+    assert at_restart == ["closed_stale"]
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_our_scheduler_plans_without_a_fault_and_batch_goes_on(freeze):
+    workload = replace(SHORT, seconds=6.0)
+    arrivals = [Arrival(4 + 0.1 * n, 800, 40) for n in range(20)]
+    run = simulation("l2", workload, arrivals, freeze=freeze)
+    run.engine.scheduler.commands = Commands(itl=0.012)  # so little that not all of the batch fits
+    found = run.run()
+    assert run.engine.scheduler.report.freezes > 0 or not freeze
+    assert found.faults == 0
+    assert found.output_tokens > 0
+    assert (found.evicted > 0) is not freeze

@@ -1,0 +1,75 @@
+"""The synchronous surface over the real vLLM: frames, usage, responses, and a caller who hangs up."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from app.headroom.metrics import parse
+from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
+
+pytestmark = pytest.mark.engine
+
+RUN = f"/client/v4/accounts/{ACCOUNT}/ai/run"
+CAPITAL = "What is the capital of France?"
+
+
+def frames(answer: httpx.Response) -> Iterator[Any]:
+    """The data of each event; the last must be [DONE]."""
+    last = ""
+    for line in answer.iter_lines():
+        if line.startswith("data: "):
+            last = line.removeprefix("data: ")
+            if last != "[DONE]":
+                yield orjson.loads(last)
+    assert last == "[DONE]"
+
+
+def test_a_native_stream_says_what_the_whole_answer_says_and_ends_in_its_usage(stack: Stack, engine_url: str) -> None:
+    body = {"prompt": CAPITAL, "temperature": 0, "max_tokens": 24}
+    whole = stack.client.post(f"{RUN}/{MODEL}", json=body, timeout=120).json()["result"]
+    with stack.client.stream("POST", f"{RUN}/{MODEL}", json={**body, "stream": True}, timeout=120) as answer:
+        said = list(frames(answer))
+    assert "".join(frame.get("response", "") for frame in said) == whole["response"]
+    assert "Paris" in whole["response"]
+    assert said[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] > 3
+    assert len(said) > 5  # it came in pieces
+
+
+def test_openai_chat_and_responses_are_answered_whole_and_streamed(stack: Stack, engine_url: str) -> None:
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": CAPITAL}], "temperature": 0, "max_tokens": 24}
+    with stack.client.stream("POST", "/v1/chat/completions", json={**chat, "stream": True}, timeout=120) as answer:
+        said = "".join(
+            frame["choices"][0]["delta"].get("content") or "" for frame in frames(answer) if frame["choices"]
+        )
+    assert "Paris" in said
+    respond = {"model": MODEL, "input": CAPITAL, "temperature": 0, "max_output_tokens": 24}
+    found = stack.client.post("/v1/responses", json=respond, timeout=120).json()
+    [text] = [part["text"] for item in found["output"] if item["type"] == "message" for part in item["content"]]
+    assert "Paris" in text
+    with stack.client.stream("POST", "/v1/responses", json={**respond, "stream": True}, timeout=120) as answer:
+        lines = [line for line in answer.iter_lines() if line.startswith("event: ")]
+    assert lines[-1] == "event: response.completed"
+
+
+def test_a_caller_who_hangs_up_frees_the_engine_at_once(stack: Stack, engine_url: str) -> None:
+    body = {"prompt": "Count for ever.", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    with stack.client.stream("POST", f"{RUN}/{MODEL}", json=body, timeout=120) as answer:
+        lines = answer.iter_lines()  # kept: httpx closes the connection with it
+        next(lines)
+        assert not at_rest(engine_url)
+    wait_for(lambda: at_rest(engine_url), seconds=10, what="the request aborted, which has a minute left to run")
+
+
+def at_rest(engine_url: str) -> bool:
+    """Whether no token is made for half a second."""
+    before = generated(engine_url)
+    time.sleep(0.5)
+    return generated(engine_url) == before
+
+
+def generated(engine_url: str) -> int:
+    return parse(httpx.get(f"{engine_url}/metrics").text).generation_tokens

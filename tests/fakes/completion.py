@@ -1,0 +1,79 @@
+"""What the fake engine says to one request, in vLLM's JSON: whole, or as the events of a stream."""
+
+from typing import Any
+
+from tests.fakes import tokens
+from tests.fakes.tokens import Answer
+
+
+class Run:
+    """One completion: of `answer` the tokens from `done`, what a continuation brought, to `stop`."""
+
+    def __init__(self, body: dict[str, Any], answer: Answer) -> None:
+        self.chat = "messages" in body
+        self.answer = answer
+        self.options: dict[str, Any] = body.get("stream_options") or {}
+        self.wrong = ""
+        self.model = body.get("model")
+        self._ids = bool(body.get("return_token_ids"))
+        given = body.get("prompt")
+        continued = isinstance(given, list) and isinstance(given[0], int) and tokens.known(given)
+        self._prompt: list[int] = given if continued else tokens.encode(answer.prompt)
+        _, generated = tokens.split(self._prompt)
+        self.done = len(generated)
+        if generated != [answer.token(i) for i in range(min(self.done, answer.length - 1))]:
+            self.wrong = "the tokens behind the prompt are not what this engine said to it"
+        most = body.get("max_tokens") or body.get("max_completion_tokens") or answer.length
+        self.stop = min(answer.length, self.done + most)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self._prompt)
+
+    def whole(self, name: str) -> dict[str, Any]:
+        """The answer of a call that does not stream. It does not look at `max_tokens`."""
+        text = "".join(self.answer.text(i) for i in range(self.done, self.answer.length))
+        said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        return {
+            "id": name,
+            "object": "chat.completion" if self.chat else "text_completion",
+            "created": 1,
+            "model": self.model,
+            "choices": [{"index": 0, "finish_reason": "stop", **said}],
+            "usage": self.usage(self.answer.length),
+        }
+
+    def usage(self, end: int) -> dict[str, Any]:
+        """Tokens up to `end`. Half of a new prompt counts as cached, of a continued one all but its last token."""
+        said = end - self.done
+        cached = self.prompt_tokens - 1 if self.done else self.prompt_tokens // 2
+        counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": said}
+        return {
+            **counts,
+            "total_tokens": self.prompt_tokens + said,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+    def event(self, choices: list[dict[str, Any]], **extra: Any) -> dict[str, Any]:
+        """One event of the stream."""
+        kind = "chat.completion.chunk" if self.chat else "text_completion"
+        return {"id": "cmpl-1", "object": kind, "created": 1, "model": self.model, "choices": choices, **extra}
+
+    def opening(self) -> dict[str, Any]:
+        """The event in front of a chat's first token: the role, and the prompt's tokens if asked for."""
+        delta = {"role": "assistant", "content": ""}
+        extra = {"prompt_token_ids": self._prompt} if self._ids else {}
+        return self.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}], **extra)
+
+    def piece(self, begin: int, end: int) -> dict[str, Any]:
+        """The tokens from `begin` to `end`; the last one says why the answer ends."""
+        text = "".join(self.answer.text(i) for i in range(begin, end))
+        finish = None if end < self.stop else "stop" if end == self.answer.length else "length"
+        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish}
+        choice |= {"delta": {"content": text}} if self.chat else {"text": text}
+        if self._ids:
+            choice["token_ids"] = [self.answer.token(i) for i in range(begin, end)]
+            if not self.chat and begin == self.done:
+                choice["prompt_token_ids"] = self._prompt
+        usage = {"usage": self.usage(end)} if self.options.get("continuous_usage_stats") else {}
+        return self.event([choice], **usage)

@@ -1,0 +1,86 @@
+"""What the fake engine says on `/v1/embeddings` and `/v1/responses`, in vLLM's JSON."""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+DIMENSIONS = 8
+
+
+def vector(text: str) -> list[float]:
+    """A unit vector that only this text has."""
+    raw = [byte - 127.5 for byte in hashlib.sha256(text.encode()).digest()[:DIMENSIONS]]
+    length = math.hypot(*raw)
+    return [x / length for x in raw]
+
+
+def embeddings(body: dict[str, Any]) -> dict[str, Any]:
+    """A vector for each input."""
+    given = body["input"]
+    texts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
+    data = [{"index": i, "object": "embedding", "embedding": vector(str(text))} for i, text in enumerate(texts)]
+    tokens = sum(len(text) for text in texts)
+    usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
+    return {"id": "embd-1", "object": "list", "created": 1, "model": body["model"], "data": data, "usage": usage}
+
+
+def response(body: dict[str, Any]) -> dict[str, Any]:
+    """The whole response: an echo."""
+    text = f"echo: {said(body)}"
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
+    usage = {
+        "input_tokens": len(said(body)),
+        "input_tokens_details": {"cached_tokens": 1},
+        "output_tokens": len(text.split()),
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": len(said(body)) + len(text.split()),
+    }
+    return _response(body, "completed", output=[message], usage=usage)
+
+
+def events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same as a stream."""
+    done = response(body)
+    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    [message] = done["output"]
+    [part] = message["content"]
+    begun = {**message, "status": "in_progress", "content": []}
+    found: list[dict[str, Any]] = [
+        {"type": "response.created", "response": _response(body, "in_progress")},
+        {"type": "response.output_item.added", "output_index": 0, "item": begun},
+        {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
+    ]
+    for word in part["text"].split():
+        found.append({"type": "response.output_text.delta", **place, "delta": word, "logprobs": []})
+    found.append({"type": "response.output_item.done", "output_index": 0, "item": message})
+    found.append({"type": "response.completed", "response": done})
+    return ({**event, "sequence_number": number} for number, event in enumerate(found))
+
+
+def said(body: dict[str, Any]) -> str:
+    """The last text of the input."""
+    given = body["input"]
+    if isinstance(given, str):
+        return given
+    content = given[-1].get("content")
+    return str(content if isinstance(content, str) or not content else content[-1]["text"])
+
+
+def _response(
+    body: dict[str, Any], status: str, output: list[dict[str, Any]] | None = None, usage: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "model": body["model"],
+        "status": status,
+        "output": output or [],
+        "usage": usage,
+        "error": None,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }

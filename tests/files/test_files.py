@@ -1,0 +1,73 @@
+"""Claims about files on the rows and in the store."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.errors import ForeignKeyViolation
+
+from app.db.pool import Database
+from app.errors import NotFound, StorageError
+from app.files import ids, service
+from app.settings import Settings
+from app.storage import keys
+from app.storage.store import Store
+from tests.webhooks.support import make_tenant
+
+
+@given(st.uuids())
+def test_an_id_is_read_as_it_was_written(file_id: UUID) -> None:
+    written = ids.written(file_id)
+    assert len(written) == 27
+    assert ids.read(written) == file_id
+
+
+@pytest.mark.parametrize("text", ["", "file-", "file-" + "z" * 22, "file-" + "0" * 21, "file-" + "é" * 22, "0" * 22])
+def test_what_is_no_id_is_none(text: str) -> None:
+    assert ids.read(text) is None
+
+
+async def kept(database: Database, store: Store, folder: Path, **changes: Any) -> service.File:
+    content = folder / "content"
+    content.write_bytes(b"content")
+    values = {"tenant_id": 1, "purpose": "batch", "filename": "x", "size": 7, "lines": 1, "problems": []}
+    values |= {"expires_seconds": 3600.0, "file_id": uuid.uuid4()} | changes
+    return await service.keep(database, store, content, **values)
+
+
+async def test_what_has_expired_is_not_found_and_goes(database: Database, settings: Settings, tmp_path: Path) -> None:
+    store = Store.of(settings)
+    async with database.durable() as conn:
+        await make_tenant(conn)
+        old, new = await kept(database, store, tmp_path, expires_seconds=-1.0), await kept(database, store, tmp_path)
+        with pytest.raises(NotFound):
+            await service.get(conn, 1, ids.written(old.file_id))
+        assert await service.expire(database, store) == 1
+        assert (await service.get(conn, 1, ids.written(new.file_id))).file_id == new.file_id
+    with pytest.raises(StorageError):
+        await store.get(keys.upload(1, old.file_id))
+    assert await store.get(keys.upload(1, new.file_id)) == b"content"
+    assert await service.expire(database, store) == 0
+
+
+async def test_an_upload_that_cannot_be_registered_leaves_nothing_behind(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    store = Store.of(settings)
+    with pytest.raises(ForeignKeyViolation):
+        await kept(database, store, tmp_path, tenant_id=99)
+    assert [key async for key, _ in store.list("file/99/")] == []
+
+
+async def test_files_of_others_are_not_found(database: Database, settings: Settings, tmp_path: Path) -> None:
+    async with database.durable() as conn:
+        await make_tenant(conn)
+        await make_tenant(conn, 2)
+        file = await kept(database, Store.of(settings), tmp_path)
+        with pytest.raises(NotFound):
+            await service.get(conn, 2, ids.written(file.file_id))
+        assert await service.listing(conn, 2) == ([], False)

@@ -1,0 +1,58 @@
+"""What becomes of announcements when a worker does not listen."""
+
+import asyncio
+
+from prometheus_client import REGISTRY
+
+from app.gateway.announcer import Announcer
+
+EVENT = {"id": "a", "event": "finished"}
+
+
+def count(outcome: str) -> float:
+    return REGISTRY.get_sample_value("slackwater_announcements_total", {"outcome": outcome}) or 0.0
+
+
+async def test_a_worker_that_takes_nothing_is_given_up() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0, limit=1024)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    failed, skipped = count("failed"), count("skipped")
+    async with Announcer("token", rest_seconds=3600) as speaker:
+        await speaker.announce(url, EVENT)
+        await asyncio.sleep(0.1)
+        for _ in range(200):  # 20 MB, more than any socket's buffer
+            await speaker.announce(url, {**EVENT, "id": "x" * 100_000})
+        assert count("failed") == failed + 1
+        assert count("skipped") > skipped + 100
+    server.close()
+
+
+async def test_a_worker_that_went_away_is_left_alone_for_a_while_and_then_told_again() -> None:
+    skipped = count("skipped")
+    async with Announcer("token", rest_seconds=0.3) as speaker:
+        await speaker.announce("http://127.0.0.1:9", EVENT)  # nobody knows yet that nobody is there
+        await asyncio.sleep(0.1)
+        await speaker.announce("http://127.0.0.1:9", EVENT)
+        assert count("skipped") == skipped + 1
+        await asyncio.sleep(0.3)
+        await speaker.announce("http://127.0.0.1:9", EVENT)
+        assert count("skipped") == skipped + 1
+
+
+async def test_an_address_that_is_none_delays_and_fails_nothing() -> None:
+    skipped = count("skipped")
+    async with Announcer("token", rest_seconds=3600) as speaker:
+        await speaker.announce("http://worker:none", EVENT)
+        await speaker.announce("http://worker:none", EVENT)
+    assert count("skipped") == skipped + 1
+
+
+async def test_nobody_listens_where_there_is_no_address() -> None:
+    skipped = count("skipped")
+    async with Announcer("token", rest_seconds=5) as speaker:
+        await speaker.announce(None, EVENT)
+        speaker.mention(None, EVENT)
+    assert count("skipped") == skipped + 1

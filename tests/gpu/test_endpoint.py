@@ -1,0 +1,153 @@
+"""The worker's endpoint: who may speak, what is understood, and that the control loop wakes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from app import clock
+from app.crypto import bearer_token
+from app.gateway.announcer import Announcer
+from app.headroom.arrivals import ANNOUNCING, Arrivals
+from app.settings import Settings
+from workers.gpu.endpoint import Endpoint
+
+SECRET = b"a secret key of at least thirty-two bytes"
+TOKEN = bearer_token(SECRET, ANNOUNCING)
+ARRIVED = {"id": "a", "event": "arrived", "class": "sync", "prompt_tokens": 100, "max_tokens": 20}
+
+
+@dataclass
+class Served:
+    """A running endpoint, its ledger, and how often it woke the control loop."""
+
+    ledger: Arrivals = field(default_factory=lambda: Arrivals(600))
+    woken: int = 0
+    url: str = ""
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    async def post(self, *events: Any, token: str | None = TOKEN) -> int:
+        headers = {"authorization": f"Bearer {token}"} if token is not None else {}
+        async with aiohttp.ClientSession(headers=headers) as session:
+            body = b"\n".join(orjson.dumps(event) for event in events)
+            return (await session.post(f"{self.url}/arrivals", data=body)).status
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path)
+
+
+@pytest.fixture
+async def served(settings: Settings) -> AsyncIterator[Served]:
+    served = Served()
+    endpoint = Endpoint(settings, SECRET, served.ledger, on_arrival=served.wake, metrics=lambda: "slackwater_up 1\n")
+    async with endpoint:
+        served.url = endpoint.url
+        yield served
+
+
+async def test_an_announcement_is_in_the_ledger_and_has_woken_the_loop_when_the_answer_comes(served: Served) -> None:
+    assert await served.post(ARRIVED) == 204
+    assert (served.ledger.load(0).open, served.ledger.load(0).awaiting_tokens, served.woken) == (1, 100, 1)
+
+
+async def test_what_follows_an_announcement_wakes_nobody(served: Served) -> None:
+    await served.post(ARRIVED)
+    first = {"id": "a", "event": "first_token", "ttft_ms": 12.5}
+    assert await served.post(first, {"id": "b", "event": "first_token", "ttft_ms": None}) == 204
+    assert served.ledger.load(0).awaiting == 0
+    finished = {"id": "a", "event": "finished", "output_tokens": 9, "itl_p50_ms": 3, "itl_p95_ms": None}
+    assert await served.post(finished) == 204
+    assert (served.ledger.load(0).open, served.ledger.latency().ttft_p50, served.woken) == (0, 12.5, 1)
+
+
+@pytest.mark.parametrize("token", [None, "", "x", TOKEN + "x", TOKEN[:-1], bearer_token(b"another", ANNOUNCING), "é"])
+async def test_who_does_not_know_the_secret_key_is_not_heard(served: Served, token: str | None) -> None:
+    assert await served.post(ARRIVED, token=token) == 401
+    assert (served.ledger.load(0).open, served.woken) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompt_tokens": -1},
+        {"prompt_tokens": "100"},
+        {"prompt_tokens": 1.5},
+        {"prompt_tokens": True},
+        {"max_tokens": None},
+        {"id": ""},
+        {"id": "x" * 65},
+        {"id": 7},
+        {"class": "batch"},
+        {"event": "left"},
+        {"extra": 1},
+    ],
+)
+async def test_a_bad_event_ends_the_message_and_what_came_before_it_counts(
+    served: Served, change: dict[str, Any]
+) -> None:
+    assert await served.post({**ARRIVED, "id": "good"}, {**ARRIVED, **change}, {**ARRIVED, "id": "after"}) == 400
+    assert (served.ledger.load(0).open, served.woken) == (1, 1)
+
+
+async def test_huge_and_broken_events_are_refused(served: Served) -> None:
+    assert await served.post({**ARRIVED, "id": "x" * 3_000_000}) == 413
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {TOKEN}"}) as session:
+        assert (await session.post(f"{served.url}/arrivals", data=b"{")).status == 400
+    assert served.ledger.load(0).open == 0
+
+
+async def test_prometheus_and_probes_need_no_token(served: Served) -> None:
+    async with aiohttp.ClientSession() as session:
+        scrape = await session.get(f"{served.url}/metrics")
+        assert (scrape.content_type, await scrape.text()) == ("text/plain", "slackwater_up 1\n")
+        assert (await session.get(f"{served.url}/health")).status == 200
+
+
+async def test_gateways_are_told_an_address_that_they_can_connect_to(settings: Settings) -> None:
+    for changes, expected in (
+        ({}, "http://127.0.0.1:"),
+        ({"arrival_host": "0.0.0.0"}, "http://"),
+        ({"arrival_host": "0.0.0.0", "arrival_url": "http://worker-7:9000"}, "http://worker-7:9000"),
+    ):
+        own = settings.model_copy(update=changes)
+        async with Endpoint(own, SECRET, Arrivals(1), on_arrival=lambda: None, metrics=str) as endpoint:
+            assert endpoint.url.startswith(expected)
+            assert "0.0.0.0" not in endpoint.url
+
+
+async def test_the_gateways_announcer_is_heard_event_by_event_over_one_request(served: Served) -> None:
+    async with Announcer(TOKEN, rest_seconds=5) as announcer:
+        for number in range(3):
+            await announcer.announce(served.url, {**ARRIVED, "id": str(number)})
+            await until(lambda open=number + 1: served.ledger.load(0).open == open)
+        announcer.mention(served.url, {"id": "0", "event": "first_token", "ttft_ms": 1.0})
+        announcer.mention(served.url, {"id": "0", "event": "finished", "output_tokens": 3, "itl_p50_ms": None})
+        await until(lambda: served.ledger.load(0).open == 2)
+        announcer.mention(served.url, {"id": "1", "event": "finished"})
+    await until(lambda: served.ledger.load(0).open == 1)  # what was said last is heard, though the gateway has gone
+    assert served.woken == 3
+
+
+async def test_an_endpoint_closes_at_once_under_a_gateway_that_speaks(settings: Settings) -> None:
+    ledger = Arrivals(600)
+    async with Announcer(TOKEN, rest_seconds=5) as announcer:
+        async with Endpoint(settings, SECRET, ledger, on_arrival=lambda: None, metrics=str) as endpoint:
+            await announcer.announce(endpoint.url, ARRIVED)
+            await until(lambda: ledger.load(0).open == 1)
+            began = clock.monotonic()
+        assert clock.monotonic() - began < 0.9  # aiohttp itself would wait for a second
+
+
+async def until(found: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not found():
+            await asyncio.sleep(0.005)

@@ -1,0 +1,99 @@
+"""A worker's metrics page: what is there from the start, and what each number is called."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.headroom.controller import Reason
+from app.headroom.gpu import Gpu
+from workers.gpu.metrics import PREFIX, REASONS, HarvestView, Latency, View, exposition
+
+IDLE = View(engine="engine-0", model="toy", mode="attached", reason="closed_unknown")
+BUSY = View(
+    engine="engine-0",
+    model="toy",
+    mode="managed",
+    reason="shrink_latency",
+    allowance=12,
+    tokens_allowed=4096,
+    in_flight=9,
+    changes={"open": 3, "shrink_latency": 2},
+    yields=5,
+    resumes=4,
+    wasted_tokens=77,
+    resumed_cached_tokens=64,
+    probes=1,
+    dropped_decisions=6,
+    telemetry_age=0.2,
+    predicted_step=0.012,
+    measured_step=0.031,
+    ttft=Latency(0.1, 0.4),
+    itl=Latency(0.02, 0.03),
+    harvest=HarvestView(active=True, tripped=False, frozen=7, evictions=2, faults=0, plan_seconds=0.0001),
+    gpus=[Gpu("GPU-a", "NVIDIA H200", 0.87, 30, 120, 412.5), Gpu("MIG-b", "NVIDIA H200", None, 1, 2, None)],
+)
+
+
+def scraped(view: View) -> dict[tuple[str, str], float]:
+    """(name without prefix, first label's value) → value."""
+    return {
+        (sample.name.removeprefix(PREFIX), next(iter(sample.labels.values()), "")): sample.value
+        for family in text_string_to_metric_families(exposition(view).decode())
+        for sample in family.samples
+    }
+
+
+def test_every_reason_exists_at_zero_from_the_start_and_one_holds() -> None:
+    found = scraped(IDLE)
+    reasons = {label: value for (name, label), value in found.items() if name == "reason"}
+    assert reasons.keys() >= {*map(str, Reason), "engine_down", "model_missing"}
+    assert [label for label, value in reasons.items() if value] == ["closed_unknown"]
+    assert {found["reason_changes_total", reason] for reason in REASONS} == {0}
+    assert [found[f"{name}_total", ""] for name in ("yields", "resumes", "wasted_tokens", "probes")] == [0] * 4
+
+
+def test_what_was_not_measured_is_absent_and_not_zero() -> None:
+    names = {name for name, _ in scraped(IDLE)}
+    unmeasured = {"telemetry_age_seconds", "predicted_step_seconds", "measured_step_seconds", "sync_ttft_seconds"}
+    assert not names & unmeasured
+    assert not [name for name in names if name.startswith(("gpu_", "harvest_")) and name != "harvest_active"]
+    assert scraped(IDLE)["harvest_active", ""] == 0
+
+
+def test_a_busy_worker_shows_gate_work_steps_plug_in_and_gpus() -> None:
+    found = scraped(BUSY)
+    expected = {
+        ("allowance_requests", ""): 12,
+        ("allowance_tokens", ""): 4096,
+        ("in_flight_requests", ""): 9,
+        ("reason", "shrink_latency"): 1,
+        ("reason", "open"): 0,
+        ("reason_changes_total", "open"): 3,
+        ("yields_total", ""): 5,
+        ("resumes_total", ""): 4,
+        ("wasted_tokens_total", ""): 77,
+        ("resumed_cached_tokens_total", ""): 64,
+        ("probes_total", ""): 1,
+        ("dropped_decisions_total", ""): 6,
+        ("telemetry_age_seconds", ""): 0.2,
+        ("predicted_step_seconds", ""): 0.012,
+        ("measured_step_seconds", ""): 0.031,
+        ("sync_ttft_seconds", "0.95"): 0.4,
+        ("sync_itl_seconds", "0.5"): 0.02,
+        ("harvest_active", ""): 1,
+        ("harvest_tripped", ""): 0,
+        ("harvest_frozen_requests", ""): 7,
+        ("harvest_evictions_total", ""): 2,
+        ("harvest_faults_total", ""): 0,
+        ("harvest_plan_seconds", ""): 0.0001,
+        ("gpu_utilization", "GPU-a"): 0.87,
+        ("gpu_memory_used_bytes", "MIG-b"): 1,
+        ("gpu_memory_total_bytes", "GPU-a"): 120,
+        ("gpu_power_watts", "GPU-a"): 412.5,
+        ("engine_info", "engine-0"): 1,
+    }
+    assert {key: found.get(key) for key in expected} == expected
+    assert ("gpu_utilization", "MIG-b") not in found
+
+
+def test_a_reason_of_the_engine_that_is_new_to_us_is_shown_all_the_same() -> None:
+    found = scraped(View(engine="e", model="m", mode="attached", reason="brand_new"))
+    assert found["reason", "brand_new"] == 1

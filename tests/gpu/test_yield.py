@@ -1,0 +1,128 @@
+"""Batch requests yield to synchronous ones, keep their tokens, and go on later as if nothing had been."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from app import clock
+from tests.gpu.conftest import World
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def results(world: World, batch: int) -> list[tuple[int, bool, Any, int, int, int]]:
+    columns = "seq, ok, body, prompt_tokens, completion_tokens, yields"
+    rows = await world.fetch(f"select {columns} from item_result where batch_id = %s order by seq", batch)
+    return [(seq, ok, orjson.loads(bytes(body)), *rest) for seq, ok, body, *rest in rows]
+
+
+async def test_yielded_requests_say_the_same_as_uninterrupted_ones_and_count_their_tokens_once(world: World) -> None:
+    prompts = [f"a long question, number {n}, about the sea" for n in range(6)]
+    world.engine.token_seconds, world.engine.answer_tokens = 0.03, 30
+    calm = await world.submit(prompts)
+    async with world.worker():
+        await world.finished(calm)
+    before = await results(world, calm)
+    batch = await world.submit(prompts)
+    async with world.worker() as running:
+        worker = running.worker
+        ledger = worker._caller.ledger
+        await until(lambda: len(ledger.calls) == 6 and all(c.transcript.output_ids for c in ledger.calls.values()))
+        for _ in range(2):
+            worker._puller._yield(4)
+            await asyncio.sleep(0.1)
+        await world.finished(batch)
+        assert worker._puller.yields > 0
+        assert worker._caller.resumes > 0
+    after = await results(world, batch)
+    for (seq, ok, body, prompt, completion, yields), was in zip(after, before, strict=True):
+        assert ok, (seq, body)
+        assert body["choices"] == was[2]["choices"]
+        assert (prompt, completion) == was[3:5]
+        assert yields <= 2
+    assert sum(row[5] for row in after) == 8
+
+
+async def test_a_request_yields_three_times_at_most_and_then_runs_to_its_end(world: World) -> None:
+    world.engine.token_seconds, world.engine.answer_tokens = 0.05, 40
+    batch = await world.submit(["one patient question that has a long answer"])
+    async with world.worker() as running:
+        worker = running.worker
+        ledger = worker._caller.ledger
+        for _ in range(6):
+            await until(
+                lambda: any(call.transcript.output_ids for call in ledger.calls.values()) or worker._puller.yields >= 3
+            )
+            worker._puller._yield(1)
+            await asyncio.sleep(0.12)
+        await world.finished(batch)
+        assert worker._puller.yields == 3
+    assert (await results(world, batch))[0][5] == 3
+
+
+async def test_a_burst_of_announced_prompts_makes_batch_yield_within_one_tick(world: World) -> None:
+    world.engine.token_seconds, world.engine.answer_tokens = 0.2, 20
+    batch = await world.submit([f"question {n} with a long answer" for n in range(8)])
+    async with world.worker(control_seconds=60, burst_tokens=1000) as running:
+        worker = running.worker
+        ledger, control = worker._caller.ledger, worker._control
+        control.on_arrival()
+        await until(lambda: control.sampler.latest is not None)
+        async with asyncio.timeout(10):
+            while len(ledger.calls) < 8:
+                control.on_arrival()
+                await asyncio.sleep(0.05)
+        await until(lambda: all(call.transcript.output_ids for call in ledger.calls.values()))
+        world.engine.extra_running = 2
+        control.arrivals.arrived("s1", 2000, 64, clock.monotonic())
+        control.on_arrival()
+        await until(lambda: worker._puller.yields > 0, seconds=2)
+        assert control.decision.reason == "yield_burst"
+        world.engine.extra_running = 0
+        control.arrivals.finished("s1", 0.0)
+        world.engine.token_seconds = 0.0
+        async with asyncio.timeout(20):
+            while not await world.fetch("select 1 from batch where batch_id = %s and finalized_at is not null", batch):
+                control.on_arrival()
+                await asyncio.sleep(0.05)
+
+
+async def test_tokens_of_answers_that_a_stop_cuts_off_count_as_wasted_and_a_yield_meanwhile_delays_nothing(
+    world: World,
+) -> None:
+    world.engine.token_seconds, world.engine.answer_tokens = 0.05, 200
+    batch = await world.submit([f"a long question, number {n}" for n in range(4)])
+    async with world.worker(drain_seconds=0.4, lease_seconds=30) as running:
+        worker = running.worker
+        calls = worker._caller.ledger.calls
+        await until(lambda: len(calls) == 4 and all(len(c.transcript.output_ids) > 4 for c in calls.values()))
+        stopping = asyncio.create_task(running.stop())
+        await asyncio.sleep(0.1)
+        worker._puller._yield(2)
+        began = clock.monotonic()
+        await stopping
+        assert clock.monotonic() - began < 10
+        assert worker._puller.wasted_tokens >= 16
+    states = await world.fetch("select state from chunk where batch_id = %s", batch)
+    assert {state for (state,) in states} <= {"ready", "delayed"}
+
+
+async def test_nobody_is_asked_twice_to_yield(world: World) -> None:
+    world.engine.token_seconds, world.engine.answer_tokens = 0.05, 30
+    batch = await world.submit([f"question {n}" for n in range(4)])
+    async with world.worker() as running:
+        puller, calls = running.worker._puller, running.worker._caller.ledger.calls
+        await until(lambda: len(calls) == 4 and all(call.transcript.output_ids for call in calls.values()))
+        puller._yield(2)
+        puller._yield(2)
+        assert puller.yields == 2
+        puller._yield(3)
+        assert puller.yields == 3
+        await world.finished(batch)
+    assert sorted(row[5] for row in await results(world, batch)) == [0, 1, 1, 1]

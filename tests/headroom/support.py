@@ -1,0 +1,44 @@
+"""Short ways to show the law an engine, for tests."""
+
+from collections.abc import Iterable
+
+from app.headroom.arrivals import SyncLoad
+from app.headroom.controller import Decision, Limits, State, decide
+from app.headroom.metrics import EngineGauges
+from app.headroom.signals import BatchLoad, Scrape, Sight, StepTime
+
+LIMITS = Limits(cap=16, slots=32, reserve=2, kv_ceiling=0.85, stale_seconds=1.5, itl_stretch=1.25, idle_stretch=2.0)
+MEAN = 512  # tokens of a request in these tests, which is what the law begins with
+WIDE = State(window=1e6, slow_start=False)
+LISTENING = SyncLoad(open=1)
+STEPS = StepTime(measured=0.020, alone=0.010, decode=0.010, shortest=0.005, per_request=0.001)
+
+
+def look(
+    now: float = 10.0,
+    *,
+    own: int = 0,
+    seen: int | None = None,
+    running: int | None = None,
+    waiting: int = 0,
+    kv: float = 0.1,
+    age: float = 0.0,
+    sync: SyncLoad | None = None,
+    steps: StepTime | None = None,
+    urgent: float = 0.0,
+) -> Sight:
+    """An engine with `own` requests of ours, of which the scrape shows `seen`, and as many running unless told otherwise."""
+    seen = own if seen is None else seen
+    gauges = EngineGauges(own if running is None else running, waiting, kv, 0, 0, 0)
+    batch = BatchLoad(requests=own, context_tokens=own * MEAN)
+    return Sight(now, Scrape(gauges, now - age, seen), batch, sync, steps, urgent)
+
+
+def law(sight: Sight, state: State = WIDE, limits: Limits = LIMITS) -> Decision:
+    return decide(state, sight, limits)[1]
+
+
+def follow(sights: Iterable[Sight], state: State = WIDE, limits: Limits = LIMITS) -> tuple[State, Decision]:
+    for sight in sights:
+        state, decision = decide(state, sight, limits)
+    return state, decision

@@ -1,0 +1,135 @@
+"""The log of the gate's decisions, on PostgreSQL: what is kept, in which order, and what a lost database costs."""
+
+import asyncio
+import dataclasses
+
+import psycopg
+import pytest
+
+from app import clock
+from app.db.pool import Database
+from app.headroom import journal, queries
+from app.headroom.journal import Change, Journal
+from tests.queue.test_plans import read
+
+CHANGE = Change("l1", 16, 0, "open", "closed_sync_waiting", "sync_waiting", 3.0, 1.0, 12, 2)
+WIDE = {"keep_days": 7.0, "keep_rows": 10_000}
+
+
+def change(number: int) -> Change:
+    return dataclasses.replace(CHANGE, allowance=number)
+
+
+async def test_changes_come_back_whole_and_in_order_though_written_at_once(database: Database) -> None:
+    now = clock.monotonic()
+    rows = [
+        (now - 2, change(1)),
+        (now - 1, change(2)),
+        (now - 1, change(3)),
+        (now, Change("l2", 3, 4, "", "", None, None, None, 0, 0)),
+    ]
+    async with database.durable() as conn:
+        await journal.record(conn, 1, rows)
+        await journal.record(conn, 2, [(now, change(9))])
+        await journal.record(conn, 2, [])
+        newest = await journal.recent(conn, 1, 3)
+        assert [entry.change for entry in newest] == [rows[3][1], rows[2][1], rows[1][1]]
+
+
+async def test_a_row_is_as_old_as_its_decision_by_the_clock_of_the_database(database: Database) -> None:
+    async with database.transaction() as conn:
+        await journal.record(conn, 1, [(clock.monotonic() - 3600, CHANGE)])
+        [entry] = await journal.recent(conn, 1, 5)
+        row = await (await conn.execute("select extract(epoch from clock_timestamp() - %s)", (entry.at,))).fetchone()
+    assert row is not None
+    assert 3600 <= row[0] < 3660
+
+
+async def test_rows_that_are_too_old_or_too_many_are_pruned_and_no_others(database: Database) -> None:
+    now = clock.monotonic()
+    async with database.durable() as conn:
+        await journal.record(
+            conn, 1, [(now - 8 * 86_400, change(0)), *((now - 10 + i, change(1 + i)) for i in range(9))]
+        )
+        await journal.record(conn, 2, [(now - 9 * 86_400, change(77))])
+        assert await journal.prune(conn, 1, **WIDE) == 1
+        assert await journal.prune(conn, 1, **WIDE) == 0
+        assert await journal.prune(conn, 1, keep_days=7, keep_rows=4) == 5
+        assert [entry.change.allowance for entry in await journal.recent(conn, 1, 99)] == [9, 8, 7, 6]
+        assert len(await journal.recent(conn, 2, 99)) == 1
+
+
+async def test_a_flush_is_one_statement_whatever_was_noted(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    execute = psycopg.AsyncConnection.execute
+
+    async def counted(self: object, query: str, *rest: object, **named: object) -> object:
+        asked.append(query)
+        return await execute(self, query, *rest, **named)  # type: ignore[call-overload]
+
+    notes = Journal(database, **WIDE)  # type: ignore[arg-type]
+    notes.engine_id = 1
+    for number in range(500):
+        notes.add(change(number))
+    monkeypatch.setattr(psycopg.AsyncConnection, "execute", counted)
+    await notes.flush()
+    await notes.flush()
+    assert [query for query in asked if "insert into decision" in query] == [queries.RECORD]
+    async with database.durable() as conn:
+        assert len(await journal.recent(conn, 1, 1000)) == 500
+
+
+async def test_changes_wait_for_the_engine_to_be_known(database: Database) -> None:
+    notes = Journal(database, **WIDE)  # type: ignore[arg-type]
+    notes.add(CHANGE)
+    await notes.flush()
+    notes.engine_id = 5
+    await notes.flush()
+    async with database.durable() as conn:
+        assert len(await journal.recent(conn, 5, 9)) == 1
+
+
+async def test_without_the_database_the_newest_are_kept_the_others_counted_and_all_is_well_afterwards(
+    database: Database, database_url: str
+) -> None:
+    nowhere = Database("postgresql://127.0.0.1:1/none", size=1, patience_seconds=0.1)
+    async with nowhere:
+        notes = Journal(nowhere, keep_days=7, keep_rows=100, capacity=3)
+        notes.engine_id = 1
+        for number in range(4):
+            notes.add(change(number))
+        await notes.flush()
+        notes.add(change(4))
+        await notes.flush()
+        assert notes.dropped == 2
+        notes._database = database  # it is there again
+        await notes.flush()
+    async with database.durable() as conn:
+        assert [entry.change.allowance for entry in await journal.recent(conn, 1, 9)] == [4, 3, 2]
+
+
+async def test_the_running_journal_writes_what_is_noted_until_it_is_cancelled(database: Database) -> None:
+    notes = Journal(database, **WIDE)  # type: ignore[arg-type]
+    notes.engine_id = 1
+    task = asyncio.create_task(notes.run())
+    notes.add(CHANGE)
+    async with database.durable() as conn, asyncio.timeout(20):
+        while not await journal.recent(conn, 1, 9):
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_no_statement_reads_the_log_from_end_to_end(database: Database) -> None:
+    async with database.durable() as conn:
+        for engine in range(1, 6):
+            await journal.record(conn, engine, [(clock.monotonic() - 60 * i, CHANGE) for i in range(4000)])
+        await conn.execute("analyze decision")
+        given = {"engine_id": 3, "limit": 20, "keep_seconds": 3500 * 60, "keep_rows": 3000, "at_once": 50}
+        for statement in (queries.RECENT, queries.PRUNE):
+            explained = await conn.execute("explain (analyze, buffers, format json) " + statement, given)
+            found = await explained.fetchone()
+            assert found is not None
+            assert "Seq Scan" not in str(found[0]), statement
+            assert read(found[0][0]["Plan"]).pages < 400, statement

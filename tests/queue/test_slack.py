@@ -1,0 +1,159 @@
+"""How pressed a pool is: the least share of its window that a batch near its deadline will have left."""
+
+import pytest
+
+from app.db.pool import Connection, Database
+from app.queue import ingest, service
+from app.queue.types import Result
+from tests.queue import support
+
+HOUR = 3600.0
+
+
+class Pool:
+    """A pool whose pace and whose batches' windows are set by hand."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def create(self) -> "Pool":
+        async with self.database.durable() as conn:
+            self.tenant, self.pool = await support.make_tenant(conn), await support.make_pool(conn)
+        return self
+
+    async def pace(self, tokens_per_second: float, *, intervals: int = 6, apart: float = 10.0) -> None:
+        """What the steward noted down: so many tokens in each of the last intervals."""
+        async with self.database.durable() as conn:
+            for k in range(intervals + 1):
+                await conn.execute(
+                    "insert into pace values (%s, now() - make_interval(secs => %s), %s)",
+                    (self.pool, (intervals - k) * apart, int(k * apart * tokens_per_second)),
+                )
+
+    async def batch(
+        self, tokens: int, *, window: float, left: float | None, items: int = 10, pool: int | None = None
+    ) -> ingest.NewBatch:
+        """A batch of so many tokens, opened so that `left` of its window's seconds remain. None: it never expires."""
+        async with self.database.transaction() as conn:
+            batch = await support.new_batch(
+                conn, self.tenant, pool or self.pool, items, deadline_seconds=window, expires=left is not None
+            )
+            await support.put(conn, batch, [tokens // items] * items)
+            passed = window - (left if left is not None else window)
+            await shift(conn, batch, passed)
+        return batch
+
+    async def slack(self) -> float | None:
+        async with self.database.relaxed() as conn:
+            return await service.slack(conn, self.pool)
+
+
+async def shift(conn: Connection, batch: ingest.NewBatch, passed: float) -> None:
+    """As if the batch had been opened so many seconds earlier."""
+    await conn.execute(
+        """update batch set opened_at = opened_at - make_interval(secs => %s), expires_at = expires_at - make_interval(secs => %s)
+           where batch_id = %s""",
+        (passed, passed, batch.batch_id),
+    )
+
+
+@pytest.fixture
+async def pool(database: Database) -> Pool:
+    return await Pool(database).create()
+
+
+async def test_a_pool_without_a_deadline_has_none(pool: Pool) -> None:
+    await pool.pace(100)
+    assert await pool.slack() is None
+    await pool.batch(1000, window=HOUR, left=None)
+    assert await pool.slack() is None
+
+
+async def test_slack_is_what_the_work_left_at_the_present_pace_leaves_of_the_window(pool: Pool) -> None:
+    await pool.pace(100)
+    await pool.batch(36_000, window=HOUR, left=HOUR)  # 360 s of work
+    assert await pool.slack() == pytest.approx(0.9, abs=0.01)
+    await pool.batch(36_000, window=HOUR, left=720)
+    assert await pool.slack() == pytest.approx(0.1, abs=0.01)
+
+
+async def test_a_batch_that_will_be_late_has_less_than_nothing_left(pool: Pool) -> None:
+    await pool.pace(10)
+    await pool.batch(72_000, window=HOUR, left=HOUR)
+    assert await pool.slack() == pytest.approx(-1, abs=0.01)
+
+
+async def test_the_most_pressed_batch_decides_be_it_due_first_or_not(pool: Pool) -> None:
+    await pool.pace(100)
+    await pool.batch(1000, window=HOUR, left=HOUR / 2)
+    await pool.batch(320_000, window=HOUR, left=HOUR)
+    assert await pool.slack() == pytest.approx(1 / 9, abs=0.01)
+
+
+async def test_only_the_work_that_is_left_counts_and_a_batch_without_any_presses_no_more(pool: Pool) -> None:
+    await pool.pace(10)
+    await pool.batch(12_000, window=HOUR, left=2400)  # 1200 s of work in one chunk
+    assert await pool.slack() == pytest.approx(1200 / HOUR, abs=0.01)
+    worker = await support.make_worker(pool.database, pool.pool)
+    async with pool.database.durable() as conn:
+        lease = await service.claim(conn, pool.pool, worker)
+        assert lease is not None
+        items = await service.load(conn, lease)
+        assert await service.flush(conn, lease, support.answers(items[:5]))
+    assert await pool.slack() == pytest.approx((2400 - 600) / HOUR, abs=0.01)
+    async with pool.database.durable() as conn:
+        failed = [Result(item.seq, False, 1, 3, 1, 5, b"{}") for item in items[5:]]
+        assert await service.flush(conn, lease, failed)
+    assert await pool.slack() is None
+
+
+async def test_other_pools_work_and_pace_are_not_ours(pool: Pool) -> None:
+    async with pool.database.durable() as conn:
+        other = await support.make_pool(conn, "other")
+        await conn.execute(
+            "insert into pace select %s, now() - make_interval(secs => 10 * k), 0 from generate_series(0, 5) k",
+            (other,),
+        )
+    await pool.pace(100)
+    await pool.batch(10_000_000, window=HOUR, left=HOUR, pool=other)
+    assert await pool.slack() is None
+    await pool.batch(36_000, window=HOUR, left=HOUR)
+    assert await pool.slack() == pytest.approx(0.9, abs=0.01)
+
+
+@pytest.mark.parametrize("state", ["paused", "cancelling", "expiring"])
+async def test_a_batch_that_is_not_open_presses_nobody(pool: Pool, state: str) -> None:
+    await pool.pace(100)
+    batch = await pool.batch(36_000, window=HOUR, left=HOUR)
+    async with pool.database.durable() as conn:
+        await conn.execute("update batch set state = %s where batch_id = %s", (state, batch.batch_id))
+    assert await pool.slack() is None
+
+
+async def test_pauses_between_two_notes_are_no_part_of_the_pace(pool: Pool) -> None:
+    await pool.pace(100)
+    async with pool.database.durable() as conn:
+        await conn.execute("insert into pace select pool_id, min(at) - interval '1 hour', -1 from pace group by 1")
+    await pool.batch(36_000, window=HOUR, left=HOUR)
+    assert await pool.slack() == pytest.approx(0.9, abs=0.01)
+
+
+async def test_a_pool_that_stands_still_is_taken_for_one_of_a_token_a_second(pool: Pool) -> None:
+    await pool.pace(0)
+    await pool.batch(1800, window=HOUR, left=HOUR)
+    assert await pool.slack() == pytest.approx(0.5, abs=0.01)
+
+
+async def test_while_no_pace_is_known_a_deadline_presses_by_the_time_that_is_left_alone(pool: Pool) -> None:
+    await pool.batch(36_000, window=HOUR, left=720)
+    assert await pool.slack() == pytest.approx(0.2, abs=0.01)
+
+
+async def test_any_number_of_other_pools_deadlines_before_ours_does_not_hide_it(pool: Pool) -> None:
+    await pool.pace(100)
+    async with pool.database.durable() as conn:
+        other = await support.make_pool(conn, "other")
+    for _ in range(25):
+        await pool.batch(1000, window=HOUR, left=600, pool=other)
+    await pool.batch(36_000, window=HOUR, left=720)
+    assert await pool.slack() == pytest.approx(0.1, abs=0.01)

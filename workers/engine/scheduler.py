@@ -1,0 +1,278 @@
+"""Harvest: vLLM's scheduler, with batch requests living on the step time that synchronous ones leave.
+
+A request is batch by its `priority`. Before each step the plan (workers.engine.plan) says which batch requests take
+part. The others are frozen for this one step: their KV cache, slot and place stay. Waiting batch is kept out of
+vLLM's sight for a step it may not join. A batch request is evicted only where a waiting synchronous one lacks a slot
+or blocks and will then fit, or where it has been frozen for long while memory is short. What follows is vLLM's own.
+
+An exception in `schedule` would kill the engine. So plan first, change last; at the first fault batch is shed until the
+engine restarts: nothing new, nothing running, its slots given back as soon as a synchronous request waits.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import sleep
+from typing import Any, cast
+
+from vllm.logger import init_logger
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from app import clock
+from app.engines.requests import BATCH_PRIORITY
+from app.headroom.step_model import StepModel
+from workers.engine import support
+from workers.engine.levers import Levers, Load
+from workers.engine.page import SILENT_SECONDS, Commands, PageGuest, Report, Weights
+from workers.engine.plan import Plan, Sync, plan
+
+logger = init_logger("vllm.harvest")
+
+NAP_SECONDS = 0.002  # an engine whose whole load is frozen would otherwise spin
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step that the engine is working on."""
+
+    output: Any
+    scheduled_at: float
+    tokens: int
+    context: int
+    predicted: float
+
+
+class Harvest(Levers):
+    """The mixin. Without `commands` it passes everything through; time comes from `clock`, which a simulator sets."""
+
+    clock: Callable[[], float] = staticmethod(clock.monotonic)
+    nap: Callable[[float], None] = staticmethod(sleep)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands: Commands | None = None
+        self.model = StepModel()
+        self.report = Report()
+        self._steps: deque[_Step] = deque()
+        self._updated_at = float("-inf")
+        try:
+            objections = support.objections(self)
+        except Exception as error:  # of a vLLM that has changed beyond recognition
+            objections = [repr(error)]
+        self.report.supported = not objections
+        if objections:
+            logger.warning("HARVEST_UNSUPPORTED: vLLM schedules alone: %s", "; ".join(objections))
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """One step: the plan, then vLLM's own `schedule` under it."""
+        if not self.report.supported:
+            self._tell()
+            return super().schedule(*args, **kwargs)
+        now = self.clock()
+        budget, queues = self.max_num_scheduled_tokens, (self.waiting, self.kv_holding_waiting)
+        planned: Plan | None = None
+        try:
+            if self._commanded():
+                planned = self._prepare(now)
+            output = super().schedule(*args, **kwargs)
+        finally:
+            self.max_num_scheduled_tokens = budget
+            self._show(queues)
+        try:
+            self._note(output, planned, now)
+        except Exception:
+            self._trip()
+        return output
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """vLLM's own, and one measured step for the model."""
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        if not self.report.supported:
+            return outputs
+        try:
+            self._learn(scheduler_output)
+        except Exception:
+            self._trip()
+        return outputs
+
+    # Commands
+
+    def _commanded(self) -> bool:
+        commands = self.commands
+        return commands is not None and commands.harvest and self.report.supported
+
+    def _silent(self, now: float) -> bool:
+        """Whether the worker has not been heard; a scheduler without a page has nobody to hear."""
+        return False
+
+    # Before the step
+
+    def _prepare(self, now: float) -> Plan | None:
+        began = clock.monotonic()
+        try:
+            if not self.report.tripped:
+                return self._share(now)
+        except Exception:
+            self._trip()
+        finally:
+            self.report.plan_seconds = clock.monotonic() - began
+        for lever in (self._shed, self._hide):
+            try:
+                lever()
+            except Exception:
+                logger.exception("HARVEST_SHED_FAILED")
+        return None
+
+    def _share(self, now: float) -> Plan:
+        """Give batch its part of this step: freeze, evict, hide, cap."""
+        commands, report = self.commands, self.report
+        assert commands is not None
+        load = self._look()
+        silent = report.silent = self._silent(now)
+        budgets = commands.budgets()
+        sync = self._sync_work(load)
+        cap = self.max_num_scheduled_tokens
+        each = 1 + self.num_spec_tokens
+        contexts = [r.num_computed_tokens for r in load.decodes]
+        wants = [(self._want(r), r.num_computed_tokens) for r in load.prefills]
+        decided = plan(self.model, sync, contexts, wants, cap, budgets, each)
+        running = 0 if silent else decided.decodes
+        chunks = [0] * len(wants) if silent else decided.chunks
+        frozen = load.decodes[running:] + [r for r, chunk in zip(load.prefills, chunks, strict=True) if not chunk]
+        victims = self._victims(load) if load.waiting else self._stuck(frozen, commands, now)
+        hide = (
+            silent
+            or bool(victims or load.waiting)
+            or decided.room < 1
+            or self.kv_cache_manager.usage > 1 - commands.kv_reserve
+        )
+        # Everything is decided; from here on the scheduler changes.
+        batch = load.decodes + load.prefills
+        if victims:
+            gone = set(victims)
+            self._evict(victims)
+            batch, frozen = [r for r in batch if r not in gone], [r for r in frozen if r not in gone]
+        self._freeze(frozen, now)
+        self.running = load.sync + batch
+        if hide:
+            self._hide()
+        elif self._worn and load.present:
+            self._hide_worn()
+        if not load.waiting:
+            self.max_num_scheduled_tokens = max(1, min(cap, decided.tokens + (0 if hide else decided.room)))
+        report.sync_running, report.sync_waiting = len(load.sync), len(load.waiting)
+        report.batch_running, report.batch_frozen = len(batch), len(frozen)
+        return decided
+
+    def _look(self) -> Load:
+        sync, decodes, prefills = [], [], []
+        for r in self.running:
+            if r.priority < BATCH_PRIORITY:
+                sync.append(r)
+            elif r.is_prefill_chunk:
+                prefills.append(r)
+            else:
+                decodes.append(r)
+        waiting = self._waiting_sync()
+        ready = [r for r in waiting if not self._is_blocked_waiting_status(r.status)]
+        return Load(sync, decodes, prefills, ready, bool(sync or waiting))
+
+    def _sync_work(self, load: Load) -> Sync:
+        decoding = [r.num_computed_tokens for r in load.sync if not r.is_prefill_chunk]
+        tokens = sum(map(self._want, load.sync)) + sum(map(self._want, load.waiting))
+        return Sync(
+            tokens=min(self.max_num_scheduled_tokens, tokens),
+            context=sum(r.num_computed_tokens for r in load.sync),
+            decoding=len(decoding),
+            decode_context=sum(decoding),
+            waiting=len(load.waiting),
+            present=load.present,
+        )
+
+    def _shed(self) -> None:
+        """After a fault: batch stands still, and gives everything back where a synchronous request waits."""
+        batch = [r for r in self.running if r.priority >= BATCH_PRIORITY]
+        if self._waiting_sync():
+            self._evict(batch)
+        else:
+            self._freeze(batch, 0.0)
+
+    def _trip(self) -> None:
+        self.report.faults += 1
+        if not self.report.tripped:
+            self.report.tripped = True
+            logger.exception("HARVEST_TRIPPED: batch is shed until the engine restarts")
+
+    # After the step
+
+    def _note(self, output: Any, planned: Plan | None, now: float) -> None:
+        """Remember the step for the model and say on the page what it was."""
+        report, tokens = self.report, output.total_num_scheduled_tokens
+        report.at, report.steps = now, report.steps + (tokens > 0)
+        if planned is None:
+            report.sync_running = sum(r.priority < BATCH_PRIORITY for r in self.running)
+            report.batch_running = len(self.running) - report.sync_running
+            report.sync_waiting = len(self._waiting_sync())
+            report.batch_frozen = report.batch_running if report.tripped else 0
+        else:
+            report.allowed_seconds, report.trusted = planned.allowed, planned.trusted
+        report.batch_waiting = max(0, len(self.waiting) + len(self.kv_holding_waiting) - report.sync_waiting)
+        report.kv_usage = self.kv_cache_manager.usage
+        if tokens:
+            given = output.num_scheduled_tokens
+            sync = sum(n for rid, n in given.items() if self.requests[rid].priority < BATCH_PRIORITY)
+            report.sync_tokens += sync
+            report.batch_tokens += tokens - sync
+            context = sum(output.scheduled_cached_reqs.num_computed_tokens)
+            context += sum(new.num_computed_tokens for new in output.scheduled_new_reqs)
+            predicted = self.model.predict(tokens, context)
+            self._steps.append(_Step(output, now, tokens, context, predicted))
+        elif self._frozen and not self._steps and (report.silent or report.tripped):
+            self.nap(NAP_SECONDS)
+        self._tell()
+
+    def _learn(self, output: Any) -> None:
+        """The step began when it was scheduled or, in a full pipeline, when the one before it was through."""
+        now = self.clock()
+        if self._steps and self._steps[0].output is output:
+            step = self._steps.popleft()
+            seconds = now - max(step.scheduled_at, self._updated_at)
+            self.model.learn(step.tokens, step.context, seconds)
+            report = self.report
+            report.step_seconds, report.predicted_seconds = seconds, step.predicted
+            report.model_error, report.model_samples = self.model.error, self.model.samples
+        self._updated_at = now
+
+    def _tell(self) -> None:
+        """Publish the report; a scheduler without a page has nobody to tell."""
+
+
+class SyncHarvestScheduler(Harvest, Scheduler):
+    """For the simulator: the owner sets `commands` and `clock`."""
+
+
+class HarvestScheduler(Harvest, AsyncScheduler):
+    """For the engine: `--scheduler-cls workers.engine.scheduler.HarvestScheduler`, commanded through the page."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._page: PageGuest | None = None
+        try:
+            self._page = PageGuest.of_environment(self.parallel_config.data_parallel_index)
+            if self._page is not None and (prior := self._page.prior()) is not None:
+                self.model = StepModel.of(prior)
+        except (AttributeError, OSError, ValueError):  # vLLM schedules alone, or the model learns from nothing
+            logger.exception("HARVEST_PAGE")
+
+    def _commanded(self) -> bool:
+        if self._page is not None:
+            self.commands = self._page.commands() or self.commands or Commands()
+        return super()._commanded()
+
+    def _silent(self, now: float) -> bool:
+        return self._page is not None and now - cast(Commands, self.commands).heartbeat > SILENT_SECONDS
+
+    def _tell(self) -> None:
+        if self._page is not None:
+            self._page.tell(self.report, Weights(*self.model.weights))

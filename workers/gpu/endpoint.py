@@ -1,0 +1,146 @@
+"""The worker's own small HTTP server: gateways tell it of synchronous requests, Prometheus scrapes it.
+
+POST /arrivals   one event a line, each heard as it comes, now and then an empty line; the body ends when the gateway does
+                 {"id", "event": "arrived", "class": "sync", "prompt_tokens", "max_tokens"}
+                 {"id", "event": "first_token", "ttft_ms"}
+                 {"id", "event": "finished", "output_tokens", "itl_p50_ms", "itl_p95_ms"}
+GET  /metrics    Prometheus text
+GET  /health     the process answers
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self
+
+import aiohttp
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from app import clock, processes
+from app.crypto import bearer_token
+from app.headroom.arrivals import ANNOUNCING, Arrivals
+from app.settings import Settings
+
+Id = Annotated[str, Field(min_length=1, max_length=64)]
+Tokens = Annotated[int, Field(ge=0, le=2**31)]
+Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: Id
+
+
+class Arrived(_Event):
+    """A request is about to be sent to the engine."""
+
+    event: Literal["arrived"]
+    kind: Literal["sync"] = Field(alias="class")
+    prompt_tokens: Tokens
+    max_tokens: Tokens
+
+
+class FirstToken(_Event):
+    """The engine answers it. `ttft_ms`: null where nobody could see it."""
+
+    event: Literal["first_token"]
+    ttft_ms: Milliseconds | None = None
+
+
+class Finished(_Event):
+    """It is over, whichever way."""
+
+    event: Literal["finished"]
+    output_tokens: Tokens | None = None
+    itl_p50_ms: Milliseconds | None = None
+    itl_p95_ms: Milliseconds | None = None
+
+
+Event = Arrived | FirstToken | Finished
+_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+
+
+class Endpoint:
+    """Feeds `arrivals`, and calls `on_arrival` at once when a request is announced. Use as an async context manager."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        secret: bytes,
+        arrivals: Arrivals,
+        *,
+        on_arrival: Callable[[], None],
+        metrics: Callable[[], str],
+    ) -> None:
+        self._settings = settings
+        self._expected = f"Bearer {bearer_token(secret, ANNOUNCING)}".encode()
+        self._arrivals = arrivals
+        self._on_arrival = on_arrival
+        self._metrics = metrics
+        self._hearing: set[asyncio.Task[Any]] = set()
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/arrivals", self._post)
+        app.router.add_get("/metrics", self._scrape)
+        app.router.add_get("/health", self._health)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._settings.arrival_host, self._settings.arrival_port).start()
+        self.url = self._settings.arrival_url or processes.address(
+            self._settings.arrival_host, self._runner.addresses[0][1]
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for task in self._hearing:
+            task.cancel()
+        await self._runner.cleanup()
+
+    async def _post(self, request: web.Request) -> web.Response:
+        given = request.headers.get("authorization", "").encode(errors="surrogateescape")
+        if not hmac.compare_digest(given, self._expected):
+            return _refused(401, "the bearer token is not that of this deployment")
+        task = asyncio.current_task()
+        assert task is not None
+        self._hearing.add(task)
+        try:
+            async for line in request.content:
+                if line.strip():
+                    self._take(_EVENT.validate_json(line))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return _refused(400, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+        except LineTooLong as error:
+            return _refused(413, str(error))
+        except (aiohttp.ClientError, OSError):
+            pass  # the gateway has gone, and hears no answer
+        finally:
+            self._hearing.discard(task)
+        return web.Response(status=204)
+
+    def _take(self, event: Event) -> None:
+        now = clock.monotonic()
+        match event:
+            case Arrived():
+                self._arrivals.arrived(event.id, event.prompt_tokens, event.max_tokens, now)
+                self._on_arrival()
+            case FirstToken():
+                self._arrivals.first_token(event.id, now, event.ttft_ms)
+            case Finished():
+                self._arrivals.finished(event.id, now, event.itl_p50_ms, event.itl_p95_ms)
+
+    async def _scrape(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics().encode(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+
+def _refused(status: int, message: str) -> web.Response:
+    return web.json_response({"error": message}, status=status)

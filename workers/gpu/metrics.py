@@ -1,0 +1,175 @@
+"""A worker's `/metrics`: what its controller decides and why, what that costs, and what it sees of engine and GPUs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from app.headroom.controller import Reason
+from app.headroom.gpu import Gpu
+from workers.gpu.health import DOWN, MISSING
+
+PREFIX = "slackwater_worker_"
+REASONS = (*(reason.value for reason in Reason), DOWN, MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class HarvestView:
+    """What the scheduler plug-in reports (see `workers.engine`): requests now frozen, what it did so far, its last plan."""
+
+    active: bool
+    tripped: bool
+    frozen: int
+    evictions: int
+    faults: int
+    plan_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles of recent synchronous requests, in seconds."""
+
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One look at a worker. Counts grow for ever, `changes` by the reason that began; seconds are None until measured.
+
+    `allowance` and `in_flight` are batch requests, `tokens_allowed` their tokens of context. `probes` are the one-token
+    requests by which a closed gate heals itself. `harvest` None: no plug-in in the engine.
+    """
+
+    engine: str
+    model: str
+    mode: str
+    reason: str
+    allowance: int = 0
+    tokens_allowed: int = 0
+    in_flight: int = 0
+    changes: Mapping[str, int] = field(default_factory=dict)
+    yields: int = 0
+    resumes: int = 0
+    wasted_tokens: int = 0
+    resumed_cached_tokens: int = 0
+    probes: int = 0
+    dropped_decisions: int = 0
+    telemetry_age: float | None = None
+    predicted_step: float | None = None
+    measured_step: float | None = None
+    ttft: Latency | None = None
+    itl: Latency | None = None
+    harvest: HarvestView | None = None
+    gpus: Sequence[Gpu] = ()
+
+
+def exposition(view: View) -> bytes:
+    """The view as Prometheus text."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(view))
+    return generate_latest(registry)
+
+
+class _Collector(Collector):
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def collect(self) -> Iterable[Metric]:
+        view = self._view
+        info = {"engine": view.engine, "model": view.model, "mode": view.mode}
+        yield InfoMetricFamily(f"{PREFIX}engine", "the engine that this worker controls", value=info)
+        yield from _gate(view)
+        yield from _work(view)
+        yield from _seconds(view)
+        yield from _latencies(view)
+        yield from _harvest(view.harvest)
+        yield from _gpus(view.gpus)
+
+
+def _gate(view: View) -> Iterator[Metric]:
+    yield _gauge("allowance_requests", "batch requests that may be in flight", view.allowance)
+    yield _gauge("allowance_tokens", "tokens of context that batch requests may hold", view.tokens_allowed)
+    yield _gauge("in_flight_requests", "batch requests in the engine", view.in_flight)
+    names = dict.fromkeys((*REASONS, view.reason, *view.changes))
+    reason = GaugeMetricFamily(f"{PREFIX}reason", "1 for the reason that holds now", labels=["reason"])
+    changes = CounterMetricFamily(f"{PREFIX}reason_changes", "how often this reason began", labels=["reason"])
+    for name in names:
+        reason.add_metric([name], float(name == view.reason))
+        changes.add_metric([name], view.changes.get(name, 0))
+    yield reason
+    yield changes
+
+
+def _work(view: View) -> Iterator[Metric]:
+    yield _counter("yields", "batch requests taken out of the engine for synchronous ones", view.yields)
+    yield _counter("resumes", "yielded requests that went on with the tokens they had", view.resumes)
+    yield _counter("wasted_tokens", "tokens heard of batch requests and thrown away", view.wasted_tokens)
+    meaning = "tokens that yielded requests found in the prefix cache when they went on"
+    yield _counter("resumed_cached_tokens", meaning, view.resumed_cached_tokens)
+    yield _counter("probes", "one-token requests sent to heal a gate that failure had closed", view.probes)
+    meaning = "decisions that are missing in the log, since the database was away"
+    yield _counter("dropped_decisions", meaning, view.dropped_decisions)
+
+
+def _seconds(view: View) -> Iterator[Metric]:
+    yield _gauge("telemetry_age_seconds", "time since the engine was last looked at", view.telemetry_age)
+    meaning = (
+        "forecast of a step: of the synchronous work alone or, where our scheduler plans it, of the step as planned"
+    )
+    yield _gauge("predicted_step_seconds", meaning, view.predicted_step)
+    yield _gauge("measured_step_seconds", "engine step with batch work, as measured", view.measured_step)
+
+
+def _latencies(view: View) -> Iterator[Metric]:
+    for name, meaning, latency in (
+        ("sync_ttft_seconds", "time to first token of recent synchronous requests", view.ttft),
+        ("sync_itl_seconds", "time between tokens of recent synchronous requests", view.itl),
+    ):
+        family = GaugeMetricFamily(PREFIX + name, meaning, labels=["quantile"])
+        if latency is not None:
+            family.add_metric(["0.5"], latency.p50)
+            family.add_metric(["0.95"], latency.p95)
+        yield family
+
+
+def _harvest(harvest: HarvestView | None) -> Iterator[Metric]:
+    yield _gauge(
+        "harvest_active", "1 while the scheduler plug-in plans the steps", float(bool(harvest and harvest.active))
+    )
+    if harvest is None:
+        return
+    yield _gauge("harvest_tripped", "1 after a fault in the plug-in, until the engine restarts", float(harvest.tripped))
+    yield _gauge("harvest_frozen_requests", "batch requests that sit out steps with their KV cache", harvest.frozen)
+    yield _counter("harvest_evictions", "batch requests that gave slot and KV cache back", harvest.evictions)
+    yield _counter("harvest_faults", "exceptions in the plug-in", harvest.faults)
+    yield _gauge("harvest_plan_seconds", "time that the last step's plan took", harvest.plan_seconds)
+
+
+def _gpus(gpus: Sequence[Gpu]) -> Iterator[Metric]:
+    if not gpus:
+        return
+    for name, meaning, values in (
+        ("gpu_utilization", "share of time in which some kernel ran", [gpu.utilization for gpu in gpus]),
+        ("gpu_memory_used_bytes", "GPU memory in use, by whomever", [gpu.memory_used for gpu in gpus]),
+        ("gpu_memory_total_bytes", "GPU memory there is", [gpu.memory_total for gpu in gpus]),
+        ("gpu_power_watts", "what the GPU draws", [gpu.power_watts for gpu in gpus]),
+    ):
+        family = GaugeMetricFamily(PREFIX + name, meaning, labels=["gpu", "name"])
+        for gpu, value in zip(gpus, values, strict=True):
+            if value is not None:
+                family.add_metric([gpu.uuid, gpu.name], value)
+        yield family
+
+
+def _gauge(name: str, meaning: str, value: float | None) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(PREFIX + name, meaning)
+    if value is not None:
+        family.add_metric([], value)
+    return family
+
+
+def _counter(name: str, meaning: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, meaning, value=value)
