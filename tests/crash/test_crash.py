@@ -6,7 +6,7 @@ from tests.crash.checker import check, report
 from tests.timing import note
 
 SEED = 20261121
-SECONDS = 35.0
+SECONDS = 20.0
 
 
 async def test_under_seeded_faults_every_item_ends_once_in_order_and_nothing_stored_is_run_again() -> None:

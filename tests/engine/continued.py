@@ -14,7 +14,7 @@ from tests.gpu.conftest import MODEL, Running, World
 from workers.gpu.ledger import Call, Progress, Task
 
 NEAR = 1e-3  # two best tokens so close in log probability may change places with the company a step has
-SECONDS = 300
+SECONDS = 600
 WORDS = [
     "tide",
     "harbour",
