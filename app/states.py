@@ -63,6 +63,14 @@ class EngineState(StrEnum):
     DOWN = "down"
 
 
+class UploadState(StrEnum):
+    """A file that comes in parts."""
+
+    PENDING = "pending"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
 @dataclass(frozen=True)
 class Transition:
     """`verb` moves a row from any of `sources` to `target`."""
@@ -128,7 +136,7 @@ def _literals(states: tuple[StrEnum, ...]) -> str:
     return ", ".join(f"'{state}'" for state in states)
 
 
-_B, _C, _D, _E, _P = BatchState, ChunkState, DeliveryState, EngineState, EndpointState
+_B, _C, _D, _E, _P, _U = BatchState, ChunkState, DeliveryState, EngineState, EndpointState, UploadState
 
 _ENDS = (_B.COMPLETED, _B.FAILED, _B.CANCELLED, _B.EXPIRED)
 
@@ -210,4 +218,14 @@ ENGINE = Machine(
     ),
 )
 
-MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE)
+UPLOAD = Machine(
+    "upload",
+    UploadState,
+    _U.PENDING,
+    (
+        Transition("complete", (_U.PENDING,), _U.COMPLETED),
+        Transition("cancel", (_U.PENDING,), _U.CANCELLED),
+    ),
+)
+
+MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE, UPLOAD)

@@ -17,13 +17,14 @@ from app.batches import lifecycle, service
 from app.batches.file_intake import FileIntake
 from app.batches.lines import Lines, Problem
 from app.batches.offload import Offload
+from app.batches.why import explain
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
-from app.errors import BadInput, NotFound
+from app.errors import BadInput, Conflict, NotFound
 from app.files import ids, queries
 from app.files import service as files
 from app.queue import ingest, reading
-from app.queue.reading import Status
+from app.queue.reading import Sight, Status
 from app.settings import Settings
 from app.storage import keys
 from app.storage.store import Store
@@ -34,7 +35,11 @@ MOST_LISTED = 100
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a create asks for. `window`: as written; `deadline_seconds`: what it means, None: no deadline."""
+    """What a create asks for. `window`: as written; `deadline_seconds`: what it means, None: no deadline.
+
+    `partial`: its files can be read while it runs. `mixed`: its lines may name several models and endpoints. `lenient`: lines
+    that cannot be run become lines of the error file, and the others are run.
+    """
 
     input_file_id: str
     endpoint: str
@@ -45,11 +50,14 @@ class Wish:
     idempotency_key: str | None = None
     traceparent: str | None = None
     correlation_id: str | None = None
+    partial: bool = False
+    mixed: bool = False
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """A batch made of a file; `status` None: it was refused, for `problems`."""
+    """A batch made of a file; `status` None: it was refused, for `problems`. `eta_seconds` from now, where that is known."""
 
     request_id: UUID
     input_file_id: str
@@ -61,8 +69,11 @@ class FileBatch:
     problems: list[dict[str, Any]] | None
     output_file_id: UUID
     error_file_id: UUID
+    partial: bool
+    mixed: bool
     model: str | None
     status: Status | None
+    eta_seconds: float | None
 
 
 async def create(database: Database, settings: Settings, models: Catalogue, tenant: Tenant, wish: Wish) -> FileBatch:
@@ -76,16 +87,16 @@ async def create(database: Database, settings: Settings, models: Catalogue, tena
         )
         return await _refuse(database, tenant, wish, [Problem("invalid_request", None, message, "file_id")])
     store = Store.of(settings)
-    lines = Lines(models, service.rules_of_lines(models), wish.endpoint)
+    lines = Lines(models, service.rules_of_lines(models), None if wish.mixed else wish.endpoint, mixed=wish.mixed)
     async with Offload(store) as offload:
-        with FileIntake(batch_id, lines, **service.spool_options(settings)) as intake:
+        options = service.spool_options(settings)
+        with FileIntake(batch_id, lines, wish.endpoint, lenient=wish.lenient, **options) as intake:
             async for block in store.stream(keys.upload(tenant.tenant_id, file.file_id)):
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
             await asyncio.to_thread(intake.end_lines)
-            if lines.problems:
+            if lines.model is None or (lines.problems and not wish.lenient):
                 return await _refuse(database, tenant, wish, lines.problems)
-            assert lines.model is not None
             order = service.Order(
                 tenant,
                 lines.model,
@@ -131,6 +142,8 @@ async def _register(
         "output_file_id": uuid.uuid4(),
         "error_file_id": uuid.uuid4(),
         "output_seconds": wish.output_seconds,
+        "partial": wish.partial,
+        "mixed": wish.mixed,
     }
     await conn.execute(queries.INSERT_BATCH, values)
 
@@ -158,15 +171,40 @@ async def listing(
     return await _with_status(database, tenant, rows[:limit]), len(rows) > limit
 
 
-async def cancel(database: Database, tenant: Tenant, request_id: UUID) -> FileBatch:
-    """Drop what is queued, abort what runs, keep what is done. Done before is done. Raises NotFound, Conflict."""
-    await get(database, tenant, request_id)
-    await lifecycle.halt(database, tenant, request_id, "cancel")
-    async with database.durable() as conn:
-        await conn.execute(queries.CANCELLING, {"tenant_id": tenant.tenant_id, "request_id": request_id})
+async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: lifecycle.Verb) -> FileBatch:
+    """Pause, resume or cancel; what is done is kept, and done before is done. Raises NotFound, Conflict."""
+    _running(await get(database, tenant, request_id), verb)
+    await lifecycle.halt(database, tenant, request_id, verb)
+    if verb == "cancel":
+        async with database.durable() as conn:
+            await conn.execute(queries.CANCELLING, {"tenant_id": tenant.tenant_id, "request_id": request_id})
     return await get(database, tenant, request_id)
+
+
+async def retry(
+    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, request_id: UUID
+) -> FileBatch:
+    """Run what failed, was cancelled or has expired once more; its files come anew. Raises NotFound, Conflict."""
+    _running(await get(database, tenant, request_id), "retry")
+    await lifecycle.retry(database, settings, models, tenant, request_id)
+    return await get(database, tenant, request_id)
+
+
+def _running(batch: FileBatch, verb: str) -> None:
+    """Raise Conflict for a batch of which nothing was ever run."""
+    if batch.status is None:
+        raise Conflict(
+            f"Cannot {verb} a batch with status 'failed': its file was refused; mend it and make a new batch."
+        )
 
 
 async def _with_status(database: Database, tenant: Tenant, rows: Sequence[Sequence[Any]]) -> list[FileBatch]:
     sights = await reading.sights(database, [(tenant.tenant_id, row[0]) for row in rows]) if rows else []
-    return [FileBatch(*(*row, sight[0] if sight else None)) for row, sight in zip(rows, sights, strict=True)]
+    return [FileBatch(*[*row, *_standing(sight)]) for row, sight in zip(rows, sights, strict=True)]
+
+
+def _standing(sight: Sight | None) -> tuple[Status | None, float | None]:
+    if sight is None:
+        return None, None
+    expected = explain(*sight).estimate
+    return sight[0], expected.eta_seconds if expected else None

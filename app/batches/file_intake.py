@@ -5,21 +5,41 @@ from typing import Unpack
 
 import orjson
 
-from app.batches.lines import Lines
+from app.batches.items import ItemFacts
+from app.batches.lines import BadLine, Line, Lines
 from app.batches.spool import Spool, SpoolOptions
+from app.engines.requests import UNFIT
 
 
 class FileIntake(Spool):
-    """The lines of one file, as rows of the bodies that they ask for."""
+    """The lines of one file, as rows of the bodies that they ask for.
 
-    def __init__(self, batch_id: int, lines: Lines, **options: Unpack[SpoolOptions]) -> None:
+    `endpoint`: what most lines ask for; the rows of others have their own. `lenient`: a line that cannot be run becomes an
+    item all the same, which will fail for what is wrong with it.
+    """
+
+    def __init__(
+        self, batch_id: int, lines: Lines, endpoint: str, *, lenient: bool = False, **options: Unpack[SpoolOptions]
+    ) -> None:
         super().__init__(batch_id, "", **options)
         self.lines = lines
+        self._endpoint = endpoint
+        self._lenient = lenient
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         encoded = []
         for text in lines:
-            line = self.lines.read(text)
-            if line is not None:
-                encoded.append(self._row(line.facts, line.custom_id, orjson.dumps(line.body)))
+            match self.lines.read(text):
+                case Line() as line:
+                    encoded.append(self._fit(line))
+                case BadLine() as line if self._lenient:
+                    encoded.append(self._unfit(line))
         self._write(b"".join(encoded))
+
+    def _fit(self, line: Line) -> bytes:
+        endpoint = None if line.route == self._endpoint else line.route
+        return self._row(line.facts, line.custom_id, orjson.dumps(line.body), model=line.model, endpoint=endpoint)
+
+    def _unfit(self, line: BadLine) -> bytes:
+        facts = ItemFacts(line.custom_id, 1, wants_json=False, affinity=None, prefix="", answer_tokens=0)
+        return self._row(facts, line.custom_id, orjson.dumps(line.problem.view()), endpoint=UNFIT)

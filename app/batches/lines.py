@@ -49,6 +49,29 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that cannot be run; `custom_id` if it has one that could be read."""
+
+    custom_id: str | None
+    problem: Problem
+
+
+@dataclass(slots=True)
+class Demand:
+    """What the lines for one model ask for. Tokens are estimates, of answers at most."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+
+    def add(self, facts: ItemFacts) -> None:
+        """One more line."""
+        self.requests += 1
+        self.prompt_tokens += facts.est_tokens - facts.answer_tokens
+        self.answer_tokens += facts.answer_tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """A line that can be run."""
 
@@ -60,33 +83,47 @@ class Line:
 
 
 class Lines:
-    """Reads the lines of one file in order and remembers what is wrong with them.
+    """Reads the lines of one file in order and remembers what is wrong with them, and what they ask for of each model.
 
-    `endpoint`: the route that all have to name; None: any that is served. All have to name one model.
+    `endpoint`: the route that all have to name; None: any that is served. `mixed`: they may name several models.
     """
 
-    def __init__(self, models: Catalogue, rules_of: Mapping[str, ItemRules], endpoint: str | None = None) -> None:
+    def __init__(
+        self,
+        models: Catalogue,
+        rules_of: Mapping[str, ItemRules],
+        endpoint: str | None = None,
+        *,
+        mixed: bool = False,
+    ) -> None:
         self._models = models
         self._rules = rules_of
         self._endpoint = endpoint
+        self._mixed = mixed
         self._seen: set[str] = set()
+        self._custom_id_read: str | None = None
         self.problems: list[Problem] = []
+        self.demand: dict[str, Demand] = {}
         self.count = 0
         self.number = 0
-        self.model: Model | None = None
+        self.model: Model | None = None  # of the first line that can be run
 
-    def read(self, text: bytes) -> Line | None:
-        """The next line of the file; None if it is blank or unfit."""
+    def read(self, text: bytes) -> Line | BadLine | None:
+        """The next line of the file; None if it is blank."""
         self.number += 1
         if not text.strip():
             return None
         self.count += 1
+        self._custom_id_read = None
         try:
-            return self._read(text)
+            line = self._read(text)
         except Unfit as unfit:
+            problem = Problem(unfit.code, self.number, unfit.message, unfit.param)
             if len(self.problems) < MOST_PROBLEMS:
-                self.problems.append(Problem(unfit.code, self.number, unfit.message, unfit.param))
-            return None
+                self.problems.append(problem)
+            return BadLine(self._custom_id_read, problem)
+        self.demand.setdefault(line.model.name, Demand()).add(line.facts)
+        return line
 
     def _read(self, text: bytes) -> Line:
         try:
@@ -95,6 +132,7 @@ class Lines:
             raise Unfit("invalid_json_line", "This line is not parseable as valid JSON.", None) from None
         if not isinstance(given, dict):
             raise Unfit("invalid_json_line", "This line is not a JSON object.", None)
+        self._custom_id_read = custom_id_in(given)
         for name in _NEEDED:
             if given.get(name) is None:
                 raise Unfit("missing_required_parameter", f"Missing required parameter: '{name}'.", name)
@@ -112,11 +150,13 @@ class Lines:
         except ItemError as error:
             param = f"body.{error.field}" if error.field else "body"
             raise Unfit("invalid_value", f"Invalid value for '{param}': {error.message}.", param) from None
+        if self.model is None:
+            self.model = model
         self._seen.add(custom_id)
         return Line(custom_id, route, model, body, facts)
 
-    def _custom_id(self, given: Any) -> str:
-        if not isinstance(given, str) or not 1 <= len(given) <= _CUSTOM_ID_CHARACTERS or "\0" in given:
+    def _custom_id(self, given: str) -> str:
+        if self._custom_id_read is None:
             message = f"Invalid value for 'custom_id': expected a string of 1 to {_CUSTOM_ID_CHARACTERS} characters."
             raise Unfit("invalid_value", message, "custom_id")
         if given in self._seen:
@@ -146,12 +186,18 @@ class Lines:
         if model is None or "async_queue" not in model.capabilities or model.task != ROUTES[route][0]:
             what = f"on {route}" if model is not None else "by the Batch API"
             raise Unfit("model_not_found", f"The provided model '{name}' is not supported {what}.", "body.model")
-        if self.model is None:
-            self.model = model
-        elif model.name != self.model.name:
+        if self.model is not None and model.name != self.model.name and not self._mixed:
             message = (
                 f"The model '{name}' for this request does not match the rest of the batch. "
                 "Each batch must contain requests for a single model."
             )
             raise Unfit("mismatched_model", message, "body.model")
         return model
+
+
+def custom_id_in(given: Mapping[str, Any]) -> str | None:
+    """The id of a line, if it is one."""
+    found = given.get("custom_id")
+    if not isinstance(found, str) or not 1 <= len(found) <= _CUSTOM_ID_CHARACTERS or "\0" in found:
+        return None
+    return found

@@ -4,7 +4,8 @@ Shapes: OpenAI's Batch API. What an engine refused or broke at stands in `respon
 run has no response. The ids of a line are always the same, so that a file read twice is the same bytes.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from itertools import takewhile
 from uuid import UUID, uuid5
 
 import orjson
@@ -12,7 +13,9 @@ import orjson
 from app.engines.catalogue import Price
 from app.engines.pricing import priced
 from app.queue.reading import ItemResult
-from app.states import BatchState
+from app.states import BATCH, BatchState
+
+PriceOf = Callable[[str | None], Price | None]  # by the model that an item names; None: the batch's
 
 # HTTP statuses of the codes that an item's error may have, and OpenAI's type of it.
 _STATUSES: Mapping[int, tuple[int, str]] = {
@@ -36,12 +39,12 @@ def belongs(item: ItemResult, *, of_errors: bool) -> bool:
     return of_errors != (item.ok and item.body is not None)
 
 
-def line(request_id: UUID, state: BatchState, item: ItemResult, price: Price | None) -> bytes:
+def line(request_id: UUID, state: BatchState, item: ItemResult, price_of: PriceOf) -> bytes:
     """The line of an item, with its end."""
     name = uuid5(request_id, str(item.seq)).hex
     custom_id = orjson.dumps(item.reference)
     if item.ok and item.body is not None:
-        response = _response(request_id, item.seq, 200, priced(item.body, price))
+        response = _response(request_id, item.seq, 200, priced(item.body, price_of(item.model)))
         return b'{"id":"batch_req_%b","custom_id":%b,"response":%b,"error":null}\n' % (
             name.encode(),
             custom_id,
@@ -52,7 +55,8 @@ def line(request_id: UUID, state: BatchState, item: ItemResult, price: Price | N
         return b'{"id":"batch_req_%b","custom_id":%b,"response":null,"error":%b}\n' % (name.encode(), custom_id, error)
     said = orjson.loads(item.body)
     status, kind = _STATUSES.get(said["code"], _BROKEN)
-    body = orjson.dumps({"error": {"message": said["message"], "type": kind, "param": None, "code": None}})
+    error_body = {"message": said["message"], "type": kind, "param": said.get("param"), "code": said.get("reason")}
+    body = orjson.dumps({"error": error_body})
     response = _response(request_id, item.seq, status, body)
     return b'{"id":"batch_req_%b","custom_id":%b,"response":%b,"error":null}\n' % (name.encode(), custom_id, response)
 
@@ -68,10 +72,21 @@ async def lines(
     pages: AsyncIterator[list[ItemResult]],
     *,
     of_errors: bool,
-    price: Price | None,
+    price_of: PriceOf,
+    skip: int = 0,
 ) -> AsyncIterator[bytes]:
-    """The file, page by page."""
+    """The file without its first `skip` lines, page by page.
+
+    Of a batch that runs: as far as all items have their results, so that what was read once is the beginning of the file for
+    ever.
+    """
+    final = state in BATCH.final()
     async for page in pages:
-        block = b"".join(line(request_id, state, item, price) for item in page if belongs(item, of_errors=of_errors))
+        known = page if final else list(takewhile(lambda item: item.body is not None, page))
+        mine = [item for item in known if belongs(item, of_errors=of_errors)]
+        told, skip = mine[skip:], max(0, skip - len(mine))
+        block = b"".join(line(request_id, state, item, price_of) for item in told)
         if block:
             yield block
+        if len(known) < len(page):
+            return

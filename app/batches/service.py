@@ -19,6 +19,7 @@ from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
 from app.queue import ingest
 from app.queue.cutting import Cut, cut
+from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -37,7 +38,8 @@ _DEFAULT_DEADLINE_SECONDS = 86_400.0
 class Order:
     """Who submits, to which model, and what travels with the batch. `deadline_seconds`: then it expires; None: never.
 
-    `endpoint`: the engine route of its items; None: that of the model's task.
+    `endpoint`: the engine route of its items; None: that of the model's task. `aim_seconds`: the deadline of the fair order
+    where there is no other.
     """
 
     tenant: Tenant
@@ -50,6 +52,8 @@ class Order:
     idempotency_key: str | None = None
     deadline_seconds: float | None = None
     endpoint: str | None = None
+    kind: Kind = Kind.BATCH
+    aim_seconds: float = _DEFAULT_DEADLINE_SECONDS
 
 
 Register = Callable[[Connection, ingest.NewBatch], Awaitable[None]]
@@ -131,12 +135,12 @@ async def commit(
     """
     await asyncio.to_thread(intake.close)
     await offload.put(intake.take_large())
-    estimates = intake.est_tokens
-    cuts = await asyncio.to_thread(
-        cut, estimates, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items, keys=intake.warm_keys
-    )
+    by_model = await asyncio.to_thread(_cuts, intake, settings)
     async with database.relaxed() as conn:
         pool_id = await ensure_pool(conn, order.model.served)
+        cuts: dict[int, list[Cut]] = {pool_id: by_model[0]}
+        for model, part in zip(intake.models[1:], by_model[1:], strict=True):
+            cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await webhooks.hears_items(conn, order.tenant.tenant_id)
     batch = ingest.NewBatch(
         batch_id=intake.batch_id,
@@ -145,8 +149,8 @@ async def commit(
         pool_id=pool_id,
         model=order.model.name,
         endpoint=order.endpoint or WORK[order.model.task][0],
-        total=len(estimates),
-        deadline_seconds=order.deadline_seconds or _DEFAULT_DEADLINE_SECONDS,
+        total=len(intake.est_tokens),
+        deadline_seconds=order.deadline_seconds or order.aim_seconds,
         expires=order.deadline_seconds is not None,
         correlation_id=order.correlation_id,
         traceparent=order.traceparent,
@@ -154,8 +158,9 @@ async def commit(
         tags=order.tags,
         metadata=order.metadata,
         idempotency_key=order.idempotency_key,
-        request_hash=intake.request_hash if order.idempotency_key else None,
+        request_hash=intake.request_hash if order.idempotency_key or order.kind == Kind.FLEX else None,
         tells_items=tells_items,
+        kind=order.kind,
     )
     async with database.transaction() as conn:
         request_id = await _store(conn, batch, order.tenant.account_id, intake, cuts)
@@ -166,12 +171,28 @@ async def commit(
     return request_id
 
 
-async def _store(conn: Connection, batch: ingest.NewBatch, account_id: str, intake: Spool, cuts: Sequence[Cut]) -> UUID:
+def _cuts(intake: Spool, settings: Settings) -> list[list[Cut]]:
+    """The chunks of each of the intake's models, in their order; of one, where items name none."""
+    tokens, items = settings.chunk_tokens, settings.chunk_items
+    if len(intake.models) < 2:
+        return [cut(intake.est_tokens, max_tokens=tokens, max_items=items, keys=intake.warm_keys)]
+    found = []
+    for place in range(len(intake.models)):
+        seqs = [seq for seq, its in enumerate(intake.model_of) if its == place]
+        estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
+        found.append(cut(estimates, max_tokens=tokens, max_items=items, keys=keys, seqs=seqs))
+    return found
+
+
+async def _store(
+    conn: Connection, batch: ingest.NewBatch, account_id: str, intake: Spool, cuts: dict[int, list[Cut]]
+) -> UUID:
     """Write the batch and its event, or find the batch that the idempotency key stands for. Returns the request id."""
     key = batch.idempotency_key
     if key is not None and not await ingest.reserve_key(conn, batch.tenant_id, key):
         raise KeyInUse("Idempotency-Key: a request with this key is being stored right now; ask again in a moment")
-    run = await ingest.enqueue(conn, batch, intake.blocks(), cuts)
+    own, elsewhere = cuts[batch.pool_id], {pool: part for pool, part in cuts.items() if pool != batch.pool_id}
+    run = await ingest.enqueue(conn, batch, intake.blocks(), own, elsewhere)
     if run is None:
         assert key is not None
         return await _replay(conn, batch, key)

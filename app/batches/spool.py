@@ -18,6 +18,7 @@ from typing import Self, TypedDict, Unpack
 
 from app.batches.items import ItemFacts
 from app.batches.ndjson import LineSplitter, LineTooLong
+from app.engines.catalogue import Model
 from app.errors import BadInput, StorageFull
 from app.queue import rows
 from app.storage import keys
@@ -42,6 +43,8 @@ class Spool(ABC):
         self.batch_id = batch_id
         self.est_tokens = array("i")
         self.warm_keys = array("q")  # items with the same one belong together
+        self.models: list[Model] = []  # that items name, in the order in which they first do
+        self.model_of = array("h")  # by item, its place in `models`; whatever names none goes with the first
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
@@ -99,24 +102,49 @@ class Spool(ABC):
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         """Take these lines."""
 
-    def _row(self, facts: ItemFacts, reference: str | None, body: bytes) -> bytes:
-        """The row of the next item. Raises BadInput when there are too many."""
+    def _row(
+        self,
+        facts: ItemFacts,
+        reference: str | None,
+        body: bytes,
+        *,
+        model: Model | None = None,
+        endpoint: str | None = None,
+    ) -> bytes:
+        """The row of the next item; no model, no endpoint: the batch's. Raises BadInput when there are too many."""
         seq = len(self.est_tokens)
         if seq >= self._max_items:
             raise BadInput(f"requests: more than {self._max_items} items; send several batches")
         self.est_tokens.append(facts.est_tokens)
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
-        self._digest.update(b"%d:" % len(body))
+        place = self._place(model)
+        self.model_of.append(place)
+        self._digest.update(b"%s%d:" % ((endpoint or "").encode(), len(body)))
         self._digest.update(body)
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if stored:
             key = keys.payload(self.batch_id, seq)
             self._large.append((key, body))
             body = key.encode()
-        json, affinity = facts.wants_json, facts.affinity
         return rows.payload_row(
-            self.batch_id, seq, reference, affinity, facts.est_tokens, body, wants_json=json, stored=stored
+            self.batch_id,
+            seq,
+            reference,
+            facts.affinity,
+            facts.est_tokens,
+            body,
+            wants_json=facts.wants_json,
+            stored=stored,
+            model=model.name if model and place else None,  # the first one is the batch's
+            endpoint=endpoint,
         )
+
+    def _place(self, model: Model | None) -> int:
+        if model is None or (self.models and model is self.models[0]):
+            return 0
+        if model not in self.models:
+            self.models.append(model)
+        return self.models.index(model)
 
     def _write(self, data: bytes) -> None:
         with room():

@@ -1,32 +1,49 @@
-"""An upload on its way in: spooled, and its lines checked, while it arrives. Synchronous; routes run it in threads."""
+"""An upload on its way in: spooled, and its lines checked, while it arrives. Synchronous; routes run it in threads.
 
+What is checked is what any batch of it would complain of; whether its lines fit together, the batch knows.
+"""
+
+import asyncio
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from uuid import uuid4
 
-from app.batches.items import ItemRules
+import orjson
+
 from app.batches.lines import Lines
 from app.batches.ndjson import LineSplitter, LineTooLong
+from app.batches.service import rules_of_lines
 from app.batches.spool import room
+from app.db.pool import Database
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, BodyTooLarge
+from app.files import service as files
+from app.files.service import File
 from app.settings import Settings
+from app.storage.store import Store
+from app.tenants.service import Tenant
+
+PURPOSE = "batch"
+USUAL_SECONDS = 30 * 86_400.0  # that a file is kept
+_NAME_LENGTH = 255
 
 
 class Upload:
     """A context manager: leaving it deletes the spool. `lines` has read all that came."""
 
-    def __init__(self, settings: Settings, models: Catalogue, rules: Mapping[str, ItemRules]) -> None:
+    def __init__(self, settings: Settings, models: Catalogue) -> None:
         folder = settings.data_dir / "spool"
         with room():
             folder.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.NamedTemporaryFile(dir=folder)  # noqa: SIM115
         self._splitter = LineSplitter(int(settings.ndjson_line_mb * 2**20))
         self._most = int(settings.ndjson_body_mb * 2**20)
-        self.lines = Lines(models, rules)
+        self.lines = Lines(models, rules_of_lines(models), mixed=True)
         self.size = 0
 
     def __enter__(self) -> Self:
@@ -63,3 +80,40 @@ class Upload:
             raise BadInput("Invalid file format for Batch API. Must be .jsonl")
         with room():
             self._file.flush()
+
+
+async def kept(
+    database: Database, settings: Settings, tenant: Tenant, upload: Upload, *, filename: str, expires_seconds: float
+) -> File:
+    """The file that an upload has become, once it is closed."""
+    lines = upload.lines
+    return await files.keep(
+        database,
+        Store.of(settings),
+        upload.path,
+        file_id=uuid4(),
+        tenant_id=tenant.tenant_id,
+        purpose=PURPOSE,
+        filename=filename[:_NAME_LENGTH],
+        size=upload.size,
+        expires_seconds=expires_seconds,
+        lines=lines.count,
+        problems=[problem.view() for problem in lines.problems],
+        demand={name: asdict(demand) for name, demand in lines.demand.items()},
+    )
+
+
+async def of_requests(
+    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, requests: Sequence[Any], endpoint: str
+) -> File:
+    """A file of requests that came with the batch itself; what they leave out is POST, and the batch's endpoint."""
+
+    def add_all(upload: Upload) -> None:
+        for given in requests:
+            whole = {"method": "POST", "url": endpoint, **given} if isinstance(given, Mapping) else given
+            upload.add(orjson.dumps(whole) + b"\n")
+        upload.close()
+
+    with Upload(settings, models) as upload:
+        await asyncio.to_thread(add_all, upload)
+        return await kept(database, settings, tenant, upload, filename="requests.jsonl", expires_seconds=USUAL_SECONDS)

@@ -58,10 +58,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Will never succeed: the item's error."""
+    """Will never succeed: the item's error. `param`, `reason`: what is wrong with it, in OpenAI's words, where that is known."""
 
     code: int
     message: str
+    param: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 RESPONSES = "/v1/responses"
+UNFIT = "unfit"  # in place of a route: the item is no request, its body is what is wrong with it
 # vLLM serves lower numbers first.
 BATCH_PRIORITY = 10
 SYNC_PRIORITY = 0

@@ -1,34 +1,38 @@
-"""All SQL on files and the batches made of them."""
+"""All SQL on files, whole or in parts, and the batches made of them."""
 
-from app.states import BATCH
+from app.states import BATCH, UPLOAD, UploadState
 
-_FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems"
+_FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"
 
 INSERT_FILE = f"""
-insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems)
+insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems, demand)
 values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s,
-        now() + make_interval(secs => %(expires_seconds)s), %(lines)s, %(problems)s)
+        now() + make_interval(secs => %(expires_seconds)s), %(lines)s, %(problems)s, %(demand)s)
 returning {_FILE}, null::uuid, null::boolean
 """
 
-_FINAL = ", ".join(f"'{state}'" for state in BATCH.final())
+_IS_FINAL = f"b.state in ({', '.join(repr(state.value) for state in BATCH.final())})"
 
 
 def _readable(upload: str = "true", batch: str = "true") -> str:
-    """What can be read: uploads, and of batches that are final the files that have a line. A refused batch has none."""
+    """What can be read: uploads, of batches that are final the files that have a line, and those of running ones that were made
+    so. A refused batch has none.
+    """
     return f"""
 select {_FILE}, null::uuid as request_id, null::boolean as of_errors from file
 where tenant_id = %(tenant_id)s and (expires_at is null or expires_at > now()) and {upload}
 union all
-select x.file_id, 'batch_output', f.request_id || x.suffix, null, b.finalized_at,
-       b.finalized_at + make_interval(secs => f.output_seconds), x.lines, null, f.request_id, x.of_errors
+select x.file_id, 'batch_output', f.request_id || x.suffix, case when {_IS_FINAL} and f.counted_run = b.run then x.bytes end,
+       coalesce(b.finalized_at, f.created_at), b.finalized_at + make_interval(secs => f.output_seconds), x.lines, null, null,
+       f.request_id, x.of_errors
 from file_batch f join batch b using (batch_id)
 cross join lateral (values
-  (f.output_file_id, '_output.jsonl', f.output_deleted_at, false, b.ok),
-  (f.error_file_id, '_error.jsonl', f.error_deleted_at, true, b.total - b.ok)
-) x (file_id, suffix, deleted_at, of_errors, lines)
-where f.tenant_id = %(tenant_id)s and b.state in ({_FINAL}) and x.deleted_at is null and x.lines > 0
-  and (f.output_seconds is null or b.finalized_at + make_interval(secs => f.output_seconds) > now()) and {batch}
+  (f.output_file_id, '_output.jsonl', f.output_deleted_at, false, b.ok, f.output_bytes),
+  (f.error_file_id, '_error.jsonl', f.error_deleted_at, true, case when {_IS_FINAL} then b.total - b.ok else b.failed end,
+   f.error_bytes)
+) x (file_id, suffix, deleted_at, of_errors, lines, bytes)
+where f.tenant_id = %(tenant_id)s and x.deleted_at is null and case when {_IS_FINAL} then x.lines > 0 else f.partial end
+  and coalesce(b.finalized_at + make_interval(secs => f.output_seconds) > now(), true) and {batch}
 """
 
 
@@ -54,6 +58,15 @@ update file_batch set output_deleted_at = case when output_file_id = %(file_id)s
                       error_deleted_at = case when error_file_id = %(file_id)s then now() else error_deleted_at end
 where tenant_id = %(tenant_id)s and %(file_id)s in (output_file_id, error_file_id)
 """
+# Of a final batch, in its present run; a size that was counted in an earlier run is forgotten.
+COUNTED = f"""
+update file_batch f set counted_run = b.run,
+  output_bytes = case when f.output_file_id = %(file_id)s then %(bytes)s when f.counted_run = b.run then f.output_bytes end,
+  error_bytes = case when f.error_file_id = %(file_id)s then %(bytes)s when f.counted_run = b.run then f.error_bytes end
+from batch b
+where b.batch_id = f.batch_id and {_IS_FINAL} and b.run = %(run)s
+  and f.tenant_id = %(tenant_id)s and %(file_id)s in (f.output_file_id, f.error_file_id)
+"""
 EXPIRED_FILES = "select tenant_id, file_id from file where expires_at < now() limit %(limit)s"
 
 FORGET_REFUSED = (
@@ -64,14 +77,14 @@ FORGET_REFUSED = (
 
 INSERT_BATCH = """
 insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, metadata, problems,
-                        output_file_id, error_file_id, output_seconds)
+                        output_file_id, error_file_id, output_seconds, partial, mixed)
 values (%(request_id)s, %(tenant_id)s, %(batch_id)s, %(input_file_id)s, %(endpoint)s, %(completion_window)s, %(metadata)s,
-        %(problems)s, %(output_file_id)s, %(error_file_id)s, %(output_seconds)s)
+        %(problems)s, %(output_file_id)s, %(error_file_id)s, %(output_seconds)s, %(partial)s, %(mixed)s)
 """
 
 _BATCH = """
 select f.request_id, f.input_file_id, f.endpoint, f.completion_window, f.created_at, f.cancelling_at, f.metadata, f.problems,
-       f.output_file_id, f.error_file_id, b.model
+       f.output_file_id, f.error_file_id, f.partial, f.mixed, b.model
 from file_batch f left join batch b using (batch_id) where f.tenant_id = %(tenant_id)s
 """
 GET_BATCH = f"{_BATCH} and f.request_id = %(request_id)s"
@@ -84,3 +97,37 @@ CANCELLING = """
 update file_batch set cancelling_at = coalesce(cancelling_at, now())
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s
 """
+
+# ── files that come in parts ──────────────────────────────────────────────────────────────────────────────────────
+
+_UPLOAD = "upload_id, filename, purpose, bytes, state, created_at, expires_at, file_seconds, file_id"
+
+INSERT_UPLOAD = f"""
+insert into upload (upload_id, tenant_id, filename, purpose, bytes, expires_at, file_seconds)
+values (%(upload_id)s, %(tenant_id)s, %(filename)s, %(purpose)s, %(bytes)s, now() + make_interval(secs => %(seconds)s),
+        %(file_seconds)s)
+returning {_UPLOAD}
+"""
+GET_UPLOAD = f"select {_UPLOAD} from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s"
+# Only while the upload may still be completed, so that no part is kept that nobody will use.
+INSERT_PART = f"""
+insert into upload_part (part_id, upload_id, bytes)
+select %(part_id)s, upload_id, %(bytes)s from upload
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("complete")} and expires_at > now()
+returning created_at
+"""
+PARTS = "select part_id, bytes from upload_part where upload_id = %(upload_id)s"
+COMPLETE_UPLOAD = f"""
+update upload set state = '{UploadState.COMPLETED}', file_id = %(file_id)s
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("complete")} returning {_UPLOAD}
+"""
+CANCEL_UPLOAD = f"""
+update upload set state = '{UploadState.CANCELLED}'
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("cancel")} returning {_UPLOAD}
+"""
+# A completed one is still told of for a day.
+OLD_UPLOADS = """
+select tenant_id, upload_id from upload
+where expires_at < now() - make_interval(secs => case when state = 'completed' then 86400 else 0 end) limit %(limit)s
+"""
+DELETE_UPLOAD_OF_PARTS = "delete from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s"

@@ -1,7 +1,7 @@
 """The verbs of files: keep an upload, find, list, delete. Foreign and unknown ids read the same (`NotFound`)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,9 +23,9 @@ _SLICE, _REFUSED_DAYS = 100, 30
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An upload, or the output or the error file of a batch (`request_id`, `of_errors`), whose size nobody has counted.
+    """An upload, or the output or the error file of a batch (`request_id`, `of_errors`), whose size may not be counted yet.
 
-    `problems`: what is wrong with its lines, as a batch of it would tell.
+    `problems`: what is wrong with its lines, as a batch of it would tell. `demand`: what a batch of it asks for, by model.
     """
 
     file_id: UUID
@@ -36,6 +36,7 @@ class File:
     expires_at: datetime | None
     lines: int
     problems: list[dict[str, Any]] | None
+    demand: dict[str, dict[str, int]] | None
     request_id: UUID | None
     of_errors: bool | None
 
@@ -53,12 +54,13 @@ async def keep(
     expires_seconds: float,
     lines: int,
     problems: Sequence[dict[str, Any]],
+    demand: Mapping[str, dict[str, int]],
 ) -> File:
     """Put an upload into the store, then register it. What could not be registered is taken out again."""
     key = keys.upload(tenant_id, file_id)
     values = {"file_id": file_id, "tenant_id": tenant_id, "purpose": purpose, "filename": filename, "bytes": size}
     values |= {"expires_seconds": expires_seconds, "lines": lines}
-    values |= {"problems": Jsonb(list(problems), dumps=json.dumps) if problems else None}
+    values |= {"problems": Jsonb(list(problems), dumps=json.dumps) if problems else None, "demand": Jsonb(dict(demand))}
     await store.put_file(key, content)
     try:
         async with database.durable() as conn:
@@ -105,6 +107,13 @@ async def listing(
     values = {"tenant_id": tenant_id, "purpose": purpose, "after": beyond, "limit": limit + 1}
     rows = await (await conn.execute(queries.list_files(ascending).encode(), values)).fetchall()
     return [File(*row) for row in rows[:limit]], len(rows) > limit
+
+
+async def counted(database: Database, tenant_id: int, file: File, run: int, size: int) -> None:
+    """Remember how large a file of a final batch is, so that it need not be made again to be listed."""
+    values = {"tenant_id": tenant_id, "file_id": file.file_id, "run": run, "bytes": size}
+    async with database.relaxed() as conn:
+        await conn.execute(queries.COUNTED.encode(), values)
 
 
 async def delete(database: Database, store: Store, tenant_id: int, file: File) -> None:

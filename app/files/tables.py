@@ -1,13 +1,16 @@
-"""Tables: uploaded files, and the batches that were made of them with their output and error files."""
+"""Tables: uploaded files, those that come in parts, and the batches that were made of them with their output and error files."""
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
+    Float,
     ForeignKey,
     Index,
     Integer,
+    SmallInteger,
     Table,
     Text,
     Uuid,
@@ -16,6 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db.metadata import metadata
+from app.states import UPLOAD, UploadState
 
 Timestamp = DateTime(timezone=True)
 
@@ -31,6 +35,7 @@ file = Table(
     Column("expires_at", Timestamp),
     Column("lines", Integer, nullable=False, comment="that are not blank"),
     Column("problems", JSONB, comment="what is wrong with its lines, as a batch of it would tell; null: nothing"),
+    Column("demand", JSONB, comment="what a batch of it asks for, by model: requests, prompt_tokens, answer_tokens"),
 )
 Index("file_tenant", file.c.tenant_id, file.c.created_at, file.c.file_id)
 Index("file_expiry", file.c.expires_at, postgresql_where="expires_at is not null")
@@ -53,7 +58,51 @@ file_batch = Table(
     Column("output_seconds", Integer, comment="its files go so long after its end; null: with the batch"),
     Column("output_deleted_at", Timestamp),
     Column("error_deleted_at", Timestamp),
+    Column("partial", Boolean, nullable=False, server_default="false", comment="its files can be read while it runs"),
+    Column(
+        "mixed",
+        Boolean,
+        nullable=False,
+        server_default="false",
+        comment="its lines may name several models and endpoints",
+    ),
+    Column("output_bytes", BigInteger),
+    Column("error_bytes", BigInteger),
+    Column("counted_run", SmallInteger, comment="the run whose files have output_bytes and error_bytes"),
     CheckConstraint("(batch_id is null) = (problems is not null)", name="refused_or_running"),
 )
 Index("file_batch_tenant", file_batch.c.tenant_id, file_batch.c.created_at, file_batch.c.request_id)
 Index("file_batch_batch", file_batch.c.batch_id)
+
+upload = Table(
+    "upload",
+    metadata,
+    Column("upload_id", Uuid, primary_key=True),
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False, comment="as the caller announced"),
+    Column(
+        "state",
+        Text,
+        CheckConstraint(UPLOAD.check(), name="state"),
+        nullable=False,
+        server_default=UPLOAD.initial.value,
+    ),
+    Column("created_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("expires_at", Timestamp, nullable=False),
+    Column("file_seconds", Float(53), nullable=False, comment="the file goes so long after it was completed"),
+    Column("file_id", Uuid),
+    CheckConstraint(f"(state = '{UploadState.COMPLETED}') = (file_id is not null)", name="completed"),
+)
+Index("upload_expiry", upload.c.expires_at)
+
+upload_part = Table(
+    "upload_part",
+    metadata,
+    Column("part_id", Uuid, primary_key=True),
+    Column("upload_id", Uuid, ForeignKey("upload.upload_id", ondelete="CASCADE"), nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", Timestamp, nullable=False, server_default=func.now()),
+)
+Index("upload_part_upload", upload_part.c.upload_id)

@@ -181,7 +181,7 @@ returning batch_id, run, model, deadline, traceparent"""
 
 # Who was answered once is not asked again, in whatever run that was.
 UNANSWERED = """
-select p.seq, p.est_tokens from item_payload p
+select p.seq, p.est_tokens, p.model from item_payload p
 where p.batch_id = %(batch_id)s
   and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.ok = 1)
 order by p.seq"""

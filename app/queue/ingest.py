@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -10,6 +11,7 @@ from psycopg.types.json import Jsonb
 from app.db.pool import Connection
 from app.queue import queries
 from app.queue.cutting import Cut
+from app.queue.types import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class NewBatch:
     idempotency_key: str | None = None
     request_hash: bytes | None = None
     tells_items: bool = False
+    kind: Kind = Kind.BATCH
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -42,10 +45,16 @@ async def next_batch_id(conn: Connection) -> int:
     return int(row[0])
 
 
-async def enqueue(conn: Connection, batch: NewBatch, payload: Iterable[bytes], cuts: Sequence[Cut]) -> int | None:
+async def enqueue(
+    conn: Connection,
+    batch: NewBatch,
+    payload: Iterable[bytes],
+    cuts: Sequence[Cut],
+    elsewhere: Mapping[int, Sequence[Cut]] = MappingProxyType({}),
+) -> int | None:
     """Write the batch, its payload (blocks of binary COPY data, header and trailer included), its chunks and its place in
-    the fair order. Call inside a durable transaction. Returns the run; None, and nothing written, when the
-    tenant has used the idempotency key before.
+    the fair order; `elsewhere`: its chunks for further pools. Call inside a durable transaction. Returns the run; None, and
+    nothing written, when the tenant has used the idempotency key before.
     """
     parameters = {
         "batch_id": batch.batch_id,
@@ -64,6 +73,7 @@ async def enqueue(conn: Connection, batch: NewBatch, payload: Iterable[bytes], c
         "idempotency_key": batch.idempotency_key,
         "request_hash": batch.request_hash,
         "tells_items": batch.tells_items,
+        "kind": batch.kind,
     }
     row = await (await conn.execute(queries.INSERT_BATCH, parameters)).fetchone()
     if row is None:
@@ -72,7 +82,8 @@ async def enqueue(conn: Connection, batch: NewBatch, payload: Iterable[bytes], c
     async with conn.cursor() as cursor, cursor.copy(queries.COPY_PAYLOAD) as copy:
         for block in payload:
             await copy.write(block)
-    await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, batch.pool_id), cuts, deadline)
+    for pool_id, part in {batch.pool_id: cuts, **elsewhere}.items():
+        await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, pool_id), part, deadline)
     return int(run)
 
 

@@ -58,10 +58,15 @@ async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int
     return None if row is None else Reopened(*row)
 
 
-async def unanswered(conn: Connection, batch_id: int) -> tuple[list[int], list[int]]:
-    """(seqs, estimated tokens) of the items that no run of the batch has answered."""
+async def unanswered(conn: Connection, batch_id: int) -> dict[str | None, tuple[list[int], list[int]]]:
+    """(seqs, estimated tokens) of the items that no run of the batch has answered, by model; None: the batch's."""
     rows = await (await conn.execute(queries.UNANSWERED, {"batch_id": batch_id})).fetchall()
-    return [row[0] for row in rows], [row[1] for row in rows]
+    found: dict[str | None, tuple[list[int], list[int]]] = {}
+    for seq, tokens, model in rows:
+        seqs, est_tokens = found.setdefault(model, ([], []))
+        seqs.append(seq)
+        est_tokens.append(tokens)
+    return found
 
 
 async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: int, cuts: Sequence[Cut]) -> None:

@@ -5,7 +5,7 @@ State guards come from `app.states`. Lock order everywhere: batch, chunk, sched.
 """
 
 from app.queue.poison import SUSPECT_ATTEMPTS
-from app.states import CHUNK, BatchState, ChunkState
+from app.states import CHUNK, BatchState, ChunkState, EngineState
 
 FENCE = f"chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard('finish')}"
 
@@ -21,12 +21,12 @@ NEXT_BATCH_ID = "select next_batch_id()"
 
 INSERT_BATCH = """
 insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, traceparent,
-                   affinity, tags, meta, idempotency_key, request_hash, tells_items)
+                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind)
 values (%(batch_id)s, %(request_id)s, %(tenant_id)s, %(model)s, %(endpoint)s, %(total)s,
         now() + make_interval(secs => %(deadline_seconds)s),
         case when %(expires)s then now() + make_interval(secs => %(deadline_seconds)s) end,
         %(correlation_id)s, %(traceparent)s, %(affinity)s, %(tags)s, %(meta)s, %(idempotency_key)s, %(request_hash)s,
-        %(tells_items)s)
+        %(tells_items)s, %(kind)s)
 on conflict (tenant_id, idempotency_key) do nothing
 returning run, deadline"""
 
@@ -224,7 +224,7 @@ LATEST = f"{_status()} where b.tenant_id = %(tenant_id)s order by b.batch_id des
 def _results(more: str = "") -> str:
     return f"""
 select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,
-       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false){more}
+       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false), p.model{more}
 from item_payload p left join lateral (
   select ok, body, stored, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
   where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true
@@ -278,6 +278,23 @@ left join line l on l.chunk_id = a.first
 left join ends e on e.pool_id = a.pool_id and e.tenant_id = a.tenant_id
 left join accounts s on s.pool_id = a.pool_id and s.tenant_id = a.tenant_id
 left join rates r on r.pool_id = a.pool_id"""
+
+# What OUTLOOKS says of a batch, for one that is not there yet.
+PROSPECT = f"""
+with p as materialized (select pool_id from pool where model = %(model)s),
+ steps as (select extract(epoch from at - lag(at) over w)::float8 as seconds,
+                  (served_tokens - lag(served_tokens) over w)::float8 as tokens
+           from (select at, served_tokens from pace where pool_id = (select pool_id from p) order by at desc limit 61) x
+           window w as (order by at))
+select coalesce((select sum(c.est_tokens::float8 * (c.n - c.done - c.failed) / c.n) from chunk c
+                 where c.pool_id = p.pool_id and c.tenant_id = t.tenant_id), 0)::float8,
+       (t.weight / (t.weight + coalesce((select sum(o.weight) from sched s join tenant o using (tenant_id)
+                     where s.pool_id = p.pool_id and s.tenant_id <> t.tenant_id
+                       and (s.ready > 0 or s.inflight_tokens > 0)), 0)))::float8,
+       (select sum(tokens) / nullif(sum(seconds), 0) from steps where seconds < 25)::float8,
+       (select count(*) from engine e join worker w using (worker_id)
+        where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and w.lease_until > now())::int
+from p, tenant t where t.tenant_id = %(tenant_id)s"""
 
 # How pressed the pool is: the least share of its window that a batch near its deadline will have left, at the pace of the last
 # minutes, while none is known by the time that is left alone. Only the next few to expire are asked after.

@@ -46,7 +46,9 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """One line of a batch's results; `body` is None while the item has none. `item`: what was asked, where that was read too."""
+    """One line of a batch's results; `body` is None while the item has none. `model`: if not the batch's. `item`: what
+    was asked, where that was read too.
+    """
 
     seq: int
     reference: str | None
@@ -58,8 +60,25 @@ class ItemResult:
     completion_tokens: int | None
     yields: int | None
     stored: bool = False
+    model: str | None = None
     item: bytes | None = None
     item_stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What stands before a batch that does not exist yet: tokens of its account that come first, the account's share once it
+    has work, the pool's pace in tokens per second if that is known, engines that are ready.
+    """
+
+    ahead_tokens: float = 0.0
+    share: float = 1.0
+    pace: float | None = None
+    engines: int = 0
+
+    def seconds(self, tokens: int) -> float | None:
+        """Until so many more tokens would be done; None where no pace was measured. As `estimate.estimate` has it."""
+        return (self.ahead_tokens + tokens) / (self.pace * self.share) if self.pace and self.share else None
 
 
 Sight = tuple[Status, Outlook | None]
@@ -108,6 +127,14 @@ async def _outlooks(conn: Connection, batch_ids: Sequence[int]) -> dict[int, Out
     for pool_id, engine_id, name, state, *rest in await cursor.fetchall():
         gates[pool_id] += (Gate(engine_id, name, EngineState(state), *rest),)
     return {batch_id: Outlook(gates[pool_id], *facts) for batch_id, pool_id, *facts in rows}
+
+
+async def prospect(database: Database, tenant_id: int, served: str) -> Prospect:
+    """How a pool stands for an account."""
+    async with database.relaxed() as conn:
+        values = {"tenant_id": tenant_id, "model": served}
+        row = await (await conn.execute(queries.PROSPECT, values)).fetchone()
+    return Prospect(*row) if row else Prospect()
 
 
 async def results(

@@ -25,8 +25,10 @@ def payload_row(
     *,
     wants_json: bool = False,
     stored: bool = False,
+    model: str | None = None,
+    endpoint: str | None = None,
 ) -> bytes:
-    """One `item_payload` row in the column order of `queries.COPY_PAYLOAD`; model and endpoint are the batch's.
+    """One `item_payload` row in the column order of `queries.COPY_PAYLOAD`. No model, no endpoint: the batch's.
 
     `stored`: the body is the key of an object that holds it.
     """
@@ -34,8 +36,8 @@ def payload_row(
         (
             _HEAD.pack(10, 8, batch_id, 4, seq),
             _text(reference),
-            _NULL,
-            _NULL,
+            _text(model),
+            _text(endpoint),
             _text(affinity),
             _INT4.pack(4, est_tokens),
             _TRUE if wants_json else _FALSE,

@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db.metadata import metadata
+from app.queue.types import Kind
 from app.states import BATCH, CHUNK
 
 Timestamp = DateTime(timezone=True)
@@ -66,6 +67,14 @@ batch = Table(
     Column("tags", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("meta", JSONB),
     Column(
+        "kind",
+        Text,
+        CheckConstraint(f"kind in ({', '.join(repr(kind.value) for kind in Kind)})", name="kind"),
+        nullable=False,
+        server_default=Kind.BATCH.value,
+        comment="response, flex: one request that its caller waits for",
+    ),
+    Column(
         "tells_items",
         Boolean,
         nullable=False,
@@ -82,6 +91,7 @@ Index("batch_open", batch.c.created_at, postgresql_where=text("finalized_at is n
 Index(
     "batch_expiry", batch.c.expires_at, postgresql_where=text("expires_at is not null and state in ('open', 'paused')")
 )
+Index("batch_flex", batch.c.tenant_id, batch.c.request_hash, batch.c.created_at, postgresql_where=text("kind = 'flex'"))
 Index("batch_halted", batch.c.state, postgresql_where=text("state in ('paused', 'cancelling', 'expiring')"))
 
 item_payload = Table(

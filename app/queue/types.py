@@ -1,8 +1,17 @@
 """What crosses the queue's border: leases, items, results."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.states import BatchState
+
+
+class Kind(StrEnum):
+    """What a batch is to its caller: a batch, or one request that the caller waits for."""
+
+    BATCH = "batch"
+    RESPONSE = "response"
+    FLEX = "flex"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def test_what_is_no_id_is_none(text: str) -> None:
 async def kept(database: Database, store: Store, folder: Path, **changes: Any) -> service.File:
     content = folder / "content"
     content.write_bytes(b"content")
-    values = {"tenant_id": 1, "purpose": "batch", "filename": "x", "size": 7, "lines": 1, "problems": []}
+    values = {"tenant_id": 1, "purpose": "batch", "filename": "x", "size": 7, "lines": 1, "problems": [], "demand": {}}
     values |= {"expires_seconds": 3600.0, "file_id": uuid.uuid4()} | changes
     return await service.keep(database, store, content, **values)
 

@@ -229,7 +229,7 @@ class Walk(RuleBasedStateMachine):
             assert (batch is not None) == bool(left)
             if batch is None:
                 return
-            seqs, tokens = await lifecycle.unanswered(self.conn, batch.batch_id)
+            [(seqs, tokens)] = (await lifecycle.unanswered(self.conn, batch.batch_id)).values()
             assert seqs == left
             cuts = cut(tokens, max_tokens=16_000, max_items=size, seqs=seqs)
             await lifecycle.requeue(self.conn, batch, known.batch.tenant_id, pool, cuts)

@@ -58,7 +58,7 @@ class World:
             return None if reopened is None else await self.requeue(conn, reopened)
 
     async def requeue(self, conn: Connection, batch: lifecycle.Reopened) -> int:
-        seqs, tokens = await lifecycle.unanswered(conn, batch.batch_id)
+        [(seqs, tokens)] = (await lifecycle.unanswered(conn, batch.batch_id)).values()
         cuts = cut(tokens, max_tokens=16_000, max_items=16, seqs=seqs)
         await lifecycle.requeue(conn, batch, self.tenant, self.pool, cuts)
         return len(seqs)

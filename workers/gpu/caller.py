@@ -10,7 +10,7 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_ra
 
 from app.engines.client import EngineClient
 from app.engines.outcome import FAILED, INVALID, Done, EngineDown, Outcome, Reject, Retry
-from app.engines.requests import EngineRequest, Target, build, tenant_salt
+from app.engines.requests import UNFIT, EngineRequest, Target, build, tenant_salt
 from app.engines.transcript import Transcript, joined, resumable
 from app.errors import StorageError
 from app.storage.store import Store
@@ -60,6 +60,8 @@ class Caller:
         item = progress.item
         try:
             body = orjson.loads(await self._store.get(item.body.decode()) if item.stored else item.body)
+            if item.endpoint == UNFIT:
+                return Reject(INVALID, f"line {body['line']}: {body['message']}", body["param"], body["code"]), 1
             request = build(body, item.endpoint, self.target, tenant_salt(self._secret, tenant_id))
             request = replace(request, traceparent=item.traceparent)
             if progress.transcript is None and self.streams and self.continues and resumable(request):

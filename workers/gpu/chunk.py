@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -108,9 +109,16 @@ class OpenChunk:
         if isinstance(outcome, Done):
             self.results.append(_result(seq, True, attempt, outcome.usage, outcome.body, yields))
         else:
-            said = outcome.message if isinstance(outcome, Reject) else outcome.reason
-            body = orjson.dumps({"code": outcome.code, "message": said})
+            body = orjson.dumps(_error(outcome))
             self.results.append(_result(seq, False, attempt, Usage(), body, yields))
+
+
+def _error(outcome: Reject | Retry) -> dict[str, Any]:
+    """As the result of an item has it."""
+    if isinstance(outcome, Retry):
+        return {"code": outcome.code, "message": outcome.reason}
+    error: dict[str, Any] = {"code": outcome.code, "message": outcome.message}
+    return error | ({"param": outcome.param, "reason": outcome.reason} if outcome.reason else {})
 
 
 def _result(seq: int, ok: bool, attempt: int, usage: Usage, body: bytes, yields: int) -> Result:

@@ -1,34 +1,38 @@
 """OpenAI's Batches API over the queue. Shapes: openai-python 3.52, `types/batch.py`; no field is missing, some are null."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import ORJSONResponse
 
-from app import trace
+from app import clock, trace
 from app.api import body, submits
-from app.api.deps import KeyHolder, PartsDep
-from app.api.openai.lists import Page, listed
-from app.batches import file_batches
+from app.api.deps import KeyHolder, Parts, PartsDep
+from app.api.openai.answers import Page, answer, listed
+from app.batches import file_batches, uploads
 from app.batches.file_batches import FileBatch, Wish
 from app.batches.lines import ROUTES
-from app.errors import BadInput, NotFound
+from app.engines.catalogue import Price
+from app.engines.pricing import with_cost
+from app.errors import BadInput, Conflict, NotFound
 from app.files import ids
 from app.queue.reading import Status
 from app.states import BatchState
+from app.tenants.service import Tenant
 from app.webhooks import rules
 
 router = APIRouter()
 
-_BODY_MB = 0.25
 _NO_DEADLINE = "background"
 _OUTPUT_SECONDS = range(3600, 30 * 86_400 + 1)
 # A batch of which nothing succeeded is completed too: its error file tells.
 _STATUSES = {
     BatchState.OPEN: "in_progress",
-    BatchState.PAUSED: "in_progress",
+    BatchState.PAUSED: "paused",
     BatchState.CANCELLING: "cancelling",
     BatchState.EXPIRING: "finalizing",
     BatchState.COMPLETED: "completed",
@@ -40,11 +44,19 @@ _STATUSES = {
 
 @router.post("/batches")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Make a batch of an uploaded file. A file with a bad line makes one that has failed, and says why."""
-    given = await body.read_json(request, _BODY_MB)
-    wish = _wish(given, request)
-    made = await file_batches.create(parts.database, parts.settings, parts.catalogue, tenant, wish)
-    return ORJSONResponse(view(made))
+    """Make a batch of an uploaded file, or of `requests` in the body, of which a file is made first. A file with a bad line makes
+    a batch that has failed, and says why; with `validation: lenient` the line fails alone.
+    """
+    given = await body.read_json(request, parts.settings.json_body_mb)
+    requests = given.pop("requests", None)
+    wish = _wish(given if requests is None else {**given, "input_file_id": ""}, request)
+    database, settings, models = parts.database, parts.settings, parts.catalogue
+    if requests is not None:
+        if not isinstance(requests, list) or not requests or given.get("input_file_id"):
+            raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
+        file = await uploads.of_requests(database, settings, models, tenant, requests, wish.endpoint)
+        wish = replace(wish, input_file_id=ids.written(file.file_id))
+    return _shown(await file_batches.create(database, settings, models, tenant, wish), parts)
 
 
 @router.get("/batches")
@@ -52,19 +64,42 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Page, Quer
     """The newest batches that were made of files."""
     after = _parse(page.after) if page.after else None
     found, more = await file_batches.listing(parts.database, tenant, after=after, limit=page.limit)
-    return listed([view(batch) for batch in found], more=more)
+    return listed([view(batch, _price(batch, parts)) for batch in found], more=more)
 
 
 @router.get("/batches/{batch_id}")
 async def retrieve(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """How a batch stands."""
-    return ORJSONResponse(view(await file_batches.get(parts.database, tenant, _parse(batch_id))))
+    return _shown(await file_batches.get(parts.database, tenant, _parse(batch_id)), parts)
 
 
-@router.post("/batches/{batch_id}/cancel")
-async def cancel(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Drop what is queued, abort what runs, keep what is done."""
-    return ORJSONResponse(view(await file_batches.cancel(parts.database, tenant, _parse(batch_id))))
+@router.post("/batches/{batch_id}/retry")
+async def retry(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Run only what failed, was cancelled or has expired once more, for as long as it had."""
+    request_id = _parse(batch_id)
+    database, settings = parts.database, parts.settings
+    async with _refused_in_openai_words("retry", tenant, parts, request_id):
+        return _shown(await file_batches.retry(database, settings, parts.catalogue, tenant, request_id), parts)
+
+
+@router.post("/batches/{batch_id}/{verb}")
+async def halt(
+    batch_id: str, verb: Literal["cancel", "pause", "resume"], tenant: KeyHolder, parts: PartsDep
+) -> Response:
+    """Cancel: drop what is queued, abort what runs, keep what is done. Pause: start nothing more."""
+    request_id = _parse(batch_id)
+    async with _refused_in_openai_words(verb, tenant, parts, request_id):
+        return _shown(await file_batches.halt(parts.database, tenant, request_id, verb), parts)
+
+
+@asynccontextmanager
+async def _refused_in_openai_words(verb: str, tenant: Tenant, parts: Parts, request_id: UUID) -> AsyncIterator[None]:
+    try:
+        yield
+    except Conflict as refusal:
+        batch = await file_batches.get(parts.database, tenant, request_id)
+        why = "" if verb == "cancel" else f" {refusal.message}."
+        raise Conflict(f"Cannot {verb} a batch with status '{_state(batch.status)}'.{why}") from None
 
 
 def _wish(given: dict[str, Any], request: Request) -> Wish:
@@ -87,7 +122,23 @@ def _wish(given: dict[str, Any], request: Request) -> Wish:
         submits.idempotency_key(key, "idempotency_key"),
         trace.parse(request.headers.get(trace.HEADER)),
         request.state.request_id,
+        partial=_flag(given, "partial_results"),
+        mixed=_flag(given, "mixed"),
+        lenient=_lenient(given.get("validation")),
     )
+
+
+def _flag(given: dict[str, Any], name: str) -> bool:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise BadInput(f"{name}: must be true or false", param=name)
+    return bool(value)
+
+
+def _lenient(given: Any) -> bool:
+    if given not in (None, "strict", "lenient"):
+        raise BadInput("validation: must be strict (a bad line fails the batch) or lenient", param="validation")
+    return bool(given == "lenient")
 
 
 def _deadline(window: str) -> float | None:
@@ -135,11 +186,26 @@ def _parse(batch_id: str) -> UUID:
     return parsed
 
 
-def view(batch: FileBatch) -> dict[str, Any]:
+def _shown(batch: FileBatch, parts: Parts) -> Response:
+    return answer(view(batch, _price(batch, parts)))
+
+
+def _price(batch: FileBatch, parts: Parts) -> Price | None:
+    """What a token of it costs, if that is the same for all."""
+    model = parts.catalogue.resolve(batch.model) if batch.model and not batch.mixed else None
+    return model.price if model else None
+
+
+def _state(status: Status | None) -> str:
+    return _STATUSES[status.state] if status else "failed"
+
+
+def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
     """A batch as OpenAI's clients read it, and our fields beside theirs."""
     status = batch.status
-    state = _STATUSES[status.state] if status else "failed"
+    state = _state(status)
     ended = _unix(status.finalized_at) if status else None
+    readable = status is not None and (ended is not None or batch.partial)
     errors = None if batch.problems is None else {"object": "list", "data": batch.problems}
     return {
         "id": f"{submits.BATCH_PREFIX}{batch.request_id.hex}",
@@ -150,8 +216,8 @@ def view(batch: FileBatch) -> dict[str, Any]:
         "input_file_id": batch.input_file_id,
         "completion_window": batch.window,
         "status": state,
-        "output_file_id": ids.written(batch.output_file_id) if ended and status and status.ok else None,
-        "error_file_id": ids.written(batch.error_file_id) if ended and status and status.ok < status.total else None,
+        "output_file_id": ids.written(batch.output_file_id) if readable and status and _has_output(status) else None,
+        "error_file_id": ids.written(batch.error_file_id) if readable and status and _has_errors(status) else None,
         "created_at": _unix(batch.created_at),
         "in_progress_at": _unix(batch.created_at) if status else None,
         "expires_at": _expires(batch, status),
@@ -159,12 +225,23 @@ def view(batch: FileBatch) -> dict[str, Any]:
         "completed_at": ended if state == "completed" else None,
         "failed_at": _unix(batch.created_at) if status is None else None,
         "expired_at": ended if state == "expired" else None,
-        "cancelling_at": _unix(batch.cancelling_at),
+        "cancelling_at": _unix(batch.cancelling_at) if state in ("cancelling", "cancelled") else None,
         "cancelled_at": ended if state == "cancelled" else None,
         "request_counts": _counts(status),
-        "usage": _usage(status),
+        "usage": _usage(status, price),
         "metadata": batch.metadata,
+        "progress": round((status.ok + status.failed) / status.total, 4) if status else None,
+        "eta": None if batch.eta_seconds is None else int(clock.now().timestamp() + batch.eta_seconds),
     }
+
+
+def _has_output(status: Status) -> bool:
+    """Whether there is an output file; of a batch that runs there may be an empty one."""
+    return status.ok > 0 or status.finalized_at is None
+
+
+def _has_errors(status: Status) -> bool:
+    return status.failed > 0 if status.finalized_at is None else status.ok < status.total
 
 
 def _expires(batch: FileBatch, status: Status | None) -> int | None:
@@ -180,19 +257,22 @@ def _counts(status: Status | None) -> dict[str, int]:
     counts = {"total": status.total, "completed": status.ok, "failed": status.failed}
     if status.state in (BatchState.CANCELLED, BatchState.EXPIRED):
         counts[str(status.state)] = status.unfinished
+    elif status.finalized_at is None:
+        counts["in_progress"] = status.unfinished
     return counts
 
 
-def _usage(status: Status | None) -> dict[str, Any] | None:
+def _usage(status: Status | None, price: Price | None) -> dict[str, Any] | None:
     if status is None:
         return None
-    return {
+    tokens = {
         "input_tokens": status.prompt_tokens,
         "input_tokens_details": {"cached_tokens": status.cached_tokens},
         "output_tokens": status.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": status.prompt_tokens + status.completion_tokens,
     }
+    return with_cost(tokens, price)
 
 
 def _unix(moment: datetime | None) -> int | None:

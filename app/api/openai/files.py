@@ -5,31 +5,28 @@ Shapes: openai-python 3.52, `types/file_object.py`. A file is checked while it i
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
-from uuid import uuid4
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import ORJSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
-from app.api import body
+from app.api import body, ranges
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.multipart import Form
-from app.api.openai.lists import Page, listed
-from app.batches import file_batches, result_lines, service
+from app.api.openai.answers import Page, answer, listed
+from app.batches import contents, forecast, uploads
 from app.batches.uploads import Upload
 from app.errors import BadInput
 from app.files import ids
 from app.files import service as files
 from app.files.service import File
-from app.queue import reading
-from app.storage import keys
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
 router = APIRouter()
 
-PURPOSE = "batch"
+COMPLETE = "x-slackwater-complete"
+_BYTES = "application/octet-stream"
 _FORM_MB = 1.0  # beside the file
 _DAY = 86_400
 _EXPIRY = range(3600, 30 * _DAY + 1)
@@ -47,8 +44,8 @@ class Listing(Page):
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Upload a batch file; its lines are checked while it arrives."""
     form = Form(request.headers.get("content-type", ""))
-    settings, file_id = parts.settings, uuid4()
-    with Upload(settings, parts.catalogue, service.rules_of_lines(parts.catalogue)) as upload:
+    settings = parts.settings
+    with Upload(settings, parts.catalogue) as upload:
         async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB):
             piece = form.feed(block)
             if piece:
@@ -59,20 +56,10 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
         _check_purpose(form)
         expires_seconds = _expiry(form)
         await asyncio.to_thread(upload.close)
-        kept = await files.keep(
-            parts.database,
-            Store.of(settings),
-            upload.path,
-            file_id=file_id,
-            tenant_id=tenant.tenant_id,
-            purpose=PURPOSE,
-            filename=(form.filename or "")[:255],
-            size=upload.size,
-            expires_seconds=expires_seconds,
-            lines=upload.lines.count,
-            problems=[problem.view() for problem in upload.lines.problems],
+        kept = await uploads.kept(
+            parts.database, settings, tenant, upload, filename=form.filename or "", expires_seconds=expires_seconds
         )
-    return ORJSONResponse(view(kept, kept.bytes))
+    return answer(view(kept, kept.bytes))
 
 
 @router.get("/files")
@@ -96,16 +83,49 @@ async def retrieve(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
     """One file."""
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    return ORJSONResponse(view(file, await _size(parts, tenant, file)))
+    return answer(view(file, await _size(parts, tenant, file)))
 
 
 @router.get("/files/{file_id}/content")
-async def content(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """What is in it, streamed."""
+async def content(
+    request: Request,
+    file_id: str,
+    tenant: KeyHolder,
+    parts: PartsDep,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """What is in it, streamed: all of it, a `Range` of its bytes, or what follows its first `offset` lines.
+
+    `x-slackwater-complete` says whether nothing will be added. What was read of a file that is not complete never changes.
+    """
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    names = {"content-disposition": f'attachment; filename="{_plain(file.filename)}"'}
-    return StreamingResponse(await _content(parts, tenant, file), media_type="application/octet-stream", headers=names)
+    found = await contents.of(parts.database, parts.settings, parts.catalogue, tenant, file)
+    headers = {
+        "content-disposition": f'attachment; filename="{_plain(file.filename)}"',
+        "accept-ranges": "bytes",
+        COMPLETE: "true" if found.complete else "false",
+    }
+    wanted = ranges.parse(request.headers.get("range")) if not offset else None
+    if wanted is None:
+        return StreamingResponse(found.blocks(offset), media_type=_BYTES, headers=headers)
+    size = file.bytes if file.bytes is not None else await found.size()
+    part = wanted.within(size)
+    whole = str(size) if found.complete else "*"
+    if part is None:
+        return Response(status_code=416, headers=headers | {"content-range": f"bytes */{size}"})
+    first, count = part
+    headers |= {"content-range": f"bytes {first}-{first + count - 1}/{whole}", "content-length": str(count)}
+    blocks = ranges.cut(found.blocks(0), first, count)
+    return StreamingResponse(blocks, 206, media_type=_BYTES, headers=headers)
+
+
+@router.get("/files/{file_id}/estimate")
+async def estimate(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """What a batch of an uploaded file would take: tokens, cost, and when it would be done if it were made now."""
+    async with parts.database.relaxed() as conn:
+        file = await files.get(conn, tenant.tenant_id, file_id)
+    return answer(await forecast.of(parts.database, parts.catalogue, tenant, file))
 
 
 @router.delete("/files/{file_id}")
@@ -114,32 +134,11 @@ async def delete(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
     await files.delete(parts.database, Store.of(parts.settings), tenant.tenant_id, file)
-    return ORJSONResponse({"id": file_id, "object": "file", "deleted": True})
-
-
-async def _content(parts: Parts, tenant: Tenant, file: File) -> AsyncIterator[bytes]:
-    store = Store.of(parts.settings)
-    if file.request_id is None:
-        return store.stream(keys.upload(tenant.tenant_id, file.file_id))
-    batch = await file_batches.get(parts.database, tenant, file.request_id)
-    status = batch.status
-    assert status is not None
-    model = parts.catalogue.resolve(status.model)
-    pages = reading.results(parts.database, status.batch_id, status.run, store=store)
-    return result_lines.lines(
-        file.request_id,
-        status.state,
-        pages,
-        of_errors=bool(file.of_errors),
-        price=model.price if model else None,
-    )
+    return answer({"id": file_id, "object": "file", "deleted": True})
 
 
 async def _size(parts: Parts, tenant: Tenant, file: File) -> int:
-    """Bytes of a file; those of a view are counted by making it."""
-    if file.bytes is not None:
-        return file.bytes
-    return sum([len(block) async for block in await _content(parts, tenant, file)])
+    return await contents.size_of(parts.database, parts.settings, parts.catalogue, tenant, file)
 
 
 def view(file: File, size: int | None) -> dict[str, Any]:
@@ -148,7 +147,7 @@ def view(file: File, size: int | None) -> dict[str, Any]:
     if file.problems:
         first = file.problems[0]
         more = f", and {len(file.problems) - 1} more" if len(file.problems) > 1 else ""
-        details = f"line {first['line']}: {first['message']}{more}. A batch of this file fails."
+        details = f"line {first['line']}: {first['message']}{more}. A batch of this file fails, unless its validation is lenient."
     return {
         "id": ids.written(file.file_id),
         "object": "file",
@@ -165,16 +164,16 @@ def view(file: File, size: int | None) -> dict[str, Any]:
 
 def _check_purpose(form: Form) -> None:
     purpose = form.fields.get("purpose")
-    if purpose != PURPOSE:
+    if purpose != uploads.PURPOSE:
         given = "is missing" if purpose is None else f"{purpose[:40]!r} is not supported"
-        raise BadInput(f"purpose: {given}; only {PURPOSE!r} is")
+        raise BadInput(f"purpose: {given}; only {uploads.PURPOSE!r} is")
 
 
 def _expiry(form: Form) -> float:
     """`expires_after` in seconds from now; 30 days if it is not given."""
     anchor, seconds = form.fields.get("expires_after[anchor]"), form.fields.get("expires_after[seconds]")
     if anchor is None and seconds is None:
-        return 30 * _DAY
+        return uploads.USUAL_SECONDS
     if anchor != "created_at" or not (seconds or "").isdecimal() or int((seconds or "0")[:12]) not in _EXPIRY:
         raise BadInput(
             f"expires_after: the anchor must be created_at, the seconds {_EXPIRY[0]} to {_EXPIRY[-1]}, got {seconds}"

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import ORJSONResponse
 from pydantic import BaseModel, ConfigDict
 
 from app import clock
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.lists import Page, listed
+from app.api.openai.answers import Page, answer, listed
 from app.api.workers_ai.subscriptions import read
 from app.errors import BadInput, NotFound, SlackwaterError, TimedOut
 from app.tenants.service import Tenant
@@ -85,7 +84,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
             kinds=kinds,
             shape="openai",
         )
-    return ORJSONResponse(_view(endpoint, keys))
+    return answer(_view(endpoint, keys))
 
 
 @router.get("/webhook_endpoints")
@@ -101,7 +100,7 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Page, Quer
 async def retrieve(endpoint_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """One webhook, without its secret."""
     async with parts.database.relaxed() as conn:
-        return ORJSONResponse(_view(await endpoints.get(conn, tenant.tenant_id, _parse(endpoint_id))))
+        return answer(_view(await endpoints.get(conn, tenant.tenant_id, _parse(endpoint_id))))
 
 
 @router.post("/webhook_endpoints/{endpoint_id}")
@@ -114,7 +113,7 @@ async def update(endpoint_id: str, request: Request, tenant: KeyHolder, parts: P
         endpoint = await endpoints.patch(
             conn, tenant_id=tenant.tenant_id, endpoint_id=wanted, name=change.name, url=url, kinds=kinds
         )
-    return ORJSONResponse(_view(endpoint))
+    return answer(_view(endpoint))
 
 
 @router.delete("/webhook_endpoints/{endpoint_id}")
@@ -122,7 +121,7 @@ async def delete(endpoint_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
     """Remove a webhook and what was to be sent to it."""
     async with parts.database.durable() as conn:
         endpoint = await endpoints.delete(conn, tenant.tenant_id, _parse(endpoint_id))
-    return ORJSONResponse({"id": _id(endpoint), "object": "webhook_endpoint.deleted", "deleted": True})
+    return answer({"id": _id(endpoint), "object": "webhook_endpoint.deleted", "deleted": True})
 
 
 @router.post("/webhook_endpoints/{endpoint_id}/rotate_secret")
@@ -139,7 +138,7 @@ async def rotate_secret(endpoint_id: str, request: Request, tenant: KeyHolder, p
             secret=None,
             overlap_seconds=overlap,
         )
-    return ORJSONResponse(_view(endpoint, keys))
+    return answer(_view(endpoint, keys))
 
 
 @router.post("/webhook_endpoints/{endpoint_id}/test")
@@ -152,7 +151,7 @@ async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: Par
     attempt = await _outcome(parts, tenant, wanted, delivery_id)
     if attempt.http_status is None:
         raise SlackwaterError(f"The receiver could not be reached: {attempt.error}", status=502, code=5001)
-    return ORJSONResponse(
+    return answer(
         {
             "object": "webhook_endpoint.test",
             "webhook_endpoint_id": endpoint_id,
@@ -166,7 +165,7 @@ async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: Par
 @router.get("/webhook_event_types")
 async def event_types(tenant: KeyHolder) -> Response:
     """What a webhook can be told of here."""
-    return ORJSONResponse({"object": "list", "data": sorted(_KINDS)})
+    return answer({"object": "list", "data": sorted(_KINDS)})
 
 
 async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id: int) -> Attempt:

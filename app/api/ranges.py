@@ -1,0 +1,46 @@
+"""One range of bytes of an answer (RFC 9110, section 14). Several at once, and what is malformed, are answered with the whole."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From byte `first` to `last`, both included; without `first` the last `last` bytes."""
+
+    first: int | None
+    last: int | None
+
+    def within(self, size: int) -> tuple[int, int] | None:
+        """First byte and number of bytes; None: none of them exists."""
+        if self.first is None:
+            count = min(self.last or 0, size)
+            return (size - count, count) if count else None
+        if self.first >= size:
+            return None
+        last = size - 1 if self.last is None else min(self.last, size - 1)
+        return self.first, last - self.first + 1
+
+
+def parse(header: str | None) -> Range | None:
+    """The range that a request asks for; None: the whole."""
+    found = _RANGE.fullmatch(header.strip()) if header else None
+    if found is None or not (found[1] or found[2]):
+        return None
+    first, last = (int(text) if text else None for text in found.groups())
+    return None if first is not None and last is not None and last < first else Range(first, last)
+
+
+async def cut(blocks: AsyncIterator[bytes], start: int, length: int) -> AsyncIterator[bytes]:
+    """`length` bytes from `start` on."""
+    async for block in blocks:
+        part = block[start : start + length]
+        start = max(0, start - len(block))
+        if part:
+            yield part
+            length -= len(part)
+        if not length:
+            return

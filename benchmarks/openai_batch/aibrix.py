@@ -1,0 +1,132 @@
+"""The peer: AIBrix's metadata service, which takes OpenAI's batches, in an environment of its own, with a Redis of its own."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+from openai import OpenAI
+
+from app import processes
+from app.settings import foreign_environment
+from benchmarks.gateway.ground import running
+from benchmarks.openai_batch.ground import client_of
+from benchmarks.stage import ROOT, say
+
+VERSION = "0.8.0"
+READY_SECONDS = 90.0
+LOCK_SECONDS = 30  # a request that was in flight at a crash is locked so long; as shipped 600
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slackwater-benchmarks"
+
+
+class Aibrix:
+    """The service: API and batch driver are one process, which can be killed and started again."""
+
+    name = "aibrix"
+
+    def __init__(self, python: str, folder: Path, redis_port: int, engine_url: str, slots: int) -> None:
+        self.slots = slots
+        self._port = processes.free_port()
+        self._command = [python, "-m", "benchmarks.openai_batch.aibrix_service", str(self._port), engine_url, str(slots)]
+        self._folder = folder
+        self._environment = foreign_environment() | {
+            "STORAGE_TYPE": "local",
+            "STORAGE_LOCAL_PATH": str(folder / "storage"),
+            "METASTORE_TYPE": "redis",
+            "REDIS_HOST": "127.0.0.1",
+            "REDIS_PORT": str(redis_port),
+            "AIBRIX_BATCH_TELEMETRY_INTERVAL_SECONDS": "60",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self.client: OpenAI = client_of(f"http://127.0.0.1:{self._port}/v1", "none")
+
+    @property
+    def extra(self) -> dict[str, object]:
+        """What a create asks for beside OpenAI's fields: all slots from the start, and a lock that does not last for minutes."""
+        wanted = {
+            "max_concurrency": self.slots,
+            "adaptive_concurrency": False,
+            "request_timeout_seconds": LOCK_SECONDS,
+        }
+        return {"aibrix": {"client": wanted}}
+
+    def start(self) -> None:
+        """Returns when it is ready."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        log = self._folder / "service.log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=ROOT,
+                start_new_session=True,
+                preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
+            )
+        deadline = monotonic() + READY_SECONDS
+        while monotonic() < deadline and self._process.poll() is None:
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=5) as answer,
+            ):
+                if answer.status == 200:
+                    return
+            sleep(0.1)
+        raise SystemExit(f"AIBrix did not come up:\n{log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        processes.signal_group(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stored(self) -> set[str] | None:
+        """What is durable is in a form of its own."""
+        return None
+
+
+@contextlib.contextmanager
+def service(folder: Path, engine_url: str, slots: int) -> Iterator[Aibrix]:
+    """A running service on an empty Redis, until the block is left."""
+    port = processes.free_port()
+    redis = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder.parent)]
+    with running([*redis, "--loglevel", "warning"]):
+        made = Aibrix(str(environment() / "bin" / "python"), folder, port, engine_url, slots)
+        try:
+            made.start()
+            yield made
+        finally:
+            with contextlib.suppress(AssertionError):
+                made.kill()
+
+
+def unavailable() -> str | None:
+    """Why the peer cannot run here; None: it can. Installs it, once."""
+    if not shutil.which("redis-server"):
+        return "AIBrix needs redis-server, which is not on the PATH"
+    try:
+        environment()
+    except subprocess.CalledProcessError as error:
+        return f"aibrix {VERSION} cannot be installed: {error}"
+    return None
+
+
+def environment() -> Path:
+    """The virtual environment with AIBrix, made the first time."""
+    folder = CACHE / f"aibrix-{VERSION}"
+    if (folder / "complete").exists():
+        return folder
+    say(f"installing aibrix {VERSION} in {folder} …")
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    install = [str(folder / "bin" / "pip"), "install", "-qq", "--disable-pip-version-check", f"aibrix=={VERSION}"]
+    subprocess.run(install, check=True, stdout=sys.stderr)
+    (folder / "complete").touch()
+    return folder

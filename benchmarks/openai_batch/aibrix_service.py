@@ -1,0 +1,22 @@
+"""AIBrix's metadata service, in its own environment: `python -m benchmarks.openai_batch.aibrix_service PORT ENGINE_URL SLOTS`.
+
+Started as its command starts it, but for the engine. Outside Kubernetes its command line has only an echo (`--dry-run`), so the
+engine's address is put where that echo would be: the driver's endpoint source, as its own tests do.
+"""
+
+import sys
+
+import uvicorn
+from aibrix.batch.client import GatewayEndpointSource
+from aibrix.metadata import app as metadata
+
+
+def main(port: str, engine_url: str, slots: str) -> None:
+    """Serve until killed."""
+    service = metadata.build_app(metadata.build_app_args(port=int(port)))
+    service.state.batch_driver._endpoint_source = GatewayEndpointSource(engine_url, capacity=int(slots), timeout=60)
+    uvicorn.run(service, host="127.0.0.1", port=int(port), log_level="warning")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

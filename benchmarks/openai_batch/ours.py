@@ -1,0 +1,84 @@
+"""Slackwater on one fake engine: an API process, a steward, and a worker that can be killed and started again."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from time import monotonic, sleep
+
+import psycopg
+from openai import OpenAI
+
+from app import processes
+from app.settings import Settings, child_environment
+from benchmarks.openai_batch.ground import client_of
+from benchmarks.stage import ROOT, Stage, api, end, part
+
+READY_SECONDS = 60.0
+
+
+class Ours:
+    """A running installation, as shipped but for the engine's slots, of which none is kept for synchronous requests."""
+
+    name = "ours"
+    extra: dict[str, object] = {}
+
+    def __init__(self, settings: Settings, client: OpenAI, pid: int) -> None:
+        self.settings, self.client, self.pid = settings, client, pid
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the worker; returns when the engine is ready."""
+        log = self.settings.data_dir / "worker.log"
+        with log.open("ab") as out:
+            self._worker = subprocess.Popen(
+                [sys.executable, "-m", "workers.gpu"],
+                env=child_environment(self.settings, {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=ROOT,
+                start_new_session=True,
+                preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
+            )
+        deadline = monotonic() + READY_SECONDS
+        while not self._rows("select 1 from engine where state = 'ready' and arrival_url is not null"):
+            if monotonic() > deadline:
+                raise SystemExit(f"the worker did not come up:\n{log.read_text()[-3000:]}")
+            sleep(0.1)
+
+    def stop(self) -> None:
+        """SIGTERM to the worker: what it holds goes back to the queue."""
+        if self._worker is not None:
+            end(self._worker)
+
+    def kill(self) -> None:
+        """SIGKILL to the worker."""
+        assert self._worker is not None
+        processes.signal_group(self._worker.pid, signal.SIGKILL)
+        self._worker.wait()
+
+    def stored(self) -> set[str]:
+        """Custom ids with a durable result."""
+        query = "select p.reference from item_result r join item_payload p using (batch_id, seq)"
+        return {str(reference) for (reference,) in self._rows(query)}
+
+    def _rows(self, query: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.settings.database_url) as conn:
+            return conn.execute(query.encode()).fetchall()
+
+
+@contextlib.contextmanager
+def installation(on: Stage, engine_url: str, slots: int, **changes: object) -> Iterator[Ours]:
+    """All parts, until the block is left."""
+    values = {"engine_url": engine_url, "engine_slots": slots, "sync_reserve_slots": 0, **changes}
+    settings = on.settings(on.database(), **values)
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with part(settings, "workers.steward"), api(settings) as (process, key):
+        ours = Ours(settings, client_of(f"http://{settings.host}:{settings.port}/v1", key), process.pid)
+        try:
+            ours.start()
+            yield ours
+        finally:
+            ours.stop()

@@ -1,0 +1,110 @@
+"""The other peer: `vllm run-batch`, killed in the middle. It runs an engine of its own, so it is asked only what then is left."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from app import processes
+from app.engines import catalogue
+from app.settings import Settings
+from benchmarks.openai_batch import lines
+from benchmarks.stage import MODEL, ROOT, say
+from workers.gpu.managed import vllm_environment
+
+COUNT, TOKENS, SHARE = 160, 64, 0.25
+PATIENCE_SECONDS = 400.0
+_BAR = re.compile(rb"Running batch:.*\| (\d+)/(\d+) ")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a killed run leaves."""
+
+    answered: int
+    on_disk: int
+    seconds: float
+
+
+def killed(folder: Path) -> dict[str, Any]:
+    """Figures of one run; without the model's weights on this machine a note of that."""
+    settings = Settings()
+    if not (settings.data_dir / "models" / MODEL / "config.json").exists():
+        return {"runbatch_lost": None, "notes": ["run-batch needs the model: `slackwater model prepare`"]}
+    folder.mkdir(parents=True, exist_ok=True)
+    content = lines.write(folder / "run_batch.jsonl", COUNT, 400, tokens=TOKENS)
+    left = _run(settings, content, folder)
+    say(f"run-batch: killed after {left.answered} of {COUNT} answers, {left.on_disk} of them on disk")
+    return {
+        "runbatch_requests": COUNT,
+        "runbatch_answered_at_kill": left.answered,
+        "runbatch_on_disk": left.on_disk,
+        "runbatch_lost": left.answered - left.on_disk,
+        "runbatch_reexecuted": left.answered - left.on_disk,
+        "runbatch_version": f"vllm {_version()}",
+        "notes": [
+            "run-batch cannot use an engine that runs already: its throughput is not compared. It was killed on "
+            f"{MODEL} with vLLM for CPU; answers are those of its progress bar, lost those of which no line was on disk. "
+            "Only running the whole file again brings them back.",
+        ],
+    }
+
+
+def _run(settings: Settings, content: Path, folder: Path) -> Left:
+    model = catalogue.load(settings.models_file).resolve(MODEL)
+    assert model is not None
+    made, log = folder / "run_batch_output.jsonl", folder / "run_batch.log"
+    # The `vllm` command needs a wheel of that very name; this is what it runs.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.run_batch", "-i", str(content), "-o", str(made)]
+    arguments = model.engine_arguments(settings.data_dir, processes.cpu_dtype())
+    began = monotonic()
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*command, *_without_worker(arguments)],
+            env=vllm_environment(model),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
+        )
+        try:
+            answered = _until(process, log)
+        finally:
+            processes.signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+    on_disk = 0
+    with contextlib.suppress(FileNotFoundError):
+        on_disk = len(lines.answered([made.read_bytes()]))
+    return Left(answered, on_disk, monotonic() - began)
+
+
+def _version() -> str:
+    from vllm.version import __version__  # slow to import, and only needed here
+
+    return str(__version__)
+
+
+def _without_worker(arguments: list[str]) -> list[str]:
+    """As the peer comes: without our extension of vLLM's worker."""
+    if "--worker-extension-cls" not in arguments:
+        return arguments
+    place = arguments.index("--worker-extension-cls")
+    return arguments[:place] + arguments[place + 2 :]
+
+
+def _until(process: subprocess.Popen[bytes], log: Path) -> int:
+    """How many requests its progress bar says are answered, once it is a good share of all but not all."""
+    deadline = monotonic() + PATIENCE_SECONDS
+    while monotonic() < deadline and process.poll() is None:
+        seen = [int(found[1]) for found in _BAR.finditer(log.read_bytes())]
+        if seen and seen[-1] >= SHARE * COUNT:
+            return seen[-1]
+        sleep(0.1)
+    raise SystemExit(f"run-batch was not in the middle within {PATIENCE_SECONDS:.0f} s:\n{log.read_text()[-2000:]}")

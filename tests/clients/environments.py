@@ -1,0 +1,125 @@
+"""Folders with other versions of the `openai` client than the installed one, and runs of pytest that import those.
+
+A folder holds the client and all that it needs, in the versions of `constraints.txt`, so that what the tests import from it
+is what the rest of the installation has too. One by hand:
+
+    PYTHONPATH=.venv/clients/openai-2.30.0 .venv/bin/python -m pytest tests/clients/test_openai_batches.py
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+VERSIONS = ("1.109.1", "2.30.0")
+ROOT = Path(__file__).parents[2]
+HOME = Path(sys.prefix) / "clients"
+_CONSTRAINTS = ROOT / "constraints.txt"
+_STAMP = ".constraints"
+_SECONDS = 600
+_TAIL = 6000
+# What pip says when it came to no index at all, beside what it says of a version that the index does not have.
+_UNREACHABLE = re.compile(
+    r"from versions: none|NewConnectionError|NameResolutionError|ProxyError|timed out", re.IGNORECASE
+)
+
+
+class Unreachable(Exception):
+    """No package registry answers."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of pytest came to; `version` and `location` are those of the client that its tests imported."""
+
+    code: int
+    version: str
+    location: Path
+    passed: int
+    failed: int
+    skipped: int
+    tail: str
+
+
+def made(version: str) -> Path:
+    """The folder of this version; made on the first call, in one step. Raises Unreachable, AssertionError with pip's words."""
+    folder = HOME / f"openai-{version}"
+    # The line that pins the installed client is the one that must not count here.
+    pins = "".join(line for line in _CONSTRAINTS.open() if not line.startswith("openai=="))
+    stamp = folder / _STAMP
+    if stamp.exists() and stamp.read_text() == pins:
+        return folder
+    HOME.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=HOME) as temporary:
+        new, constraints = Path(temporary) / "new", Path(temporary) / "constraints.txt"
+        constraints.write_text(pins)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "2"]
+        command += ["--target", str(new), "--constraint", str(constraints), f"openai=={version}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        if done.returncode and _UNREACHABLE.search(done.stderr):
+            raise Unreachable(f"openai {version} is not installed in {folder}, and pip reaches no package registry")
+        assert done.returncode == 0, f"pip could not install openai {version}\n{done.stdout}{done.stderr}"
+        (new / _STAMP).write_text(pins)
+        if folder.exists():
+            folder.rename(Path(temporary) / "old")
+        try:
+            new.rename(folder)
+        except OSError:
+            assert stamp.exists()  # another run was faster
+    return folder
+
+
+def run(folder: Path, files: Sequence[Path], variables: Mapping[str, str], *, only: str) -> Ran:
+    """Run those tests of the files that the expression `only` names, with this folder's client and these variables."""
+    report = Path(tempfile.mkdtemp(prefix="slackwater-clients-")) / "report.xml"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--tb=short",
+        f"--junitxml={report}",
+        "-k",
+        only,
+    ]
+    environment = {**os.environ, **variables, "PYTHONPATH": str(folder)}
+    environment.pop("PYTEST_ADDOPTS", None)  # options of the run around this one
+    try:
+        done = subprocess.run(
+            [*command, *map(str, files)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        assert report.exists(), done.stdout[-_TAIL:]
+        return _read(report, done)
+    finally:
+        shutil.rmtree(report.parent)
+
+
+def _read(report: Path, done: subprocess.CompletedProcess[str]) -> Ran:
+    suites = list(ElementTree.parse(report).iter("testsuite"))
+    told = {each.get("name"): each.get("value") or "" for suite in suites for each in suite.iter("property")}
+    tests, failures, errors, skipped = (
+        sum(int(suite.get(name) or 0) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+    )
+    return Ran(
+        done.returncode,
+        told.get("openai", "none"),
+        Path(told.get("location", "")),
+        tests - failures - errors - skipped,
+        failures + errors,
+        skipped,
+        done.stdout[-_TAIL:],
+    )

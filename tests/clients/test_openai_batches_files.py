@@ -1,0 +1,118 @@
+"""OpenAI's client uploads, lists, reads and deletes files, on a whole installation. § as in `test_openai_batches.py`."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.clients.conftest import REFUSED, created, ended, line, shown, uploaded, watched
+
+DAY = 86_400
+HOUR = {"anchor": "created_at", "seconds": 3600}
+
+
+def test_a_file_object_has_every_field(client: OpenAI) -> None:  # §2
+    content = json.dumps(line(0)).encode()
+    made = client.files.create(file=("input.jsonl", content), purpose="batch")
+    found = shown(client, f"files/{made.id}")
+    golden = {
+        "id": made.id,
+        "object": "file",
+        "bytes": len(content),
+        "created_at": made.created_at,
+        "expires_at": made.created_at + 30 * DAY,
+        "filename": "input.jsonl",
+        "purpose": "batch",
+        "status": "processed",
+        "status_details": None,
+    }
+    assert {key: found[key] for key in golden} == golden
+    assert shown(client, "files?limit=1&purpose=batch") | {"data": []} == {
+        "object": "list", "data": [], "first_id": made.id, "last_id": made.id, "has_more": True
+    }  # fmt: skip
+
+
+def test_an_upload_is_kept_as_long_as_was_asked_for(client: OpenAI) -> None:  # §2
+    made = client.files.create(file=("input.jsonl", json.dumps(line(0)).encode()), purpose="batch", expires_after=HOUR)  # type: ignore[arg-type]
+    assert made.expires_at == made.created_at + 3600
+    for wrong in ({"seconds": 3599}, {"seconds": 30 * DAY + 1}, {"anchor": "last_active_at"}):
+        with pytest.raises(openai.BadRequestError, match="expires_after"):
+            client.files.create(file=("input.jsonl", b"{}"), purpose="batch", expires_after=HOUR | wrong)  # type: ignore[arg-type]
+
+
+def test_both_files_of_a_batch_are_kept_as_long_as_was_asked_for(client: OpenAI) -> None:  # §4
+    batch = created(client, uploaded(client, line(0), line(1, REFUSED)), output_expires_after=HOUR)
+    batch = ended(client, batch)
+    for file_id in (batch.output_file_id, batch.error_file_id):
+        file = client.files.retrieve(file_id or "")
+        assert (file.purpose, file.expires_at) == ("batch_output", file.created_at + 3600)
+        assert file.created_at >= batch.created_at
+
+
+def test_every_file_is_met_once_however_small_the_pages(client: OpenAI) -> None:  # §13
+    made = [uploaded(client, line(n)) for n in range(5)]
+    pages = client.files.list(limit=2, order="asc", after=made[0], purpose="batch")
+    assert [len(page.data) for page in pages.iter_pages()] == [2, 2]  # the last one says that it is
+    assert [each.id for each in client.files.list(limit=2, order="asc", after=made[0], purpose="batch")] == made[1:]
+    newest = client.files.list(limit=3, purpose="batch")
+    found = [each.id for each in newest]
+    assert found[:5] == made[::-1]
+    assert len(found) == len(set(found))
+    empty = shown(client, f"files?order=asc&purpose=batch&after={made[-1]}")
+    assert empty == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+
+
+def test_a_delete_comes_with_a_json_content_type_and_no_body(client: OpenAI) -> None:  # §1, §13
+    file_id = uploaded(client, line(0))
+    requests: list[Any] = []
+    gone = watched(client, requests).files.delete(file_id)
+    assert gone.to_dict() == {"id": file_id, "object": "file", "deleted": True}
+    (sent,) = requests
+    assert (sent.headers["content-type"], sent.read()) == ("application/json", b"")
+
+
+def test_a_content_is_the_bytes_that_came_whatever_is_accepted(client: OpenAI) -> None:  # §1
+    content = f"{json.dumps(line(0))}\r\n\n{json.dumps(line(1, 'schön'), ensure_ascii=False)}".encode()
+    file_id = client.files.create(file=("input.jsonl", content), purpose="batch").id
+    requests: list[Any] = []
+    found = watched(client, requests).files.content(file_id)
+    assert [each.headers["accept"] for each in requests] == ["application/binary"]
+    assert found.content == content
+    assert found.text == content.decode()
+    assert list(found.iter_lines()) == content.decode().splitlines()
+    headers = {"authorization": f"Bearer {client.api_key}", "accept": "application/json"}
+    url = f"{client.base_url}files/{file_id}/content"
+    assert httpx.get(url, headers=headers, trust_env=False).content == content
+
+
+def test_files_are_listed_read_and_deleted(client: OpenAI) -> None:
+    made = [uploaded(client, line(n)) for n in range(3)]
+    page = client.files.list(limit=2, purpose="batch")
+    assert [each.id for each in page.data] == [made[2], made[1]]
+    assert page.has_more
+    assert client.files.list(limit=2, after=made[1]).data[0].id == made[0]
+    assert json.loads(client.files.content(made[0]).text) == line(0)
+    assert client.files.wait_for_processing(made[0]).status == "processed"
+    gone = client.files.delete(made[0])
+    assert (gone.id, gone.deleted) == (made[0], True)
+    for call in (client.files.retrieve, client.files.content, client.files.delete):
+        with pytest.raises(openai.NotFoundError):
+            call(made[0])
+
+
+def test_curl_uploads_too_in_any_order(client: OpenAI, tmp_path: Path) -> None:
+    file = tmp_path / "input.jsonl"
+    file.write_text("\n".join(json.dumps(line(n)) for n in range(5000)))  # many blocks of a body
+    command = ["curl", "-s", f"{client.base_url}files", "-H", f"Authorization: Bearer {client.api_key}"]
+    purpose, content = ["-F", "purpose=batch"], ["-F", f"file=@{file}"]
+    for form in ([*purpose, *content], [*content, *purpose]):
+        made = json.loads(subprocess.run([*command, *form], capture_output=True, check=True).stdout)
+        assert (made["object"], made["bytes"], made["filename"]) == ("file", file.stat().st_size, "input.jsonl")
+    for form in (content, ["-F", "purpose=assistants", *content], purpose):
+        refused = json.loads(subprocess.run([*command, *form], capture_output=True, check=True).stdout)
+        assert refused["error"]["message"].startswith(("purpose:", "file:"))

@@ -1,0 +1,175 @@
+"""What OpenAI's client is told of calls that are refused, and of batches that fail at once. § as in `test_openai_batches.py`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+from openai.types import Batch
+
+from tests.clients.conftest import ENDLESS, SECONDS, created, ended, line, shown, uploaded, watched
+from tests.system.stack import MODEL
+
+BAD = [
+    ("nonsense", "invalid_json_line", "This line is not parseable as valid JSON.", None),
+    (
+        line(1) | {"custom_id": None},
+        "missing_required_parameter",
+        "Missing required parameter: 'custom_id'.",
+        "custom_id",
+    ),
+    (line(1) | {"method": None}, "missing_required_parameter", "Missing required parameter: 'method'.", "method"),
+    (line(1) | {"url": None}, "missing_required_parameter", "Missing required parameter: 'url'.", "url"),
+    (line(1) | {"body": None}, "missing_required_parameter", "Missing required parameter: 'body'.", "body"),
+    (line(1, url="/v1/completions"), "invalid_url", "does not match the batch endpoint", "url"),
+    (line(1, method="GET"), "invalid_value", "only 'POST'", "method"),
+    (line(0), "duplicate_custom_id", "The custom_id 'request-0'", "custom_id"),
+    (line(1, body={"messages": []}), "missing_required_parameter", "'model'", "body.model"),
+    (line(1, body={"model": MODEL}), "missing_required_parameter", "'messages'", "body.messages"),
+    (line(1, body={"model": "nosuch", "messages": []}), "model_not_found", "'nosuch'", "body.model"),
+    (line(1, body=line(1)["body"] | {"stream": True}), "streaming_unsupported", "Chat Completions:", "body.stream"),
+    (line(1, body=line(1)["body"] | {"temperature": "hot"}), "invalid_value", "temperature", "body.temperature"),
+]
+
+
+@pytest.mark.parametrize(("bad", "code", "message", "param"), BAD, ids=[f"{each[1]} {each[3]}" for each in BAD])
+def test_a_bad_line_fails_the_batch_and_is_named(
+    client: OpenAI, bad: Any, code: str, message: str, param: str | None
+) -> None:
+    file_id = uploaded(client, line(0), "", bad, line(2))
+    assert "line 3" in (client.files.retrieve(file_id).status_details or "") or code == "invalid_url"
+    batch = created(client, file_id)
+    assert (batch.status, batch.output_file_id, batch.error_file_id) == ("failed", None, None)
+    assert batch.failed_at
+    assert batch.errors
+    assert batch.errors.object == "list"
+    assert batch.errors.data
+    assert set(shown(client, f"batches/{batch.id}")["errors"]["data"][0]) == {"code", "line", "message", "param"}
+    (error,) = batch.errors.data
+    assert (error.code, error.line, error.param) == (code, 3, param)
+    assert message in (error.message or "")
+
+
+def test_all_bad_lines_are_named(client: OpenAI) -> None:
+    batch = created(client, uploaded(client, line(0), *("x" for _ in range(3)), line(0)))
+    assert batch.errors
+    assert [(each.line, each.code) for each in batch.errors.data or ()] == [
+        (2, "invalid_json_line"), (3, "invalid_json_line"), (4, "invalid_json_line"), (5, "duplicate_custom_id")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"nonsense\nmore"])
+def test_what_is_no_batch_file_is_refused_at_once(client: OpenAI, content: bytes) -> None:
+    with pytest.raises(openai.BadRequestError) as refusal:
+        client.files.create(file=("input.jsonl", content), purpose="batch")
+    assert refusal.value.body == {
+        "message": "Invalid file format for Batch API. Must be .jsonl",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
+
+
+def test_other_refusals_name_the_field(client: OpenAI) -> None:
+    file_id = uploaded(client, line(0))
+    with pytest.raises(openai.BadRequestError) as refusal:
+        created(client, file_id, endpoint="/v1/score")
+    assert (refusal.value.code, refusal.value.param) == ("invalid_value", "endpoint")
+    with pytest.raises(openai.BadRequestError) as refusal:
+        created(client, file_id, metadata={"tags": ["a"]})
+    assert (refusal.value.code, refusal.value.param) == ("invalid_type", "metadata.tags")
+    assert refusal.value.body == {
+        "message": "Invalid type for 'metadata.tags': expected a string, but got an array instead.",
+        "type": "invalid_request_error",
+        "param": "metadata.tags",
+        "code": "invalid_type",
+    }
+    with pytest.raises(openai.BadRequestError, match="completion_window"):
+        created(client, file_id, completion_window="soon")
+    with pytest.raises(openai.BadRequestError, match="purpose"):
+        client.files.create(file=("x", b"{}"), purpose="assistants")
+    for call in (client.batches.retrieve, client.batches.cancel):
+        with pytest.raises(openai.NotFoundError, match="No batch found with id"):
+            call("batch_nonsense")
+
+
+def test_a_file_that_is_not_there_fails_the_batch(client: OpenAI) -> None:
+    batch = created(client, "file-doesnotexist")
+    assert batch.status == "failed"
+    assert batch.errors
+    assert batch.errors.data
+    (error,) = batch.errors.data
+    assert (error.code, error.line, error.param) == ("invalid_request", None, "file_id")
+    assert (error.message or "").startswith("Cannot find file file-doesnotexist")
+
+
+TOO_MUCH = [
+    ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
+    ({"metadata": {"k" * 65: ""}}, "metadata"),
+    ({"metadata": {"k": "v" * 513}}, "metadata"),
+    ({"output_expires_after": {"anchor": "created_at", "seconds": 3599}}, "output_expires_after"),
+    ({"output_expires_after": {"anchor": "created_at", "seconds": 2_592_001}}, "output_expires_after"),
+]
+
+
+@pytest.mark.parametrize(("more", "field"), TOO_MUCH, ids=["pairs", "key", "value", "too short", "too long"])
+def test_what_is_beyond_the_bounds_is_refused(client: OpenAI, more: dict[str, Any], field: str) -> None:  # §4
+    with pytest.raises(openai.BadRequestError, match=field):
+        created(client, uploaded(client, line(0)), **more)
+
+
+@pytest.mark.parametrize("missing", ["input_file_id", "endpoint", "completion_window"])
+def test_what_a_create_must_have_is_named(client: OpenAI, missing: str) -> None:  # §4
+    whole = {"input_file_id": "file-x", "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    with pytest.raises(openai.BadRequestError, match=missing) as refusal:
+        client.post("/batches", body={key: whole[key] for key in whole if key != missing}, cast_to=httpx.Response)
+    assert refusal.value.param == missing
+
+
+def completed(client: OpenAI) -> Batch:
+    return ended(client, created(client, uploaded(client, line(0))))
+
+
+def expired(client: OpenAI) -> Batch:
+    return ended(client, created(client, uploaded(client, line(0, ENDLESS)), completion_window="1s"))
+
+
+def failed(client: OpenAI) -> Batch:
+    return created(client, uploaded(client, line(0), "nonsense"))
+
+
+@pytest.mark.parametrize("end", [completed, expired, failed], ids=lambda end: end.__name__)
+def test_a_cancel_after_the_end_is_a_conflict_and_called_once(client: OpenAI, end: Callable[[OpenAI], Batch]) -> None:
+    batch = end(client)  # §6.1, §13
+    assert batch.status == end.__name__
+    requests: list[Any] = []
+    with pytest.raises(openai.ConflictError, match=batch.status) as refusal:
+        watched(client, requests).batches.cancel(batch.id)
+    # A client tries every 409 three times unless it is told that this one is final.
+    assert refusal.value.response.headers["x-should-retry"] == "false"
+    assert len(requests) == 1
+    assert (refusal.value.type, refusal.value.param, refusal.value.code) == ("invalid_request_error", None, None)
+    assert client.batches.retrieve(batch.id).status == batch.status
+
+
+def test_an_error_has_all_four_fields_and_the_id_of_its_request(client: OpenAI) -> None:  # §13
+    calls: list[Callable[[OpenAI], Any]] = [
+        lambda client: client.batches.retrieve("batch_nonsense"),
+        lambda client: client.files.content("file-nonsense"),
+        lambda client: created(client, "file-x", endpoint="/v1/score"),
+        lambda client: client.with_options(api_key="wrong").batches.list(),
+        lambda client: client.batches.list(limit=0),
+        lambda client: client.files.list(limit=10_001),
+    ]
+    for call in calls:
+        requests: list[Any] = []
+        with pytest.raises(openai.APIStatusError) as refusal:
+            call(watched(client, requests, timeout=SECONDS))
+        error = refusal.value
+        assert isinstance(error.body, dict)
+        assert set(error.body) == {"message", "type", "param", "code"}, error.body
+        assert error.request_id
+        assert error.request_id == error.response.headers["x-request-id"]
+        assert len(requests) == 1, error

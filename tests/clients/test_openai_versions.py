@@ -1,0 +1,27 @@
+"""What users have installed is not always the newest client: the suite of batches passes with older ones too."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import timing
+from tests.clients import environments
+from tests.clients.conftest import NATIVE, handed_on
+from tests.system.stack import Stack
+
+SUITE = sorted(Path(__file__).parent.glob("test_openai_batches*.py"))
+
+
+@pytest.mark.parametrize("version", environments.VERSIONS)
+def test_the_suite_of_batches_passes_with_an_older_client(version: str, stack: Stack) -> None:
+    try:
+        folder = environments.made(version)
+    except environments.Unreachable as error:
+        pytest.skip(str(error))
+    # What differs between clients does not depend on the base URL, so one of them will do.
+    ran = environments.run(folder, SUITE, handed_on(stack), only=f"not {NATIVE}")
+    assert (ran.code, ran.failed) == (0, 0), ran.tail
+    assert ran.version == version
+    assert ran.location.is_relative_to(folder)
+    assert ran.passed > 10 * ran.skipped, ran.tail
+    timing.note(f"openai {version}: {ran.passed} tests passed, {ran.skipped} skipped")

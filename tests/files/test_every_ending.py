@@ -1,0 +1,208 @@
+"""However a batch of a file ends, its two files together have one line for each of its requests, and the right one.
+
+`SLACKWATER_EXAMPLES=1000` draws so many new stories; without it the same few are told each time.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, Phase, example, given
+from hypothesis import settings as profile
+from hypothesis import strategies as st
+
+from app.api.app import create_app
+from app.batches import lifecycle
+from app.crypto import secret_key
+from app.db.pool import Database
+from app.engines.service import ensure_pool
+from app.queue import care, service
+from app.queue.types import Lease, Result
+from app.settings import Settings
+from app.tenants import service as tenants
+from tests.api.test_submit_and_poll import COMPLETION
+from tests.queue import support
+
+MODEL = "smollm2-135m-instruct"
+EXAMPLES = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
+STORIES = profile(
+    max_examples=EXAMPLES or 20,
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+)
+CODES = {"cancelled": "batch_cancelled", "expired": "batch_expired"}
+Fate = Literal["answered", "failed", "never", "answered late", "failed late"]
+FATES: tuple[Fate, ...] = ("answered", "failed", "never", "answered late", "failed late")
+End = Literal["runs out", "cancelled", "expired"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What becomes of each item, by its place, and how the run ends: cancelled or expired at a moment between the items that
+    have a result by then and those that get it late, in an engine. One that runs out leaves nothing without a result.
+    """
+
+    fates: tuple[Fate, ...]
+    end: End
+
+    def has(self, seq: int, *, late: bool) -> bool | None:
+        """Whether the item was answered at that time; None: nothing has come of it."""
+        fate = self.fates[seq % len(self.fates)]
+        if fate == "never" and self.end == "runs out":
+            fate = "failed late"
+        if fate == "never" or fate.endswith("late") != late:
+            return None
+        return fate.startswith("answered")
+
+
+RUNS = st.builds(
+    Run, st.lists(st.sampled_from(FATES), min_size=1, max_size=6).map(tuple), st.sampled_from(["runs out", *CODES])
+)
+NAMES = st.lists(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8),
+    min_size=1,
+    max_size=6,
+    unique=True,
+)
+MIXED = FATES
+THREE = ["a", '"b"\n', "ç"]
+
+
+@pytest.fixture
+async def client(settings: Settings, database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    """The API in process. Chunks are small, so that a batch has several."""
+    settings = settings.model_copy(update={"chunk_items": 2})
+    async with database.transaction() as conn:
+        key = await tenants.create_key(conn, secret_key(settings), "acme", "test")
+    app = create_app(settings)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    headers = {"authorization": f"Bearer {key}"}
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
+    ):
+        yield client
+
+
+@STORIES
+@example(names=THREE, runs=[Run(("answered",), "runs out")])
+@example(names=THREE, runs=[Run(("failed",), "runs out"), Run(("failed", "answered"), "runs out")])
+@example(names=THREE, runs=[Run(("never",), "cancelled"), Run(("never",), "expired")])
+@example(names=THREE, runs=[Run(MIXED, "expired"), Run(("never",), "cancelled"), Run(("answered",), "runs out")])
+@example(names=[*THREE, "d", "e"], runs=[Run(MIXED, "cancelled"), Run(MIXED[::-1], "expired")])
+@given(names=NAMES, runs=st.lists(RUNS, min_size=1, max_size=3))
+async def test_each_request_has_its_one_line_in_one_of_the_two_files(
+    client: httpx.AsyncClient, database: Database, names: list[str], runs: list[Run]
+) -> None:
+    await emptied(database)
+    batch_id = await created(client, names)
+    answered: set[str] = set()
+    for run in runs:
+        failed = set()
+        for name, ok in await told(client, database, batch_id, run):
+            (answered if ok else failed).add(names[name])
+        await check(client, batch_id, set(names), answered, failed)
+        if answered == set(names):
+            return  # nothing is left to retry
+        retry = f"/client/v4/accounts/acme/ai/batches/{UUID(batch_id.removeprefix('batch_'))}/retry"
+        assert (await client.post(retry)).status_code == 200
+
+
+async def check(
+    client: httpx.AsyncClient, batch_id: str, names: set[str], answered: set[str], failed: set[str]
+) -> None:
+    """The claims, of a batch that has ended; `failed`: in its last run, in which the answered were not asked again."""
+    batch = await got(client, f"batches/{batch_id}")
+    good, bad = [await lines(client, batch[f"{kind}_file_id"]) for kind in ("output", "error")]
+    found = [line["custom_id"] for line in good + bad]
+    assert len(found) == len(set(found)) == batch["request_counts"]["total"] == len(names)
+    assert {line["custom_id"] for line in good} == answered
+    assert {line["custom_id"] for line in bad} == names - answered
+    assert all(line["response"]["status_code"] == 200 and line["error"] is None for line in good)
+    refused = {line["custom_id"] for line in bad if line["response"] is not None}
+    assert refused == failed
+    assert all(line["error"] is None for line in bad if line["custom_id"] in refused)
+    never_run = [line["error"]["code"] for line in bad if line["custom_id"] not in refused]
+    assert set(never_run) <= {CODES.get(batch["status"])}, batch["status"]
+    counts = batch["request_counts"]
+    assert (counts["completed"], counts["failed"]) == (len(answered), len(failed))
+
+
+async def told(client: httpx.AsyncClient, database: Database, batch_id: str, run: Run) -> list[tuple[int, bool]]:
+    """Play worker and steward until the run has come to its end. Returns who has got a result, and whether an answer."""
+    results: list[tuple[int, bool]] = []
+    async with database.durable() as conn:
+        pool = await ensure_pool(conn, MODEL)
+        worker = await support.make_worker(database, pool)
+        leases: list[Lease] = []
+        for late in (False, True):
+            if late and run.end == "cancelled":
+                assert (await client.post(f"/v1/batches/{batch_id}/cancel")).status_code == 200
+            elif late and run.end == "expired":
+                await conn.execute("update batch set expires_at = now()")
+                assert await care.expire(conn) == 1
+                await care.sweep(conn)
+            await care.promote(conn)
+            while lease := await service.claim(conn, pool, worker):
+                leases.append(lease)
+            for lease in leases:
+                outcomes = [(item.seq, run.has(item.seq, late=late)) for item in await service.load(conn, lease)]
+                has = [(seq, ok) for seq, ok in outcomes if ok is not None]
+                assert await service.flush(conn, lease, [result(seq, ok) for seq, ok in has])
+                results += has
+                # A worker gives back what it has no result for; where it holds on to it, the engine is asked to stop.
+                if late or lease.chunk_id % 2:
+                    assert await service.finish(conn, lease)
+                    leases = [each for each in leases if each != lease]
+    async with database.transaction() as conn:
+        await care.sweep(conn)
+        await lifecycle.settle(conn)
+    return results
+
+
+def result(seq: int, ok: bool) -> Result:
+    return Result(seq, ok, 1, 3, 1, 5, json.dumps(COMPLETION).encode() if ok else b'{"code":5006,"message":"no"}')
+
+
+async def created(client: httpx.AsyncClient, names: list[str]) -> str:
+    """The id of a new batch with a request of each of these names."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
+    line = {"method": "POST", "url": "/v1/chat/completions", "body": body}
+    content = "\n".join(json.dumps(line | {"custom_id": name}) for name in names)
+    answer = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("x.jsonl", content.encode())})
+    assert answer.status_code == 200, answer.text
+    wish = {"input_file_id": answer.json()["id"], "endpoint": line["url"], "completion_window": "24h"}
+    answer = await client.post("/v1/batches", json=wish)
+    assert answer.json()["errors"] is None, answer.text
+    return str(answer.json()["id"])
+
+
+async def got(client: httpx.AsyncClient, path: str) -> Any:
+    answer = await client.get(f"/v1/{path}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def lines(client: httpx.AsyncClient, file_id: str | None) -> list[dict[str, Any]]:
+    if file_id is None:
+        return []
+    answer = await client.get(f"/v1/files/{file_id}/content")
+    assert answer.status_code == 200, answer.text
+    assert answer.text  # a file without a line is not named
+    return [json.loads(line) for line in answer.content.split(b"\n")[:-1]]
+
+
+async def emptied(database: Database) -> None:
+    """What an example that failed has left behind would be claimed by the next one."""
+    async with database.durable() as conn:
+        for table in ("event", "chunk", "batch_delta", "batch", "sched"):
+            await conn.execute(f"delete from {table}")
