@@ -12,6 +12,7 @@ from openai.types import Batch
 from tests.clients.conftest import ENDLESS, SECONDS, created, ended, line, shown, uploaded, watched
 from tests.system.stack import MODEL
 
+OTHER = "@cf/moonshotai/kimi-k2.5"
 BAD = [
     ("nonsense", "invalid_json_line", "This line is not parseable as valid JSON.", None),
     (
@@ -29,6 +30,7 @@ BAD = [
     (line(1, body={"messages": []}), "missing_required_parameter", "'model'", "body.model"),
     (line(1, body={"model": MODEL}), "missing_required_parameter", "'messages'", "body.messages"),
     (line(1, body={"model": "nosuch", "messages": []}), "model_not_found", "'nosuch'", "body.model"),
+    (line(1, body=line(1)["body"] | {"model": OTHER}), "mismatched_model", f"'{OTHER}'", "body.model"),
     (line(1, body=line(1)["body"] | {"stream": True}), "streaming_unsupported", "Chat Completions:", "body.stream"),
     (line(1, body=line(1)["body"] | {"temperature": "hot"}), "invalid_value", "temperature", "body.temperature"),
 ]
@@ -39,7 +41,8 @@ def test_a_bad_line_fails_the_batch_and_is_named(
     client: OpenAI, bad: Any, code: str, message: str, param: str | None
 ) -> None:
     file_id = uploaded(client, line(0), "", bad, line(2))
-    assert "line 3" in (client.files.retrieve(file_id).status_details or "") or code == "invalid_url"
+    if code not in ("invalid_url", "mismatched_model"):  # which depend on what the batch will ask for
+        assert "line 3" in (client.files.retrieve(file_id).status_details or "")
     batch = created(client, file_id)
     assert (batch.status, batch.output_file_id, batch.error_file_id) == ("failed", None, None)
     assert batch.failed_at
@@ -145,12 +148,17 @@ def test_a_cancel_after_the_end_is_a_conflict_and_called_once(client: OpenAI, en
     batch = end(client)  # §6.1, §13
     assert batch.status == end.__name__
     requests: list[Any] = []
-    with pytest.raises(openai.ConflictError, match=batch.status) as refusal:
+    with pytest.raises(openai.ConflictError) as refusal:
         watched(client, requests).batches.cancel(batch.id)
     # A client tries every 409 three times unless it is told that this one is final.
     assert refusal.value.response.headers["x-should-retry"] == "false"
     assert len(requests) == 1
-    assert (refusal.value.type, refusal.value.param, refusal.value.code) == ("invalid_request_error", None, None)
+    assert refusal.value.body == {
+        "message": f"Cannot cancel a batch with status '{batch.status}'.",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
     assert client.batches.retrieve(batch.id).status == batch.status
 
 
