@@ -11,7 +11,7 @@ from app.api import envelope, metrics, openapi, operations
 from app.api.deps import Parts, caller
 from app.api.headers import ResponseHeaders
 from app.api.openai import batches as openai_batches
-from app.api.openai import files, inference, models, webhook_endpoints
+from app.api.openai import files, inference, models, responses, uploads, webhook_endpoints
 from app.api.workers_ai import batches, deliveries, events, run, subscriptions
 from app.api.workers_ai import models as catalogue_routes
 from app.crypto import secret_key
@@ -49,7 +49,8 @@ def create_app(settings: Settings) -> FastAPI:
     envelope.install(app)
     # What is called most comes first: routes are tried in order.
     app.include_router(run.router, prefix=ACCOUNT)
-    for router in (inference.router, files.router, openai_batches.router, models.router, webhook_endpoints.router):
+    openai = (inference, files, openai_batches, responses, uploads, models, webhook_endpoints)
+    for router in [module.router for module in openai]:
         app.include_router(router, prefix="/v1")
         app.include_router(router, prefix=f"{ACCOUNT}/ai/v1", dependencies=[Depends(caller)])
     app.include_router(operations.router)

@@ -12,12 +12,13 @@ _FIELDS = 32
 
 
 class Form:
-    """Feed it blocks, take the file's bytes. Fields that come after the file are read too."""
+    """Feed it blocks, take the file's bytes; `file` is the name of its field. Fields that come after it are read too."""
 
-    def __init__(self, content_type: str) -> None:
+    def __init__(self, content_type: str, file: str = "file") -> None:
         kind, options = parse_options_header(content_type)
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise MissingInput("Content-Type must be multipart/form-data with a boundary", status=415)
+        self._file = file
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self._pieces: list[bytes] = []
@@ -54,7 +55,7 @@ class Form:
         except ValueError as error:
             raise BadInput(f"The multipart body is malformed: {error}") from None
         if self.filename is None:
-            raise BadInput("file: the form has no file")
+            raise BadInput(f"{self._file}: the form has no file")
 
     def _part_begins(self) -> None:
         self._headers, self._value_of_field = {}, b""
@@ -72,10 +73,10 @@ class Form:
     def _headers_end(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         self._name = options.get(b"name", b"").decode(errors="replace")
-        self._in_file = self._name == "file"
+        self._in_file = self._name == self._file
         if self._in_file:
             if self.filename is not None:
-                raise BadInput("file: the form has more than one")
+                raise BadInput(f"{self._file}: the form has more than one")
             self.filename = options.get(b"filename", b"upload").decode(errors="replace")
         elif len(self.fields) >= _FIELDS:
             raise BadInput("The form has too many fields")

@@ -11,9 +11,10 @@ from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
-from app.queue import care
+from app.queue import care, singles
 from app.queue import lifecycle as queue
 from app.queue.cutting import cut
+from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BATCH, BatchState
 from app.tenants.service import Tenant
@@ -106,6 +107,9 @@ async def settle(conn: Connection) -> list[care.Settled]:
 
 async def _announce(conn: Connection, settled: list[care.Settled]) -> None:
     for batch in settled:
+        kind = await _event(conn, batch)
+        if kind is None:
+            continue
         counts = {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed}
         counts["unfinished"] = batch.total - batch.ok - batch.failed
         names = {"request_id": str(batch.request_id), "account_id": batch.account_id}
@@ -113,12 +117,24 @@ async def _announce(conn: Connection, settled: list[care.Settled]) -> None:
         await webhooks.emit(
             conn,
             tenant_id=batch.tenant_id,
-            kind=_EVENTS[batch.state],
+            kind=kind,
             model=batch.model,
             batch_id=batch.batch_id,
             run=batch.run,
             data=data | (_FAILED if batch.state == BatchState.FAILED else {}),
         )
+
+
+async def _event(conn: Connection, batch: care.Settled) -> str | None:
+    """What the end of a batch is called; None: whoever waits for a flex request knows."""
+    match batch.kind:
+        case Kind.FLEX:
+            return None
+        case Kind.RESPONSE if batch.state == BatchState.COMPLETED:
+            return f"response.{await singles.answer_status(conn, batch.batch_id)}"
+        case Kind.RESPONSE:
+            return "response.cancelled" if batch.state == BatchState.CANCELLED else "response.failed"
+    return _EVENTS[batch.state]
 
 
 async def _standing(conn: Connection, tenant: Tenant, request_id: UUID) -> queue.Standing:

@@ -53,7 +53,7 @@ def response(item: Any, rules: ItemRules) -> ItemFacts:
         if item.get(name) is not None:
             raise ItemError(name, "no responses are kept here; send the whole conversation as input")
     if item.get("background"):
-        raise ItemError("background", "is not served here; queue the request as a batch")
+        raise ItemError("background", "a queued request is in the background already; leave it out")
     given = item.get("input")
     if not isinstance(given, (str, list)) or not given:
         raise ItemError("input", f"must be a non-empty string or a list of input items, got {show(given)}")

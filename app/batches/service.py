@@ -158,7 +158,7 @@ async def commit(
         tags=order.tags,
         metadata=order.metadata,
         idempotency_key=order.idempotency_key,
-        request_hash=intake.request_hash if order.idempotency_key or order.kind == Kind.FLEX else None,
+        request_hash=intake.request_hash if order.idempotency_key or order.kind != Kind.BATCH else None,
         tells_items=tells_items,
         kind=order.kind,
     )
@@ -196,6 +196,8 @@ async def _store(
     if run is None:
         assert key is not None
         return await _replay(conn, batch, key)
+    if batch.kind != Kind.BATCH:
+        return batch.request_id
     await webhooks.emit(
         conn,
         tenant_id=batch.tenant_id,

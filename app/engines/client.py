@@ -82,6 +82,27 @@ class EngineClient:
         except ValueError as error:
             return Retry(f"the engine streamed what is no JSON: {error}")
 
+    async def events(self, request: EngineRequest, hear: Callable[[bytes], None]) -> Outcome:
+        """Run one request of the Responses API as a stream, telling every event; its last one holds the answer.
+
+        Cancelling the call makes the engine abort it.
+        """
+        assert self._session is not None
+        url, headers = self.url + request.route, trace.onward(request.traceparent)
+        try:
+            async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
+                if response.status != 200:
+                    return from_response(response.status, await response.read())
+                return await _answered(response.content, hear)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return EngineDown(f"cannot connect: {error}", suspect=False)
+        except TimeoutError:
+            return Retry("the engine gave no answer in time", TIMED_OUT)
+        except (aiohttp.ClientError, OSError) as error:
+            return EngineDown(f"connection lost: {error!r}", suspect=True)
+        except ValueError as error:
+            return Retry(f"the engine streamed what is no JSON: {error}")
+
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str | None:
         """The text of these tokens, special ones included; None if the engine does not say."""
         assert self._session is not None
@@ -133,6 +154,24 @@ async def _heard(
     if transcript.finish_reason is None:
         return EngineDown("the stream ended early", suspect=True)
     return None
+
+
+async def _answered(content: aiohttp.StreamReader, hear: Callable[[bytes], None]) -> Outcome:
+    """The outcome of a response's events. That it was begun and queued, our own log has said already."""
+    async for line in _lines(content):
+        data = line.removeprefix(b"data:").strip()
+        if not line.startswith(b"data:") or data == b"[DONE]":
+            continue
+        event = orjson.loads(data)
+        kind = event.get("type")
+        if kind in ("error", "response.failed") or "error" in event:
+            failed = event.get("error") or (event.get("response") or {}).get("error") or event
+            return from_response(500, orjson.dumps({"error": failed}))
+        if kind not in ("response.created", "response.queued"):
+            hear(data)
+        if kind in ("response.completed", "response.incomplete"):
+            return from_response(200, orjson.dumps(event["response"]))
+    return EngineDown("the stream ended early", suspect=True)
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -22,7 +22,18 @@ BATCH_PRIORITY = 10
 SYNC_PRIORITY = 0
 
 _OURS = frozenset(
-    {"external_reference", "custom_id", "requests", "raw", "session_id", "stream", "stream_options", "options"}
+    {
+        "external_reference",
+        "custom_id",
+        "requests",
+        "raw",
+        "session_id",
+        "stream",
+        "stream_options",
+        "options",
+        "background",
+        "service_tier",
+    }
 )
 # What limits the answer, by route; none on a route that generates nothing.
 _LENGTHS = {

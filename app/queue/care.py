@@ -27,6 +27,7 @@ class Settled:
     prompt_tokens: int
     completion_tokens: int
     traceparent: str | None
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The SQL of the steward's care, and of what callers do to a whole batch. Lock order: batch, chunk, sched."""
 
 from app.queue.queries import WAKE
+from app.queue.types import Kind
 from app.states import BATCH, CHUNK, BatchState, ChunkState
 
 _HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
@@ -135,7 +136,7 @@ update batch b set finalized_at = now(), state = e.target
 from ending e, tenant t
 where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
 returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
-          b.prompt_tokens, b.completion_tokens, b.traceparent"""
+          b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind"""
 
 # ---------------------------------------------------------------- what is under way
 
@@ -158,7 +159,7 @@ cross join lateral (
   from chunk where chunk.batch_id = b.batch_id) c
 left join lateral (
   select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d on true
-where b.state = '{BatchState.OPEN}'"""
+where b.state = '{BatchState.OPEN}' and b.kind = '{Kind.BATCH}'"""
 
 # ---------------------------------------------------------------- what a caller asks for
 

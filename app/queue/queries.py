@@ -117,7 +117,8 @@ with floor as materialized (select coalesce(min(vtime) filter (where ready > 0),
 # whose chunk may be claimed just before a sweep finds it. Item and result are looked up by their keys, one by one: a chunk of
 # grouped items spans most of its batch, and a plan over that range would read all of it.
 LOAD = f"""
-select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items
+select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items,
+       b.kind
 from batch b
 cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
   with ordinality x (seq, place)

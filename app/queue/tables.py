@@ -91,7 +91,13 @@ Index("batch_open", batch.c.created_at, postgresql_where=text("finalized_at is n
 Index(
     "batch_expiry", batch.c.expires_at, postgresql_where=text("expires_at is not null and state in ('open', 'paused')")
 )
-Index("batch_flex", batch.c.tenant_id, batch.c.request_hash, batch.c.created_at, postgresql_where=text("kind = 'flex'"))
+Index(
+    "batch_single",
+    batch.c.tenant_id,
+    batch.c.request_hash,
+    batch.c.created_at,
+    postgresql_where=text("kind <> 'batch'"),
+)
 Index("batch_halted", batch.c.state, postgresql_where=text("state in ('paused', 'cancelling', 'expiring')"))
 
 item_payload = Table(
@@ -255,3 +261,15 @@ batch_delta = Table(
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)
+
+response_events = Table(
+    "response_events",
+    metadata,
+    Column("batch_id", BigInteger, ForeignKey("batch.batch_id", ondelete="CASCADE"), nullable=False),
+    Column(
+        "number", Integer, nullable=False, autoincrement=False, comment="sequence number of the first event of the row"
+    ),
+    Column("last", Integer, nullable=False, comment="of the last one"),
+    Column("body", LargeBinary, nullable=False, comment="a JSON array"),
+    PrimaryKeyConstraint("batch_id", "number"),
+)

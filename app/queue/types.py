@@ -54,7 +54,7 @@ class Held:
 class Item:
     """One inference request without a durable result. `body` is the caller's JSON, verbatim, or if `stored` its object's key.
 
-    `tells`: somebody wants to hear when it is done.
+    `tells`: somebody wants to hear when it is done. `kind`: its batch's.
     """
 
     seq: int
@@ -64,6 +64,7 @@ class Item:
     stored: bool = False
     traceparent: str | None = None
     tells: bool = False
+    kind: str = Kind.BATCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,16 @@ def upload(tenant_id: int, file_id: UUID) -> str:
     return f"file/{tenant_id}/{file_id.hex}"
 
 
+def parts(tenant_id: int, upload_id: UUID) -> str:
+    """The prefix of the parts of an upload."""
+    return f"upload/{tenant_id}/{upload_id.hex}/"
+
+
+def part(tenant_id: int, upload_id: UUID, part_id: UUID) -> str:
+    """Of one part."""
+    return f"{parts(tenant_id, upload_id)}{part_id.hex}"
+
+
 def of_day(day: date) -> tuple[str, ...]:
     """The prefixes of everything that belongs to a day."""
     return tuple(f"{kind}/{day:%Y%m%d}/" for kind in ("payload", "result"))

@@ -1,7 +1,8 @@
 """Event bodies as receivers know them, one format for each endpoint. Pure, and never the results.
 
 workers_ai  the documented Workers AI shape: `cf.workersAi.model.batch.queued | succeeded | failed`, camelCase
-openai      the thin event of OpenAI's webhooks, `batch.completed | failed | expired | cancelled`; it has no others
+openai      the thin event of OpenAI's webhooks, `batch.completed | failed | expired | cancelled` and
+            `response.completed | incomplete | failed | cancelled`; it has no others
 standard    the body that Standard Webhooks recommends: type, timestamp, data
 cloudevents CloudEvents 1.0, structured
 """
@@ -64,7 +65,7 @@ def openai(event: Event, subscription_id: UUID) -> bytes:
             "object": "event",
             "created_at": int(event.occurred_at.timestamp()),
             "type": OPENAI_TYPES.get(event.kind, event.kind),
-            "data": {"id": f"batch_{UUID(event.data['request_id']).hex}"},
+            "data": {"id": f"{_OPENAI_PREFIXES[event.kind.partition('.')[0]]}{UUID(event.data['request_id']).hex}"},
         }
     )
 
@@ -107,11 +108,16 @@ FORMATS: Mapping[str, Callable[[Event, UUID], bytes]] = {
     "standard": standard,
     "cloudevents": cloudevents,
 }
+_OPENAI_PREFIXES = {"batch": "batch_", "response": "resp_"}
 OPENAI_TYPES = {
     "batch.succeeded": "batch.completed",
     "batch.failed": "batch.failed",
     "batch.expired": "batch.expired",
     "batch.cancelled": "batch.cancelled",
+    "response.completed": "response.completed",
+    "response.incomplete": "response.incomplete",
+    "response.failed": "response.failed",
+    "response.cancelled": "response.cancelled",
 }
 
 

@@ -18,6 +18,10 @@ KINDS = (
     "batch.at_risk",
     "item.succeeded",
     "item.failed",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.cancelled",
     "endpoint.failing",
     "endpoint.disabled",
 )

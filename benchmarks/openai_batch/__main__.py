@@ -1,7 +1,127 @@
-"""."""
+"""OpenAI's batch API on this machine: large files in and out, and a batch on a slow engine, beside AIBrix and `vllm run-batch`.
+
+    python -m benchmarks.openai_batch --json [--quick] [--lines N] [--only ARM[,ARM…]] [--database-url postgresql://…]
+
+files       `upload_lines_s`: `POST /v1/files`, which checks every line while it arrives; `queue_lines_s`: `POST /v1/batches`,
+            which reads the file again and queues it; `validate_lines_s`: both, from the first byte to `in_progress`. `first_result_s`:
+            from the create's first byte until a result can be read. `download_lines_s`: an output file of as many lines of
+            about 1 KB. `…rss_growth_mb`: by how much the API process grew at most; `…_cpu_s`: lines per second of its CPU time
+throughput  one batch on a fake engine of 200 ms a request, at equal slots, from upload to the end; `…_wide`: at more slots,
+            where the engine is no longer what limits
+crash       SIGKILL to our worker, to the peer's service, when half is answered; then start it again. `reexecuted`: answered by
+            the engine more than once; `begun_again`: also those that had been cut off
+runbatch    SIGKILL to `vllm run-batch` with the smallest model of the catalogue
+
+Everything runs as real processes; the client is OpenAI's. AIBrix is installed once in a folder of the user's cache. Progress goes
+to stderr, with the load average in front; the last line of stdout is one JSON object. What could not run is null, with a note.
+"""
+
+import argparse
 import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from benchmarks.machine import describe
+from benchmarks.openai_batch import aibrix, run_batch
+from benchmarks.openai_batch.crash import crash
 from benchmarks.openai_batch.files import files
-from benchmarks.stage import stage
-import sys
-with stage("") as on:
-    print(json.dumps(files(on, int(sys.argv[1]), int(sys.argv[2]), 64)))
+from benchmarks.openai_batch.services import OURS, PEER, SHIPPED, throughput
+from benchmarks.stage import Stage, say, stage
+
+SLOTS, WIDE_SLOTS = 64, 256
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    lines: int = 50_000
+    line_bytes: int = 1024
+    requests: int = 2000
+    rounds: int = 3
+
+
+QUICK = Sizes(lines=2000, requests=300, rounds=1)
+
+NOTES = [
+    "AIBrix outside Kubernetes has no engine but an echo; the engine's address was put in its place in its own process.",
+    "AIBrix: objects in local files, states in Redis without persistence, one process; what we store is durable in PostgreSQL.",
+    "Ours in `ours_req_s` and `ours_lost…`: headroom=static and no slot reserved, like the peer; `ours_measured…`: as shipped.",
+    f"AIBrix was asked for {aibrix.LOCK_SECONDS} s request timeouts, which are also the locks it waits for after a crash; "
+    "its default is 600 s. Our worker's lease is the default.",
+    "The output file's lines are results stored by workers without an engine; all else in `files` is the whole installation.",
+]
+AIBRIX_KEYS = ("aibrix_req_s", "aibrix_lost", "aibrix_duplicated", "aibrix_reexecuted")
+
+Figures = dict[str, Any]
+
+
+def speed(on: Stage, sizes: Sizes, peer: bool) -> Figures:
+    """At equal slots, and at so many that the services are what limits."""
+    names = [OURS, SHIPPED, *([PEER] if peer else [])]
+    figures = throughput(on, sizes.requests, SLOTS, sizes.rounds, names)
+    wide = throughput(on, sizes.requests, WIDE_SLOTS, sizes.rounds, [OURS, *names[2:]])
+    return figures | {f"{key}_wide": value for key, value in wide.items()}
+
+
+def crashes(on: Stage, sizes: Sizes, peer: bool) -> Figures:
+    """Each service once."""
+    found = [crash(on, name, sizes.requests, SLOTS) for name in ([OURS, PEER] if peer else [OURS])]
+    return {key: value for figures in found for key, value in figures.items()}
+
+
+def arms(sizes: Sizes, peer: bool) -> dict[str, Callable[[Stage], Figures]]:
+    """Every arm by its name, in the order in which they run."""
+    return {
+        "files": lambda on: files(on, sizes.lines, sizes.line_bytes, SLOTS),
+        "throughput": lambda on: speed(on, sizes, peer),
+        "crash": lambda on: crashes(on, sizes, peer),
+        "runbatch": lambda on: run_batch.killed(on.folder),
+    }
+
+
+def run(options: argparse.Namespace) -> Figures:
+    """All arms, or those asked for."""
+    given = QUICK if options.quick else Sizes()
+    sizes = Sizes(options.lines or given.lines, options.line_bytes, given.requests, given.rounds)
+    reason = aibrix.unavailable()
+    table = arms(sizes, reason is None)
+    wanted = options.only.split(",") if options.only else list(table)
+    if unknown := set(wanted) - set(table):
+        raise SystemExit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(table)}")
+    began, loads, notes = monotonic(), {}, [*NOTES, *([reason] if reason else [])]
+    found: Figures = dict.fromkeys(AIBRIX_KEYS)
+    with stage(options.database_url) as on:
+        for name in wanted:
+            loads[name] = round(os.getloadavg()[0], 2)
+            say(f"{name} …")
+            figures = table[name](on)
+            notes += figures.pop("notes", [])
+            found |= figures
+            on.clear()
+    head = {"benchmark": "openai_batch", "quick": options.quick, "aibrix_version": None if reason else aibrix.VERSION}
+    ends = {"load_average_at_start": loads, "seconds": round(monotonic() - began)}
+    return {**head, **found, **ends, "notes": notes, "machine": describe()}
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.openai_batch",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="for uniformity; stdout always ends in one JSON line")
+    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, measures nothing")
+    parser.add_argument("--lines", type=int, default=0, help="of the large file; 50000 if not given, with --quick 2000")
+    parser.add_argument("--line-bytes", type=int, default=Sizes.line_bytes, help="of each of its lines")
+    parser.add_argument("--only", default="", help="arms to run, separated by commas")
+    parser.add_argument("--database-url", default="", help="a PostgreSQL server to use instead of an embedded one")
+    print(json.dumps(run(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()

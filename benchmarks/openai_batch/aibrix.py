@@ -6,8 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -28,12 +29,17 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slac
 class Aibrix:
     """The service: API and batch driver are one process, which can be killed and started again."""
 
-    name = "aibrix"
-
     def __init__(self, python: str, folder: Path, redis_port: int, engine_url: str, slots: int) -> None:
         self.slots = slots
         self._port = processes.free_port()
-        self._command = [python, "-m", "benchmarks.openai_batch.aibrix_service", str(self._port), engine_url, str(slots)]
+        self._command = [
+            python,
+            "-m",
+            "benchmarks.openai_batch.aibrix_service",
+            str(self._port),
+            engine_url,
+            str(slots),
+        ]
         self._folder = folder
         self._environment = foreign_environment() | {
             "STORAGE_TYPE": "local",
@@ -47,7 +53,7 @@ class Aibrix:
         self.client: OpenAI = client_of(f"http://127.0.0.1:{self._port}/v1", "none")
 
     @property
-    def extra(self) -> dict[str, object]:
+    def extra(self) -> Mapping[str, object]:
         """What a create asks for beside OpenAI's fields: all slots from the start, and a lock that does not last for minutes."""
         wanted = {
             "max_concurrency": self.slots,
@@ -58,7 +64,6 @@ class Aibrix:
 
     def start(self) -> None:
         """Returns when it is ready."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / "service.log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -84,28 +89,27 @@ class Aibrix:
 
     def kill(self) -> None:
         """SIGKILL."""
-        assert self._process is not None
-        processes.signal_group(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process is not None:
+            processes.signal_group(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
-    def stored(self) -> set[str] | None:
-        """What is durable is in a form of its own."""
+    def stored(self, batch_id: str) -> set[str] | None:
+        """What is durable has a form of its own, which we do not read."""
         return None
 
 
 @contextlib.contextmanager
 def service(folder: Path, engine_url: str, slots: int) -> Iterator[Aibrix]:
-    """A running service on an empty Redis, until the block is left."""
-    port = processes.free_port()
-    redis = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder.parent)]
+    """A running service on an empty store and an empty Redis, until the block is left."""
+    port, folder = processes.free_port(), Path(tempfile.mkdtemp(prefix="aibrix-", dir=folder))
+    redis = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
     with running([*redis, "--loglevel", "warning"]):
         made = Aibrix(str(environment() / "bin" / "python"), folder, port, engine_url, slots)
         try:
             made.start()
             yield made
         finally:
-            with contextlib.suppress(AssertionError):
-                made.kill()
+            made.kill()
 
 
 def unavailable() -> str | None:

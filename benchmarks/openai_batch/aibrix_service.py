@@ -7,8 +7,8 @@ engine's address is put where that echo would be: the driver's endpoint source, 
 import sys
 
 import uvicorn
-from aibrix.batch.client import GatewayEndpointSource
-from aibrix.metadata import app as metadata
+from aibrix.batch.client import GatewayEndpointSource  # type: ignore[import-not-found]  # not in our environment
+from aibrix.metadata import app as metadata  # type: ignore[import-not-found]
 
 
 def main(port: str, engine_url: str, slots: str) -> None:

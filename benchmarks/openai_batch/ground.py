@@ -17,7 +17,8 @@ from app import processes
 from benchmarks.gateway.ground import running
 from benchmarks.openai_batch import lines
 
-LATENCY_SECONDS, TOKEN_SECONDS = 0.05, 0.05  # four tokens in all: a request takes 200 ms
+FIRST_SECONDS, TOKEN_SECONDS = 0.05, 0.05  # to the first of four tokens, and to each further one
+SECONDS = FIRST_SECONDS + 3 * TOKEN_SECONDS
 FINAL = ("completed", "failed", "expired", "cancelled")
 
 
@@ -27,6 +28,9 @@ class Seen:
 
     begun: Counter[str]
     answered: Counter[str]
+
+    def __sub__(self, before: "Seen") -> "Seen":
+        return Seen(self.begun - before.begun, self.answered - before.answered)
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,9 @@ class Engine:
 
 @contextlib.contextmanager
 def engine(slots: int) -> Iterator[Engine]:
-    """An engine that takes 200 ms for every request, at most `slots` at once."""
+    """An engine that takes `SECONDS` for every request, at most `slots` at once."""
     flags = ["--port", str(processes.free_port()), "--slots", str(slots)]
-    flags += ["--latency", str(LATENCY_SECONDS), "--token-seconds", str(TOKEN_SECONDS)]
+    flags += ["--latency", str(FIRST_SECONDS), "--token-seconds", str(TOKEN_SECONDS)]
     with running([sys.executable, "-m", "tests.fakes.engine", *flags]) as process:
         assert process.stdout
         if not (url := process.stdout.readline().strip()):

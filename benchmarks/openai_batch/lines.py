@@ -5,10 +5,11 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.stage import MODEL
 
-CHAT = "/v1/chat/completions"
+CHAT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 _WORDS = (
     "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
 )

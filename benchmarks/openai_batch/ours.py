@@ -4,7 +4,7 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import monotonic, sleep
 
 import psycopg
@@ -21,8 +21,7 @@ READY_SECONDS = 60.0
 class Ours:
     """A running installation, as shipped but for the engine's slots, of which none is kept for synchronous requests."""
 
-    name = "ours"
-    extra: dict[str, object] = {}
+    extra: Mapping[str, object] = {}
 
     def __init__(self, settings: Settings, client: OpenAI, pid: int) -> None:
         self.settings, self.client, self.pid = settings, client, pid
@@ -59,14 +58,16 @@ class Ours:
         processes.signal_group(self._worker.pid, signal.SIGKILL)
         self._worker.wait()
 
-    def stored(self) -> set[str]:
+    def stored(self, batch_id: str) -> set[str]:
         """Custom ids with a durable result."""
-        query = "select p.reference from item_result r join item_payload p using (batch_id, seq)"
-        return {str(reference) for (reference,) in self._rows(query)}
+        query = """
+        select p.reference from batch b join item_result r using (batch_id) join item_payload p using (batch_id, seq)
+        where b.request_id = %s::uuid"""
+        return {str(reference) for (reference,) in self._rows(query, batch_id.removeprefix("batch_"))}
 
-    def _rows(self, query: str) -> list[tuple[object, ...]]:
+    def _rows(self, query: str, *values: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self.settings.database_url) as conn:
-            return conn.execute(query.encode()).fetchall()
+            return conn.execute(query.encode(), values).fetchall()
 
 
 @contextlib.contextmanager

@@ -45,7 +45,6 @@ def killed(folder: Path) -> dict[str, Any]:
         "runbatch_answered_at_kill": left.answered,
         "runbatch_on_disk": left.on_disk,
         "runbatch_lost": left.answered - left.on_disk,
-        "runbatch_reexecuted": left.answered - left.on_disk,
         "runbatch_version": f"vllm {_version()}",
         "notes": [
             "run-batch cannot use an engine that runs already: its throughput is not compared. It was killed on "
@@ -86,9 +85,9 @@ def _run(settings: Settings, content: Path, folder: Path) -> Left:
 
 
 def _version() -> str:
-    from vllm.version import __version__  # slow to import, and only needed here
+    import vllm  # slow to import, and only needed here
 
-    return str(__version__)
+    return str(vllm.__version__)
 
 
 def _without_worker(arguments: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ SCRIPT = """
 ALTER TABLE batch ADD COLUMN kind TEXT DEFAULT 'batch' NOT NULL;
 ALTER TABLE batch ADD CONSTRAINT batch_kind CHECK (kind in ('batch', 'response', 'flex'));
 COMMENT ON COLUMN batch.kind IS 'response, flex: one request that its caller waits for';
-CREATE INDEX batch_flex ON batch (tenant_id, request_hash, created_at) WHERE kind = 'flex';
+CREATE INDEX batch_single ON batch (tenant_id, request_hash, created_at) WHERE kind <> 'batch';
 
 ALTER TABLE file ADD COLUMN demand JSONB;
 COMMENT ON COLUMN file.demand IS 'what a batch of it asks for, by model: requests, prompt_tokens, answer_tokens';
@@ -82,7 +82,7 @@ DROP TABLE upload;
 ALTER TABLE file_batch DROP COLUMN counted_run, DROP COLUMN error_bytes, DROP COLUMN output_bytes, DROP COLUMN mixed,
   DROP COLUMN partial;
 ALTER TABLE file DROP COLUMN demand;
-DROP INDEX batch_flex;
+DROP INDEX batch_single;
 ALTER TABLE batch DROP COLUMN kind;
 """
 

@@ -60,6 +60,7 @@ def made(version: str) -> Path:
         new, constraints = Path(temporary) / "new", Path(temporary) / "constraints.txt"
         constraints.write_text(pins)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "2"]
+        command += ["--timeout", "15"]
         command += ["--target", str(new), "--constraint", str(constraints), f"openai=={version}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
         if done.returncode and _UNREACHABLE.search(done.stderr):

@@ -17,6 +17,7 @@ from tests.clients.conftest import (
     NATIVE,
     REFUSAL,
     REFUSED,
+    SECONDS,
     created,
     ended,
     line,
@@ -127,7 +128,7 @@ def test_counts_are_live_and_no_file_is_named_before_the_end(client: OpenAI) -> 
         assert batch.request_counts
         return batch.request_counts.completed == 1
 
-    wait_for(one_done, what="one of two lines answered")
+    wait_for(one_done, SECONDS, "one of two lines answered")
     assert batch.request_counts
     assert (batch.status, batch.request_counts.total, batch.request_counts.failed) == ("in_progress", 2, 0)
     assert (batch.output_file_id, batch.error_file_id, batch.finalizing_at) == (None, None, None)
@@ -152,7 +153,11 @@ def test_every_batch_is_met_once_however_small_the_pages(client: OpenAI, stack: 
     file_id = uploaded(client, line(0))
     made = [created(client, file_id).id for _ in range(5)]
     expected = stack.query("select count(*) from file_batch")[0][0]
-    found = [each.id for each in client.batches.list(limit=max(2, expected // 4))]
+    pages = client.batches.list(limit=min(100, max(2, expected // 4))).iter_pages()
+    ids = [[each.id for each in page.data] for page in pages]
+    assert all(ids)  # the last page said that it was
+    assert len(ids) > 1
+    found = [each for page in ids for each in page]
     assert len(found) == len(set(found)) == expected
     assert found[:5] == made[::-1]
     assert [page.data for page in client.batches.list(after=found[-1]).iter_pages()] == [[]]

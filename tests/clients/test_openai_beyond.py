@@ -80,7 +80,12 @@ def test_several_models_and_endpoints_go_in_one_file(client: OpenAI) -> None:
 
 
 def test_of_a_lenient_batch_only_the_bad_lines_fail(client: OpenAI) -> None:
-    bad = ["not json", line(1, body={"model": MODEL}), line(0), line(4, body={"model": "no-such-model", "messages": []})]
+    bad = [
+        "not json",
+        line(1, body={"model": MODEL}),
+        line(0),
+        line(4, body={"model": "no-such-model", "messages": []}),
+    ]
     file_id = uploaded(client, line(0), *bad, line(5))
     batch = ended(client, created(client, file_id, extra_body={"validation": "lenient"}))
     assert batch.request_counts
@@ -112,7 +117,9 @@ def test_requests_come_with_the_batch_itself(client: OpenAI) -> None:
     assert bad.errors
     assert [(each.line, each.param) for each in bad.errors.data or []] == [(1, "body.model")]
     for wrong in ({"requests": []}, {"requests": "x"}, {"requests": requests, "input_file_id": "file-1"}):
-        with pytest.raises(openai.BadRequestError, match="requests: must be a non-empty list, in place of input_file_id"):
+        with pytest.raises(
+            openai.BadRequestError, match="requests: must be a non-empty list, in place of input_file_id"
+        ):
             created(client, "", extra_body=wrong)
 
 
@@ -140,7 +147,9 @@ def test_finished_lines_are_read_while_the_batch_runs_and_never_change(client: O
     assert final.headers[COMPLETE] == "true"
     assert final.content.startswith(early.content)
     assert content(client, file_id, {"range": "bytes=-7"}).content == final.content[-7:]
-    assert content(client, file_id, {"range": "bytes=0-3"}).headers["content-range"] == f"bytes 0-3/{len(final.content)}"
+    assert (
+        content(client, file_id, {"range": "bytes=0-3"}).headers["content-range"] == f"bytes 0-3/{len(final.content)}"
+    )
     plain = created(client, uploaded(client, line(0, ENDLESS)))
     assert plain.output_file_id is None
     client.batches.cancel(plain.id)

@@ -11,6 +11,7 @@ replaces the old rules). The first rule with uses left (no `times`: always) whos
     error   {"message": …}                an error event in a stream, as vLLM sends it; 500 otherwise
     exit                                  end the engine's process (command line only; `--script` outlives it)
 
+Of the Responses API `die` ends a stream at its first token, and `{"pause": s}` is taken between two of its events.
 In a stream `{"after": n}` lets n tokens out before the engine hangs, dies, errs or exits. Any rule may set the answer's
 length, `{"tokens": n}`; for a rule that only does that, the mode is `answer`.
 
@@ -150,11 +151,20 @@ class FakeEngine:
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body = await self._note(request)
+        rule = self._rule(others.said(body))
+        if rule["mode"] in ("status", "junk"):
+            return _odd(rule)
+        if rule["mode"] == "hang":
+            await asyncio.Event().wait()
+        await asyncio.sleep(rule.get("seconds", self.latency))
         if not body.get("stream"):
             return web.json_response(others.response(body))
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         for event in others.events(body):
+            await asyncio.sleep(rule.get("pause", 0))
+            if rule["mode"] == "die" and event["type"].endswith(".delta"):
+                return await _die(request)
             await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
         return response
 

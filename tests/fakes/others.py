@@ -37,7 +37,8 @@ def response(body: dict[str, Any]) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": len(said(body)) + len(text.split()),
     }
-    return _response(body, "completed", output=[message], usage=usage)
+    cut = body.get("max_output_tokens") == 1
+    return _response(body, "incomplete" if cut else "completed", output=[message], usage=usage)
 
 
 def events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -55,7 +56,7 @@ def events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for word in part["text"].split():
         found.append({"type": "response.output_text.delta", **place, "delta": word, "logprobs": []})
     found.append({"type": "response.output_item.done", "output_index": 0, "item": message})
-    found.append({"type": "response.completed", "response": done})
+    found.append({"type": f"response.{done['status']}", "response": done})
     return ({**event, "sequence_number": number} for number, event in enumerate(found))
 
 
@@ -80,6 +81,7 @@ def _response(
         "output": output or [],
         "usage": usage,
         "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],

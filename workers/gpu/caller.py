@@ -62,8 +62,11 @@ class Caller:
             body = orjson.loads(await self._store.get(item.body.decode()) if item.stored else item.body)
             if item.endpoint == UNFIT:
                 return Reject(INVALID, f"line {body['line']}: {body['message']}", body["param"], body["code"]), 1
-            request = build(body, item.endpoint, self.target, tenant_salt(self._secret, tenant_id))
+            salt, followed = tenant_salt(self._secret, tenant_id), progress.log is not None and bool(body.get("stream"))
+            request = build(body, item.endpoint, self.target, salt, stream=followed)
             request = replace(request, traceparent=item.traceparent)
+            if not followed:
+                progress.log = None
             if progress.transcript is None and self.streams and self.continues and resumable(request):
                 progress.transcript = Transcript(request)
         except (ValueError, TypeError, AttributeError) as error:
@@ -94,7 +97,7 @@ class Caller:
         tokens = 0
         self.ledger.enter(task, Call(estimate(request.body), progress.transcript, progress.yields))
         try:
-            outcome = await self._complete(request, progress.transcript)
+            outcome = await self._complete(request, progress)
             if isinstance(outcome, Done):
                 tokens = outcome.usage.prompt_tokens + outcome.usage.completion_tokens
             return await self._examined(task, outcome) if isinstance(outcome, EngineDown) else outcome
@@ -108,7 +111,13 @@ class Caller:
         """One synthetic request, whose outcome only telemetry will show."""
         await self._client.complete(request)
 
-    async def _complete(self, request: EngineRequest, transcript: Transcript | None) -> Outcome:
+    async def _complete(self, request: EngineRequest, progress: Progress) -> Outcome:
+        transcript = progress.transcript
+        if progress.log is not None:
+            try:
+                return await self._client.events(request, progress.log.hear)
+            finally:
+                await progress.log.close()
         if transcript is None:
             return await self._client.complete(request, patient=not self.streams)
         if not transcript.complete:

@@ -8,6 +8,7 @@ from app import clock
 from app.engines.transcript import Transcript
 from app.headroom.signals import BatchLoad
 from app.queue.types import Item
+from workers.gpu.event_writer import EventWriter
 
 PREFILL_SECONDS = 1.0  # a request that is not streamed counts as prefilling for so long
 BYTES_PER_TOKEN = 4
@@ -18,11 +19,15 @@ Task = asyncio.Task[None]
 
 @dataclass
 class Progress:
-    """An item and what it keeps over its calls: how often it yielded, and what the engine has said if that can go on."""
+    """An item and what it keeps over its calls: how often it yielded, and what the engine has said if that can go on.
+
+    `log`: where its events go as they come, if somebody follows them.
+    """
 
     item: Item
     yields: int = 0
     transcript: Transcript | None = None
+    log: EventWriter | None = None
 
 
 @dataclass(eq=False)

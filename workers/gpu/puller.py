@@ -19,11 +19,12 @@ from app import clock
 from app.db.pool import Database
 from app.engines.outcome import EngineDown, Retry
 from app.queue import service as queue
-from app.queue.types import Held, Item, Lease
+from app.queue.types import Held, Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
 from workers.gpu.caller import Caller
 from workers.gpu.chunk import OpenChunk
+from workers.gpu.event_writer import EventWriter
 from workers.gpu.ledger import estimate
 from workers.gpu.storer import DATABASE_PAUSE_SECONDS, Storer
 
@@ -296,6 +297,8 @@ class Puller:
 
     async def _serve(self, chunk: OpenChunk, item: Item) -> None:
         progress = chunk.progress[item.seq]
+        if item.kind == Kind.RESPONSE and progress.log is None:
+            progress.log = EventWriter(self._database, chunk.lease)
         outcome, tries = await self._caller.call(chunk.running[item.seq], progress, chunk.lease.tenant_id)
         match outcome:
             case EngineDown():

@@ -11,6 +11,7 @@ from app.batches.news import News
 from app.clock import monotonic
 from app.db.pool import Database
 from app.errors import StorageError
+from app.files import parts
 from app.files import service as files
 from app.queue import care, retention
 from app.settings import Settings
@@ -118,7 +119,8 @@ class Rounds:
 
     async def _drop_old_days(self) -> None:
         try:
-            expired = await files.expire(self._database, Store.of(self._settings))
+            store = Store.of(self._settings)
+            expired = await files.expire(self._database, store) + await parts.expire(self._database, store)
             outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
         except (psycopg.Error, StorageError) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())

@@ -50,11 +50,11 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
             piece = form.feed(block)
             if piece:
                 if "purpose" in form.fields:  # clients send it first, so that what is not for us ends here
-                    _check_purpose(form)
+                    check_purpose(form.fields.get("purpose"))
                 await asyncio.to_thread(upload.add, piece)
         form.close()
-        _check_purpose(form)
-        expires_seconds = _expiry(form)
+        check_purpose(form.fields.get("purpose"))
+        expires_seconds = expiry(form.fields.get("expires_after[anchor]"), form.fields.get("expires_after[seconds]"))
         await asyncio.to_thread(upload.close)
         kept = await uploads.kept(
             parts.database, settings, tenant, upload, filename=form.filename or "", expires_seconds=expires_seconds
@@ -162,23 +162,24 @@ def view(file: File, size: int | None) -> dict[str, Any]:
     }
 
 
-def _check_purpose(form: Form) -> None:
-    purpose = form.fields.get("purpose")
+def check_purpose(purpose: object) -> None:
+    """Raise BadInput for files that nobody here would use."""
     if purpose != uploads.PURPOSE:
-        given = "is missing" if purpose is None else f"{purpose[:40]!r} is not supported"
-        raise BadInput(f"purpose: {given}; only {uploads.PURPOSE!r} is")
+        given = "is missing" if purpose is None else f"{str(purpose)[:40]!r} is not supported"
+        raise BadInput(f"purpose: {given}; only {uploads.PURPOSE!r} is", param="purpose")
 
 
-def _expiry(form: Form) -> float:
-    """`expires_after` in seconds from now; 30 days if it is not given."""
-    anchor, seconds = form.fields.get("expires_after[anchor]"), form.fields.get("expires_after[seconds]")
+def expiry(anchor: object, seconds: object) -> float:
+    """`expires_after` in seconds from now; 30 days if it is not given. Raises BadInput."""
     if anchor is None and seconds is None:
         return uploads.USUAL_SECONDS
-    if anchor != "created_at" or not (seconds or "").isdecimal() or int((seconds or "0")[:12]) not in _EXPIRY:
+    number = str(seconds)[:12]
+    if anchor != "created_at" or not number.isdecimal() or int(number) not in _EXPIRY:
         raise BadInput(
-            f"expires_after: the anchor must be created_at, the seconds {_EXPIRY[0]} to {_EXPIRY[-1]}, got {seconds}"
+            f"expires_after: the anchor must be created_at, the seconds {_EXPIRY[0]} to {_EXPIRY[-1]}, got {number}",
+            param="expires_after",
         )
-    return float(seconds or 0)
+    return float(number)
 
 
 def _plain(name: str) -> str:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from app.api import body, relaying
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.lean import LeanRoute
+from app.api.openai import flex, responses
 from app.batches import openai_inputs
 from app.batches.items import ItemFacts, ItemRules, examine
 from app.engines.catalogue import Task
@@ -67,7 +68,7 @@ async def embed(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respons
 
 @router.post("/responses")
 async def respond(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """One response, whole or streamed; nothing of it is kept."""
+    """One response, whole or streamed, of which nothing is kept; or with `background: true` queued, to be fetched."""
     return await _answer(_RESPONSES, request, tenant, parts)
 
 
@@ -82,6 +83,10 @@ async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) 
     if model.task != route.task:
         raise ModelUnknown(f"No such model {item['model']} or task: it does {model.task}, this route {route.task}")
     way = relaying.Way(route.endpoint, route.examine)
+    if route is _RESPONSES and item.get("background") is True:
+        return await responses.create(model, item, request, tenant, parts)
+    if item.get("service_tier") == flex.TIER and route in (_CHAT, _RESPONSES):
+        return await flex.wait(flex.Asked(route.endpoint, route.examine, model, item), request, tenant, parts)
     call, _ = await relaying.prepare(model, item, request, tenant, parts, way)
     if item.get("stream"):
         return await relaying.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)

@@ -1,0 +1,119 @@
+"""Background responses: made by `POST /responses` with `background: true`, then asked after, followed, cancelled, deleted."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from app import trace
+from app.api import submits
+from app.api.deps import KeyHolder, Parts, PartsDep
+from app.api.openai.answers import answer
+from app.batches import responses
+from app.batches.items import ItemError
+from app.batches.openai_inputs import response as examine
+from app.batches.service import Order, rules_of
+from app.engines.catalogue import Model
+from app.engines.requests import RESPONSES
+from app.errors import BadInput
+from app.queue.types import Kind
+from app.tenants.service import Tenant
+
+router = APIRouter(prefix="/responses/{response_id}")
+
+RETRY_COUNT = "x-stainless-retry-count"  # OpenAI's clients count in it how often they sent a request before
+_KEEP_ALIVE = b": nothing new yet\n\n"
+
+
+async def create(model: Model, item: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
+    """Queue a response and answer with it as it stands, or with its events as they come. Raises BadInput."""
+    if item.get("store") is False:
+        raise BadInput("store: a background response is kept until it is fetched; leave it out", param="store")
+    asked = {field: value for field, value in item.items() if field != "background"}
+    try:
+        facts = examine(asked, rules_of(model, one_choice=False, stream=True))
+    except ItemError as error:
+        raise BadInput(f"Bad input: {error}", param=error.field or None) from None
+    order = Order(
+        tenant,
+        model,
+        request.state.request_id,
+        trace.parse(request.headers.get(trace.HEADER)),
+        request.headers.get("x-session-affinity"),
+        idempotency_key=submits.idempotency_key(request.headers.get("idempotency-key"), "idempotency-key"),
+        endpoint=RESPONSES,
+        kind=Kind.RESPONSE,
+    )
+    again = sent_before(request)
+    request_id = await responses.create(parts.database, parts.settings, order, asked, facts, repeated=again)
+    if asked.get("stream"):
+        return _stream(parts, tenant, request_id, -1)
+    return await _shown(parts, tenant, request_id)
+
+
+def sent_before(request: Request) -> bool:
+    """Whether the client says that it sends this request again."""
+    count = request.headers.get(RETRY_COUNT, "")
+    return count.isdecimal() and int(count[:6]) > 0
+
+
+@router.get("")
+async def retrieve(
+    response_id: str,
+    tenant: KeyHolder,
+    parts: PartsDep,
+    stream: bool = False,
+    starting_after: Annotated[int, Query(ge=-1)] = -1,
+) -> Response:
+    """How a response stands; with `stream` its events after the number `starting_after`, those to come included."""
+    request_id = _parse(response_id)
+    shown = await _shown(parts, tenant, request_id)
+    return _stream(parts, tenant, request_id, starting_after) if stream else shown
+
+
+@router.post("/cancel")
+async def cancel(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Stop it; one that has ended stays as it is."""
+    request_id = _parse(response_id)
+    single = await responses.cancel(parts.database, parts.settings, tenant, request_id)
+    return answer(responses.view(single, parts.catalogue))
+
+
+@router.delete("")
+async def delete(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Forget what was asked and what was said."""
+    await responses.delete(parts.database, parts.settings, tenant, _parse(response_id))
+    return answer({"id": response_id, "object": "response", "deleted": True})
+
+
+async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:
+    single = await responses.get(parts.database, parts.settings, tenant, request_id)
+    return answer(responses.view(single, parts.catalogue))
+
+
+def _stream(parts: Parts, tenant: Tenant, request_id: UUID, after: int) -> Response:
+    async def frames() -> AsyncIterator[bytes]:
+        models = parts.catalogue
+        async for event in responses.follow(parts.database, parts.settings, models, tenant, request_id, after):
+            yield (
+                _KEEP_ALIVE
+                if event is None
+                else b"event: %b\ndata: %b\n\n"
+                % (
+                    str(event["type"]).encode(),
+                    orjson.dumps(event),
+                )
+            )
+
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+    return StreamingResponse(frames(), media_type="text/event-stream", headers=headers)
+
+
+def _parse(text: str) -> UUID:
+    try:
+        return UUID(text.removeprefix(responses.PREFIX))
+    except ValueError:
+        raise responses.missing(text) from None

@@ -1,0 +1,167 @@
+"""OpenAI's Uploads API: a batch file that comes in parts, which are sent again one by one where the network fails.
+
+Shapes: openai-python 3.52, `types/upload.py` and `types/uploads/upload_part.py`. The file is checked when it is completed.
+"""
+
+import asyncio
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request, Response
+
+from app.api import body
+from app.api.deps import KeyHolder, Parts, PartsDep
+from app.api.multipart import Form
+from app.api.openai import files as file_routes
+from app.api.openai.answers import answer
+from app.batches import uploads
+from app.batches.spool import room
+from app.errors import BadInput, Conflict, NotFound
+from app.files import parts as verbs
+from app.files import service as files
+from app.files.parts import PART_PREFIX, PREFIX, Upload
+from app.files.service import File
+from app.states import UploadState
+from app.storage import keys
+from app.storage.store import Store
+from app.tenants.service import Tenant
+
+router = APIRouter(prefix="/uploads")
+
+_BODY_MB, _PART_MB = 1.0, 64.0
+
+
+@router.post("")
+async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Announce a file of so many bytes; it has an hour to come."""
+    given = await body.read_json(request, _BODY_MB)
+    file_routes.check_purpose(given.get("purpose"))
+    size, filename = given.get("bytes"), given.get("filename")
+    most = int(parts.settings.ndjson_body_mb * 2**20)
+    if type(size) is not int or not 1 <= size <= most:
+        raise BadInput(f"bytes: must be an integer between 1 and {most}", param="bytes")
+    if not isinstance(filename, str) or not filename or "\0" in filename:
+        raise BadInput("filename: must be a non-empty string", param="filename")
+    after = given.get("expires_after") or {}
+    seconds = file_routes.expiry(after.get("anchor"), after.get("seconds")) if isinstance(after, dict) else 0.0
+    async with parts.database.durable() as conn:
+        upload = await verbs.create(
+            conn, tenant.tenant_id, filename=filename[:255], purpose=uploads.PURPOSE, size=size, file_seconds=seconds
+        )
+    return answer(_view(upload))
+
+
+@router.post("/{upload_id}/parts")
+async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Send a part, the field `data` of a form; in any order."""
+    form, size = Form(request.headers.get("content-type", ""), file="data"), 0
+    folder = parts.settings.data_dir / "spool"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder) as spool:
+        async for block in body.blocks(request, _PART_MB + _BODY_MB):
+            piece = form.feed(block)
+            size += len(piece)
+            with room():
+                spool.write(piece)
+        form.close()
+        with room():
+            spool.flush()
+        wanted, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
+        path = Path(spool.name)
+        part_id, created_at = await verbs.add(parts.database, store, tenant.tenant_id, wanted, path, size)
+    return answer(
+        {
+            "id": PART_PREFIX + part_id.hex,
+            "object": "upload.part",
+            "created_at": int(created_at.timestamp()),
+            "upload_id": upload_id,
+        }
+    )
+
+
+@router.post("/{upload_id}/complete")
+async def complete(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Make a file of these parts, in this order. Done before is done."""
+    given = await body.read_json(request, _BODY_MB)
+    async with parts.database.relaxed() as conn:
+        upload = await verbs.get(conn, tenant.tenant_id, _parse(upload_id, PREFIX))
+        if upload.state == UploadState.CANCELLED:
+            raise Conflict("The upload is cancelled")
+        if upload.state == UploadState.PENDING:
+            part_ids = _part_ids(given.get("part_ids"))
+            await verbs.chosen(conn, upload, part_ids)
+    if upload.state == UploadState.PENDING:
+        upload = await _completed(parts, tenant, upload, part_ids, given.get("md5"))
+    async with parts.database.relaxed() as conn:
+        file = await files.find(conn, tenant.tenant_id, upload.file_id)
+    return answer(_view(upload, file))
+
+
+@router.post("/{upload_id}/cancel")
+async def cancel(upload_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Forget the upload and its parts."""
+    wanted, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
+    return answer(_view(await verbs.cancel(parts.database, store, tenant.tenant_id, wanted)))
+
+
+async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: list[UUID], md5: Any) -> Upload:
+    store, digest = Store.of(parts.settings), hashlib.md5(usedforsecurity=False)
+    with uploads.Upload(parts.settings, parts.catalogue) as spool:
+        for part_id in part_ids:
+            async for block in store.stream(keys.part(tenant.tenant_id, upload.upload_id, part_id)):
+                digest.update(block)
+                await asyncio.to_thread(spool.add, block)
+        if md5 is not None and md5 != digest.hexdigest():
+            raise BadInput("md5: these parts have another one", param="md5")
+        await asyncio.to_thread(spool.close)
+        file = await uploads.kept(
+            parts.database,
+            parts.settings,
+            tenant,
+            spool,
+            filename=upload.filename,
+            expires_seconds=upload.file_seconds,
+        )
+    async with parts.database.durable() as conn:
+        done = await verbs.complete(conn, tenant.tenant_id, upload.upload_id, file.file_id)
+    if done is None:  # another call was first
+        await files.delete(parts.database, store, tenant.tenant_id, file)
+        async with parts.database.relaxed() as conn:
+            done = await verbs.get(conn, tenant.tenant_id, upload.upload_id)
+        if done.state == UploadState.CANCELLED:
+            raise Conflict("The upload was cancelled meanwhile")
+        return done
+    await store.delete_prefix(keys.parts(tenant.tenant_id, upload.upload_id))
+    return done
+
+
+def _part_ids(given: Any) -> list[UUID]:
+    if not isinstance(given, list) or not 1 <= len(given) <= verbs.MOST_PARTS:
+        raise BadInput(f"part_ids: must be a list of 1 to {verbs.MOST_PARTS} ids", param="part_ids")
+    return [_parse(part_id, PART_PREFIX) for part_id in given]
+
+
+def _parse(text: Any, prefix: str) -> UUID:
+    try:
+        return UUID(str(text).removeprefix(prefix))
+    except ValueError:
+        kind = "Upload" if prefix == PREFIX else "part"
+        raise NotFound(f"No such {kind} object: {str(text)[:60]}", code=404) from None
+
+
+def _view(upload: Upload, file: File | None = None) -> dict[str, Any]:
+    """An upload as OpenAI's clients read it."""
+    return {
+        "id": PREFIX + upload.upload_id.hex,
+        "object": "upload",
+        "bytes": upload.bytes,
+        "created_at": int(upload.created_at.timestamp()),
+        "expires_at": int(upload.expires_at.timestamp()),
+        "filename": upload.filename,
+        "purpose": upload.purpose,
+        "status": upload.state,
+        "file": file_routes.view(file, file.bytes) if file else None,
+    }

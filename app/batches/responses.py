@@ -1,0 +1,216 @@
+"""Background responses: OpenAI's Responses API with `background: true`, over the queue.
+
+Shapes: openai-python 3.52, `types/responses/response.py`. What the engine answers is given on under our id.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app import clock
+from app.batches import lifecycle
+from app.batches import singles as single_requests
+from app.batches.items import ItemFacts
+from app.batches.service import Order
+from app.batches.singles import Single
+from app.db.pool import Connection, Database
+from app.engines.catalogue import Catalogue, Price
+from app.engines.pricing import with_cost
+from app.errors import Conflict, NotFound
+from app.queue import singles
+from app.queue.ingest import NewBatch
+from app.queue.reading import Status
+from app.queue.types import Kind
+from app.settings import Settings
+from app.states import BatchState
+from app.tenants.service import Tenant
+
+PREFIX = "resp_"
+LOOK_SECONDS = (0.05, 1.0)  # shortest and longest pause between two looks for further events
+SILENT_SECONDS = 10.0  # a stream that has nothing to tell says so this often
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_CANCELLED = (BatchState.CANCELLING, BatchState.CANCELLED)
+# What a request may say and its response repeats, with what it is where nothing was said.
+_REPEATED: dict[str, Any] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "reasoning": None,
+    "service_tier": None,
+    "temperature": None,
+    "text": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+    "truncation": "disabled",
+    "user": None,
+}
+
+
+def name(request_id: UUID) -> str:
+    """The id of a response as callers see it."""
+    return PREFIX + request_id.hex
+
+
+async def create(
+    database: Database,
+    settings: Settings,
+    order: Order,
+    item: dict[str, Any],
+    facts: ItemFacts,
+    *,
+    repeated: bool = False,
+) -> UUID:
+    """Queue a response. One that streams can be followed from the moment it is queued."""
+
+    async def register(conn: Connection, batch: NewBatch) -> None:
+        if item.get("stream"):
+            begun = _view(batch.request_id, clock.now(), item, "queued")
+            first = [{"type": f"response.{kind}", "response": begun} for kind in ("created", "queued")]
+            await singles.begin_events(conn, batch.batch_id, [orjson.dumps(event) for event in first])
+
+    return await single_requests.submit(database, settings, order, item, facts, repeated=repeated, register=register)
+
+
+async def get(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> Single:
+    """A background response of the tenant. Raises NotFound."""
+    found = await single_requests.find(database, settings, tenant.tenant_id, request_id, Kind.RESPONSE)
+    if found is None:
+        raise missing(name(request_id))
+    return found
+
+
+async def cancel(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> Single:
+    """Stop it, unless it has ended. Raises NotFound."""
+    found = await get(database, settings, tenant, request_id)
+    if found.status.finalized_at is None:
+        with suppress(Conflict):  # it has ended meanwhile
+            await lifecycle.halt(database, tenant, request_id, "cancel")
+        found = await get(database, settings, tenant, request_id)
+    return found
+
+
+async def delete(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> None:
+    """Forget what was asked and what was said. Raises NotFound, Conflict while it runs."""
+    found = await get(database, settings, tenant, request_id)
+    if found.status.finalized_at is None:
+        raise Conflict(f"Cannot delete a response with status '{status_of(found)}'; cancel it first.")
+    async with database.transaction() as conn:
+        await singles.forget(conn, found.status.batch_id)
+
+
+def missing(text: str) -> NotFound:
+    """What is said of an id that is none of the tenant's."""
+    return NotFound(f"Response with id '{text[:60]}' not found.", code=404)
+
+
+# ── how it looks ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def status_of(single: Single) -> str:
+    """`queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`."""
+    status = single.status
+    if status.state in _CANCELLED:
+        return "cancelled"
+    if status.finalized_at is None:
+        return "in_progress" if status.started else "queued"
+    if status.state != BatchState.COMPLETED:
+        return "failed"
+    return str(orjson.loads(single.result.body or b"{}").get("status", "completed"))
+
+
+def view(single: Single, models: Catalogue) -> dict[str, Any]:
+    """A response as OpenAI's clients read it."""
+    model = models.resolve(single.status.model)
+    price = model.price if model else None
+    status, state = single.status, status_of(single)
+    ours = _view(status.request_id, status.created_at, single.asked, state)
+    if state in ("completed", "incomplete"):
+        return ours | _answer(orjson.loads(single.result.body or b"{}"), status, price)
+    if state == "failed":
+        ours["error"] = _error(single.result.body)
+    return ours
+
+
+def _view(request_id: UUID, created_at: datetime, asked: dict[str, Any], state: str) -> dict[str, Any]:
+    told = {field: asked[field] if asked.get(field) is not None else usual for field, usual in _REPEATED.items()}
+    return {
+        "id": name(request_id),
+        "object": "response",
+        "created_at": int(created_at.timestamp()),
+        "status": state,
+        "background": True,
+        "error": None,
+        "incomplete_details": None,
+        "model": asked.get("model"),
+        "output": [],
+        "previous_response_id": None,
+        "store": True,
+        "usage": None,
+        **told,
+    }
+
+
+def _answer(answer: dict[str, Any], status: Status, price: Price | None) -> dict[str, Any]:
+    """What the engine said, less what is ours to say."""
+    ours = ("id", "background", "created_at", "store", "metadata", "service_tier", "model")
+    said = {field: value for field, value in answer.items() if field not in ours}
+    return said | {"usage": with_cost(answer["usage"], price)} if answer.get("usage") else said
+
+
+def _error(body: bytes | None) -> dict[str, str]:
+    said: dict[str, Any] = orjson.loads(body) if body else {"code": 0, "message": "The response was not made in time."}
+    return {"code": "invalid_prompt" if said["code"] == 5006 else "server_error", "message": said["message"]}
+
+
+# ── following it ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def follow(
+    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, request_id: UUID, after: int
+) -> AsyncIterator[dict[str, Any] | None]:
+    """Its events beyond the number `after`, as they happen, until its end; None where nothing has happened for a while.
+
+    An answer whose last event was never written ends in one that is made of it.
+    """
+    pause, silent = LOOK_SECONDS[0], 0.0
+    while True:
+        single = await get(database, settings, tenant, request_id)
+        async with database.relaxed() as conn:
+            found = await singles.events(conn, single.status.batch_id, after)
+        for number, event in found:
+            after = number
+            yield _told(event, number, single)
+            if event["type"] in _ENDS:
+                return
+        if found:
+            pause, silent = LOOK_SECONDS[0], 0.0
+            continue
+        if single.status.finalized_at is not None or single.status.state in _CANCELLED:
+            yield {
+                "type": f"response.{status_of(single)}",
+                "sequence_number": after + 1,
+                "response": view(single, models),
+            }
+            return
+        await asyncio.sleep(pause)
+        silent, pause = silent + pause, min(2 * pause, LOOK_SECONDS[1])
+        if silent >= SILENT_SECONDS:
+            silent = 0.0
+            yield None
+
+
+def _told(event: dict[str, Any], number: int, single: Single) -> dict[str, Any]:
+    """The engine's event under our number and our response's id."""
+    event = event | {"sequence_number": number}
+    if isinstance(event.get("response"), dict):
+        ours = {"id": name(single.status.request_id), "background": True, "store": True}
+        ours |= {"created_at": int(single.status.created_at.timestamp()), "model": single.asked.get("model")}
+        event["response"] = event["response"] | ours
+    return event

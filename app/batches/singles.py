@@ -1,0 +1,86 @@
+"""One request that goes through the queue: its caller waits for it (flex), or comes back for it (a background response)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.batches import service
+from app.batches.items import ItemFacts
+from app.batches.offload import Offload
+from app.batches.service import Order, Register
+from app.batches.spool import Spool
+from app.db.pool import Database
+from app.queue import ingest, reading, singles
+from app.queue.reading import ItemResult, Status
+from app.queue.types import Kind
+from app.settings import Settings
+from app.storage.store import Store
+
+AIM_SECONDS = 600.0  # somebody waits: before batches of the same account
+SAME_SECONDS = 900.0  # a client that sends its request again does so within this time
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Where a single request stands, what it asked for, and what came of it."""
+
+    status: Status
+    asked: dict[str, Any]
+    result: ItemResult
+
+
+class _One(Spool):
+    """The spool of one item."""
+
+    def put(self, item: dict[str, Any], facts: ItemFacts) -> None:
+        self._write(self._row(facts, None, orjson.dumps(item)))
+
+    def _add_lines(self, lines: Sequence[bytes]) -> None:
+        """It has none."""
+
+
+async def submit(
+    database: Database,
+    settings: Settings,
+    order: Order,
+    item: dict[str, Any],
+    facts: ItemFacts,
+    *,
+    repeated: bool = False,
+    register: Register | None = None,
+) -> UUID:
+    """Queue a request that was checked. `repeated`: its sender says that it may have come before; then it is not queued twice."""
+    order = replace(order, aim_seconds=AIM_SECONDS)
+    async with database.relaxed() as conn:
+        batch_id = await ingest.next_batch_id(conn)
+    async with Offload(Store.of(settings)) as offload:
+        with _One(batch_id, order.model.name, **service.spool_options(settings)) as spool:
+            await asyncio.to_thread(spool.put, item, facts)
+            if repeated and (same := await _same(database, order, spool.request_hash)) is not None:
+                return same
+            return await service.commit(database, settings, order, spool, offload, register)
+
+
+async def _same(database: Database, order: Order, request_hash: bytes) -> UUID | None:
+    async with database.relaxed() as conn:
+        return await singles.find_same(conn, order.tenant.tenant_id, order.kind, request_hash, SAME_SECONDS)
+
+
+async def find(database: Database, settings: Settings, tenant_id: int, request_id: UUID, kind: Kind) -> Single | None:
+    """A single request of the tenant. None: there is none, or it was deleted."""
+    async with database.relaxed() as conn:
+        if await singles.find(conn, tenant_id, request_id, kind) is None:
+            return None
+    status = await reading.status(database, tenant_id, request_id)
+    assert status is not None
+    store = Store.of(settings)
+    async for page in reading.results(database, status.batch_id, status.run, store=store, page=2, items=True):
+        [result] = page
+        body = result.item or b"{}"
+        asked = orjson.loads(await store.get(body.decode()) if result.item_stored else body)
+        return Single(status, asked, result)
+    return None

@@ -1,0 +1,86 @@
+"""Arm: the same batch through either service, in turns, on an engine whose slots both may fill."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from time import monotonic
+from typing import Any, Protocol
+
+from openai import OpenAI
+
+from benchmarks.openai_batch import aibrix, lines, ours
+from benchmarks.openai_batch.ground import SECONDS, Engine, engine, output, submit, until_final
+from benchmarks.stage import Stage, say
+
+LINE_BYTES = 400
+WARM = 20  # lines of the batch that comes first and is not counted
+PATIENCE_SECONDS = 300.0
+
+
+class Service(Protocol):
+    """A batch API on the engine, of which the part that runs requests can be killed."""
+
+    @property
+    def client(self) -> OpenAI:
+        """Talks to it."""
+
+    @property
+    def extra(self) -> Mapping[str, object]:
+        """What a create asks for beside OpenAI's fields."""
+
+    def start(self) -> None:
+        """Start that part; returns when it is ready."""
+
+    def kill(self) -> None:
+        """SIGKILL to it."""
+
+    def stored(self, batch_id: str) -> set[str] | None:
+        """Custom ids with a durable result; None where nobody can tell."""
+
+
+OURS, SHIPPED, PEER = "ours", "ours_measured", "aibrix"
+
+
+@contextlib.contextmanager
+def opened(on: Stage, name: str, slots: int) -> Iterator[tuple[Engine, Service]]:
+    """The service on a fresh engine, after its first batch.
+
+    Ours keeps all slots full (`headroom=static`), as the peer does; `ours_measured` is as shipped: it feels its way.
+    """
+    with engine(slots) as fake, contextlib.ExitStack() as stack:
+        service: Service
+        if name == PEER:
+            service = stack.enter_context(aibrix.service(on.folder, fake.url, slots))
+        else:
+            way = "static" if name == OURS else "measured"
+            service = stack.enter_context(ours.installation(on, fake.url, slots, headroom=way))
+        content = lines.write(on.folder / "warm.jsonl", WARM, LINE_BYTES, first=900_000)
+        _worked_off(service, submit(service.client, content, **service.extra).id, WARM)
+        yield fake, service
+    on.clear()
+
+
+def throughput(on: Stage, count: int, slots: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
+    """Medians of requests a second, from the first byte of the upload to the end that a poll shows."""
+    content = lines.write(on.folder / f"requests-{count}.jsonl", count, LINE_BYTES)
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        for name in names if number % 2 else reversed(names):
+            with opened(on, name, slots) as (_, service):
+                began = monotonic()
+                answered = _worked_off(service, submit(service.client, content, **service.extra).id, count)
+                rates[name].append(answered / (monotonic() - began))
+            say(f"{name}, {slots} slots: {rates[name][-1]:,.0f} requests/s")
+    figures: dict[str, Any] = {f"{name}_req_s": round(median(each), 1) for name, each in rates.items()}
+    figures |= {f"{name}_req_s_samples": [round(rate, 1) for rate in each] for name, each in rates.items()}
+    if PEER in names:
+        figures["times_aibrix"] = round(figures[f"{OURS}_req_s"] / figures[f"{PEER}_req_s"], 2)
+    return {**figures, "slots": slots, "requests": count, "engine_limit_req_s": round(slots / SECONDS)}
+
+
+def _worked_off(service: Service, batch_id: str, count: int) -> int:
+    found = until_final(service.client, batch_id, PATIENCE_SECONDS)
+    answered = len(output(service.client, found)) if found else 0
+    if answered != count:
+        raise SystemExit(f"{answered} of {count} requests were answered: {found}")
+    return answered
