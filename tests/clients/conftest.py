@@ -35,12 +35,13 @@ shape = "native"
 capabilities = ["async_queue"]
 price = {{ input = 0.01, cached_input = 0.01, output = 0 }}
 """
-# Prompts that the engine of text never answers, and refuses.
-ENDLESS, REFUSED = "never answer this", "refuse this"
+# Prompts that the engine of text never answers, refuses, and answers slowly in a stream.
+ENDLESS, REFUSED, SLOW = "never answer this", "refuse this", "take your time"
 REFUSAL = "max_tokens is too large: 1000000."
 RULES = [
     {"match": ENDLESS, "mode": "hang"},
     {"match": REFUSED, "mode": "status", "status": 400, "message": REFUSAL},
+    {"match": SLOW, "mode": "answer", "pause": 0.2},
 ]
 SECONDS = 120  # until a batch has ended, on a machine that is busy with other things too
 NATIVE = "client/v4"

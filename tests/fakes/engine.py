@@ -164,7 +164,9 @@ class FakeEngine:
         for event in others.events(body):
             await asyncio.sleep(rule.get("pause", 0))
             if rule["mode"] == "die" and event["type"].endswith(".delta"):
-                return await _die(request)
+                assert request.transport is not None
+                request.transport.abort()
+                return response
             await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
         return response
 

@@ -32,7 +32,7 @@ from app.tenants.service import Tenant
 
 TIER = "flex"
 BLANK_SECONDS = 1.0
-SILENT_SECONDS = 5.0  # so long an answer may still have a status of its own
+SILENT_SECONDS = 1.5  # so long an answer may still have a status of its own
 _LOOK_SECONDS = (0.02, 0.5)  # shortest and longest pause between two looks
 _JSON = "application/json"
 

@@ -1,0 +1,151 @@
+"""Background responses with OpenAI's client: created, followed and resumed, cancelled, deleted; and their webhooks."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+from openai.types.responses import Response
+
+from tests.clients.conftest import ENDLESS, REFUSED, SECONDS, SLOW
+from tests.system.stack import MODEL, Stack, wait_for
+
+
+def ended(client: OpenAI, response: Response) -> Response:
+    deadline = time.monotonic() + SECONDS
+    while response.status in ("queued", "in_progress"):
+        assert time.monotonic() < deadline, response
+        time.sleep(0.05)
+        response = client.responses.retrieve(response.id)
+    return response
+
+
+def created(client: OpenAI, text: str, **more: Any) -> Response:
+    made = client.responses.create(model=MODEL, input=text, background=True, **more)
+    assert isinstance(made, Response)
+    return made
+
+
+def test_a_background_response_is_queued_fetched_and_deleted(client: OpenAI) -> None:
+    made = created(client, "hello", metadata={"team": "search"}, instructions="Be brief.")
+    assert made.id.startswith("resp_")
+    assert (made.object, made.status, made.background, made.output, made.error) == (
+        "response",
+        "queued",
+        True,
+        [],
+        None,
+    )
+    done = ended(client, made)
+    assert (done.id, done.status, done.output_text) == (made.id, "completed", "echo: hello")
+    assert (done.metadata, done.instructions) == ({"team": "search"}, "Be brief.")
+    assert done.created_at == made.created_at
+    assert done.usage
+    assert done.usage.total_tokens == done.usage.input_tokens + done.usage.output_tokens > 0
+    client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError, match="Response with id 'resp_"):
+        client.responses.retrieve(made.id)
+
+
+def test_what_is_wrong_is_told_at_once_or_in_the_response(client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="previous_response_id: no responses are kept here"):
+        created(client, "hello", previous_response_id="resp_1")
+    with pytest.raises(openai.BadRequestError, match="store: a background response is kept"):
+        created(client, "hello", store=False)
+    failed = ended(client, created(client, REFUSED))
+    assert failed.status == "failed"
+    assert failed.error
+    assert failed.error.code == "invalid_prompt"
+    assert "too large" in failed.error.message
+    for call in (client.responses.retrieve, client.responses.cancel, client.responses.delete):
+        for unknown in ("resp_1", "resp_" + 32 * "0"):
+            with pytest.raises(openai.NotFoundError):
+                call(unknown)
+
+
+def test_an_answer_that_was_cut_short_is_incomplete(client: OpenAI) -> None:
+    cut = ended(client, created(client, "hello", max_output_tokens=1))
+    assert cut.status == "incomplete"
+    assert cut.incomplete_details
+    assert cut.incomplete_details.reason == "max_output_tokens"
+
+
+def test_cancelling_twice_is_cancelling_once_and_what_is_done_is_done(client: OpenAI) -> None:
+    made = created(client, ENDLESS)
+    with pytest.raises(openai.ConflictError, match="cancel it first"):
+        client.responses.delete(made.id)
+    assert {client.responses.cancel(made.id).status for _ in range(2)} == {"cancelled"}
+    done = ended(client, created(client, "hello"))
+    assert client.responses.cancel(done.id).status == "completed"
+
+
+def test_a_stream_is_followed_from_the_start_and_resumed_anywhere(client: OpenAI) -> None:
+    stream = client.responses.create(model=MODEL, input=f"{SLOW} one two three", background=True, stream=True)
+    events, response_id = [], ""
+    for event in stream:
+        events.append(event)
+        if event.type == "response.created":
+            response_id = event.response.id
+            assert event.response.status == "queued"
+        if event.type == "response.output_text.delta":
+            break  # the connection is lost
+    stream.close()
+    assert response_id.startswith("resp_")
+    last = events[-1].sequence_number
+    assert [event.sequence_number for event in events] == list(range(last + 1))
+    rest = list(_resumed(client, response_id, last))
+    assert [event.sequence_number for event in rest] == list(range(last + 1, last + 1 + len(rest)))
+    assert rest[-1].type == "response.completed"
+    assert rest[-1].response.id == response_id
+    whole = list(_resumed(client, response_id, -1))
+    assert [event.type for event in whole] == [event.type for event in [*events, *rest]]
+    said = "".join(event.delta for event in whole if event.type == "response.output_text.delta")
+    assert said == rest[-1].response.output_text.replace(" ", "")
+    assert client.responses.retrieve(response_id).output_text == rest[-1].response.output_text
+    assert list(_resumed(client, response_id, whole[-1].sequence_number))[-1].type == "response.completed"
+
+
+def _resumed(client: OpenAI, response_id: str, after: int) -> Iterator[Any]:
+    yield from client.responses.retrieve(response_id, stream=True, starting_after=after)
+
+
+def test_a_response_that_does_not_stream_tells_its_end_to_who_follows(client: OpenAI) -> None:
+    done = ended(client, created(client, "hello"))
+    [event] = _resumed(client, done.id, -1)
+    assert (event.type, event.response.id) == ("response.completed", done.id)
+    stopped = created(client, ENDLESS, stream=False)
+    client.responses.cancel(stopped.id)
+    assert len(list(_resumed(client, stopped.id, -1))) == 1
+
+
+def test_a_request_that_is_sent_again_is_not_queued_again(client: OpenAI) -> None:
+    text = f"once only {time.monotonic()}"
+    first = created(client, text)
+    again = created(client, text, extra_headers={"x-stainless-retry-count": "1"})
+    assert again.id == first.id
+    assert created(client, text).id != first.id
+    keys = {"Idempotency-Key": text}
+    assert created(client, text, extra_headers=keys).id == created(client, text, extra_headers=keys).id
+
+
+def test_ends_of_responses_are_told_by_webhook(client: OpenAI, stack: Stack) -> None:
+    if not hasattr(client.webhooks, "create"):
+        pytest.skip("this client cannot make webhook endpoints")
+    types = ["response.completed", "response.failed", "response.cancelled", "response.incomplete"]
+    made = client.webhooks.create(name="r", url="https://127.0.0.1:9/hook", event_types=types)  # type: ignore[arg-type]
+    told = "select e.kind from event e join batch b using (batch_id) where b.request_id::text = %s"
+    expected = {"hello": "response.completed", REFUSED: "response.failed", ENDLESS: "response.cancelled"}
+    try:
+        for text, kind in expected.items():
+            response = created(client, text)
+            if text == ENDLESS:
+                client.responses.cancel(response.id)
+            name = response.id.removeprefix("resp_")
+            query = told % f"'{name[:8]}-{name[8:12]}-{name[12:16]}-{name[16:20]}-{name[20:]}'"
+            assert wait_for(lambda query=query: stack.query(query)) == [(kind,)]  # type: ignore[misc]
+        cut = created(client, "hello", max_output_tokens=1)
+        assert ended(client, cut).status == "incomplete"
+    finally:
+        client.webhooks.delete(made.id)
