@@ -22,6 +22,12 @@ _ENDPOINTS = {
     "embeddings": (schemas.EMBEDDINGS, schemas.LIST),
     "responses": (schemas.RESPONSES, schemas.OBJECT),
 }
+_FORMS = {("post", "files"): schemas.FILE_UPLOAD, ("post", "uploads/{upload_id}/parts"): schemas.UPLOAD_PART}
+_BODIES = {
+    ("post", "batches"): schemas.FILE_BATCH,
+    ("post", "uploads"): schemas.UPLOAD,
+    ("post", "uploads/{upload_id}/complete"): schemas.UPLOAD_PARTS,
+}
 _WEBHOOK_BODIES = {
     "webhook_endpoints": schemas.WEBHOOK,
     "{endpoint_id}": schemas.WEBHOOK_CHANGE,
@@ -102,13 +108,17 @@ def _describe_openai(method: str, name: str, operation: dict[str, Any]) -> None:
         body, result = _ENDPOINTS[name]
         operation["requestBody"] = _body(body)
         good["content"] = {"application/json": {"schema": result}, "text/event-stream": {"schema": schemas.STREAM}}
-    elif (method, name) == ("post", "files"):
-        form = {"multipart/form-data": {"schema": schemas.FILE_UPLOAD}}
+    elif (method, name) in _FORMS:
+        form = {"multipart/form-data": {"schema": _FORMS[method, name]}}
         operation["requestBody"] = {"required": True, "content": form}
-    elif (method, name) == ("post", "batches"):
-        operation["requestBody"] = _body(schemas.FILE_BATCH)
+    elif (method, name) in _BODIES:
+        operation["requestBody"] = _body(_BODIES[method, name])
     elif name == "files/{file_id}/content":
         good["content"] = {"application/octet-stream": {"schema": schemas.STRING}}
+        operation["responses"]["206"] = {"description": "The part that Range asked for", "content": good["content"]}
+        operation["responses"]["416"] = {"description": "Nothing of the range exists"}
+    elif (method, name) == ("get", "responses/{response_id}"):
+        good["content"]["text/event-stream"] = {"schema": schemas.STREAM}
     elif method == "post" and name.startswith("webhook_endpoints"):
         operation["requestBody"] = _body(_WEBHOOK_BODIES[name.rpartition("/")[2]])
 

@@ -126,7 +126,32 @@ FILE_BATCH: Schema = _one(
     completion_window={"type": "string", "description": "24h, 30m, 7d, or background for no deadline"},
     metadata={"type": "object", "additionalProperties": STRING},
     idempotency_key=STRING,
+    requests={
+        "type": "array",
+        "minItems": 1,
+        "description": "lines, in place of input_file_id",
+        "items": {"type": "object"},
+    },
+    mixed={"type": "boolean", "description": "lines may name several models and endpoints"},
+    validation={"enum": ["strict", "lenient"], "description": "lenient: a bad line fails alone"},
+    partial_results={"type": "boolean", "description": "the output file can be read while the batch runs"},
 )
+_EXPIRY: Schema = _one(
+    "anchor", "seconds", anchor={"const": "created_at"}, seconds={"type": "integer", "minimum": 3600}
+)
+UPLOAD: Schema = _one(
+    "filename",
+    "purpose",
+    "bytes",
+    "mime_type",
+    filename=STRING,
+    purpose={"const": "batch"},
+    bytes={"type": "integer", "minimum": 1},
+    mime_type=STRING,
+    expires_after=_EXPIRY,
+)
+UPLOAD_PART: Schema = _one("data", data={"type": "string", "format": "binary"})
+UPLOAD_PARTS: Schema = _one("part_ids", part_ids={"type": "array", "minItems": 1, "items": STRING}, md5=STRING)
 
 _OPENAI_EVENT: Schema = {"enum": sorted(OPENAI_TYPES.values())}
 _OPENAI_EVENTS: Schema = {"type": "array", "items": _OPENAI_EVENT, "minItems": 1}

@@ -59,13 +59,14 @@ def workers_ai(event: Event, subscription_id: UUID) -> bytes:
 
 def openai(event: Event, subscription_id: UUID) -> bytes:
     """The body in OpenAI's shape, as its clients' `webhooks.unwrap` reads it (openai-python 3.52, types/webhooks)."""
+    prefix = "resp_" if event.kind.startswith("response.") else "batch_"
     return orjson.dumps(
         {
             "id": event.webhook_id,
             "object": "event",
             "created_at": int(event.occurred_at.timestamp()),
             "type": OPENAI_TYPES.get(event.kind, event.kind),
-            "data": {"id": f"{_OPENAI_PREFIXES[event.kind.partition('.')[0]]}{UUID(event.data['request_id']).hex}"},
+            "data": {"id": prefix + UUID(event.data["request_id"]).hex},
         }
     )
 
@@ -108,7 +109,6 @@ FORMATS: Mapping[str, Callable[[Event, UUID], bytes]] = {
     "standard": standard,
     "cloudevents": cloudevents,
 }
-_OPENAI_PREFIXES = {"batch": "batch_", "response": "resp_"}
 OPENAI_TYPES = {
     "batch.succeeded": "batch.completed",
     "batch.failed": "batch.failed",

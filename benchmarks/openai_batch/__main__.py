@@ -3,9 +3,10 @@
     python -m benchmarks.openai_batch --json [--quick] [--lines N] [--only ARM[,ARM…]] [--database-url postgresql://…]
 
 files       `upload_lines_s`: `POST /v1/files`, which checks every line while it arrives; `queue_lines_s`: `POST /v1/batches`,
-            which reads the file again and queues it; `validate_lines_s`: both, from the first byte to `in_progress`. `first_result_s`:
-            from the create's first byte until a result can be read. `download_lines_s`: an output file of as many lines of
-            about 1 KB. `…rss_growth_mb`: by how much the API process grew at most; `…_cpu_s`: lines per second of its CPU time
+            which reads the file again and queues it; `validate_lines_s`: both, from the first byte to `in_progress`.
+            `first_result_s`: from the create's first byte until a result can be read. `download_lines_s`: an output file of
+            as many lines of about 1 KB. `…rss_growth_mb`: by how much the API process grew at most; `…_cpu_s`: lines per
+            second of its CPU time
 throughput  one batch on a fake engine of 200 ms a request, at equal slots, from upload to the end; `…_wide`: at more slots,
             where the engine is no longer what limits
 crash       SIGKILL to our worker, to the peer's service, when half is answered; then start it again. `reexecuted`: answered by

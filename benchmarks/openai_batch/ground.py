@@ -60,7 +60,9 @@ def engine(slots: int) -> Iterator[Engine]:
     """An engine that takes `SECONDS` for every request, at most `slots` at once."""
     flags = ["--port", str(processes.free_port()), "--slots", str(slots)]
     flags += ["--latency", str(FIRST_SECONDS), "--token-seconds", str(TOKEN_SECONDS)]
-    with running([sys.executable, "-m", "tests.fakes.engine", *flags]) as process:
+    command = [sys.executable, "-m", "tests.fakes.engine", *flags]
+    quiet = ["/bin/sh", "-c", 'exec "$@" 2>/dev/null', "engine"]  # it complains of every caller that was killed
+    with running([*quiet, *command]) as process:
         assert process.stdout
         if not (url := process.stdout.readline().strip()):
             raise SystemExit("the fake engine did not start")

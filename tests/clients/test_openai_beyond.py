@@ -42,7 +42,7 @@ def test_what_has_failed_is_run_again_and_nothing_else(client: OpenAI) -> None:
     assert client.files.content(again.output_file_id or "").content == before
     assert [each["custom_id"] for each in lines_of(client, again.error_file_id)] == ["request-3"]
     whole = ended(client, created(client, uploaded(client, line(0))))
-    with pytest.raises(openai.ConflictError, match="Cannot retry a batch with status .completed"):
+    with pytest.raises(openai.ConflictError, match="Cannot retry a batch with status 'completed'"):
         called(client, whole.id, "retry")
 
 
