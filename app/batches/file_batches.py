@@ -174,10 +174,11 @@ async def listing(
 async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: lifecycle.Verb) -> FileBatch:
     """Pause, resume or cancel; what is done is kept, and done before is done. Raises NotFound, Conflict."""
     _running(await get(database, tenant, request_id), verb)
-    await lifecycle.halt(database, tenant, request_id, verb)
-    if verb == "cancel":
-        async with database.durable() as conn:
-            await conn.execute(queries.CANCELLING, {"tenant_id": tenant.tenant_id, "request_id": request_id})
+
+    async def note(conn: Connection) -> None:
+        await conn.execute(queries.CANCELLING, {"tenant_id": tenant.tenant_id, "request_id": request_id})
+
+    await lifecycle.halt(database, tenant, request_id, verb, note if verb == "cancel" else None)
     return await get(database, tenant, request_id)
 
 

@@ -4,6 +4,7 @@ Each verb is one durable transaction that writes a state change together with it
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Literal
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from app.tenants.service import Tenant
 from app.webhooks import service as webhooks
 
 Verb = Literal["pause", "resume", "cancel"]
+Beside = Callable[[Connection], Awaitable[None]]
 
 _FAILED = {"message": "Model execution failed", "internal_code": 5001, "http_code": 500}
 _EVENTS = {
@@ -36,8 +38,13 @@ _ALREADY = {
 }
 
 
-async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[care.Settled]:
-    """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict."""
+async def halt(
+    database: Database, tenant: Tenant, request_id: UUID, verb: Verb, beside: Beside | None = None
+) -> list[care.Settled]:
+    """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict.
+
+    `beside` writes what else changes with it.
+    """
     async with database.transaction() as conn:
         batch_id = await queue.halt(conn, verb, tenant.tenant_id, request_id)
         if batch_id is None:
@@ -45,6 +52,8 @@ async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb)
             if standing.state not in _ALREADY[verb]:
                 raise Conflict(f"The batch is {standing.state}: {_only(verb)}")
             return []
+        if beside is not None:
+            await beside(conn)
         ended = await care.finalise(conn, [batch_id]) if verb == "cancel" else []
         await _announce(conn, ended)
         return ended

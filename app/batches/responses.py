@@ -19,12 +19,11 @@ from app.batches.items import ItemFacts
 from app.batches.service import Order
 from app.batches.singles import Single
 from app.db.pool import Connection, Database
-from app.engines.catalogue import Catalogue, Price
+from app.engines.catalogue import Catalogue
 from app.engines.pricing import with_cost
 from app.errors import Conflict, NotFound
 from app.queue import singles
 from app.queue.ingest import NewBatch
-from app.queue.reading import Status
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BatchState
@@ -34,6 +33,7 @@ PREFIX = "resp_"
 LOOK_SECONDS = (0.05, 1.0)  # shortest and longest pause between two looks for further events
 SILENT_SECONDS = 10.0  # a stream that has nothing to tell says so this often
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_OURS = ("id", "background", "created_at", "store", "metadata", "service_tier", "model")
 _CANCELLED = (BatchState.CANCELLING, BatchState.CANCELLED)
 # What a request may say and its response repeats, with what it is where nothing was said.
 _REPEATED: dict[str, Any] = {
@@ -127,15 +127,11 @@ def status_of(single: Single) -> str:
 
 def view(single: Single, models: Catalogue) -> dict[str, Any]:
     """A response as OpenAI's clients read it."""
-    model = models.resolve(single.status.model)
-    price = model.price if model else None
-    status, state = single.status, status_of(single)
-    ours = _view(status.request_id, status.created_at, single.asked, state)
+    state = status_of(single)
     if state in ("completed", "incomplete"):
-        return ours | _answer(orjson.loads(single.result.body or b"{}"), status, price)
-    if state == "failed":
-        ours["error"] = _error(single.result.body)
-    return ours
+        return _answered(single, orjson.loads(single.result.body or b"{}"), models)
+    ours = _view(single.status.request_id, single.status.created_at, single.asked, state)
+    return ours | {"error": _error(single.result.body)} if state == "failed" else ours
 
 
 def _view(request_id: UUID, created_at: datetime, asked: dict[str, Any], state: str) -> dict[str, Any]:
@@ -157,11 +153,14 @@ def _view(request_id: UUID, created_at: datetime, asked: dict[str, Any], state: 
     }
 
 
-def _answer(answer: dict[str, Any], status: Status, price: Price | None) -> dict[str, Any]:
-    """What the engine said, less what is ours to say."""
-    ours = ("id", "background", "created_at", "store", "metadata", "service_tier", "model")
-    said = {field: value for field, value in answer.items() if field not in ours}
-    return said | {"usage": with_cost(answer["usage"], price)} if answer.get("usage") else said
+def _answered(single: Single, answer: dict[str, Any], models: Catalogue) -> dict[str, Any]:
+    """What the engine said, at its end or before; what is ours to say is said by us."""
+    status, model = single.status, models.resolve(single.status.model)
+    ours = _view(status.request_id, status.created_at, single.asked, str(answer.get("status", "completed")))
+    said = {field: value for field, value in answer.items() if field not in _OURS}
+    if answer.get("usage"):
+        said["usage"] = with_cost(answer["usage"], model.price if model else None)
+    return ours | said
 
 
 def _error(body: bytes | None) -> dict[str, str]:
@@ -177,22 +176,28 @@ async def follow(
 ) -> AsyncIterator[dict[str, Any] | None]:
     """Its events beyond the number `after`, as they happen, until its end; None where nothing has happened for a while.
 
-    An answer whose last event was never written ends in one that is made of it.
+    Its last event is told once it can be fetched as that event says. An answer whose last event was never written ends in one
+    that is made of it.
     """
     pause, silent = LOOK_SECONDS[0], 0.0
     while True:
         single = await get(database, settings, tenant, request_id)
+        final = single.status.finalized_at is not None or single.status.state in _CANCELLED
         async with database.relaxed() as conn:
             found = await singles.events(conn, single.status.batch_id, after)
+        ends = [number for number, event in found if event["type"] in _ENDS]
         for number, event in found:
+            if number in ends:
+                if number < found[-1][0]:  # that answer was lost, and was made anew
+                    continue
+                if not final:
+                    break
             after = number
-            yield _told(event, number, single)
-            if event["type"] in _ENDS:
+            yield _told(event, number, single, models)
+            if number in ends:
                 return
-        if found:
             pause, silent = LOOK_SECONDS[0], 0.0
-            continue
-        if single.status.finalized_at is not None or single.status.state in _CANCELLED:
+        if final and not found:
             yield {
                 "type": f"response.{status_of(single)}",
                 "sequence_number": after + 1,
@@ -206,11 +211,7 @@ async def follow(
             yield None
 
 
-def _told(event: dict[str, Any], number: int, single: Single) -> dict[str, Any]:
-    """The engine's event under our number and our response's id."""
-    event = event | {"sequence_number": number}
-    if isinstance(event.get("response"), dict):
-        ours = {"id": name(single.status.request_id), "background": True, "store": True}
-        ours |= {"created_at": int(single.status.created_at.timestamp()), "model": single.asked.get("model")}
-        event["response"] = event["response"] | ours
-    return event
+def _told(event: dict[str, Any], number: int, single: Single, models: Catalogue) -> dict[str, Any]:
+    """The engine's event under our number, its response as it will be fetched."""
+    told = event | {"sequence_number": number}
+    return told | {"response": _answered(single, event["response"], models)} if "response" in event else told

@@ -20,9 +20,9 @@ PriceOf = Callable[[str | None], Price | None]  # by the model that an item name
 # HTTP statuses of the codes that an item's error may have, and OpenAI's type of it.
 _STATUSES: Mapping[int, tuple[int, str]] = {
     5006: (400, "invalid_request_error"),
-    3007: (408, "server_error"),
     3040: (429, "rate_limit_error"),
 }
+_TIMED_OUT = 3007  # no answer came, so there is none to show
 _BROKEN = (500, "server_error")
 _NOT_RUN = {
     BatchState.CANCELLED: {"code": "batch_cancelled", "message": "This request was cancelled before it was executed."},
@@ -31,6 +31,7 @@ _NOT_RUN = {
         "message": "This request could not be executed before the completion window expired.",
     },
 }
+_TIMEOUT = "request_timeout"
 _NO_RESULT = {"code": "server_error", "message": "This request has no result."}
 
 
@@ -50,10 +51,14 @@ def line(request_id: UUID, state: BatchState, item: ItemResult, price_of: PriceO
             custom_id,
             response,
         )
-    if item.body is None:
-        error = orjson.dumps(_NOT_RUN.get(state, _NO_RESULT))
-        return b'{"id":"batch_req_%b","custom_id":%b,"response":null,"error":%b}\n' % (name.encode(), custom_id, error)
-    said = orjson.loads(item.body)
+    said = None if item.body is None else orjson.loads(item.body)
+    if said is None or said["code"] == _TIMED_OUT:
+        error = _NOT_RUN.get(state, _NO_RESULT) if said is None else {"code": _TIMEOUT, "message": said["message"]}
+        return b'{"id":"batch_req_%b","custom_id":%b,"response":null,"error":%b}\n' % (
+            name.encode(),
+            custom_id,
+            orjson.dumps(error),
+        )
     status, kind = _STATUSES.get(said["code"], _BROKEN)
     error_body = {"message": said["message"], "type": kind, "param": said.get("param"), "code": said.get("reason")}
     body = orjson.dumps({"error": error_body})

@@ -94,7 +94,7 @@ LIST_BATCHES = f"""
 order by f.created_at desc, f.request_id desc limit %(limit)s
 """
 CANCELLING = """
-update file_batch set cancelling_at = coalesce(cancelling_at, now())
+update file_batch set cancelling_at = now()
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s
 """
 
