@@ -131,3 +131,14 @@ def test_a_batch_of_openai(base_url: str, api_key: str, capsys: pytest.CaptureFi
     code = sample("README.md", "python", "client.batches.create")
     loaded(code.replace("http://127.0.0.1:8700", base_url).replace("sk_sw_…", api_key))
     assert '"content":"echo: Hello"' in capsys.readouterr().out
+
+
+def test_the_snippets_of_openais_surface(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other, as a reader would paste them."""
+    page = (ROOT / "docs/openai.md").read_text().replace("sk_sw_…", api_key).replace("http://127.0.0.1:8700", base_url)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "docs/openai.md", "exec"), names)
+    estimate, said, flex = capsys.readouterr().out.splitlines()[-3:]
+    assert "file.estimate" in estimate
+    assert (said, flex) == ("echo: Hello", "flex echo: Hello")
