@@ -177,6 +177,9 @@ class Settings(BaseSettings):
     webhook_concurrency: int = Field(
         256, gt=0, description="delivery attempts at once in one notifier; each endpoint has a limit of its own"
     )
+    notifier_metrics_port: int = Field(
+        0, ge=0, le=65535, description="where a notifier answers `/metrics`, at `SLACKWATER_HOST`; 0: nowhere"
+    )
     webhook_progress_seconds: float = Field(
         10, gt=0, description="`batch.progress` of one batch is sent no more often than so"
     )

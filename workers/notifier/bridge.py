@@ -56,6 +56,7 @@ class Bridge:
         await self._database.open()
         self._egress = Egress.of(self._settings)
         self._sender = Sender(self._database, self._egress, crypto.secret_key(self._settings), self._settings)
+        self._sender.metrics.serve(self._settings)
         self._hints = Hints.of(self._settings, database_url(self._settings))
         self._sweeper = asyncio.create_task(self._sweep_forever())
 

@@ -16,6 +16,7 @@ from app.webhooks import formats, service, signing
 from app.webhooks.egress import EgressClient
 from app.webhooks.schedule import Answer
 from app.webhooks.service import Claim
+from workers.notifier.metrics import LATE, Metrics
 from workers.notifier.places import Places
 from workers.notifier.recorder import Recorder
 
@@ -35,6 +36,7 @@ class Sender:
         self._egress = egress
         self._key = key
         self._lease = 2 * settings.webhook_timeout_seconds
+        self.metrics = Metrics()
         self._places = Places(settings.webhook_concurrency)  # over all endpoints
         self._claims: Together[UUID, list[Claim]] = Together(self._claim_together, most=_MOST)
         self._recorder = Recorder(database, settings.webhook_disable_days)
@@ -105,9 +107,11 @@ class Sender:
 
     async def _attempt(self, claim: Claim) -> None:
         try:
-            with self._places.taken():
+            with self._places.taken(), self.metrics.in_flight.track_inprogress():
                 answer = await self._post(claim)
             verdict = await self._recorder.record(claim, answer)
+            self.metrics.attempts.labels(verdict.verb if verdict else LATE).inc()
+            self.metrics.seconds.observe(answer.duration_ms / 1000)
         except _AWAY as error:
             log.warning("outcome not recorded", delivery=claim.delivery_id, error=str(error).strip())
             return
