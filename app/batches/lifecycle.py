@@ -81,16 +81,7 @@ async def retry(
                 raise Conflict(f"The batch is in run {standing.run}, not {of_run}")
             answered = standing.ok == standing.total
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
-        count = 0
-        for name, (seqs, est_tokens) in (await queue.unanswered(conn, batch.batch_id)).items():
-            model = catalogue.resolve(name or batch.model)
-            if model is None:
-                raise ModelUnknown(f"The batch's model {name or batch.model} is not in the catalogue any more")
-            tokens, items = settings.chunk_tokens, settings.chunk_items
-            cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs)
-            pool_id = await ensure_pool(conn, model.served)
-            await queue.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
-            count += len(seqs)
+        count = await _requeue(conn, settings, catalogue, tenant, batch)
         await webhooks.emit(
             conn,
             tenant_id=tenant.tenant_id,
@@ -105,6 +96,23 @@ async def retry(
             },
         )
         return count
+
+
+async def _requeue(
+    conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: queue.Reopened
+) -> int:
+    """Put what no run has answered into the queue, by model. Returns how many items. Raises ModelUnknown."""
+    count = 0
+    for name, (seqs, est_tokens) in (await queue.unanswered(conn, batch.batch_id)).items():
+        model = catalogue.resolve(name or batch.model)
+        if model is None:
+            raise ModelUnknown(f"The batch's model {name or batch.model} is not in the catalogue any more")
+        tokens, items = settings.chunk_tokens, settings.chunk_items
+        cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs)
+        pool_id = await ensure_pool(conn, model.served)
+        await queue.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
+        count += len(seqs)
+    return count
 
 
 async def settle(conn: Connection) -> list[care.Settled]:

@@ -142,7 +142,18 @@ async def commit(
         for model, part in zip(intake.models[1:], by_model[1:], strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await webhooks.hears_items(conn, order.tenant.tenant_id)
-    batch = ingest.NewBatch(
+    batch = _new_batch(order, intake, pool_id, tells_items=tells_items)
+    async with database.transaction() as conn:
+        request_id = await _store(conn, batch, order.tenant.account_id, intake, cuts)
+        if request_id == batch.request_id:
+            if register is not None:
+                await register(conn, batch)
+            offload.seal()
+    return request_id
+
+
+def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) -> ingest.NewBatch:
+    return ingest.NewBatch(
         batch_id=intake.batch_id,
         request_id=uuid.uuid4(),
         tenant_id=order.tenant.tenant_id,
@@ -162,13 +173,6 @@ async def commit(
         tells_items=tells_items,
         kind=order.kind,
     )
-    async with database.transaction() as conn:
-        request_id = await _store(conn, batch, order.tenant.account_id, intake, cuts)
-        if request_id == batch.request_id:
-            if register is not None:
-                await register(conn, batch)
-            offload.seal()
-    return request_id
 
 
 def _cuts(intake: Spool, settings: Settings) -> list[list[Cut]]:
