@@ -14,6 +14,8 @@ from app.storage import keys
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
+_PAGE = 500  # results
+
 
 @dataclass(frozen=True, slots=True)
 class Contents:
@@ -42,7 +44,7 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
         return model.price if model else None
 
     def blocks(skip: int) -> AsyncIterator[bytes]:
-        pages = reading.results(database, status.batch_id, status.run, store=store)
+        pages = reading.results(database, status.batch_id, status.run, store=store, page=_PAGE)
         of_errors = bool(file.of_errors)
         return result_lines.lines(
             batch.request_id, status.state, pages, of_errors=of_errors, price_of=price_of, skip=skip

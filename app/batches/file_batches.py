@@ -87,7 +87,9 @@ async def create(database: Database, settings: Settings, models: Catalogue, tena
         )
         return await _refuse(database, tenant, wish, [Problem("invalid_request", None, message, "file_id")])
     store = Store.of(settings)
-    lines = Lines(models, service.rules_of_lines(models), None if wish.mixed else wish.endpoint, mixed=wish.mixed)
+    endpoint = None if wish.mixed else wish.endpoint
+    rules = service.rules_of_lines(models)
+    lines = Lines(models, rules, endpoint, mixed=wish.mixed, strict=file.problems is not None)
     async with Offload(store) as offload:
         options = service.spool_options(settings)
         with FileIntake(batch_id, lines, wish.endpoint, lenient=wish.lenient, **options) as intake:

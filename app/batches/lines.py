@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import orjson
+
 from app.batches import items, openai_inputs, strict_json
 from app.batches.items import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
@@ -86,6 +88,7 @@ class Lines:
     """Reads the lines of one file in order and remembers what is wrong with them, and what they ask for of each model.
 
     `endpoint`: the route that all have to name; None: any that is served. `mixed`: they may name several models.
+    Not `strict`: they were read before, so that their JSON is known to be sound.
     """
 
     def __init__(
@@ -95,11 +98,13 @@ class Lines:
         endpoint: str | None = None,
         *,
         mixed: bool = False,
+        strict: bool = True,
     ) -> None:
         self._models = models
         self._rules = rules_of
         self._endpoint = endpoint
         self._mixed = mixed
+        self._loads = strict_json.loads if strict else orjson.loads
         self._seen: set[str] = set()
         self._custom_id_read: str | None = None
         self.problems: list[Problem] = []
@@ -127,8 +132,8 @@ class Lines:
 
     def _read(self, text: bytes) -> Line:
         try:
-            given = strict_json.loads(text)
-        except strict_json.JsonError:
+            given = self._loads(text)
+        except (strict_json.JsonError, orjson.JSONDecodeError):
             raise Unfit("invalid_json_line", "This line is not parseable as valid JSON.", None) from None
         if not isinstance(given, dict):
             raise Unfit("invalid_json_line", "This line is not a JSON object.", None)

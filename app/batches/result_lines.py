@@ -5,8 +5,9 @@ run has no response. The ids of a line are always the same, so that a file read 
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from hashlib import sha256
 from itertools import takewhile
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import orjson
 
@@ -42,12 +43,13 @@ def belongs(item: ItemResult, *, of_errors: bool) -> bool:
 
 def line(request_id: UUID, state: BatchState, item: ItemResult, price_of: PriceOf) -> bytes:
     """The line of an item, with its end."""
-    name = uuid5(request_id, str(item.seq)).hex
+    digest = sha256(b"%b %d" % (request_id.bytes, item.seq)).hexdigest()
+    name, called = digest[:32].encode(), digest[32:]
     custom_id = orjson.dumps(item.reference)
     if item.ok and item.body is not None:
-        response = _response(request_id, item.seq, 200, priced(item.body, price_of(item.model)))
+        response = _response(called, 200, priced(item.body, price_of(item.model)))
         return b'{"id":"batch_req_%b","custom_id":%b,"response":%b,"error":null}\n' % (
-            name.encode(),
+            name,
             custom_id,
             response,
         )
@@ -55,20 +57,21 @@ def line(request_id: UUID, state: BatchState, item: ItemResult, price_of: PriceO
     if said is None or said["code"] == _TIMED_OUT:
         error = _NOT_RUN.get(state, _NO_RESULT) if said is None else {"code": _TIMEOUT, "message": said["message"]}
         return b'{"id":"batch_req_%b","custom_id":%b,"response":null,"error":%b}\n' % (
-            name.encode(),
+            name,
             custom_id,
             orjson.dumps(error),
         )
     status, kind = _STATUSES.get(said["code"], _BROKEN)
     error_body = {"message": said["message"], "type": kind, "param": said.get("param"), "code": said.get("reason")}
     body = orjson.dumps({"error": error_body})
-    response = _response(request_id, item.seq, status, body)
-    return b'{"id":"batch_req_%b","custom_id":%b,"response":%b,"error":null}\n' % (name.encode(), custom_id, response)
+    response = _response(called, status, body)
+    return b'{"id":"batch_req_%b","custom_id":%b,"response":%b,"error":null}\n' % (name, custom_id, response)
 
 
-def _response(request_id: UUID, seq: int, status: int, body: bytes) -> bytes:
-    called = str(uuid5(request_id, f"call {seq}")).encode()
-    return b'{"status_code":%d,"request_id":"%b","body":%b}' % (status, called, body)
+def _response(called: str, status: int, body: bytes) -> bytes:
+    """`called`: 32 hexadecimal digits that name the call."""
+    name = f"{called[:8]}-{called[8:12]}-{called[12:16]}-{called[16:20]}-{called[20:]}".encode()
+    return b'{"status_code":%d,"request_id":"%b","body":%b}' % (status, name, body)
 
 
 async def lines(

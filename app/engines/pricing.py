@@ -4,6 +4,7 @@ A model without a price has no cost, which is not the same as a cost of 0.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -14,6 +15,7 @@ from app.engines.outcome import Usage, usage_of
 _MILLION = 1_000_000
 
 
+@lru_cache(4096)
 def cost(price: Price, usage: Usage) -> float:
     """In the price's currency. Cached tokens are a part of the prompt's and cost less."""
     fresh = max(0, usage.prompt_tokens - usage.cached_tokens)
@@ -35,5 +37,7 @@ def priced(answer: bytes, price: Price | None) -> bytes:
     if price is None:
         return answer
     body = orjson.loads(answer)
-    body["usage"] = with_cost(body["usage"], price)
+    counted = usage_of(body)
+    if counted is not None:
+        body["usage"].update(cost=cost(price, counted), currency=price.currency)
     return orjson.dumps(body)

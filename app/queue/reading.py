@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.db.pool import Connection, Database
@@ -44,8 +44,7 @@ class Status:
         return self.total - self.ok - self.failed
 
 
-@dataclass(frozen=True, slots=True)
-class ItemResult:
+class ItemResult(NamedTuple):
     """One line of a batch's results; `body` is None while the item has none. `model`: if not the batch's. `item`: what
     was asked, where that was read too.
     """
@@ -149,23 +148,33 @@ async def results(
 ) -> AsyncIterator[list[ItemResult]]:
     """Pages of results in input order: the answers of any run, the errors of this one. Bodies in the store are fetched.
 
-    `items`: with what was asked. Holds no connection between pages, so a slow reader pins nothing.
+    `items`: with what was asked. The next page is read while the present one is used; then no connection is held, so that a
+    slow reader pins nothing.
     """
     query = queries.RESULTS_AND_ITEMS if items else queries.RESULTS
-    while True:
+
+    async def fetch(after: int) -> list[ItemResult]:
         async with database.relaxed() as conn:
             parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
-            rows = await (await conn.execute(query, parameters, binary=True)).fetchall()
-        if rows:
-            async for part in _whole([ItemResult(*row) for row in rows], store):
+            return [ItemResult(*row) for row in await (await conn.execute(query, parameters, binary=True)).fetchall()]
+
+    found = await fetch(after)
+    while found:
+        coming = asyncio.create_task(fetch(found[-1].seq + 1)) if len(found) == page else None
+        try:
+            async for part in _whole(found, store):
                 yield part
-            after = rows[-1][0] + 1
-        if len(rows) < page:
-            return
+            found = await coming if coming is not None else []
+        finally:
+            if coming is not None:
+                coming.cancel()
 
 
 async def _whole(page: list[ItemResult], store: Store | None) -> AsyncIterator[list[ItemResult]]:
     """The page in order, bodies that lie in the store put in their place; of these few are in memory at once."""
+    if not any(item.stored or item.item_stored for item in page):
+        yield page
+        return
     while page:
         cut = [i for i, item in enumerate(page, 1) if item.stored or item.item_stored][:_LARGE_AT_ONCE]
         end = cut[-1] if len(cut) == _LARGE_AT_ONCE else len(page)
@@ -177,7 +186,7 @@ async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
     if store is None:
         return item
     if item.stored and item.body is not None:
-        item = replace(item, body=await store.get(item.body.decode()), stored=False)
+        item = item._replace(body=await store.get(item.body.decode()), stored=False)
     if item.item_stored and item.item is not None and item.ok:
-        item = replace(item, item=await store.get(item.item.decode()), item_stored=False)
+        item = item._replace(item=await store.get(item.item.decode()), item_stored=False)
     return item
