@@ -14,8 +14,8 @@ install: ## create .venv with everything, the engine included (instant when noth
 demo: install ## run a batch of real prompts through the whole system on this machine
 	@$(BIN)/slackwater demo
 
-test: install ## run every test, those on the real engine too, and print the time per folder
-	@$(BIN)/python -m pytest
+test: install ## run every test, those on the real engine too, in two processes, and print the time per folder
+	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
 slow: install ## run the tests that take minutes each: vLLM killed, and crashed by a request; an encoder; answers in bfloat16
 	@$(BIN)/python -m pytest -m slow

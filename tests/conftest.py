@@ -15,7 +15,7 @@ from app.db.pool import Database
 from app.queue import care
 from app.settings import Settings
 
-pytest_plugins = ["tests.timing"]
+pytest_plugins = ["tests.timing", "tests.sharing"]
 
 _numbers = itertools.count()
 

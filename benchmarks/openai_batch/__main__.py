@@ -2,8 +2,8 @@
 
     python -m benchmarks.openai_batch --json [--quick] [--lines N] [--only ARM[,ARM…]] [--database-url postgresql://…]
 
-files       `upload_lines_s`: `POST /v1/files`, which checks every line while it arrives; `queue_lines_s`: `POST /v1/batches`,
-            which reads the file again and queues it; `validate_lines_s`: both, from the first byte to `in_progress`.
+files       `validate_lines_s`: `POST /v1/files`, which checks every line while it arrives; `queue_lines_s`: `POST /v1/batches`,
+            which reads the file again and queues it; `in_progress_lines_s`: both, from the first byte to `in_progress`.
             `first_result_s`: from the create's first byte until a result can be read. `download_lines_s`: an output file of
             as many lines of about 1 KB. `…rss_growth_mb`: by how much the API process grew at most; `…_cpu_s`: lines per
             second of its CPU time
@@ -32,7 +32,7 @@ from benchmarks.openai_batch.files import files
 from benchmarks.openai_batch.services import OURS, PEER, SHIPPED, throughput
 from benchmarks.stage import Stage, say, stage
 
-SLOTS, WIDE_SLOTS = 64, 256
+SLOTS, WIDE_SLOTS = 64, 512
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ QUICK = Sizes(lines=2000, requests=300, rounds=1)
 
 NOTES = [
     "AIBrix outside Kubernetes has no engine but an echo; the engine's address was put in its place in its own process.",
-    "`…_wide`: AIBrix's HTTP client opens at most 100 connections; with 256 it was no faster on 2 cores.",
+    "`…_wide`: AIBrix's HTTP client opens at most 100 connections; one for each slot was no faster.",
     "At 64 slots of 200 ms nobody can be faster than `engine_limit_req_s`; `…_wide` tells what the services themselves can do.",
     "AIBrix: objects in local files, states in Redis without persistence, one process; what we store is durable in PostgreSQL.",
     "Ours in `ours_req_s` and `ours_lost…`: headroom=static and no slot reserved, like the peer; `ours_measured…`: as shipped.",

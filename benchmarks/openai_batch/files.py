@@ -41,9 +41,9 @@ def files(on: Stage, count: int, size: int, slots: int) -> dict[str, Any]:
     return {
         "lines": count,
         "line_bytes": size,
-        "upload_lines_s": round(count / upload.seconds),
+        "validate_lines_s": round(count / upload.seconds),
         "queue_lines_s": round(count / create.seconds),
-        "validate_lines_s": round(count / (upload.seconds + create.seconds)),
+        "in_progress_lines_s": round(count / (upload.seconds + create.seconds)),
         "rss_growth_mb": round(max(upload.growth_mb, create.growth_mb), 1),
         "upload_lines_cpu_s": round(count / upload.cpu_seconds),
         "queue_lines_cpu_s": round(count / create.cpu_seconds),
