@@ -159,7 +159,7 @@ def test_signing_takes_aware_utc_only(moment: datetime) -> None:
 @pytest.mark.parametrize(
     ("secret", "problem"),
     [
-        (signing.new_secret(), None),
+        pytest.param(signing.new_secret(), None, id="a new one"),
         ("whsec_" + base64.b64encode(b"x" * 24).decode(), None),
         ("whsec_" + base64.b64encode(b"x" * 64).decode(), None),
         ("whsec_" + base64.b64encode(b"x" * 23).decode(), "must hold 24 to 64 bytes, not 23"),
