@@ -20,6 +20,8 @@
 Codes: Cloudflare's documented Workers AI table where it has one; 7003 and 10000 are those of its API gateway.
 """
 
+UNAVAILABLE = "resource_unavailable"  # OpenAI's word for a flex call that would have to wait
+
 
 class SlackwaterError(Exception):
     """Base of all errors that are answered to a caller. `param`, `reason`: OpenAI's `param` and `code`, on its routes."""

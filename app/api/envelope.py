@@ -16,7 +16,7 @@ from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 
 from app.api.headers import CLOUDFLARE_ID, REQUEST_ID
-from app.errors import NoCapacity, RateLimited, SlackwaterError, StorageFull
+from app.errors import UNAVAILABLE, KeyInUse, NoCapacity, RateLimited, SlackwaterError, StorageFull
 
 _GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
 # OpenAI's words, by status and by our code; what is not listed has none of its own.
@@ -78,7 +78,9 @@ def _ours(request: Request, error: Exception) -> Response:
     if isinstance(error, StorageFull):
         _log.error("storage.full", path=request.url.path, error=str(error.__cause__ or error).strip())
     headers = {"retry-after": str(error.retry_after)} if isinstance(error, (NoCapacity, RateLimited)) else {}
-    if isinstance(error, RateLimited) and error.final:
+    if isinstance(error, KeyInUse):
+        headers = {"x-should-retry": "true", "retry-after": "1"}
+    if (isinstance(error, RateLimited) and error.final) or error.reason == UNAVAILABLE:
         headers = {"x-should-retry": "false"}
     return failure(request, error.status, error.code, error.message, headers, param=error.param, reason=error.reason)
 

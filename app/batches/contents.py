@@ -67,9 +67,12 @@ async def size_of(database: Database, settings: Settings, catalogue: Catalogue, 
 async def _without(blocks: AsyncIterator[bytes], skip: int) -> AsyncIterator[bytes]:
     """Blocks of text after its first `skip` lines."""
     async for block in blocks:
-        rest = block
-        while skip and rest:
-            _, end, rest = rest.partition(b"\n")
-            skip -= len(end)
-        if rest:
-            yield rest
+        ends, start = block.count(b"\n"), 0
+        if skip and ends < skip:
+            skip -= ends
+            continue
+        while skip:
+            start = block.index(b"\n", start) + 1
+            skip -= 1
+        if start < len(block):
+            yield block[start:]

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import orjson
 from psycopg.types.json import Jsonb
 
 from app.batches import lifecycle, service
@@ -93,6 +94,7 @@ async def create(database: Database, settings: Settings, models: Catalogue, tena
     async with Offload(store) as offload:
         options = service.spool_options(settings)
         with FileIntake(batch_id, lines, wish.endpoint, lenient=wish.lenient, **options) as intake:
+            intake.note(_terms(wish))
             async for block in store.stream(keys.upload(tenant.tenant_id, file.file_id)):
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
@@ -115,6 +117,12 @@ async def create(database: Database, settings: Settings, models: Catalogue, tena
 
             request_id = await service.commit(database, settings, order, intake, offload, register)
     return await get(database, tenant, request_id)
+
+
+def _terms(wish: Wish) -> bytes:
+    """What beside its lines makes a create another one under the same idempotency key."""
+    flags = [wish.endpoint, wish.window, wish.output_seconds, wish.partial, wish.mixed, wish.lenient]
+    return orjson.dumps([flags, sorted((wish.metadata or {}).items())])
 
 
 async def _refuse(database: Database, tenant: Tenant, wish: Wish, problems: Sequence[Problem]) -> FileBatch:
@@ -189,7 +197,12 @@ async def retry(
 ) -> FileBatch:
     """Run what failed, was cancelled or has expired once more; its files come anew. Raises NotFound, Conflict."""
     _running(await get(database, tenant, request_id), "retry")
-    await lifecycle.retry(database, settings, models, tenant, request_id)
+
+    async def renew(conn: Connection) -> None:
+        values = {"output_file_id": uuid.uuid4(), "error_file_id": uuid.uuid4()}
+        await conn.execute(queries.NEW_FILES, values | {"tenant_id": tenant.tenant_id, "request_id": request_id})
+
+    await lifecycle.retry(database, settings, models, tenant, request_id, beside=renew)
     return await get(database, tenant, request_id)
 
 

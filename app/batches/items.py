@@ -13,6 +13,7 @@ from app.engines.private import ENGINE_PRIVATE_FIELDS
 MOST_BYTES_PER_TOKEN = 16  # of ordinary text; used only to refuse what cannot possibly fit the window
 USUAL_BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 8
+_MOST_TOKENS = 2**31 - 1  # that the queue counts of one item
 _PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
 
 REMOTE_MEDIA = "remote and file media are refused; send the image as a data:image/…;base64 URL"
@@ -197,18 +198,22 @@ def answer_facts(
     answers = _fitting_answer(item, least, rules, lengths) * copies
     wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
     reference, affinity = item.get("external_reference"), item.get("session_id")
-    return ItemFacts(reference, prompt + answers, wants_json, affinity, _prefix(item), answers)
+    return ItemFacts(
+        reference, min(prompt + answers, _MOST_TOKENS), wants_json, affinity, _prefix(item), min(answers, _MOST_TOKENS)
+    )
 
 
 def _prefix(item: dict[str, Any]) -> str:
     """How the prompt of a valid item begins."""
-    if (given := item.get("prompt") or item.get("input")) is not None:
-        return str(given[:_PREFIX_CHARACTERS])
-    first = item["messages"][0]
+    messages = item.get("messages")
+    if messages is None:
+        given = item.get("prompt") or item.get("input")
+        return str(given[:_PREFIX_CHARACTERS]) if isinstance(given, (str, list)) else ""
+    first = messages[0]
     if type(first.get("content")) is str and len(first["content"]) >= _PREFIX_CHARACTERS:
         return str((first["role"] + first["content"][:_PREFIX_CHARACTERS])[:_PREFIX_CHARACTERS])
     begin = ""
-    for message in item["messages"]:
+    for message in messages:
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"text": content}]
         begin += message["role"] + "".join(str(part.get("text") or "") for part in parts)

@@ -66,10 +66,12 @@ async def retry(
     tenant: Tenant,
     request_id: UUID,
     of_run: int | None = None,
+    beside: Beside | None = None,
 ) -> int:
     """Run the failed, cancelled and expired items of a final batch again. Returns how many. Raises NotFound, Conflict.
 
-    `of_run` makes it safe to repeat: what has run again since then is not run once more, and the answer is 0.
+    `beside` writes what else changes with it. `of_run` makes it safe to repeat: what has run again since then is not run once
+    more, and the answer is 0.
     """
     async with database.transaction() as conn:
         batch = await queue.reopen(conn, tenant.tenant_id, request_id, of_run)
@@ -81,6 +83,8 @@ async def retry(
                 raise Conflict(f"The batch is in run {standing.run}, not {of_run}")
             answered = standing.ok == standing.total
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
+        if beside is not None:
+            await beside(conn)
         count = await _requeue(conn, settings, catalogue, tenant, batch)
         await webhooks.emit(
             conn,

@@ -23,7 +23,9 @@ ROUTES: Mapping[str, tuple[Task, Examine]] = {
     RESPONSES: ("text-generation", openai_inputs.response),
 }
 MOST_PROBLEMS = 1000
+_SHOWN = 60  # characters of a name in a message
 _CUSTOM_ID_CHARACTERS = 512
+_MALFORMED = "invalid_json_line"
 _NEEDED = ("custom_id", "method", "url", "body")
 _STREAMING = {CHAT: "Chat Completions", COMPLETIONS: "Completions", EMBEDDINGS: "Embeddings", RESPONSES: "Responses"}
 
@@ -110,6 +112,7 @@ class Lines:
         self.problems: list[Problem] = []
         self.demand: dict[str, Demand] = {}
         self.count = 0
+        self.malformed = 0  # lines that are no JSON object
         self.number = 0
         self.model: Model | None = None  # of the first line that can be run
 
@@ -123,6 +126,7 @@ class Lines:
         try:
             line = self._read(text)
         except Unfit as unfit:
+            self.malformed += unfit.code == _MALFORMED
             problem = Problem(unfit.code, self.number, unfit.message, unfit.param)
             if len(self.problems) < MOST_PROBLEMS:
                 self.problems.append(problem)
@@ -134,9 +138,9 @@ class Lines:
         try:
             given = self._loads(text)
         except (strict_json.JsonError, orjson.JSONDecodeError):
-            raise Unfit("invalid_json_line", "This line is not parseable as valid JSON.", None) from None
+            raise Unfit(_MALFORMED, "This line is not parseable as valid JSON.", None) from None
         if not isinstance(given, dict):
-            raise Unfit("invalid_json_line", "This line is not a JSON object.", None)
+            raise Unfit(_MALFORMED, "This line is not a JSON object.", None)
         self._custom_id_read = custom_id_in(given)
         for name in _NEEDED:
             if given.get(name) is None:
@@ -190,10 +194,12 @@ class Lines:
         model = self._models.resolve(name) if isinstance(name, str) else None
         if model is None or "async_queue" not in model.capabilities or model.task != ROUTES[route][0]:
             what = f"on {route}" if model is not None else "by the Batch API"
-            raise Unfit("model_not_found", f"The provided model '{name}' is not supported {what}.", "body.model")
+            raise Unfit(
+                "model_not_found", f"The provided model '{str(name)[:_SHOWN]}' is not supported {what}.", "body.model"
+            )
         if self.model is not None and model.name != self.model.name and not self._mixed:
             message = (
-                f"The model '{name}' for this request does not match the rest of the batch. "
+                f"The model '{str(name)[:_SHOWN]}' for this request does not match the rest of the batch. "
                 "Each batch must contain requests for a single model."
             )
             raise Unfit("mismatched_model", message, "body.model")

@@ -27,6 +27,7 @@ from app.queue.ingest import NewBatch
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BatchState
+from app.storage.store import Store
 from app.tenants.service import Tenant
 
 PREFIX = "resp_"
@@ -102,7 +103,9 @@ async def delete(database: Database, settings: Settings, tenant: Tenant, request
     if found.status.finalized_at is None:
         raise Conflict(f"Cannot delete a response with status '{status_of(found)}'; cancel it first.")
     async with database.transaction() as conn:
-        await singles.forget(conn, found.status.batch_id)
+        keys = await singles.forget(conn, found.status.batch_id)
+    if keys:
+        await Store.of(settings).delete(keys)
 
 
 def missing(text: str) -> NotFound:
@@ -181,7 +184,9 @@ async def follow(
     """
     pause, silent = LOOK_SECONDS[0], 0.0
     while True:
-        single = await get(database, settings, tenant, request_id)
+        single = await single_requests.find(database, settings, tenant.tenant_id, request_id, Kind.RESPONSE)
+        if single is None:  # it was deleted meanwhile
+            return
         final = single.status.finalized_at is not None or single.status.state in _CANCELLED
         async with database.relaxed() as conn:
             found = await singles.events(conn, single.status.batch_id, after)

@@ -14,6 +14,7 @@ from app.batches.offload import Offload
 from app.batches.service import Order, Register
 from app.batches.spool import Spool
 from app.db.pool import Database
+from app.errors import UNAVAILABLE, NoCapacity
 from app.queue import ingest, reading, singles
 from app.queue.reading import ItemResult, Status
 from app.queue.types import Kind
@@ -51,9 +52,13 @@ async def submit(
     facts: ItemFacts,
     *,
     repeated: bool = False,
+    hurried: bool = False,
     register: Register | None = None,
 ) -> UUID:
-    """Queue a request that was checked. `repeated`: its sender says that it may have come before; then it is not queued twice."""
+    """Queue a request that was checked. `repeated`: its sender says that it may have come before; then it is not queued twice.
+
+    Raises NoCapacity where it is `hurried` and would have to wait.
+    """
     order = replace(order, aim_seconds=AIM_SECONDS)
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
@@ -62,12 +67,20 @@ async def submit(
             await asyncio.to_thread(spool.put, item, facts)
             if repeated and (same := await _same(database, order, spool.request_hash)) is not None:
                 return same
+            if hurried:
+                await _check_room(database, order)
             return await service.commit(database, settings, order, spool, offload, register)
 
 
 async def _same(database: Database, order: Order, request_hash: bytes) -> UUID | None:
     async with database.relaxed() as conn:
         return await singles.find_same(conn, order.tenant.tenant_id, order.kind, request_hash, SAME_SECONDS)
+
+
+async def _check_room(database: Database, order: Order) -> None:
+    async with database.relaxed() as conn:
+        if not await singles.has_room(conn, order.model.served):
+            raise NoCapacity("Resource Unavailable: no idle capacity right now", reason=UNAVAILABLE)
 
 
 async def find(database: Database, settings: Settings, tenant_id: int, request_id: UUID, kind: Kind) -> Single | None:

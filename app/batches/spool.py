@@ -82,6 +82,10 @@ class Spool(ABC):
         """Take the last line, if it did not end in a line end. May be repeated."""
         self._add_lines(self._lines.close())
 
+    def note(self, terms: bytes) -> None:
+        """What else tells this request from another one; see `request_hash`."""
+        self._digest.update(b"%d:" % len(terms) + terms)
+
     def take_large(self) -> list[tuple[str, bytes]]:
         """Bodies beyond `object_bytes` that came since the last call, with the keys that their rows name. Then forgotten."""
         taken, self._large = self._large, []
@@ -119,7 +123,7 @@ class Spool(ABC):
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         place = self._place(model)
         self.model_of.append(place)
-        self._digest.update(b"%s%d:" % ((endpoint or "").encode(), len(body)))
+        self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(body)))
         self._digest.update(body)
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if stored:

@@ -75,8 +75,7 @@ class Upload:
         """After the last byte. Raises BadInput for what is no batch file at all."""
         for line in self._splitter.close():
             self.lines.read(line)
-        wrong = [problem.code for problem in self.lines.problems]
-        if not self.lines.count or (len(wrong) == self.lines.count and set(wrong) == {"invalid_json_line"}):
+        if self.lines.malformed == self.lines.count:
             raise BadInput("Invalid file format for Batch API. Must be .jsonl")
         with room():
             self._file.flush()
@@ -94,7 +93,7 @@ async def kept(
         file_id=uuid4(),
         tenant_id=tenant.tenant_id,
         purpose=PURPOSE,
-        filename=filename[:_NAME_LENGTH],
+        filename=filename.replace("\0", "")[:_NAME_LENGTH],
         size=upload.size,
         expires_seconds=expires_seconds,
         lines=lines.count,

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from app import clock
 from app.db.pool import Connection, Database
 from app.errors import BadInput, Conflict, NotFound
 from app.files import queries
@@ -33,6 +34,11 @@ class Upload:
     file_seconds: float
     file_id: UUID | None
 
+    @property
+    def status(self) -> str:
+        """Its state; one whose hour is over is `expired`."""
+        return "expired" if self.state == UploadState.PENDING and self.expires_at <= clock.now() else self.state
+
 
 async def create(
     conn: Connection, tenant_id: int, *, filename: str, purpose: str, size: int, file_seconds: float
@@ -59,16 +65,19 @@ async def add(
     """Keep a part. Returns its id, and when it came. Raises NotFound, Conflict once the upload has ended."""
     part_id = uuid4()
     async with database.relaxed() as conn:
-        check_open(await get(conn, tenant_id, upload_id))
+        upload = await get(conn, tenant_id, upload_id)
+    check_open(upload)
+    if size > upload.bytes:
+        raise BadInput(f"data: this part has {size} bytes, the whole upload was to have {upload.bytes}", param="data")
     key = keys.part(tenant_id, upload_id, part_id)
     await store.put_file(key, content)
-    values = _names(tenant_id, upload_id) | {"part_id": part_id, "bytes": size}
+    values = _names(tenant_id, upload_id) | {"part_id": part_id, "bytes": size, "most": MOST_PARTS}
     async with database.durable() as conn:
         row = await (await conn.execute(queries.INSERT_PART, values)).fetchone()
         if row is None:
             await store.delete([key])
             check_open(await get(conn, tenant_id, upload_id))
-            raise Conflict("The upload has expired")
+            raise Conflict(f"The upload has {MOST_PARTS} parts already")
     return part_id, row[0]
 
 
@@ -123,8 +132,8 @@ async def expire(database: Database, store: Store) -> int:
 
 def check_open(upload: Upload) -> None:
     """Raise Conflict unless the upload takes parts."""
-    if upload.state != UploadState.PENDING:
-        raise Conflict(f"The upload is {upload.state}: it takes no more parts")
+    if upload.status != UploadState.PENDING:
+        raise Conflict(f"The upload is {upload.status}: it takes no more parts")
 
 
 def _names(tenant_id: int, upload_id: UUID) -> dict[str, object]:

@@ -93,6 +93,12 @@ LIST_BATCHES = f"""
   select a.created_at, a.request_id from file_batch a where a.tenant_id = %(tenant_id)s and a.request_id = %(after)s))
 order by f.created_at desc, f.request_id desc limit %(limit)s
 """
+# What a run has said is in files of its own: of who goes on reading those of the run before, nothing is doubled or missing.
+NEW_FILES = """
+update file_batch set output_file_id = %(output_file_id)s, error_file_id = %(error_file_id)s, output_deleted_at = null,
+                      error_deleted_at = null, cancelling_at = null
+where tenant_id = %(tenant_id)s and request_id = %(request_id)s
+"""
 CANCELLING = """
 update file_batch set cancelling_at = now()
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s
@@ -114,12 +120,14 @@ INSERT_PART = f"""
 insert into upload_part (part_id, upload_id, bytes)
 select %(part_id)s, upload_id, %(bytes)s from upload
 where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("complete")} and expires_at > now()
+  and (select count(*) < %(most)s from upload_part p where p.upload_id = upload.upload_id)
 returning created_at
 """
 PARTS = "select part_id, bytes from upload_part where upload_id = %(upload_id)s"
 COMPLETE_UPLOAD = f"""
 update upload set state = '{UploadState.COMPLETED}', file_id = %(file_id)s
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("complete")} returning {_UPLOAD}
+where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("complete")} and expires_at > now()
+returning {_UPLOAD}
 """
 CANCEL_UPLOAD = f"""
 update upload set state = '{UploadState.CANCELLED}'

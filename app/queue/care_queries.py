@@ -176,7 +176,8 @@ where tenant_id = %(tenant_id)s and request_id = %(request_id)s and {BATCH.guard
 REOPEN = f"""
 update batch set state = '{BatchState.OPEN}', run = run + 1, failed = 0, finalized_at = null,
        opened_at = now(), deadline = now() + (deadline - opened_at), expires_at = now() + (expires_at - opened_at)
-where tenant_id = %(tenant_id)s and request_id = %(request_id)s and ok < total and {BATCH.guard("retry")}
+where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = '{Kind.BATCH}'
+  and ok < total and {BATCH.guard("retry")}
   and (%(of_run)s::int is null or run = %(of_run)s)
 returning batch_id, run, model, deadline, traceparent"""
 

@@ -11,12 +11,16 @@ FIND_SAME = """
 select request_id from batch
 where tenant_id = %(tenant_id)s and kind = %(kind)s and kind <> 'batch' and request_hash = %(request_hash)s
   and created_at > now() - make_interval(secs => %(seconds)s)
+  and (finalized_at is null or state = 'completed')
+  and exists (select from item_payload p where p.batch_id = batch.batch_id)
 order by created_at desc limit 1"""
 
 # Whether a request of batch class would be begun at once.
 HAS_ROOM = """
 select exists (select from engine e join worker w using (worker_id) join pool p on p.pool_id = e.pool_id
-               where p.model = %(model)s and e.state = 'ready' and e.allowance > 0 and w.lease_until > now())
+               where p.model = %(model)s and e.state = 'ready' and w.lease_until > now()
+               having sum(e.allowance) > coalesce((select sum(c.n - c.done - c.failed) from chunk c join pool o using (pool_id)
+                                                   where o.model = %(model)s and c.worker_id is not null), 0))
    and not exists (select from sched s join pool p using (pool_id) where p.model = %(model)s and s.ready > 0)"""
 
 # Numbers go on from what is there, whoever wrote it.
@@ -34,6 +38,9 @@ select number, body from response_events where batch_id = %(batch_id)s and last 
 
 ANSWER = "select body from item_result where batch_id = %(batch_id)s and seq = 0 and ok = 1 and not stored"
 
+STORED = """
+select convert_from(body, 'UTF8') from item_payload where batch_id = %(batch_id)s and stored
+union all select convert_from(body, 'UTF8') from item_result where batch_id = %(batch_id)s and stored"""
 # The batch itself stays, for its webhooks and its day.
 FORGET = (
     "delete from item_payload where batch_id = %(batch_id)s",

@@ -63,7 +63,11 @@ async def answer_status(conn: Connection, batch_id: int) -> str:
     return "incomplete" if said == "incomplete" else "completed"
 
 
-async def forget(conn: Connection, batch_id: int) -> None:
-    """Delete what was asked and what was said. Call inside a transaction, for a batch that is final."""
+async def forget(conn: Connection, batch_id: int) -> list[str]:
+    """Delete what was asked and what was said. Call inside a transaction, for a batch that is final. Returns the keys of objects
+    that are to be deleted after it.
+    """
+    keys = [key for (key,) in await (await conn.execute(queries.STORED, {"batch_id": batch_id})).fetchall()]
     for statement in queries.FORGET:
         await conn.execute(statement, {"batch_id": batch_id})
+    return keys

@@ -58,9 +58,15 @@ def stack() -> Iterator[Stack]:
         models = Path(folder) / "models.toml"
         models.write_text((PACKAGE / "models.toml").read_text() + ENTRY)
         with running(models_file=models) as stack, _embedder(stack):
-            rules = urllib.request.Request(f"http://127.0.0.1:{stack.engine_port}/_script", json.dumps(RULES).encode())
-            urllib.request.urlopen(rules, timeout=SECONDS).close()
             yield stack
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rules(stack: Stack) -> None:
+    """How the engine of text answers; what tests before have told it is forgotten."""
+    if "CLIENTS_BASE_URL" not in os.environ:
+        told = urllib.request.Request(f"http://127.0.0.1:{stack.engine_port}/_script", json.dumps(RULES).encode())
+        urllib.request.urlopen(told, timeout=SECONDS).close()
 
 
 def handed_on(stack: Stack) -> dict[str, str]:

@@ -13,6 +13,7 @@ from app import clock, trace
 from app.api import body, submits
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.answers import Page, answer, listed
+from app.api.openai.metadata import read_metadata
 from app.batches import file_batches, uploads
 from app.batches.file_batches import FileBatch, Wish
 from app.batches.lines import ROUTES
@@ -20,13 +21,15 @@ from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
 from app.errors import BadInput, Conflict, NotFound
 from app.files import ids
+from app.files import service as files
 from app.queue.reading import Status
 from app.states import BatchState
+from app.storage.store import Store
 from app.tenants.service import Tenant
-from app.webhooks import rules
 
 router = APIRouter()
 
+_LONGEST = 200  # characters of what a create names
 _NO_DEADLINE = "background"
 _OUTPUT_SECONDS = range(3600, 30 * 86_400 + 1)
 # A batch of which nothing succeeded is completed too: its error file tells.
@@ -54,9 +57,21 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     if requests is not None:
         if not isinstance(requests, list) or not requests or given.get("input_file_id"):
             raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
-        file = await uploads.of_requests(database, settings, models, tenant, requests, wish.endpoint)
-        wish = replace(wish, input_file_id=ids.written(file.file_id))
+        return _shown(await _of_requests(requests, wish, tenant, parts), parts)
     return _shown(await file_batches.create(database, settings, models, tenant, wish), parts)
+
+
+async def _of_requests(requests: list[Any], wish: Wish, tenant: Tenant, parts: Parts) -> FileBatch:
+    """A batch of a file that is made of these. A file that no batch is made of does not stay."""
+    database, settings, models = parts.database, parts.settings, parts.catalogue
+    file = await uploads.of_requests(database, settings, models, tenant, requests, wish.endpoint)
+    name, made = ids.written(file.file_id), None
+    try:
+        made = await file_batches.create(database, settings, models, tenant, replace(wish, input_file_id=name))
+    finally:
+        if made is None or made.input_file_id != name:  # the idempotency key is that of another one
+            await files.delete(database, Store.of(settings), tenant.tenant_id, file)
+    return made
 
 
 @router.get("/batches")
@@ -105,8 +120,8 @@ async def _refused_in_openai_words(verb: str, tenant: Tenant, parts: Parts, requ
 def _wish(given: dict[str, Any], request: Request) -> Wish:
     """What a create asks for. Raises BadInput naming the field."""
     for name in ("input_file_id", "endpoint", "completion_window"):
-        if not isinstance(given.get(name), str):
-            raise BadInput(f"{name}: must be a string", param=name)
+        if not isinstance(given.get(name), str) or len(given[name]) > _LONGEST or "\0" in given[name]:
+            raise BadInput(f"{name}: must be a string of at most {_LONGEST} characters", param=name)
     endpoint, window = given["endpoint"], given["completion_window"]
     if endpoint not in ROUTES:
         message = f"Invalid endpoint: {endpoint[:60]!r}. Supported values: {', '.join(map(repr, ROUTES))}."
@@ -117,7 +132,7 @@ def _wish(given: dict[str, Any], request: Request) -> Wish:
         endpoint,
         window,
         _deadline(window),
-        _metadata(given.get("metadata")),
+        read_metadata(given.get("metadata")),
         _output_seconds(given.get("output_expires_after")),
         submits.idempotency_key(key, "idempotency_key"),
         trace.parse(request.headers.get(trace.HEADER)),
@@ -149,22 +164,6 @@ def _deadline(window: str) -> float | None:
         message = f"Invalid completion_window: must be {submits.WINDOWS}, or {_NO_DEADLINE} for no deadline; got {window[:40]!r}."
         raise BadInput(message, param="completion_window", reason="invalid_value")
     return seconds
-
-
-def _metadata(given: Any) -> dict[str, str] | None:
-    if given is None:
-        return None
-    if not isinstance(given, dict):
-        raise BadInput("Invalid type for 'metadata': expected an object.", param="metadata", reason="invalid_type")
-    for key, value in given.items():
-        if not isinstance(value, str):
-            what = {list: "an array", dict: "an object", bool: "a boolean", type(None): "null"}.get(
-                type(value), "a number"
-            )
-            message = f"Invalid type for 'metadata.{key[:64]}': expected a string, but got {what} instead."
-            raise BadInput(message, param=f"metadata.{key[:64]}", reason="invalid_type")
-    rules.check_metadata(given, "metadata")
-    return given
 
 
 def _output_seconds(given: Any) -> int | None:

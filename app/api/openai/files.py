@@ -64,7 +64,9 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 @router.get("/files")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Listing, Query()]) -> Response:
-    """Files that can be read, uploads and those of final batches."""
+    """Files that can be read. The size of an output file is known once somebody has asked for that file."""
+    if page.purpose and "\0" in page.purpose:
+        raise BadInput("purpose: must not hold a NUL character", param="purpose")
     async with parts.database.relaxed() as conn:
         found, more = await files.listing(
             conn,
@@ -74,8 +76,7 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Listing, Q
             limit=page.limit,
             ascending=page.order == "asc",
         )
-    data = [view(file, await _size(parts, tenant, file)) for file in found]
-    return listed(data, more=more)
+    return listed([view(file, file.bytes or 0) for file in found], more=more)
 
 
 @router.get("/files/{file_id}")
@@ -113,7 +114,8 @@ async def content(
     part = wanted.within(size)
     whole = str(size) if found.complete else "*"
     if part is None:
-        return Response(status_code=416, headers=headers | {"content-range": f"bytes */{size}"})
+        request.state.headers = {"content-range": f"bytes */{size}"}
+        raise BadInput(f"Range: nothing of it exists; the file has {size} bytes now", status=416)
     first, count = part
     headers |= {"content-range": f"bytes {first}-{first + count - 1}/{whole}", "content-length": str(count)}
     blocks = ranges.cut(found.blocks(0), first, count)

@@ -26,7 +26,6 @@ from app.batches.singles import Single
 from app.engines.catalogue import Model
 from app.engines.pricing import with_cost
 from app.errors import BadInput, ExecutionFailed, NoCapacity, SlackwaterError, TimedOut
-from app.queue import singles
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
@@ -50,11 +49,6 @@ class Asked:
 async def wait(asked: Asked, request: Request, tenant: Tenant, parts: Parts) -> Response:
     """The answer, as soon as there is one. Raises BadInput, NoCapacity where the caller would rather not wait."""
     facts = _examined(asked)
-    again = sent_before(request)
-    if not again and (asked.item.get("options") or {}).get("rejectIfBusy") is True:
-        async with parts.database.relaxed() as conn:
-            if not await singles.has_room(conn, asked.model.served):
-                raise NoCapacity("Resource Unavailable: no idle capacity right now", reason="resource_unavailable")
     order = Order(
         tenant,
         asked.model,
@@ -64,10 +58,17 @@ async def wait(asked: Asked, request: Request, tenant: Tenant, parts: Parts) -> 
         endpoint=asked.endpoint,
         kind=Kind.FLEX,
     )
-    request_id = await single_requests.submit(parts.database, parts.settings, order, asked.item, facts, repeated=again)
+    hurried = (asked.item.get("options") or {}).get("rejectIfBusy") is True
+    request_id = await single_requests.submit(
+        parts.database, parts.settings, order, asked.item, facts, repeated=sent_before(request), hurried=hurried
+    )
     ended = asyncio.create_task(_ended(parts, tenant, request_id))
-    async with relaying.while_there(request.receive):
-        done, _ = await asyncio.wait({ended}, timeout=SILENT_SECONDS)
+    try:
+        async with relaying.while_there(request.receive):
+            done, _ = await asyncio.wait({ended}, timeout=SILENT_SECONDS)
+    except relaying.CallerGone:
+        ended.cancel()
+        raise
     if done:
         return Response(_answer(await ended, asked), media_type=_JSON)
     return StreamingResponse(_blanks_then(ended, asked), media_type=_JSON)
@@ -100,13 +101,15 @@ async def _ended(parts: Parts, tenant: Tenant, request_id: UUID) -> Single:
 
 
 async def _blanks_then(ended: "asyncio.Task[Single]", asked: Asked) -> AsyncIterator[bytes]:
-    while not (await asyncio.wait({ended}, timeout=BLANK_SECONDS))[0]:
-        yield b" \n"
     try:
+        while not (await asyncio.wait({ended}, timeout=BLANK_SECONDS))[0]:
+            yield b" \n"
         yield _answer(await ended, asked)
     except SlackwaterError as error:
         kind = "invalid_request_error" if error.status < 500 else "server_error"
         yield orjson.dumps({"error": {"message": error.message, "type": kind, "param": None, "code": error.reason}})
+    finally:
+        ended.cancel()
 
 
 def _answer(single: Single, asked: Asked) -> bytes:

@@ -83,7 +83,9 @@ async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) 
     if model.task != route.task:
         raise ModelUnknown(f"No such model {item['model']} or task: it does {model.task}, this route {route.task}")
     way = relaying.Way(route.endpoint, route.examine)
-    if route is _RESPONSES and item.get("background") is True:
+    if not isinstance(item.get("background") or False, bool):
+        raise BadInput("background: must be true or false", param="background")
+    if route is _RESPONSES and item.get("background"):
         return await responses.create(model, item, request, tenant, parts)
     if item.get("service_tier") == flex.TIER and route in (_CHAT, _RESPONSES):
         return await flex.wait(flex.Asked(route.endpoint, route.examine, model, item), request, tenant, parts)

@@ -12,6 +12,7 @@ from app import trace
 from app.api import submits
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.answers import answer
+from app.api.openai.metadata import read_metadata
 from app.batches import responses
 from app.batches.items import ItemError
 from app.batches.openai_inputs import response as examine
@@ -33,6 +34,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
     if item.get("store") is False:
         raise BadInput("store: a background response is kept until it is fetched; leave it out", param="store")
     asked = {field: value for field, value in item.items() if field != "background"}
+    read_metadata(asked.get("metadata"))
     try:
         facts = examine(asked, rules_of(model, one_choice=False, stream=True))
     except ItemError as error:
@@ -66,7 +68,7 @@ async def retrieve(
     tenant: KeyHolder,
     parts: PartsDep,
     stream: bool = False,
-    starting_after: Annotated[int, Query(ge=-1)] = -1,
+    starting_after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
 ) -> Response:
     """How a response stands; with `stream` its events after the number `starting_after`, those to come included."""
     request_id = _parse(response_id)

@@ -46,7 +46,9 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     if not isinstance(filename, str) or not filename or "\0" in filename:
         raise BadInput("filename: must be a non-empty string", param="filename")
     after = given.get("expires_after") or {}
-    seconds = file_routes.expiry(after.get("anchor"), after.get("seconds")) if isinstance(after, dict) else 0.0
+    if not isinstance(after, dict):
+        raise BadInput("expires_after: must be an object with anchor and seconds", param="expires_after")
+    seconds = file_routes.expiry(after.get("anchor"), after.get("seconds"))
     async with parts.database.durable() as conn:
         upload = await verbs.create(
             conn, tenant.tenant_id, filename=filename[:255], purpose=uploads.PURPOSE, size=size, file_seconds=seconds
@@ -88,8 +90,8 @@ async def complete(upload_id: str, request: Request, tenant: KeyHolder, parts: P
     given = await body.read_json(request, _BODY_MB)
     async with parts.database.relaxed() as conn:
         upload = await verbs.get(conn, tenant.tenant_id, _parse(upload_id, PREFIX))
-        if upload.state == UploadState.CANCELLED:
-            raise Conflict("The upload is cancelled")
+        if upload.status not in (UploadState.PENDING, UploadState.COMPLETED):
+            raise Conflict(f"The upload is {upload.status}")
         if upload.state == UploadState.PENDING:
             part_ids = _part_ids(given.get("part_ids"))
             await verbs.chosen(conn, upload, part_ids)
@@ -131,8 +133,8 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
         await files.delete(parts.database, store, tenant.tenant_id, file)
         async with parts.database.relaxed() as conn:
             done = await verbs.get(conn, tenant.tenant_id, upload.upload_id)
-        if done.state == UploadState.CANCELLED:
-            raise Conflict("The upload was cancelled meanwhile")
+        if done.state != UploadState.COMPLETED:
+            raise Conflict(f"The upload is {done.status}")
         return done
     await store.delete_prefix(keys.parts(tenant.tenant_id, upload.upload_id))
     return done
@@ -162,6 +164,6 @@ def _view(upload: Upload, file: File | None = None) -> dict[str, Any]:
         "expires_at": int(upload.expires_at.timestamp()),
         "filename": upload.filename,
         "purpose": upload.purpose,
-        "status": upload.state,
+        "status": upload.status,
         "file": file_routes.view(file, file.bytes) if file else None,
     }

@@ -1,0 +1,23 @@
+"""The metadata of a batch or a response, in OpenAI's bounds and words."""
+
+from typing import Any
+
+from app.errors import BadInput
+from app.webhooks import rules
+
+_KINDS = {list: "an array", dict: "an object", bool: "a boolean", type(None): "null"}
+
+
+def read_metadata(given: Any) -> dict[str, str] | None:
+    """What was given, if it is metadata; None: nothing. Raises BadInput naming the key."""
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise BadInput("Invalid type for 'metadata': expected an object.", param="metadata", reason="invalid_type")
+    for key, value in given.items():
+        if not isinstance(value, str):
+            where, what = f"metadata.{key[:64]}", _KINDS.get(type(value), "a number")
+            message = f"Invalid type for '{where}': expected a string, but got {what} instead."
+            raise BadInput(message, param=where, reason="invalid_type")
+    rules.check_metadata(given, "metadata")
+    return given
