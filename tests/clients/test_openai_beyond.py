@@ -1,5 +1,6 @@
 """What no API of this shape has, reached by OpenAI's client through `extra_body` and paths; none of it breaks a plain client."""
 
+import json
 from typing import Any
 
 import httpx
@@ -198,3 +199,37 @@ def test_sizes_of_output_files_are_counted_once(client: OpenAI, stack: Any) -> N
     kept = "select output_bytes from file_batch order by created_at desc limit 1"
     assert stack.query(kept) == [(size,)]
     assert client.files.retrieve(batch.output_file_id).bytes == size
+
+
+def test_a_field_of_another_route_in_a_line_hurts_nobody(client: OpenAI) -> None:
+    odd: list[dict[str, Any]] = [{"input": 5}, {"prompt": None}, {"input": {"id": "x"}}]
+    lines = [line(n, body=line(n)["body"] | more) for n, more in enumerate(odd)]
+    batch = ended(client, created(client, uploaded(client, *lines)))
+    assert batch.request_counts
+    assert batch.request_counts.total == 3
+
+
+def test_the_same_key_with_other_terms_is_another_request(client: OpenAI) -> None:
+    file_id = uploaded(client, line(0))
+    key = {"Idempotency-Key": f"terms of {file_id}"}
+    first = created(client, file_id, extra_headers=key)
+    assert created(client, file_id, extra_headers=key).id == first.id
+    for other in ({"metadata": {"a": "b"}}, {"completion_window": "1h"}, {"extra_body": {"partial_results": True}}):
+        with pytest.raises(openai.UnprocessableEntityError):
+            created(client, file_id, extra_headers=key, **other)
+
+
+def test_inline_requests_under_a_known_key_leave_no_file(client: OpenAI) -> None:
+    requests = [{"custom_id": "a", "body": line(0)["body"]}]
+    key = {"Idempotency-Key": f"inline {uploaded(client, line(0))}"}
+    first = created(client, "", extra_headers=key, extra_body={"requests": requests})
+    before = {each.id for each in client.files.list(purpose="batch")}
+    assert created(client, "", extra_headers=key, extra_body={"requests": requests}).id == first.id
+    assert {each.id for each in client.files.list(purpose="batch")} == before
+
+
+def test_an_offset_over_many_short_lines_is_quick(client: OpenAI) -> None:
+    text = json.dumps(line(0)) + "\n" * 300_000
+    file_id = client.files.create(file=("input.jsonl", text.encode()), purpose="batch").id
+    assert content(client, file_id, offset=300_000).content == b""
+    assert content(client, file_id, offset=299_998).content == b"\n\n"

@@ -65,6 +65,10 @@ def test_who_would_rather_not_wait_is_told_so(client: OpenAI, stack: Stack) -> N
         with pytest.raises(openai.RateLimitError) as busy:
             chat(client, "now or never", extra_body={"options": {"rejectIfBusy": True}})
         assert busy.value.code == "resource_unavailable"
+        requests: list[Any] = []
+        with pytest.raises(openai.RateLimitError):  # nor does a client that usually tries again
+            chat(watched(client, requests), "now or never", extra_body={"options": {"rejectIfBusy": True}})
+        assert len(requests) == 1
     finally:
         stack.query("update tenant set max_inflight_tokens = 1000000000 returning 1")
     wait_for(lambda: stack.poll(batch))

@@ -48,7 +48,7 @@ def test_what_does_not_fit_together_makes_no_file(client: OpenAI) -> None:
     upload = announced(client, len(whole))
     part = client.uploads.parts.create(upload.id, data=whole)
     half = client.uploads.parts.create(upload.id, data=whole[:50])
-    other = client.uploads.parts.create(announced(client, 5).id, data=whole)
+    other = client.uploads.parts.create(announced(client, len(whole)).id, data=whole)
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"part_ids": [half.id]}, f"have 50 bytes, the upload was to have {len(whole)}"),
         ({"part_ids": [other.id]}, r"part_ids\[0\]: is no part of this upload"),
@@ -64,6 +64,12 @@ def test_what_does_not_fit_together_makes_no_file(client: OpenAI) -> None:
         client.uploads.create(filename="x", purpose="vision", bytes=5, mime_type="text/plain")
     with pytest.raises(openai.BadRequestError, match="bytes: must be an integer between 1 and"):
         announced(client, 0)
+    with pytest.raises(openai.BadRequestError, match="expires_after: must be an object"):
+        announced(client, 5, expires_after="never")
+    with pytest.raises(
+        openai.BadRequestError, match=f"this part has {len(whole)} bytes, the whole upload was to have 5"
+    ):
+        client.uploads.parts.create(announced(client, 5).id, data=whole)
 
 
 def test_a_cancelled_upload_takes_nothing_more(client: OpenAI) -> None:
