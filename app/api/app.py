@@ -14,6 +14,7 @@ from app.api.openai import batches as openai_batches
 from app.api.openai import files, inference, models, responses, uploads, webhook_endpoints
 from app.api.workers_ai import batches, deliveries, events, run, subscriptions
 from app.api.workers_ai import models as catalogue_routes
+from app.batches import spool
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
@@ -33,6 +34,7 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         entries = catalogue.load(settings.models_file)
+        spool.sweep(settings.data_dir / "spool")
         secret = secret_key(settings)
         async with (
             Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
+from app import clock
 from app.batches.items import ItemFacts
 from app.batches.ndjson import LineSplitter, LineTooLong
 from app.engines.catalogue import Model
@@ -24,6 +25,7 @@ from app.queue import rows
 from app.storage import keys
 
 _BLOCK = 256 * 1024
+_LEFT_SECONDS = 86_400.0  # no upload takes so long
 
 
 class SpoolOptions(TypedDict):
@@ -153,6 +155,18 @@ class Spool(ABC):
     def _write(self, data: bytes) -> None:
         with room():
             self._spool.write(data)
+
+
+def sweep(folder: Path) -> int:
+    """Remove what processes that were killed have left behind: spools that nobody has written to for a day. Returns how many."""
+    old = [
+        path
+        for path in folder.glob("tmp*")
+        if path.is_file() and clock.now().timestamp() - path.stat().st_mtime > _LEFT_SECONDS
+    ]
+    for path in old:
+        path.unlink(missing_ok=True)
+    return len(old)
 
 
 @contextmanager
