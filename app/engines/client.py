@@ -1,7 +1,7 @@
 """The HTTP client of an OpenAI-compatible engine. What can go wrong is an Outcome, never an exception."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Self, TypeVar
 
 import aiohttp
 import orjson
@@ -14,6 +14,8 @@ from app.engines.transcript import Transcript
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 2.0
 PATIENCE = 6  # so many times longer has a request that the engine's own scheduler may freeze
+
+T = TypeVar("T")
 
 
 class EngineClient:
@@ -65,35 +67,26 @@ class EngineClient:
 
         Cancelling the call makes the engine abort it; the transcript keeps what was heard.
         """
-        assert self._session is not None
-        request = transcript.call()
-        try:
-            url, headers = self.url + request.route, trace.onward(request.traceparent)
-            async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
-                if response.status != 200:
-                    return from_response(response.status, await response.read())
-                return await _heard(response.content, transcript, on_first_token)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return EngineDown(f"cannot connect: {error}", suspect=False)
-        except TimeoutError:
-            return Retry("the engine gave no answer in time", TIMED_OUT)
-        except (aiohttp.ClientError, OSError) as error:
-            return EngineDown(f"connection lost: {error!r}", suspect=True)
-        except ValueError as error:
-            return Retry(f"the engine streamed what is no JSON: {error}")
+        return await self._streamed(transcript.call(), lambda content: _heard(content, transcript, on_first_token))
 
     async def events(self, request: EngineRequest, hear: Callable[[bytes], None]) -> Outcome:
         """Run one request of the Responses API as a stream, telling every event; its last one holds the answer.
 
         Cancelling the call makes the engine abort it.
         """
+        return await self._streamed(request, lambda content: _answered(content, hear))
+
+    async def _streamed(
+        self, request: EngineRequest, read: Callable[[aiohttp.StreamReader], Awaitable[T]]
+    ) -> T | Outcome:
+        """What `read` makes of the stream that answers a request, or what became of the request instead."""
         assert self._session is not None
         url, headers = self.url + request.route, trace.onward(request.traceparent)
         try:
             async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:
                     return from_response(response.status, await response.read())
-                return await _answered(response.content, hear)
+                return await read(response.content)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return EngineDown(f"cannot connect: {error}", suspect=False)
         except TimeoutError:
