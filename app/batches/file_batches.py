@@ -30,6 +30,7 @@ from app.settings import Settings
 from app.storage import keys
 from app.storage.store import Store
 from app.tenants.service import Tenant
+from app.webhooks import service as webhooks
 
 MOST_LISTED = 100
 
@@ -127,8 +128,23 @@ def _terms(wish: Wish) -> bytes:
 
 async def _refuse(database: Database, tenant: Tenant, wish: Wish, problems: Sequence[Problem]) -> FileBatch:
     request_id = uuid.uuid4()
-    async with database.durable() as conn:
+    async with database.transaction() as conn:
         await _register(conn, tenant, wish, request_id, None, [problem.view() for problem in problems])
+        await webhooks.emit(
+            conn,
+            tenant_id=tenant.tenant_id,
+            kind="batch.failed",
+            model="",
+            batch_id=None,
+            run=None,
+            data={
+                "request_id": str(request_id),
+                "account_id": tenant.account_id,
+                "message": problems[0].message,
+                "internal_code": BadInput.code,
+                "http_code": BadInput.status,
+            },
+        )
     return await get(database, tenant, request_id)
 
 

@@ -228,6 +228,15 @@ def test_inline_requests_under_a_known_key_leave_no_file(client: OpenAI) -> None
     assert {each.id for each in client.files.list(purpose="batch")} == before
 
 
+def test_a_batch_that_is_refused_for_its_file_is_an_event(client: OpenAI, stack: Any) -> None:
+    batch = created(client, uploaded(client, line(0), "not json"))
+    assert batch.status == "failed"
+    told = "select convert_from(data, 'UTF8') from event where kind = 'batch.failed' and batch_id is null order by event_id desc"
+    data = json.loads(stack.query(told)[0][0])
+    assert data["request_id"].replace("-", "") == batch.id.removeprefix("batch_")
+    assert data["message"] == "This line is not parseable as valid JSON."
+
+
 def test_an_offset_over_many_short_lines_is_quick(client: OpenAI) -> None:
     text = json.dumps(line(0)) + "\n" * 300_000
     file_id = client.files.create(file=("input.jsonl", text.encode()), purpose="batch").id
