@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     )
     idle_step_ms: float = Field(50, gt=0, description="a step may take this long while no synchronous request is there")
     idle_stretch: float = Field(
-        1.75, ge=1, description="or this many times the engine's shortest step, whichever is more"
+        1.5, ge=1, description="or this many times the engine's shortest step, whichever is more"
     )
     batch_max_in_flight: int = Field(
         0, ge=0, description="static cap of batch requests in flight on one engine; 0: its slots less the reserve"

@@ -84,7 +84,7 @@ class Limits:
     itl_stretch: float = 1.1
     itl_ceiling: float = 0.050
     idle_cap: float = 0.050
-    idle_stretch: float = 1.75
+    idle_stretch: float = 1.5
     tolerance: float = 0.05
     burst_tokens: int = 3072
     prefill_tokens: int = 1024

@@ -30,6 +30,9 @@ _BESIDE = {
     "gauge": (-34, 4),
     "fifo": (-8, -14),
     "static_128": (6, -10),
+    "l1": (-18, -8),
+    "l2": (6, -12),
+    "ours": (8, -8),
 }  # where a label keeps clear of its neighbours
 
 
@@ -107,6 +110,7 @@ def plot(table: Table, path: Path) -> None:
 def _panel(axis: Any, table: Table, workload: str) -> None:
     axis.set_title(workload)
     axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
     axis.grid(visible=True, which="both", alpha=0.2)
     axis.axhline(1.0, color="grey", linewidth=0.8)
     axis.margins(x=0.2)
@@ -119,6 +123,6 @@ def _panel(axis: Any, table: Table, workload: str) -> None:
             continue
         place, ours = (row["batch_tok_s"], row["ttft_p99_x"]), arm in OURS
         axis.scatter(*place, s=60 if ours else 20, color="tab:red" if ours else "tab:blue", zorder=2)
-        label, beside = (arm, (6, -12)) if ours else (arm.removeprefix("static_"), _BESIDE.get(arm, (-4, 6)))
+        label, beside = arm if ours else arm.removeprefix("static_"), _BESIDE.get(arm, (-4, 6))
         weight = "bold" if ours else "normal"
         axis.annotate(label, place, textcoords="offset points", xytext=beside, fontsize=9, fontweight=weight)

@@ -36,7 +36,6 @@ from benchmarks.machine import describe
 
 WARM_SECONDS = 8.0
 BATCH_ONLY_SECONDS = 60.0  # of each seed; there are no rare events to wait for
-FULL_RATE, QUICK_RATE = 2.0, 3.0  # the quick form has to have its arrivals within five minutes
 BLOCKS = 4  # of each arm in the quick form
 FLOOD = 64
 MANAGED = ("sync_only", "ours")
@@ -53,7 +52,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--workloads", default="", help=f"some of {','.join(KINDS)}")
     command.add_argument("--arrivals", type=int, default=0, help="of each seed (quick: 75 of each block; full: 334)")
     command.add_argument("--seeds", type=int, default=3, help="how many in the full form (3)")
-    command.add_argument("--rate", type=float, default=0.0, help="synchronous requests a second (quick: 3; full: 2)")
+    command.add_argument("--rate", type=float, default=3.0, help="synchronous requests a second (3)")
     command.add_argument("--words", type=int, default=12, help="mean words of a synchronous prompt (12)")
     command.add_argument("--tokens", type=int, default=6, help="mean tokens of a synchronous answer (6)")
     command.add_argument("--batch-words", type=int, default=40, help="words of a batch prompt (40)")
@@ -82,7 +81,6 @@ Runs = dict[tuple[str, str], Seen]
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Figures and verdict."""
-    options.rate = options.rate or (QUICK_RATE if options.quick else FULL_RATE)
     folder = Path(tempfile.mkdtemp(prefix="colocation-"))
     folder.chmod(0o755)
     try:

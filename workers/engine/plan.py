@@ -36,7 +36,7 @@ class Budgets:
     idle_cap: float = 0.05
     tolerance: float = 0.05
     stretch: float = 1.1
-    idle_stretch: float = 1.75
+    idle_stretch: float = 1.5
     chunk: int = 512
     kv_reserve: float = 0.1
     error: float = 0.3
