@@ -4,12 +4,12 @@
 FROM python:3.11-slim AS build
 ARG EXTRA=none
 WORKDIR /opt/slackwater
-COPY pyproject.toml constraints.txt README.md ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY deploy/install.sh deploy/
 COPY app app
 COPY workers workers
 COPY migrations migrations
-RUN ENGINE=${EXTRA} TOOLS=redis deploy/install.sh
+RUN ENGINE=${EXTRA} EXTRAS=parquet,redis,s3 deploy/install.sh
 
 FROM python:3.11-slim
 # libnuma1: vLLM for CPU loads it. The compiler is what triton calls on CUDA.

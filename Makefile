@@ -17,7 +17,7 @@ demo: install ## run a batch of real prompts through the whole system on this ma
 test: install ## run every test, those on the real engine too, in two processes, and print the time per folder
 	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
-slow: install ## run the tests that take minutes each: vLLM killed, and crashed by a request; an encoder; answers in bfloat16
+slow: install ## run the tests that take minutes each: vLLM killed, and crashed by a request; an encoder; answers in bfloat16; the size of the core
 	@$(BIN)/python -m pytest -m slow
 
 lint: install ## ruff, mypy --strict, the import contracts

@@ -13,6 +13,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def iso(moment: datetime | None) -> str | None:
+    """A moment as the API and `--json` write it: ISO 8601 in UTC with milliseconds, ending in `+00:00`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds") if moment else None
+
+
 def monotonic() -> float:
     """Seconds of a clock that never jumps; compare only within one process."""
     return time.monotonic()

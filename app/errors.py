@@ -2,7 +2,7 @@
 
     SlackwaterError
     ├── AuthenticationError   401/403  10000
-    ├── ModelUnknown          400      5007
+    ├── ModelUnknown          400/404  5007   (404 on OpenAI's routes)
     ├── BadInput              400      5006   (`item` and `field` name the place)
     ├── Conflict              409      5006
     ├── KeyInUse              409      5006
@@ -10,6 +10,7 @@
     ├── MissingInput          400/415  3003
     ├── BodyTooLarge          413      3006
     ├── NotFound              404      7003
+    │   └── AccountUnknown    404      7003
     ├── ExecutionFailed       500      5001
     ├── NoCapacity            429/503  3040   (503: there is no engine)
     ├── RateLimited           429      3021
@@ -53,9 +54,12 @@ class AuthenticationError(SlackwaterError):
 
 
 class ModelUnknown(SlackwaterError):
-    """The model is not in the catalogue."""
+    """The model is not in the catalogue, or does not do what the route is for."""
 
     status, code = 400, 5007
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="model")
 
 
 class BadInput(SlackwaterError):
@@ -100,6 +104,10 @@ class NotFound(SlackwaterError):
     status, code = 404, 7003
 
 
+class AccountUnknown(NotFound):
+    """There is no such account, or it is being deleted."""
+
+
 class ExecutionFailed(SlackwaterError):
     """The engine broke while it ran a synchronous request, or every item of a batch failed."""
 
@@ -110,7 +118,12 @@ class NoCapacity(SlackwaterError):
     """No engine takes a synchronous request now. `retry_after`: seconds after which to try again."""
 
     status, code = 429, 3040
-    retry_after = 1
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after: int = 1, reason: str | None = None
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.retry_after = retry_after
 
 
 class RateLimited(SlackwaterError):

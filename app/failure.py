@@ -3,17 +3,26 @@
 Every program of ours runs its `main` under `guarded`. What the user can mend is told apart from our own mistakes here, once.
 """
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 from pydantic import ValidationError
 
+from app import settings as configuration
 from app.settings import Settings, masked
 
 # From the particular to the general: an error, what is said of it, and what to do.
 _MENDABLE = (
+    (
+        "app.errors.AccountUnknown",
+        "{}",
+        "`slackwater account list` shows the accounts, `slackwater account create NAME` makes one.",
+    ),
     ("app.errors.SlackwaterError", "{}", ""),
     (
         "app.engines.catalogue.CatalogueError",
@@ -21,6 +30,7 @@ _MENDABLE = (
         "Mend that place, or name another catalogue: SLACKWATER_MODELS_FILE.",
     ),
     ("app.engines.model.ModelUnavailable", "{}", "`slackwater doctor` looks at everything that an engine needs."),
+    ("app.extras.NotInstalled", "{}", ""),  # it brings its own remedy
     ("psycopg.errors.UndefinedTable", "The database has no schema yet.", "Run `slackwater migrate`."),
     (
         "psycopg.OperationalError",
@@ -73,7 +83,7 @@ def show(failure: Failure) -> None:
     from rich.text import Text
 
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    errors.print(Text.assemble(("error", "bold red"), " ", failure.problem))
+    errors.print(Text.assemble(("error", "bold red"), " ", failure.problem.replace("\n", "\n      ")))
     if failure.remedy:
         errors.print(Text(f"      {failure.remedy}"))
     if structlog.is_configured():
@@ -90,11 +100,32 @@ def _explain(error: BaseException) -> Failure | None:
     if isinstance(error, ValidationError):
         return _of_setting(error)
     if isinstance(error, OSError) and error.errno is not None:
-        return Failure(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+        return _of_path(error)
     if _is(error, "sqlalchemy.exc.DBAPIError") and (origin := _explain(error.orig)):  # type: ignore[attr-defined]
         return origin
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return next((Failure(said.format(text), do) for name, said, do in _MENDABLE if _is(error, name)), None)
+    own = getattr(error, "remedy", "")
+    return next((Failure(said.format(text), do or own) for name, said, do in _MENDABLE if _is(error, name)), None)
+
+
+_UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EEXIST, errno.ENOENT}
+
+
+def _of_path(error: OSError) -> Failure:
+    """What the operating system says, by the name of the setting where it is the data directory that cannot be written."""
+    reason = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+    with suppress(ValidationError, TypeError):
+        folder, place = configuration.load().data_dir.absolute(), Path(os.fsdecode(error.filename)).absolute()
+        inside = (
+            folder in place.parents and error.errno != errno.ENOENT
+        )  # a file that is missing there is another matter
+        if error.errno in _UNUSABLE and (inside or place in (folder, *folder.parents)):
+            first = "Free space there" if error.errno == errno.ENOSPC else "Let this user write there"
+            return Failure(
+                f"The data directory {folder} cannot be written. {reason}",
+                f"{first}, or name another directory with SLACKWATER_DATA_DIR.",
+            )
+    return Failure(reason)
 
 
 def _is(error: BaseException, name: str) -> bool:

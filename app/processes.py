@@ -4,6 +4,7 @@ Three nets: a child is stopped with its process group; the kernel sends it SIGTE
 and every process we start carries a mark in its environment, by which the next start finds what slipped through.
 """
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -30,6 +31,11 @@ def dies_with_parent() -> Callable[[], None]:
     return tie
 
 
+def python_module(name: str, *arguments: str) -> list[str]:
+    """The command line that runs a module as it is installed, whatever folder of its name the current directory holds."""
+    return [sys.executable, "-P", "-m", name, *arguments]
+
+
 def marked(variable: str, value: str) -> list[int]:
     """Living processes other than this one whose environment holds `variable=value`."""
     wanted = f"{variable}={value}".encode()
@@ -39,6 +45,40 @@ def marked(variable: str, value: str) -> list[int]:
             if wanted in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
                 found.append(int(folder.name))
     return found
+
+
+def titled(pids: list[int], prefix: str) -> list[int]:
+    """Those of the processes whose short title, as the kernel keeps it, begins so."""
+    found = []
+    for pid in pids:
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().startswith(prefix):
+                found.append(pid)
+    return found
+
+
+async def first_exit(pids: list[int]) -> int:
+    """Wait until one of these processes, children or not, has ended; returns its pid. Elsewhere than on Linux: for ever."""
+    loop, descriptors = asyncio.get_running_loop(), list[int]()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def tell(pid: int) -> None:
+        if not ended.done():
+            ended.set_result(pid)
+
+    try:
+        for pid in pids if sys.platform == "linux" else ():
+            try:
+                descriptors.append(os.pidfd_open(pid))
+            except ProcessLookupError:
+                tell(pid)
+            else:
+                loop.add_reader(descriptors[-1], tell, pid)
+        return await ended
+    finally:
+        for descriptor in descriptors:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
 
 
 def kill(pids: list[int]) -> None:

@@ -1,22 +1,25 @@
 """The one place that reads the environment. Every knob is `SLACKWATER_<NAME>`; units are in the names."""
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PACKAGE = Path(__file__).parent
+_PREFIX = "SLACKWATER_"
+PrivateTargets = Literal["off", "loopback", "all"]
 
 
 class Settings(BaseSettings):
     """Frozen configuration, passed as values to whoever needs it."""
 
-    model_config = SettingsConfigDict(env_prefix="SLACKWATER_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore")
 
     # Where things live
     data_dir: Path = Field(
@@ -34,13 +37,23 @@ class Settings(BaseSettings):
     )
 
     # API
-    host: str = Field("127.0.0.1", description="address the API listens on")
+    host: str = Field(
+        "127.0.0.1", description="address the API listens on, and the metrics pages of notifiers and GPU workers"
+    )
     port: int = Field(8700, ge=1, le=65535, description="port the API listens on")
     json_body_mb: float = Field(10, gt=0, description="cap of a JSON body; Workers AI's own is 10 MB")
     ndjson_body_mb: float = Field(200, gt=0, description="cap of an application/x-ndjson body")
     ndjson_line_mb: float = Field(4, gt=0, description="cap of one NDJSON line")
     batch_items: int = Field(200_000, gt=0, description="most items in one batch")
     spool_memory_mb: float = Field(8, gt=0, description="a body beyond this is spooled to disk while it arrives")
+
+    # Commands of callers, from any machine
+    url: str = Field(
+        "", pattern="^(https?://.+)?$", description="http://… or https://… of the API that callers' commands use"
+    )
+    api_key: SecretStr = Field(
+        SecretStr(""), description="API key for callers' commands; empty: the one that `up` or `login` has stored"
+    )
 
     # Database
     database_pool_size: int = Field(8, gt=0, description="connections per process and durability class")
@@ -55,7 +68,8 @@ class Settings(BaseSettings):
     storage_url: str = Field(
         "",
         pattern="^(s3://[^/]+.*|file:///.+)?$",
-        description="s3://bucket/prefix, with AWS_… variables for access, or file:///folder; empty: objects in data_dir",
+        description="s3://bucket/prefix, with the extra `s3` and AWS_… variables for access, "
+        "or file:///folder; empty: objects in data_dir",
     )
     storage_endpoint: str = Field(
         "", pattern="^(https?://.+)?$", description="https://… of an S3-compatible store that is not AWS's"
@@ -73,11 +87,14 @@ class Settings(BaseSettings):
 
     # GPU worker and engine
     engine_name: str = Field("engine-0", description="name of this worker's engine; one controller per name")
-    engine_model: str = Field("smollm2-135m-instruct", description="catalogue model that a managed engine serves")
+    engine_model: str = Field(
+        "smollm2-135m-instruct", description="model of the engine; not set, an attached engine says it"
+    )
     engine_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="http://… or https://… of a running engine to attach to; empty: start and own one",
+        description="http://… or https://… of a running engine to attach to, a `/v1` at its end is dropped; "
+        "empty: start and own one",
     )
     engine_api_key: SecretStr = Field(SecretStr(""), description="bearer token of an attached engine")
     engine_host: str = Field(
@@ -95,6 +112,13 @@ class Settings(BaseSettings):
     flush_items: int = Field(32, gt=0, description="results per flush")
     flush_seconds: float = Field(0.25, gt=0, description="a result waits no longer for its flush")
     drain_seconds: float = Field(20, ge=0, description="on SIGTERM, time for requests in flight before hand-back")
+    worker_metrics_port: int = Field(
+        8710,
+        ge=0,
+        le=65_436,
+        description="where a GPU worker answers `/metrics`, at `SLACKWATER_HOST`; to it is added the number below 100 that its "
+        "engine's name ends in: engine-1 has 8711; 0: nowhere",
+    )
 
     # Headroom
     harvest: bool = Field(
@@ -130,7 +154,9 @@ class Settings(BaseSettings):
     kv_ceiling: float = Field(0.85, gt=0, le=1, description="KV-cache usage above which nothing is admitted")
     sample_seconds: float = Field(0.15, gt=0, description="pause between two scrapes of /metrics")
     control_seconds: float = Field(0.1, gt=0, description="pause between two ticks of the controller")
-    stale_seconds: float = Field(1.5, gt=0, description="telemetry older than this closes the gate")
+    stale_seconds: float = Field(
+        1.5, gt=0, description="telemetry older than this closes the gate; on a busy host it may be older, as learned"
+    )
     probe_seconds: float = Field(
         5, gt=0, description="pause between two probes of an engine whose telemetry is not believed"
     )
@@ -154,7 +180,7 @@ class Settings(BaseSettings):
     line_seconds: float = Field(
         20,
         ge=0,
-        description="a synchronous request waits no longer for a place at an engine; its caller may say not at all",
+        description="longest wait of a synchronous request for a place or an expected engine; its caller may say not at all",
     )
     announce_rest_seconds: float = Field(
         5, ge=0, description="a worker that could not be told is left alone for so long"
@@ -168,7 +194,11 @@ class Settings(BaseSettings):
     )
 
     # Webhooks
-    webhook_allow_private: bool = Field(False, description="development only: http and loopback receivers allowed")
+    webhook_allow_private: PrivateTargets = Field(
+        "off",
+        description="receivers allowed beside https on public addresses: off: none; loopback: those on the same machine; "
+        "all: private networks and plain http too; true means loopback, false off",
+    )
     webhook_timeout_seconds: float = Field(15, gt=0, description="total time of one delivery attempt")
     webhook_response_kb: int = Field(16, gt=0, description="most of a receiver's answer that is kept")
     webhook_disable_days: float = Field(5, gt=0, description="an endpoint failing for this long is disabled")
@@ -178,7 +208,7 @@ class Settings(BaseSettings):
         256, gt=0, description="delivery attempts at once in one notifier; each endpoint has a limit of its own"
     )
     notifier_metrics_port: int = Field(
-        0, ge=0, le=65535, description="where a notifier answers `/metrics`, at `SLACKWATER_HOST`; 0: nowhere"
+        8709, ge=0, le=65535, description="where a notifier answers `/metrics`, at `SLACKWATER_HOST`; 0: nowhere"
     )
     webhook_progress_seconds: float = Field(
         10, gt=0, description="`batch.progress` of one batch is sent no more often than so"
@@ -193,6 +223,11 @@ class Settings(BaseSettings):
         "info", pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error"
     )
 
+    @property
+    def wanted_model(self) -> str | None:
+        """The model that somebody named for the engine; None if nobody did, so that an attached engine may say it."""
+        return self.engine_model if "engine_model" in self.model_fields_set else None
+
     @field_validator("database_url")
     @classmethod
     def _postgresql(cls, url: str) -> str:
@@ -202,7 +237,22 @@ class Settings(BaseSettings):
             raise ValueError("must be postgresql://… , or empty for the embedded server")
         return url
 
-    @field_validator("engine_url", "arrival_url")
+    @field_validator("webhook_allow_private", mode="before")
+    @classmethod
+    def _switch(cls, value: object) -> object:
+        """The words of the switch that it was, which opened no private network."""
+        text = str(value).strip().lower()
+        if text in ("true", "yes", "on", "1"):
+            return "loopback"
+        return "off" if text in ("false", "no", "0") else text
+
+    @field_validator("engine_url")
+    @classmethod
+    def _without_version(cls, url: str) -> str:
+        """The address that OpenAI's clients take ends in `/v1`; ours adds that itself."""
+        return re.sub("(?<=[^/])/v1/*$", "", url)
+
+    @field_validator("engine_url", "arrival_url", "url")
     @classmethod
     def _without_slash(cls, url: str) -> str:
         return url.rstrip("/")
@@ -212,6 +262,19 @@ class Settings(BaseSettings):
 def load(**overrides: Any) -> Settings:
     """The process's settings, read from the environment once. `overrides`, from the command line, win over it."""
     return Settings(**overrides)
+
+
+# Variables of ours that are no settings: docker-compose.yml reads the first, commands on another machine the others.
+_READ_ELSEWHERE = ("PASSWORD", "URL", "API_KEY")
+
+
+def mistyped() -> dict[str, str | None]:
+    """Variables `SLACKWATER_…` of the environment that nothing reads, each with the most similar one that exists, if any is."""
+    known = [*map(str.upper, Settings.model_fields), *_READ_ELSEWHERE]
+    written = [name for name in os.environ if name.upper().startswith(_PREFIX)]
+    unknown = [name for name in sorted(written) if name.upper().removeprefix(_PREFIX) not in known]
+    near = {name: difflib.get_close_matches(name.upper().removeprefix(_PREFIX), known, n=1) for name in unknown}
+    return {name: f"{_PREFIX}{found[0]}" if found else None for name, found in near.items()}
 
 
 # Too much is hidden rather than too little: a password may hold `@` and `/`, and so may a user's name hold `@`.
@@ -230,7 +293,7 @@ PROCESS_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "SPT_NOENV": "1"}
 
 def foreign_environment() -> dict[str, str]:
     """The environment for a program that is not ours: what we inherited, without our settings and their secrets."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
     return inherited | PROCESS_ENVIRONMENT
 
 
@@ -240,9 +303,12 @@ def visible_gpus() -> str | None:
 
 
 def child_environment(settings: Settings, overrides: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a part of ours: what we inherited, with every setting as it is in force here."""
+    """The environment for a part of ours: what we inherited, with every setting that was given here. Defaults are its own,
+    so that it can tell what was given from what was not.
+    """
     values: dict[str, str] = {}
-    for name, value in settings:
+    for name in settings.model_fields_set:
+        value = getattr(settings, name)
         plain = value.get_secret_value() if isinstance(value, SecretStr) else value
-        values[f"SLACKWATER_{name.upper()}"] = str(plain)
+        values[f"{_PREFIX}{name.upper()}"] = str(plain)
     return {**os.environ, **PROCESS_ENVIRONMENT, **values, **overrides}

@@ -55,12 +55,31 @@ class DeliveryState(StrEnum):
     DEAD = "dead"
 
 
+class TenantState(StrEnum):
+    """An account. `closing`: nobody can use it any more, and its data is being removed. A removed one is `gone`, never stored."""
+
+    ACTIVE = "active"
+    CLOSING = "closing"
+    GONE = "gone"
+
+
 class EngineState(StrEnum):
     """One vLLM server as its worker last saw it."""
 
     STARTING = "starting"
     READY = "ready"
     DOWN = "down"
+
+
+class Intake(StrEnum):
+    """Whether an engine takes new work. The operator decides, its worker and the gateways obey.
+
+    `draining`: what is in flight comes to its end; `returning`: batch work in flight goes back to the queue at once.
+    """
+
+    OPEN = "open"
+    DRAINING = "draining"
+    RETURNING = "returning"
 
 
 class UploadState(StrEnum):
@@ -85,7 +104,7 @@ class Machine:
     """A named state machine: its stored states, the state and verb in which rows begin, and its transitions.
 
     `births` are further (verb, state) pairs in which a row may begin. `ends` are the states in which a row may stay for
-    ever though a verb leads out of them.
+    ever though a verb leads out of them. `table` and `column` hold the state; by default the table has the machine's name.
     """
 
     name: str
@@ -95,6 +114,15 @@ class Machine:
     unstored: frozenset[StrEnum] = frozenset()
     births: tuple[tuple[str, StrEnum], ...] = ()
     ends: tuple[StrEnum, ...] = ()
+    table: str = ""
+    column: str = "state"
+
+    def target(self, verb: str) -> StrEnum:
+        """The state that `verb` leads to. Raises KeyError for a verb that the machine does not have."""
+        for transition in self.transitions:
+            if transition.verb == verb:
+                return transition.target
+        raise KeyError(f"{self.name} has no transition {verb!r}")
 
     def stored(self) -> tuple[StrEnum, ...]:
         """The states a row can be in."""
@@ -107,7 +135,7 @@ class Machine:
 
     def check(self) -> str:
         """The SQL of the CHECK constraint on the state column."""
-        return f"state in ({_literals(self.stored())})"
+        return f"{self.column} in ({_literals(self.stored())})"
 
     def guard(self, verb: str, alias: str = "") -> str:
         """The SQL condition that `verb` requires of a row; `alias` is the table's alias with its dot."""
@@ -115,8 +143,8 @@ class Machine:
         if not sources:
             raise KeyError(f"{self.name} has no transition {verb!r}")
         if len(sources) == 1:
-            return f"{alias}state = '{sources[0]}'"
-        return f"{alias}state in ({_literals(sources)})"
+            return f"{alias}{self.column} = '{sources[0]}'"
+        return f"{alias}{self.column} in ({_literals(sources)})"
 
     def mermaid(self) -> str:
         """The machine as a mermaid state diagram."""
@@ -136,7 +164,8 @@ def _literals(states: tuple[StrEnum, ...]) -> str:
     return ", ".join(f"'{state}'" for state in states)
 
 
-_B, _C, _D, _E, _P, _U = BatchState, ChunkState, DeliveryState, EngineState, EndpointState, UploadState
+_B, _C, _D, _E, _I, _P = BatchState, ChunkState, DeliveryState, EngineState, Intake, EndpointState
+_T, _U = TenantState, UploadState
 
 _ENDS = (_B.COMPLETED, _B.FAILED, _B.CANCELLED, _B.EXPIRED)
 
@@ -218,6 +247,30 @@ ENGINE = Machine(
     ),
 )
 
+INTAKE = Machine(
+    "intake",
+    Intake,
+    _I.OPEN,
+    (
+        Transition("drain", (_I.OPEN,), _I.DRAINING),
+        Transition("drain now", (_I.OPEN, _I.DRAINING), _I.RETURNING),
+        Transition("undrain", (_I.DRAINING, _I.RETURNING), _I.OPEN),
+    ),
+    table="engine",
+    column="intake",
+)
+
+TENANT = Machine(
+    "tenant",
+    TenantState,
+    _T.ACTIVE,
+    (
+        Transition("close", (_T.ACTIVE,), _T.CLOSING),
+        Transition("remove", (_T.CLOSING,), _T.GONE),
+    ),
+    frozenset({_T.GONE}),
+)
+
 UPLOAD = Machine(
     "upload",
     UploadState,
@@ -228,4 +281,4 @@ UPLOAD = Machine(
     ),
 )
 
-MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE, UPLOAD)
+MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE, INTAKE, TENANT, UPLOAD)

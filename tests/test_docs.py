@@ -8,6 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.settings import PACKAGE, Settings
+from tests.walking import blocks
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "docs" / "settings.md"
@@ -63,6 +64,16 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
     for path, name in TEST.findall(page.read_text()):
         assert (ROOT / path).is_file(), path
         assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
+@EACH_PAGE
+def test_every_code_block_can_be_parsed(page: Path) -> None:
+    assert {block.line: block.problem() for block in blocks(page.read_text()) if block.problem()} == {}
+
+
+def test_every_mark_of_the_readme_stands_above_a_block() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert page.count("<!-- walk:") == sum(bool(block.mark) for block in blocks(page))
 
 
 def test_every_promise_names_a_test() -> None:

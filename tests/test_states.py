@@ -36,8 +36,9 @@ def drawn(page: str) -> str:
 @EACH_MACHINE
 def test_the_live_constraint_is_the_machines_check(machine: Machine, database_url: str) -> None:
     with psycopg.connect(database_url) as conn:
-        live = conn.execute(CONSTRAINT, [machine.name, f"{machine.name}_state"]).fetchone()
-        conn.execute(f"create table expected (state text, constraint c check ({machine.check()}))".encode())
+        table = machine.table or machine.name
+        live = conn.execute(CONSTRAINT, [table, f"{table}_{machine.column}"]).fetchone()
+        conn.execute(f"create table expected ({machine.column} text, constraint c check ({machine.check()}))".encode())
         expected = conn.execute(CONSTRAINT, ["expected", "c"]).fetchone()
     assert live is not None
     assert live == expected
@@ -46,9 +47,11 @@ def test_the_live_constraint_is_the_machines_check(machine: Machine, database_ur
 @EACH_MACHINE
 def test_the_column_begins_in_the_initial_state(machine: Machine, database_url: str) -> None:
     default = """select column_default from information_schema.columns
-                 where table_schema = 'public' and table_name = %s and column_name = 'state'"""
+                 where table_schema = 'public' and table_name = %s and column_name = %s"""
     with psycopg.connect(database_url) as conn:
-        assert conn.execute(default, [machine.name]).fetchone() == (f"'{machine.initial}'::text",)
+        assert conn.execute(default, [machine.table or machine.name, machine.column]).fetchone() == (
+            f"'{machine.initial}'::text",
+        )
 
 
 @EACH_TRANSITION
@@ -56,7 +59,7 @@ def test_a_guard_is_true_in_exactly_the_sources(machine: Machine, transition: Tr
     with psycopg.connect(database_url) as conn:
         for alias in ("", "row."):
             guard = machine.guard(transition.verb, alias)
-            query = f"select row.state from unnest(%s::text[]) as row (state) where {guard}"
+            query = f"select row.{machine.column} from unnest(%s::text[]) as row ({machine.column}) where {guard}"
             rows = conn.execute(query.encode(), [list(machine.states)]).fetchall()
             assert {state for (state,) in rows} == set(transition.sources)
 

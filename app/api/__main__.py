@@ -8,6 +8,7 @@ import uvicorn
 from app import settings as configuration
 from app import telemetry
 from app.api.app import create_app
+from app.crypto import secret_key
 from app.engines import catalogue
 from app.failure import guarded
 
@@ -17,7 +18,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal once more when it is through
     settings = configuration.load()
     telemetry.configure(settings, "api")
-    catalogue.load(settings.models_file)  # a mistake in it is told before uvicorn can wrap it up
+    # What the user can mend is reported before uvicorn can wrap it in a traceback.
+    catalogue.load(settings.models_file)
+    secret_key(settings)
+    (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
     uvicorn.run(
         create_app(settings),
         host=settings.host,

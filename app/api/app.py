@@ -1,5 +1,6 @@
 """The FastAPI application: lifespan, error envelope, routers."""
 
+import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,19 +8,21 @@ from contextlib import asynccontextmanager
 import structlog
 from fastapi import Depends, FastAPI
 
-from app.api import envelope, metrics, openapi, operations
+from app.api import envelope, front, metrics, openapi, operations
 from app.api.deps import Parts, caller
 from app.api.headers import ResponseHeaders
 from app.api.openai import batches as openai_batches
 from app.api.openai import files, inference, models, responses, uploads, webhook_endpoints
-from app.api.workers_ai import batches, deliveries, events, run, subscriptions
+from app.api.workers_ai import accounts, batches, deliveries, events, run, subscriptions, why
 from app.api.workers_ai import models as catalogue_routes
 from app.batches import spool
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
+from app.engines.known import KnownModels
 from app.gateway.relay import Gateway
 from app.settings import Settings
+from app.version import version
 from app.webhooks.egress import Egress
 
 _log = structlog.get_logger("api")
@@ -41,12 +44,21 @@ def create_app(settings: Settings) -> FastAPI:
             Egress.of(settings) as egress,
             Gateway(settings, database, secret) as gateway,
         ):
-            app.state.parts = Parts(settings, database, entries, egress, gateway, secret)
+            models = KnownModels(database, entries)
+            await models.renew()
+            keeping = asyncio.create_task(models.keep())
+            app.state.parts = Parts(settings, database, models, egress, gateway, secret)
             gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
             _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
-            yield
+            try:
+                yield
+            finally:
+                keeping.cancel()
+                await asyncio.wait({keeping})
 
-    app = FastAPI(title="Slackwater", lifespan=lifespan, redirect_slashes=False)
+    app = FastAPI(
+        title="Slackwater", version=version(), lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None
+    )
     app.add_middleware(ResponseHeaders)
     envelope.install(app)
     # What is called most comes first: routes are tried in order.
@@ -56,9 +68,12 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router, prefix="/v1")
         app.include_router(router, prefix=f"{ACCOUNT}/ai/v1", dependencies=[Depends(caller)])
     app.include_router(operations.router)
+    app.include_router(front.router)
     app.include_router(metrics.router)
+    app.include_router(accounts.router)
     app.include_router(catalogue_routes.router, prefix=ACCOUNT)
     app.include_router(batches.router, prefix=ACCOUNT)
+    app.include_router(why.router, prefix=ACCOUNT)
     app.include_router(subscriptions.router, prefix=ACCOUNT)
     app.include_router(deliveries.router, prefix=ACCOUNT)
     app.include_router(events.router, prefix=ACCOUNT)

@@ -6,11 +6,14 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from app.batches.installation import Installation
 from app.batches.why import Polls
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Model
+from app.engines.known import KnownModels
 from app.errors import AuthenticationError, ModelUnknown
 from app.gateway.relay import Gateway
+from app.queue.lengths import AnswerLengths
 from app.settings import Settings
 from app.tenants.known import KnownKeys
 from app.tenants.service import Tenant
@@ -23,10 +26,15 @@ class Parts:
 
     settings: Settings
     database: Database
-    catalogue: Catalogue
+    models: KnownModels
     egress: EgressClient
     gateway: Gateway
     secret_key: bytes = field(repr=False)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The models as they are now. Within one request keep what you got."""
+        return self.models.current
 
     @cached_property
     def keys(self) -> KnownKeys:
@@ -34,9 +42,19 @@ class Parts:
         return KnownKeys(self.database, self.secret_key)
 
     @cached_property
+    def lengths(self) -> AnswerLengths:
+        """How long answers usually are."""
+        return AnswerLengths(self.database, tuple(self.catalogue.models))
+
+    @cached_property
     def polls(self) -> Polls:
         """Where batches stand."""
         return Polls(self.database)
+
+    @cached_property
+    def installation(self) -> Installation:
+        """How everything is."""
+        return Installation(self.database)
 
     def model(self, name: str) -> Model:
         """The model of this name or alias. Raises ModelUnknown."""

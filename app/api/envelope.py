@@ -14,9 +14,10 @@ from psycopg import OperationalError
 from psycopg.errors import DiskFull
 from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from app.api.headers import CLOUDFLARE_ID, REQUEST_ID
-from app.errors import UNAVAILABLE, KeyInUse, NoCapacity, RateLimited, SlackwaterError, StorageFull
+from app.errors import UNAVAILABLE, KeyInUse, ModelUnknown, NoCapacity, RateLimited, SlackwaterError, StorageFull
 
 _GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
 # OpenAI's words, by status and by our code; what is not listed has none of its own.
@@ -28,6 +29,7 @@ _OPENAI_CODES = {
     3040: "capacity_exceeded",
     3006: "request_too_large",
 }
+_BAD_VALUE = "invalid_value"  # of a parameter that is named, where nothing better is known
 _log = structlog.get_logger("api")
 
 
@@ -54,12 +56,19 @@ def failure(
         "errors": [{"code": code, "message": message}],
         "messages": [],
     }
-    path = request.url.path
-    if path.startswith("/v1/") or "/ai/v1/" in path:
+    if _is_openai(request):
         kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-        content["error"] = {"message": message, "type": kind, "param": param, "code": reason or _OPENAI_CODES.get(code)}
+        if code == ModelUnknown.code:
+            kind = "invalid_request_error"
+        said = reason or _OPENAI_CODES.get(code) or (_BAD_VALUE if param and status == 400 else None)
+        content["error"] = {"message": message, "type": kind, "param": param, "code": said}
     retry = {"x-should-retry": "true" if status in (429, 503) else "false"}
     return JSONResponse(content, status, headers=retry | (headers or {}))
+
+
+def _is_openai(request: Request) -> bool:
+    path = request.url.path
+    return path.startswith("/v1/") or "/ai/v1/" in path
 
 
 def install(app: FastAPI) -> None:
@@ -70,6 +79,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DiskFull, _database_full)
     app.add_exception_handler(OperationalError, _database_away)
     app.add_exception_handler(PoolTimeout, _database_away)
+    app.add_exception_handler(ClientDisconnect, _broken_off)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -82,7 +92,9 @@ def _ours(request: Request, error: Exception) -> Response:
         headers = {"x-should-retry": "true", "retry-after": "1"}
     if (isinstance(error, RateLimited) and error.final) or error.reason == UNAVAILABLE:
         headers = {"x-should-retry": "false"}
-    return failure(request, error.status, error.code, error.message, headers, param=error.param, reason=error.reason)
+    unknown = isinstance(error, ModelUnknown) and _is_openai(request)
+    status = 404 if unknown else error.status
+    return failure(request, status, error.code, error.message, headers, param=error.param, reason=error.reason)
 
 
 def _routing(request: Request, error: Exception) -> Response:
@@ -100,7 +112,9 @@ def _routing(request: Request, error: Exception) -> Response:
 def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return failure(request, 400, 5006, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+    where = ".".join(str(part) for part in first["loc"])
+    what = "is no parameter of this route" if first["type"] == "extra_forbidden" else first["msg"]
+    return failure(request, 400, 5006, f"{where}: {what}", param=str(first["loc"][-1]))
 
 
 def _database_away(request: Request, error: Exception) -> Response:
@@ -117,6 +131,12 @@ def _database_full(request: Request, error: Exception) -> Response:
     )
     full.__cause__ = error
     return _ours(request, full)
+
+
+def _broken_off(request: Request, error: Exception) -> Response:
+    """The client has gone before its body was here: nobody reads this answer."""
+    _log.info("request.broken_off", path=request.url.path, request_id=request.state.request_id)
+    return Response(status_code=400)
 
 
 def _unexpected(request: Request, error: Exception) -> Response:

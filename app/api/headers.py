@@ -4,10 +4,12 @@ import re
 import uuid
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID = "x-request-id"
 CLOUDFLARE_ID = "cf-ai-req-id"
+COMPLETE = "x-slackwater-complete"  # whether nothing will be added to what is read
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -32,6 +34,11 @@ class ResponseHeaders:
             await send(message)
 
         await self._app(scope, receive, sending)
+
+
+def add(request: Request, more: dict[str, str]) -> None:
+    """Give the answer to this request these headers, too."""
+    request.state.headers = getattr(request.state, "headers", {}) | more
 
 
 def request_id(headers: Headers) -> str | None:

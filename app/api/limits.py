@@ -5,6 +5,7 @@ import asyncio
 import structlog
 from fastapi import Request
 
+from app.api import headers
 from app.api.deps import Parts
 from app.db.remembered import AWAY
 from app.errors import RateLimited
@@ -33,7 +34,7 @@ async def count(request: Request, tenant: Tenant, parts: Parts, tokens: int) -> 
     except (TimeoutError, *AWAY) as error:
         _log.warning("limits.not_counted", key=tenant.key_id, error=str(error).strip())
         return
-    request.state.headers = _headers(limit, taken)
+    headers.add(request, _headers(limit, taken))
     if not taken.granted:
         never = limit.tokens is not None and tokens > limit.tokens
         raise RateLimited(_refusal(limit, taken, tokens), taken.seconds, final=never)

@@ -3,6 +3,7 @@
 Bodies are described as far as they are checked here; what an engine checks beyond that is not Slackwater's to promise.
 """
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.api import openapi_operations as operations
 from app.api import openapi_schemas as schemas
+from app.api.docs_page import QUERY
+from app.api.openapi_answers import ANSWERS, LINES
 
 _DESCRIPTION = (
     "Durable batch inference in the slack of GPUs. The routes under `/client/v4/accounts/{account_id}/ai` speak as "
@@ -22,6 +26,7 @@ _ENDPOINTS = {
     "embeddings": (schemas.EMBEDDINGS, schemas.LIST),
     "responses": (schemas.RESPONSES, schemas.OBJECT),
 }
+_OPEN = ("/ready", "/status")  # they take no key
 _FORMS = {("post", "files"): schemas.FILE_UPLOAD, ("post", "uploads/{upload_id}/parts"): schemas.UPLOAD_PART}
 _BODIES = {
     ("post", "batches"): schemas.FILE_BATCH,
@@ -55,20 +60,22 @@ def install(app: FastAPI) -> None:
 
 def build(app: FastAPI) -> dict[str, Any]:
     """The document."""
-    found = get_openapi(title=app.title, version="1", description=_DESCRIPTION, routes=app.routes)
+    found = get_openapi(title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes)
     components = found.setdefault("components", {})
     components["schemas"] = {**components.get("schemas", {}), **schemas.COMPONENTS}
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "an API key, sk_sw_…"}}
     for path, method, operation in _operations(found):
         operation["responses"].pop("422", None)
+        operation["summary"] = operations.SUMMARIES.get(operations.name(method, path), operation["summary"])
         if path == "/metrics":
             operation["responses"]["200"]["content"] = {"text/plain": {"schema": schemas.STRING}}
-        if path in ("/health", "/metrics"):
+        if path in ("/health", "/metrics", "/version"):
             continue
         operation["responses"]["default"] = _answer("An error", schemas.ref("Error"))
-        if path != "/ready":
+        if path not in _OPEN:
             operation["security"] = [{"key": []}]
         _describe(path, method, operation)
+        _exemplify(path, method, operation)
     return found
 
 
@@ -87,7 +94,7 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
     if "/ai/run" in path and method == "post":
         generic = path.endswith("/ai/run")
         operation["requestBody"] = _body(schemas.RUN_GENERIC if generic else schemas.RUN, lines=not generic)
-        operation.setdefault("parameters", []).extend(schemas.RUN_PARAMETERS)
+        operation.setdefault("parameters", []).extend([*schemas.RUN_PARAMETERS, *schemas.STRICT])
         good["content"] = {
             "application/json": {"schema": schemas.ref("Success")},
             "text/event-stream": {"schema": schemas.STREAM},
@@ -95,10 +102,28 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         return
     if path.startswith("/client/"):
         good["content"] = {"application/json": {"schema": schemas.ref("Success")}}
+    if path.endswith("/results"):
+        good["content"] = {"application/x-ndjson": {"schema": schemas.LINES}}
     if path.endswith("/ai/models/search"):
         good["content"] = {"application/json": {"schema": {"anyOf": [schemas.ref("Success"), schemas.OPENROUTER]}}}
     if (method, path.rpartition("/")[2]) in _SUBSCRIPTION_BODIES:
         operation["requestBody"] = _body(_SUBSCRIPTION_BODIES[method, path.rpartition("/")[2]])
+
+
+def _exemplify(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Give a body of JSON or of a form its example, and a good answer its own."""
+    example = operations.EXAMPLES.get(operations.name(method, path))
+    if "requests" in (example or ()) and "/ai/run" in path:
+        operation[QUERY] = "?queueRequest=true"
+    answers = operations.name(method, path)
+    for kind, content in operation["responses"]["200"].get("content", {}).items():
+        if kind == "application/json" and answers in ANSWERS:
+            content["examples"] = {name: {"value": value} for name, value in ANSWERS[answers].items()}
+        elif kind == "application/x-ndjson" and answers in LINES:
+            content["example"] = json.dumps(LINES[answers], separators=(",", ":")) + "\n"
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        if example is not None and kind != "application/x-ndjson":
+            content["example"] = example
 
 
 def _describe_openai(method: str, name: str, operation: dict[str, Any]) -> None:
@@ -106,6 +131,7 @@ def _describe_openai(method: str, name: str, operation: dict[str, Any]) -> None:
     good = operation["responses"]["200"]
     if name in _ENDPOINTS:
         body, result = _ENDPOINTS[name]
+        operation.setdefault("parameters", []).extend(schemas.STRICT)
         operation["requestBody"] = _body(body)
         good["content"] = {"application/json": {"schema": result}, "text/event-stream": {"schema": schemas.STREAM}}
     elif (method, name) in _FORMS:
@@ -113,6 +139,8 @@ def _describe_openai(method: str, name: str, operation: dict[str, Any]) -> None:
         operation["requestBody"] = {"required": True, "content": form}
     elif (method, name) in _BODIES:
         operation["requestBody"] = _body(_BODIES[method, name])
+        if name == "batches":
+            operation.setdefault("parameters", []).extend(schemas.STRICT)
     elif name == "files/{file_id}/content":
         good["content"] = {"application/octet-stream": {"schema": schemas.STRING}}
         operation["responses"]["206"] = {"description": "The part that Range asked for", "content": good["content"]}

@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from app.batches.items import FIELDS, LENGTHS, ROLES
+from app.batches.fields import FIELDS
+from app.batches.items import LENGTHS, ROLES
 from app.batches.lines import ROUTES
+from app.batches.uploads import PLAIN, PURPOSE
 from app.webhooks.fetching import MOST as MOST_FETCHED
 from app.webhooks.formats import FORMATS, OPENAI_TYPES
 from app.webhooks.rules import MOST_IN_FLIGHT, MOST_PER_SECOND, MOST_TAGS
@@ -24,6 +26,7 @@ STRING: Schema = {"type": "string"}
 TEXT_VALUE: Schema = {"type": "string", "minLength": 1}
 OBJECT: Schema = {"type": "object"}
 STREAM: Schema = {"description": "server-sent events; the last is `data: [DONE]`, or `response.completed`"}
+LINES: Schema = {"type": "string", "description": "one entry of `responses` a line"}
 LIST: Schema = _one("object", "data", object={"const": "list"}, data={"type": "array", "items": OBJECT})
 OPENROUTER: Schema = _one("data", data={"type": "array", "items": OBJECT})
 COMPLETION: Schema = _one("choices", choices={"type": "array", "items": OBJECT}, usage=OBJECT)
@@ -50,11 +53,12 @@ _INPUTS: Schema = {
 CHAT: Schema = _one("model", "messages", model=_MODEL, messages=_MESSAGES, **_GENERATION)
 TEXT: Schema = _one("model", "prompt", model=_MODEL, prompt=_INPUTS, **_GENERATION)
 EMBEDDINGS: Schema = _one("model", "input", model=_MODEL, input=_INPUTS)
+_RESPONSE_INPUT: Schema = {"oneOf": [TEXT_VALUE, {"type": "array", "minItems": 1, "items": OBJECT}]}
 RESPONSES: Schema = _one(
     "model",
     "input",
     model=_MODEL,
-    input={"oneOf": [TEXT_VALUE, {"type": "array", "minItems": 1, "items": OBJECT}]},
+    input=_RESPONSE_INPUT,
     max_output_tokens=_LENGTH,
     stream=_FIELDS["stream"],
 )
@@ -67,7 +71,7 @@ RUN: Schema = {"anyOf": [_SUBMIT, _POLL, ref("Item")]}
 RUN_GENERIC: Schema = {"allOf": [_one(model=_MODEL), {"anyOf": [_one("requests"), _POLL, ref("Item")]}]}
 RUN_PARAMETERS: list[Schema] = [
     {"name": "queueRequest", "in": "query", "schema": STRING, "description": "true: submit `requests` as a batch"},
-    {"name": "tags", "in": "query", "schema": STRING, "description": "at most five, by commas"},
+    {"name": "tags", "in": "query", "schema": STRING, "description": "at most five, by commas; or as `tag`"},
     {"name": "completion_window", "in": "query", "schema": STRING, "description": "90s, 30m, 24h, 7d: expires then"},
     {"name": "Idempotency-Key", "in": "header", "schema": STRING, "description": "the same key: the same batch"},
     {
@@ -77,6 +81,10 @@ RUN_PARAMETERS: list[Schema] = [
         "description": "pairs that subscriptions filter by, JSON",
     },
     {"name": "x-session-affinity", "in": "header", "schema": STRING, "description": "keeps a session at one engine"},
+]
+STRICT: list[Schema] = [
+    {"name": "strict", "in": "query", "schema": STRING, "description": "true: a field that is not known is refused"},
+    {"name": "x-slackwater-strict", "in": "header", "schema": STRING, "description": "the same"},
 ]
 _TIME: Schema = {"type": "string", "format": "date-time"}
 _EVENTS: Schema = {"type": "array", "items": STRING}
@@ -116,9 +124,9 @@ ROTATION: Schema = _one(secret=STRING, overlap_hours={"type": "number", "minimum
 
 ACKNOWLEDGED: Schema = _one("ids", ids={"type": "array", "items": STRING, "maxItems": MOST_FETCHED})
 
-FILE_UPLOAD: Schema = _one("purpose", "file", purpose={"const": "batch"}, file={"type": "string", "format": "binary"})
-FILE_BATCH: Schema = _one(
-    "input_file_id",
+_PURPOSE: Schema = {"enum": [PURPOSE, *PLAIN]}
+FILE_UPLOAD: Schema = _one("purpose", "file", purpose=_PURPOSE, file={"type": "string", "format": "binary"})
+_FILE_BATCH: Schema = _one(
     "endpoint",
     "completion_window",
     input_file_id=STRING,
@@ -136,6 +144,7 @@ FILE_BATCH: Schema = _one(
     validation={"enum": ["strict", "lenient"], "description": "lenient: a bad line fails alone"},
     partial_results={"type": "boolean", "description": "the output file can be read while the batch runs"},
 )
+FILE_BATCH: Schema = _FILE_BATCH | {"anyOf": [{"required": ["input_file_id"]}, {"required": ["requests"]}]}
 _EXPIRY: Schema = _one(
     "anchor", "seconds", anchor={"const": "created_at"}, seconds={"type": "integer", "minimum": 3600}
 )
@@ -145,7 +154,7 @@ UPLOAD: Schema = _one(
     "bytes",
     "mime_type",
     filename=STRING,
-    purpose={"const": "batch"},
+    purpose=_PURPOSE,
     bytes={"type": "integer", "minimum": 1},
     mime_type=STRING,
     expires_after=_EXPIRY,
@@ -172,6 +181,7 @@ COMPONENTS: dict[str, Schema] = {
         "properties": {
             "prompt": TEXT_VALUE,
             "messages": _MESSAGES,
+            "input": {**_RESPONSE_INPUT, "description": "of a model of shape responses, as of …/ai/v1/responses"},
             "text": {"oneOf": [TEXT_VALUE, {"type": "array", "minItems": 1, "items": TEXT_VALUE}]},
             "contexts": {"type": "array", "minItems": 1, "items": _one("text", text=TEXT_VALUE)},
             **_GENERATION,
@@ -179,6 +189,7 @@ COMPONENTS: dict[str, Schema] = {
         "oneOf": [
             {"required": ["prompt"]},
             {"required": ["messages"]},
+            {"required": ["input"]},
             {"required": ["text"]},
             {"required": ["contexts"]},
         ],

@@ -1,4 +1,9 @@
-"""Routes for operators' machinery: liveness and readiness."""
+"""Routes for operators' machinery: liveness, readiness, and how the whole installation is.
+
+To HEAD they answer as to GET; the server leaves the body out.
+"""
+
+from typing import Any
 
 from fastapi import APIRouter
 
@@ -9,12 +14,14 @@ from app.errors import SlackwaterError
 router = APIRouter()
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health() -> dict[str, str]:
     """The process answers."""
     return {"status": "ok"}
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(parts: PartsDep) -> dict[str, str]:
     """The process answers, and its database can be reached and has the schema that this code knows."""
@@ -26,3 +33,13 @@ async def ready(parts: PartsDep) -> dict[str, str]:
         )
         raise SlackwaterError(message, status=503)
     return {"status": "ready"}
+
+
+@router.head("/status", include_in_schema=False)
+@router.get("/status")
+async def status(parts: PartsDep) -> dict[str, Any]:
+    """How the whole installation is: `ok`, `degraded` or `down`, with parts, engines, queue, and what to do about problems.
+
+    Always 200 while this process answers; a moment old at most. Tells no URL and no secret.
+    """
+    return await parts.installation.status()

@@ -23,6 +23,7 @@ from app.gateway.frames import DONE, Event
 from app.gateway.relay import Call
 from app.tenants.service import Tenant
 
+MISSING = "missing_required_parameter"  # OpenAI's code
 Examine = Callable[[Any, ItemRules], ItemFacts]
 Render = Callable[[Event], bytes]
 Events = AsyncGenerator[Event, None]
@@ -30,11 +31,13 @@ Events = AsyncGenerator[Event, None]
 
 @dataclass(frozen=True)
 class Way:
-    """How a route's bodies are checked and where they go in an engine. `one_choice`: its answers have room for one only."""
+    """How a route's bodies are checked and where they go in an engine. `open_ended`: as OpenAI's routes, where an answer without
+    a limit of its own may take what is left of the context.
+    """
 
     endpoint: str = CHAT
     examine: Examine = examine
-    one_choice: bool = False
+    open_ended: bool = True
 
 
 async def prepare(
@@ -46,10 +49,13 @@ async def prepare(
     way: Way,
 ) -> tuple[Call, ItemFacts]:
     """The call for the gateway, and what was found out about it. Raises BadInput naming the field, RateLimited."""
+    usual = parts.lengths.of(tenant.tenant_id) if way.open_ended else None
     try:
-        facts = way.examine(item, rules_of(model, one_choice=way.one_choice, stream=True))
+        facts = way.examine(item, rules_of(model, usual, stream=True))
     except ItemError as error:
-        raise BadInput(f"Bad input: {error}") from None
+        missing = error.field and "." not in error.field and item.get(error.field) is None
+        reason = MISSING if missing else None
+        raise BadInput(f"Bad input: {error}", param=error.field or None, reason=reason) from None
     await limits.count(request, tenant, parts, facts.est_tokens)
     session = request.headers.get("x-session-affinity") or request.headers.get("x-session-id") or facts.affinity
     hurried = (item.get("options") or {}).get("rejectIfBusy") is True
@@ -59,10 +65,11 @@ async def prepare(
         item,
         tenant.tenant_id,
         prompt_tokens,
-        facts.answer_tokens,
+        facts.most_tokens,
         session,
         way.endpoint,
         hurried,
+        way.open_ended,
         trace.parse(request.headers.get(trace.HEADER)),
     )
     return call, facts

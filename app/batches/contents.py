@@ -47,7 +47,13 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
         pages = reading.results(database, status.batch_id, status.run, store=store, page=_PAGE)
         of_errors = bool(file.of_errors)
         return result_lines.lines(
-            batch.request_id, status.state, pages, of_errors=of_errors, price_of=price_of, skip=skip
+            batch.request_id,
+            status.state,
+            pages,
+            of_errors=of_errors,
+            price_of=price_of,
+            numbered=not batch.input_file_id,
+            skip=skip,
         )
 
     return Contents(blocks, status.finalized_at is not None, status.run)

@@ -6,6 +6,7 @@ Forms: Cloudflare's published input types of its bge models (`app/engines/embedd
 from collections.abc import Sequence
 from typing import Any
 
+from app.batches.fields import show
 from app.batches.items import (
     MOST_BYTES_PER_TOKEN,
     USUAL_BYTES_PER_TOKEN,
@@ -13,7 +14,6 @@ from app.batches.items import (
     ItemFacts,
     ItemRules,
     check_fields,
-    show,
 )
 
 MOST_INPUTS = 2048  # as OpenAI has it; Cloudflare takes 100
@@ -41,7 +41,7 @@ def examine(item: Any, rules: ItemRules) -> ItemFacts:
             raise ItemError(place, f"{too_long}; shorten it or set truncate_inputs")
         tokens += min(size // USUAL_BYTES_PER_TOKEN + 1, rules.context_window)
     reference, affinity = item.get("external_reference"), item.get("session_id")
-    return ItemFacts(reference, tokens, wants_json=False, affinity=affinity, prefix="", answer_tokens=0)
+    return ItemFacts(reference, tokens, wants_json=False, affinity=affinity, prefix="", answer_tokens=0, most_tokens=0)
 
 
 def _inputs(item: dict[str, Any]) -> Sequence[tuple[str, Any]]:

@@ -1,4 +1,6 @@
-"""Batches made of files, as OpenAI has them: created, found, listed, cancelled.
+"""Batches as OpenAI has them: created of files, found, listed, cancelled.
+
+A batch that came by another way is shown here too; it names no input file.
 
 A file whose lines are not all fit makes a batch that has failed and says why, as at OpenAI; nothing of it is run.
 """
@@ -14,7 +16,8 @@ from uuid import UUID
 import orjson
 from psycopg.types.json import Jsonb
 
-from app.batches import lifecycle, service
+from app.batches import lifecycle, service, uploads
+from app.batches import listing as batch_listing
 from app.batches.file_intake import FileIntake
 from app.batches.lines import Lines, Problem
 from app.batches.offload import Offload
@@ -24,7 +27,10 @@ from app.engines.catalogue import Catalogue
 from app.errors import BadInput, Conflict, NotFound
 from app.files import ids, queries
 from app.files import service as files
+from app.files.service import File
 from app.queue import ingest, reading
+from app.queue.lengths import Usual
+from app.queue.listing import Filters
 from app.queue.reading import Sight, Status
 from app.settings import Settings
 from app.storage import keys
@@ -33,6 +39,7 @@ from app.tenants.service import Tenant
 from app.webhooks import service as webhooks
 
 MOST_LISTED = 100
+_PROBLEMS = 7  # the column of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """A batch made of a file; `status` None: it was refused, for `problems`. `eta_seconds` from now, where that is known."""
+    """A batch as one of a file (`input_file_id` empty: it came by another way). `status` None: it was refused, for `problems`.
+
+    `eta_seconds` from now, where that is known.
+    """
 
     request_id: UUID
     input_file_id: str
@@ -78,19 +88,22 @@ class FileBatch:
     eta_seconds: float | None
 
 
-async def create(database: Database, settings: Settings, models: Catalogue, tenant: Tenant, wish: Wish) -> FileBatch:
-    """Take a batch. Its file is read from the store once more and written into the queue in one transaction."""
+async def create(
+    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, wish: Wish, usual: Usual
+) -> FileBatch:
+    """Take a batch. Its file is read from the store once more and written into the queue in one transaction.
+
+    `usual`: how long answers without a limit are.
+    """
     async with database.relaxed() as conn:
         file = await files.find(conn, tenant.tenant_id, ids.read(wish.input_file_id))
         batch_id = await ingest.next_batch_id(conn)
-    if file is None or file.request_id is not None:
-        message = (
-            f"Cannot find file {wish.input_file_id[:60]}, or account {tenant.account_id} does not have access to it."
-        )
-        return await _refuse(database, tenant, wish, [Problem("invalid_request", None, message, "file_id")])
+    if (problem := _unusable(file, wish, tenant)) is not None:
+        return await _refuse(database, tenant, wish, [problem])
+    assert file is not None
     store = Store.of(settings)
     endpoint = None if wish.mixed else wish.endpoint
-    rules = service.rules_of_lines(models)
+    rules = service.rules_of_lines(models, usual)
     lines = Lines(models, rules, endpoint, mixed=wish.mixed, strict=file.problems is not None)
     async with Offload(store) as offload:
         options = service.spool_options(settings)
@@ -111,6 +124,7 @@ async def create(database: Database, settings: Settings, models: Catalogue, tena
                 idempotency_key=wish.idempotency_key,
                 deadline_seconds=wish.deadline_seconds,
                 endpoint=wish.endpoint,
+                open_ended=True,
             )
 
             async def register(conn: Connection, batch: ingest.NewBatch) -> None:
@@ -118,6 +132,18 @@ async def create(database: Database, settings: Settings, models: Catalogue, tena
 
             request_id = await service.commit(database, settings, order, intake, offload, register)
     return await get(database, tenant, request_id)
+
+
+def _unusable(file: File | None, wish: Wish, tenant: Tenant) -> Problem | None:
+    """Why no batch can be made of the file."""
+    name = wish.input_file_id[:60]
+    if file is None or file.request_id is not None:
+        message = f"Cannot find file {name}, or account {tenant.account_id} does not have access to it."
+    elif file.purpose != uploads.PURPOSE:
+        message = f"The purpose of file {name} is '{file.purpose}'; a batch takes one of '{uploads.PURPOSE}'."
+    else:
+        return None
+    return Problem("invalid_request", None, message, "file_id")
 
 
 def _terms(wish: Wish) -> bytes:
@@ -175,36 +201,33 @@ async def _register(
 
 
 async def get(database: Database, tenant: Tenant, request_id: UUID) -> FileBatch:
-    """One batch of a file. Raises NotFound."""
-    async with database.relaxed() as conn:
-        values = {"tenant_id": tenant.tenant_id, "request_id": request_id}
-        row = await (await conn.execute(queries.GET_BATCH, values)).fetchone()
-    if row is None:
+    """One batch, however it came. Raises NotFound."""
+    found = await _many(database, tenant, [request_id])
+    if not found:
         raise NotFound(f"No batch found with id 'batch_{request_id.hex}'.", code=404)
-    (found,) = await _with_status(database, tenant, [row])
-    return found
+    return found[0]
+
+
+async def refused(database: Database, tenant: Tenant, request_ids: Sequence[UUID]) -> dict[UUID, FileBatch]:
+    """Those of the batches that were refused for their file, by id."""
+    rows = await _rows(database, tenant, request_ids)
+    return {row[0]: FileBatch(*[*row, None, None]) for row in rows if row[_PROBLEMS] is not None}
 
 
 async def listing(
-    database: Database, tenant: Tenant, *, after: UUID | None = None, limit: int = 20
+    database: Database, tenant: Tenant, wanted: Filters, *, after: UUID | None = None, limit: int = 20
 ) -> tuple[list[FileBatch], bool]:
-    """The newest batches of files made before `after`, and whether there are more. Raises BadInput."""
+    """The newest batches behind `after`, however they came, and whether there are more. Raises BadInput."""
     if not 1 <= limit <= MOST_LISTED:
-        raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
-    async with database.relaxed() as conn:
-        values = {"tenant_id": tenant.tenant_id, "after": after, "limit": limit + 1}
-        rows = await (await conn.execute(queries.LIST_BATCHES.encode(), values)).fetchall()
-    return await _with_status(database, tenant, rows[:limit]), len(rows) > limit
+        raise BadInput(f"limit: must be 1 to {MOST_LISTED}", param="limit")
+    places, more = await batch_listing.page(database, tenant, wanted, after=after, limit=limit)
+    return await _many(database, tenant, [place.request_id for place in places]), more
 
 
 async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: lifecycle.Verb) -> FileBatch:
     """Pause, resume or cancel; what is done is kept, and done before is done. Raises NotFound, Conflict."""
-    _running(await get(database, tenant, request_id), verb)
-
-    async def note(conn: Connection) -> None:
-        await conn.execute(queries.CANCELLING, {"tenant_id": tenant.tenant_id, "request_id": request_id})
-
-    await lifecycle.halt(database, tenant, request_id, verb, note if verb == "cancel" else None)
+    check_ran(await get(database, tenant, request_id), verb)
+    await lifecycle.halt(database, tenant, request_id, verb)
     return await get(database, tenant, request_id)
 
 
@@ -212,27 +235,38 @@ async def retry(
     database: Database, settings: Settings, models: Catalogue, tenant: Tenant, request_id: UUID
 ) -> FileBatch:
     """Run what failed, was cancelled or has expired once more; its files come anew. Raises NotFound, Conflict."""
-    _running(await get(database, tenant, request_id), "retry")
-
-    async def renew(conn: Connection) -> None:
-        values = {"output_file_id": uuid.uuid4(), "error_file_id": uuid.uuid4()}
-        await conn.execute(queries.NEW_FILES, values | {"tenant_id": tenant.tenant_id, "request_id": request_id})
-
-    await lifecycle.retry(database, settings, models, tenant, request_id, beside=renew)
+    check_ran(await get(database, tenant, request_id), "retry")
+    await lifecycle.retry(database, settings, models, tenant, request_id)
     return await get(database, tenant, request_id)
 
 
-def _running(batch: FileBatch, verb: str) -> None:
+def check_ran(batch: FileBatch, verb: str) -> None:
     """Raise Conflict for a batch of which nothing was ever run."""
     if batch.status is None:
         raise Conflict(
-            f"Cannot {verb} a batch with status 'failed': its file was refused; mend it and make a new batch."
+            f"The batch was refused for its file, so that there is nothing to {verb}; mend the file and make a new batch"
         )
 
 
-async def _with_status(database: Database, tenant: Tenant, rows: Sequence[Sequence[Any]]) -> list[FileBatch]:
+async def _many(database: Database, tenant: Tenant, request_ids: Sequence[UUID]) -> list[FileBatch]:
+    """The batches of these ids, in their order, without those that are none of the tenant's."""
+    rows = await _rows(database, tenant, request_ids)
+    if len(rows) < len(
+        request_ids
+    ):  # some came by another way, and are looked at as batches of files for the first time
+        async with database.durable() as conn:
+            values = {"tenant_id": tenant.tenant_id, "request_ids": list(request_ids)}
+            await conn.execute(queries.ADOPT, values)
+        rows = await _rows(database, tenant, request_ids)
     sights = await reading.sights(database, [(tenant.tenant_id, row[0]) for row in rows]) if rows else []
-    return [FileBatch(*[*row, *_standing(sight)]) for row, sight in zip(rows, sights, strict=True)]
+    found = {row[0]: FileBatch(*[*row, *_standing(sight)]) for row, sight in zip(rows, sights, strict=True)}
+    return [found[request_id] for request_id in request_ids if request_id in found]
+
+
+async def _rows(database: Database, tenant: Tenant, request_ids: Sequence[UUID]) -> Sequence[Sequence[Any]]:
+    async with database.relaxed() as conn:
+        values = {"tenant_id": tenant.tenant_id, "request_ids": list(request_ids)}
+        return await (await conn.execute(queries.BATCHES, values)).fetchall()
 
 
 def _standing(sight: Sight | None) -> tuple[Status | None, float | None]:

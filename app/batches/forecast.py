@@ -36,7 +36,7 @@ async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: Fil
     Raises BadInput for the output of a batch.
     """
     if file.demand is None:
-        raise BadInput("Only an uploaded file has an estimate", param="file_id")
+        raise BadInput("Only an uploaded batch file has an estimate", param="file_id")
     parts = [await _part(database, catalogue, tenant, name, demand) for name, demand in file.demand.items()]
     etas = [part.eta for part in parts]
     known = [eta for eta in etas if eta is not None]
@@ -58,19 +58,20 @@ async def _part(database: Database, catalogue: Catalogue, tenant: Tenant, name: 
     price = model.price if model else None
     prospect = await reading.prospect(database, tenant.tenant_id, model.served) if model else Prospect()
     seconds = prospect.seconds(demand["prompt_tokens"] + demand["answer_tokens"])
+    most = demand.get("most_tokens", demand["answer_tokens"])  # of older files it was not noted: there it is the same
     return Part(
         name,
         demand["requests"],
         demand["prompt_tokens"],
-        demand["answer_tokens"],
-        _cost(price, demand),
+        most,
+        _cost(price, demand["prompt_tokens"], most),
         price.currency if price else None,
         None if seconds is None else int(clock.now().timestamp() + seconds),
         prospect.engines,
     )
 
 
-def _cost(price: Price | None, demand: dict[str, int]) -> float | None:
+def _cost(price: Price | None, prompt_tokens: int, answer_tokens: int) -> float | None:
     if price is None:
         return None
-    return cost(price, Usage(prompt_tokens=demand["prompt_tokens"], completion_tokens=demand["answer_tokens"]))
+    return cost(price, Usage(prompt_tokens=prompt_tokens, completion_tokens=answer_tokens))

@@ -6,6 +6,7 @@ from typing import Any, Unpack
 import orjson
 
 from app.batches import strict_json
+from app.batches.fitting import MOST_COUNTED, Close, may_not_fit
 from app.batches.items import Examine, ItemError, ItemRules
 from app.batches.spool import Spool, SpoolOptions
 from app.errors import BadInput
@@ -26,6 +27,7 @@ class Intake(Spool):
         self._rules = rules
         self._examine = examine
         self._line_number = 0
+        self.close_to_limit: list[Close] = []  # a few of the items that may be too long
 
     def add_items(self, items: Sequence[Any]) -> None:
         """Items of a JSON document that strict_json has read. Raises BadInput naming the item and its field."""
@@ -53,4 +55,6 @@ class Intake(Spool):
         except ItemError as error:
             place = f"{where}.{error.field}" if error.field else where
             raise BadInput(f"{place}: {error.message}") from None
+        if may_not_fit(facts, self._rules) and len(self.close_to_limit) < MOST_COUNTED:
+            self.close_to_limit.append(Close(where, item))
         return self._row(facts, facts.reference, raw if raw is not None else orjson.dumps(item))

@@ -1,19 +1,15 @@
-"""What an item of a text-generation batch may hold. Pure; one table of fields, one of message roles.
+"""What an item of a text-generation batch may hold beside its fields: a prompt or messages, and an answer that fits. Pure."""
 
-Ranges: Cloudflare's published input schema of its text-generation models where it has one, else OpenAI's.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from app.batches import grammar
+from app.batches.fields import FIELDS, MOST_TOKENS, number, show
 from app.engines.private import ENGINE_PRIVATE_FIELDS
 
 MOST_BYTES_PER_TOKEN = 16  # of ordinary text; used only to refuse what cannot possibly fit the window
 USUAL_BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 8
-_MOST_TOKENS = 2**31 - 1  # that the queue counts of one item
 _PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
 
 REMOTE_MEDIA = "remote and file media are refused; send the image as a data:image/…;base64 URL"
@@ -31,7 +27,7 @@ class ItemError(ValueError):
 class ItemFacts(NamedTuple):
     """What the queue needs to know of a valid item. `wants_json`: its answer is JSON by request.
 
-    `answer_tokens`: the part of the estimate that is for the answer, at most.
+    `answer_tokens`: the part of the estimate that is for the answer. `most_tokens`: more the answer cannot have.
     Items with the same `prefix` begin alike, so that an engine that has just seen one knows the beginning of the others.
     """
 
@@ -41,14 +37,17 @@ class ItemFacts(NamedTuple):
     affinity: str | None
     prefix: str
     answer_tokens: int
+    most_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRules:
     """What depends on the model. `names`: what an item may call it; `one_choice`: its results have room for one answer.
 
-    `stream`: whether the answer may be streamed, which that of a queued request cannot. `pooling`: how an embedding is made
-    of a text's tokens.
+    An answer without a limit of its own ends after `default_max_tokens`, unless there is `usual_tokens`: then it may take what is
+    left of the context, and usually has so many. `stream`: whether the answer may be streamed, which that of a queued request
+    cannot. `pooling`: how an embedding is made of a text's tokens. `responses`: Workers AI's routes take the form of
+    the Responses API too.
     """
 
     context_window: int
@@ -58,101 +57,11 @@ class ItemRules:
     vision: bool = False
     stream: bool = False
     pooling: str = "mean"
+    responses: bool = False
+    usual_tokens: int | None = None
 
 
 Examine = Callable[[Any, ItemRules], ItemFacts]
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """What a field may hold: `check` says what is wrong with a value, None if nothing; `schema` is the same as JSON Schema."""
-
-    check: Callable[[Any], str | None]
-    schema: Mapping[str, Any]
-
-
-def _number(low: float, high: float, *, whole: bool = False) -> Field:
-    kind = "an integer" if whole else "a number"
-
-    def check(value: Any) -> str | None:
-        right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        if right and low <= value <= high:
-            return None
-        limits = f"{low} and {high}" if whole else f"{low:g} and {high:g}"
-        return f"must be {kind} between {limits}, got {show(value)}"
-
-    return Field(check, {"type": "integer" if whole else "number", "minimum": low, "maximum": high})
-
-
-def _one_of(kind: type | tuple[type, ...], name: str, *types: str) -> Field:
-    return Field(
-        lambda value: None if isinstance(value, kind) else f"must be {name}, got {show(value)}", {"type": [*types]}
-    )
-
-
-def _stop(value: Any) -> str | None:
-    texts = [value] if isinstance(value, str) else value
-    if isinstance(texts, list) and len(texts) <= 16 and all(isinstance(t, str) and t for t in texts):
-        return None
-    return f"must be a string or a list of at most 16 non-empty strings, got {show(value)}"
-
-
-def _response_format(value: Any) -> str | None:
-    if not isinstance(value, dict) or value.get("type") not in ("text", "json_object", "json_schema"):
-        return f"must be an object whose type is text, json_object or json_schema, got {show(value)}"
-    if value["type"] == "json_schema" and not isinstance(value.get("json_schema"), dict):
-        return "needs json_schema, an object: a bare schema or {name, schema}"
-    return grammar.schema_problem(value.get("json_schema") or {})
-
-
-def _tools(value: Any) -> str | None:
-    if not isinstance(value, list):
-        return f"must be a list of tools, got {show(value)}"
-    problems = (grammar.schema_problem(tool) for tool in value if isinstance(tool, dict))
-    return next((problem for problem in problems if problem), None)
-
-
-def _options(value: Any) -> str | None:
-    if isinstance(value, dict) and isinstance(value.get("rejectIfBusy", False), bool):
-        return None
-    return f"must be an object, in which rejectIfBusy is true or false, got {show(value)}"
-
-
-_BOOLEAN = _one_of(bool, "true or false", "boolean")
-_STRING = _one_of(str, "a string", "string")
-_WORD = {"type": "string", "minLength": 1}
-_STOP = {"anyOf": [_WORD, {"type": "array", "maxItems": 16, "items": _WORD}]}
-_RESPONSE_FORMAT = {
-    "type": "object",
-    "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
-    "required": ["type"],
-    "if": {"properties": {"type": {"const": "json_schema"}}},
-    "then": {"properties": {"json_schema": {"type": "object"}}, "required": ["json_schema"]},
-}
-_OPTIONS = {"type": "object", "properties": {"rejectIfBusy": {"type": "boolean"}}}
-
-FIELDS: Mapping[str, Field] = {
-    "temperature": _number(0, 5),
-    "top_p": _number(0, 1),
-    "top_k": _number(-1, 1_000_000, whole=True),
-    "min_p": _number(0, 1),
-    "seed": _number(-(2**63), 2**63 - 1, whole=True),
-    "n": _number(1, 16, whole=True),
-    "repetition_penalty": _number(0.01, 2),
-    "frequency_penalty": _number(-2, 2),
-    "presence_penalty": _number(-2, 2),
-    "top_logprobs": _number(0, 20, whole=True),
-    "logprobs": _one_of((bool, int), "true or false", "boolean", "integer"),
-    "stop": Field(_stop, _STOP),
-    "raw": _BOOLEAN,
-    "stream": _BOOLEAN,
-    "response_format": Field(_response_format, _RESPONSE_FORMAT),
-    "structured_outputs": Field(grammar.structured_problem, {"type": "object"}),
-    "tools": Field(_tools, {"type": "array"}),
-    "external_reference": _STRING,
-    "session_id": _STRING,
-    "options": Field(_options, _OPTIONS),
-}
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 LENGTHS = ("max_tokens", "max_completion_tokens")
@@ -195,12 +104,11 @@ def answer_facts(
 
     `copies`: answers to it, each limited by the first of `lengths` that is given. Raises ItemError if they cannot fit.
     """
-    answers = _fitting_answer(item, least, rules, lengths) * copies
+    usual, most = _fitting_answer(item, least, rules, lengths)
     wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
     reference, affinity = item.get("external_reference"), item.get("session_id")
-    return ItemFacts(
-        reference, min(prompt + answers, _MOST_TOKENS), wants_json, affinity, _prefix(item), min(answers, _MOST_TOKENS)
-    )
+    answers, most = min(usual * copies, MOST_TOKENS), min(most * copies, MOST_TOKENS)
+    return ItemFacts(reference, min(prompt + answers, MOST_TOKENS), wants_json, affinity, _prefix(item), answers, most)
 
 
 def _prefix(item: dict[str, Any]) -> str:
@@ -222,32 +130,62 @@ def _prefix(item: dict[str, Any]) -> str:
     return begin[:_PREFIX_CHARACTERS]
 
 
-def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules, lengths: tuple[str, ...]) -> int:
-    """Tokens of the answer, beside a prompt of at least `least` tokens. Raises when both cannot fit the window."""
-    answer = _answer_tokens(item, rules, lengths)
-    if least + answer <= rules.context_window:
-        return answer
-    given = next((name for name in lengths if item.get(name) is not None), None)
-    prompt = next(name for name in ("prompt", "messages", "input") if item.get(name) is not None)
-    raise ItemError(
-        given if given and least < rules.context_window else prompt,
-        f"the prompt has at least {least} tokens, and {answer} are {'asked' if given else 'usual'} for the answer: "
-        f"together beyond the context window of {rules.context_window}",
+def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules, lengths: tuple[str, ...]) -> tuple[int, int]:
+    """Tokens that one answer usually has beside a prompt of at least `least`, and the most. Raises when they cannot fit."""
+    given = _given_limit(item, rules, lengths)
+    limit = item[given] if given else _usual_limit(rules)
+    if least + (limit or 1) > rules.context_window:
+        prompt = next(name for name in ("prompt", "messages", "input") if item.get(name) is not None)
+        raise ItemError(
+            given if given and least < rules.context_window else prompt, _unfit(least, limit, rules, asked=bool(given))
+        )
+    most = rules.context_window - least if limit is None else limit
+    shortest = item.get("min_tokens") or 0
+    if shortest > most:
+        raise ItemError("min_tokens", _too_long(shortest, most, rules, given))
+    if rules.usual_tokens is None or limit is not None or item.get("ignore_eos"):
+        return most, most
+    return min(most, max(shortest, rules.usual_tokens)), most
+
+
+def _usual_limit(rules: ItemRules) -> int | None:
+    """Of an answer that sets none; None: what is left of the window."""
+    return min(rules.default_max_tokens, rules.context_window) if rules.usual_tokens is None else None
+
+
+def _unfit(least: int, limit: int | None, rules: ItemRules, *, asked: bool) -> str:
+    """Why prompt and answer cannot both be in the window."""
+    window = f"beyond the context window of {rules.context_window}"
+    if limit is None:
+        return f"the prompt has at least {least} tokens, with an answer {window}"
+    kind = "asked" if asked else "usual"
+    return f"the prompt has at least {least} tokens, and {limit} are {kind} for the answer: together {window}"
+
+
+def _too_long(shortest: int, most: int, rules: ItemRules, given: str | None) -> str:
+    """Why the answer cannot have so many tokens."""
+    if given:
+        return f"must not be above {given}, which is {most}, got {shortest}"
+    if rules.usual_tokens is not None:
+        return f"must not be above the {most} tokens that the prompt leaves of the context window, got {shortest}"
+    return (
+        f"must not be above the limit of the answer, which is {most} where none is set, got {shortest}; set max_tokens"
     )
 
 
-def _answer_tokens(item: dict[str, Any], rules: ItemRules, lengths: tuple[str, ...]) -> int:
-    least = None
+def _given_limit(item: dict[str, Any], rules: ItemRules, lengths: tuple[str, ...]) -> str | None:
+    """Which of `lengths` limits the answer, the least of them; None: none does. Raises ItemError."""
+    found = None
     for name in lengths:
         value = item.get(name)
         if value is None:
             continue
         if type(value) is not int or not 1 <= value <= rules.context_window:
-            problem = _number(1, rules.context_window, whole=True).check(value)
+            problem = number(1, rules.context_window, whole=True).check(value)
             raise ItemError(name, f"{problem} (the context window of the model is {rules.context_window})")
-        if least is None or value < least:
-            least = value
-    return min(rules.default_max_tokens, rules.context_window) if least is None else least
+        if found is None or value < item[found]:
+            found = name
+    return found
 
 
 def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
@@ -299,9 +237,3 @@ def _part_bytes(where: str, part: Any, rules: ItemRules) -> int:
     if not isinstance(url, str) or not url.startswith("data:image/"):
         raise ItemError(where, REMOTE_MEDIA)
     return 0
-
-
-def show(value: Any) -> str:
-    """A value as error messages quote it."""
-    text = "null" if value is None else "nothing" if value == "" else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

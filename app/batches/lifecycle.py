@@ -4,15 +4,18 @@ Each verb is one durable transaction that writes a state change together with it
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 from uuid import UUID
+
+import structlog
 
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
-from app.queue import care, singles
+from app.files import service as files
+from app.queue import care, failures, singles
 from app.queue import lifecycle as queue
 from app.queue.cutting import cut
 from app.queue.types import Kind
@@ -21,10 +24,11 @@ from app.states import BATCH, BatchState
 from app.tenants.service import Tenant
 from app.webhooks import service as webhooks
 
+log = structlog.get_logger()
 Verb = Literal["pause", "resume", "cancel"]
-Beside = Callable[[Connection], Awaitable[None]]
 
 _FAILED = {"message": "Model execution failed", "internal_code": 5001, "http_code": 500}
+_REFUSED = {"message": "No item is fit to be run; its results say why", "internal_code": 5006, "http_code": 400}
 _EVENTS = {
     BatchState.COMPLETED: "batch.succeeded",
     BatchState.FAILED: "batch.failed",
@@ -38,13 +42,8 @@ _ALREADY = {
 }
 
 
-async def halt(
-    database: Database, tenant: Tenant, request_id: UUID, verb: Verb, beside: Beside | None = None
-) -> list[care.Settled]:
-    """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict.
-
-    `beside` writes what else changes with it.
-    """
+async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[care.Settled]:
+    """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict."""
     async with database.transaction() as conn:
         batch_id = await queue.halt(conn, verb, tenant.tenant_id, request_id)
         if batch_id is None:
@@ -52,11 +51,15 @@ async def halt(
             if standing.state not in _ALREADY[verb]:
                 raise Conflict(f"The batch is {standing.state}: {_only(verb)}")
             return []
-        if beside is not None:
-            await beside(conn)
+        if verb == "cancel":
+            await files.note_cancel(conn, tenant.tenant_id, request_id)
         ended = await care.finalise(conn, [batch_id]) if verb == "cancel" else []
         await _announce(conn, ended)
-        return ended
+    for batch in ended:  # what has nothing in an engine ends here, and the steward never sees it
+        log.info(
+            f"batch.{batch.state}", request_id=str(request_id), ok=batch.ok, failed=batch.failed, items=batch.total
+        )
+    return ended
 
 
 async def retry(
@@ -66,12 +69,11 @@ async def retry(
     tenant: Tenant,
     request_id: UUID,
     of_run: int | None = None,
-    beside: Beside | None = None,
 ) -> int:
     """Run the failed, cancelled and expired items of a final batch again. Returns how many. Raises NotFound, Conflict.
 
-    `beside` writes what else changes with it. `of_run` makes it safe to repeat: what has run again since then is not run once
-    more, and the answer is 0.
+    Its output and error files begin anew, under new ids. `of_run` makes it safe to repeat: what has run again since then is
+    not run once more, and the answer is 0.
     """
     async with database.transaction() as conn:
         batch = await queue.reopen(conn, tenant.tenant_id, request_id, of_run)
@@ -83,8 +85,7 @@ async def retry(
                 raise Conflict(f"The batch is in run {standing.run}, not {of_run}")
             answered = standing.ok == standing.total
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
-        if beside is not None:
-            await beside(conn)
+        await files.begin_anew(conn, tenant.tenant_id, request_id)
         count = await _requeue(conn, settings, catalogue, tenant, batch)
         await webhooks.emit(
             conn,
@@ -119,9 +120,14 @@ async def _requeue(
     return count
 
 
-async def settle(conn: Connection) -> list[care.Settled]:
-    """Fold finished chunks, make final what is done, and write the events. Call inside a durable transaction."""
-    settled = await care.settle(conn)
+async def settle(
+    conn: Connection, on_fold: Callable[[care.Progress], None] = lambda progress: None
+) -> list[care.Settled]:
+    """Fold finished chunks, make final what is done, and write the events. Call inside a durable transaction.
+
+    `on_fold` hears of each batch that has moved, before the commit.
+    """
+    settled = await care.settle(conn, on_fold)
     await _announce(conn, settled)
     return settled
 
@@ -134,7 +140,9 @@ async def _announce(conn: Connection, settled: list[care.Settled]) -> None:
         counts = {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed}
         counts["unfinished"] = batch.total - batch.ok - batch.failed
         names = {"request_id": str(batch.request_id), "account_id": batch.account_id}
-        data = {**names, "traceparent": batch.traceparent, "counts": counts}
+        data: dict[str, Any] = {**names, "traceparent": batch.traceparent, "counts": counts}
+        if batch.state == BatchState.FAILED:
+            data |= _REFUSED if await failures.all_refused(conn, batch.batch_id, batch.run) else _FAILED
         await webhooks.emit(
             conn,
             tenant_id=batch.tenant_id,
@@ -142,7 +150,7 @@ async def _announce(conn: Connection, settled: list[care.Settled]) -> None:
             model=batch.model,
             batch_id=batch.batch_id,
             run=batch.run,
-            data=data | (_FAILED if batch.state == BatchState.FAILED else {}),
+            data=data,
         )
 
 

@@ -5,7 +5,7 @@ Alibaba's documentation of their compatible APIs); where none is known, ours in 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -32,24 +32,28 @@ _STREAMING = {CHAT: "Chat Completions", COMPLETIONS: "Completions", EMBEDDINGS: 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One entry of a batch's `errors`. `line` counts from 1; None: it is about no line."""
+    """One entry of a batch's `errors`. `line` counts from 1; None: it is about no line.
+
+    `alone`: only the line fails, and the batch runs; what OpenAI finds out when it runs the line.
+    """
 
     code: str
     line: int | None
     message: str
     param: str | None = None
+    alone: bool = False
 
     def view(self) -> dict[str, Any]:
         """As callers see it."""
-        return asdict(self)
+        return {"code": self.code, "line": self.line, "message": self.message, "param": self.param}
 
 
 class Unfit(Exception):
-    """A line breaks a rule."""
+    """A line breaks a rule. `alone`: as in a Problem."""
 
-    def __init__(self, code: str, message: str, param: str | None) -> None:
+    def __init__(self, code: str, message: str, param: str | None, *, alone: bool = False) -> None:
         super().__init__(message)
-        self.code, self.message, self.param = code, message, param
+        self.code, self.message, self.param, self.alone = code, message, param, alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +66,19 @@ class BadLine:
 
 @dataclass(slots=True)
 class Demand:
-    """What the lines for one model ask for. Tokens are estimates, of answers at most."""
+    """What the lines for one model ask for. Tokens are estimates; more than `most_tokens` the answers cannot have."""
 
     requests: int = 0
     prompt_tokens: int = 0
     answer_tokens: int = 0
+    most_tokens: int = 0
 
     def add(self, facts: ItemFacts) -> None:
         """One more line."""
         self.requests += 1
         self.prompt_tokens += facts.est_tokens - facts.answer_tokens
         self.answer_tokens += facts.answer_tokens
+        self.most_tokens += facts.most_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,8 @@ class Line:
 
 class Lines:
     """Reads the lines of one file in order and remembers what is wrong with them, and what they ask for of each model.
+
+    `problems` fail a batch of the file, `alone` only their lines.
 
     `endpoint`: the route that all have to name; None: any that is served. `mixed`: they may name several models.
     Not `strict`: they were read before, so that their JSON is known to be sound.
@@ -110,11 +118,12 @@ class Lines:
         self._seen: set[str] = set()
         self._custom_id_read: str | None = None
         self.problems: list[Problem] = []
+        self.alone: list[Problem] = []
         self.demand: dict[str, Demand] = {}
         self.count = 0
         self.malformed = 0  # lines that are no JSON object
         self.number = 0
-        self.model: Model | None = None  # of the first line that can be run
+        self.model: Model | None = None  # of the first line that has one and may be tried
 
     def read(self, text: bytes) -> Line | BadLine | None:
         """The next line of the file; None if it is blank."""
@@ -127,9 +136,10 @@ class Lines:
             line = self._read(text)
         except Unfit as unfit:
             self.malformed += unfit.code == _MALFORMED
-            problem = Problem(unfit.code, self.number, unfit.message, unfit.param)
-            if len(self.problems) < MOST_PROBLEMS:
-                self.problems.append(problem)
+            problem = Problem(unfit.code, self.number, unfit.message, unfit.param, unfit.alone)
+            kept = self.alone if problem.alone else self.problems
+            if len(kept) < MOST_PROBLEMS:
+                kept.append(problem)
             return BadLine(self._custom_id_read, problem)
         self.demand.setdefault(line.model.name, Demand()).add(line.facts)
         return line
@@ -154,15 +164,22 @@ class Lines:
             raise Unfit("streaming_unsupported", message, "body.stream")
         if route == CHAT and body.get("messages") is None:
             raise Unfit("missing_required_parameter", "Missing required parameter: 'messages'.", "body.messages")
+        if self.model is None:
+            self.model = model
+        self._seen.add(custom_id)
         try:
             facts = ROUTES[route][1](body, self._rules[model.name])
         except ItemError as error:
             param = f"body.{error.field}" if error.field else "body"
-            raise Unfit("invalid_value", f"Invalid value for '{param}': {error.message}.", param) from None
-        if self.model is None:
-            self.model = model
-        self._seen.add(custom_id)
+            message = f"Invalid value for '{param}': {error.message}."
+            raise Unfit("invalid_value", message, param, alone=True) from None
         return Line(custom_id, route, model, body, facts)
+
+    @property
+    def told(self) -> list[Problem]:
+        """Everything that is wrong, by line; no more than `MOST_PROBLEMS`, those that fail the batch before others."""
+        found = [*self.problems, *self.alone][:MOST_PROBLEMS]
+        return sorted(found, key=lambda problem: problem.line or 0)
 
     def _custom_id(self, given: str) -> str:
         if self._custom_id_read is None:

@@ -1,5 +1,7 @@
 """Split a byte stream into lines, with a cap on each. Pure."""
 
+_BOM = b"\xef\xbb\xbf"  # which Excel and PowerShell put before UTF-8
+
 
 class LineTooLong(ValueError):
     """A line exceeds its cap; `number` counts from 1."""
@@ -10,7 +12,7 @@ class LineTooLong(ValueError):
 
 
 class LineSplitter:
-    """Feed it blocks, take whole lines; `close` gives the unterminated last one."""
+    """Feed it blocks, take whole lines; `close` gives the unterminated last one. A byte order mark is no part of the first."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -20,6 +22,8 @@ class LineSplitter:
     def feed(self, block: bytes) -> list[bytes]:
         """The lines that this block completes, without their line ends. Raises LineTooLong."""
         *lines, self._rest = (self._rest + block).split(b"\n")
+        if lines and not self._seen:
+            lines[0] = lines[0].removeprefix(_BOM)
         for line in lines:
             self._seen += 1
             if len(line) > self._cap:
@@ -31,4 +35,6 @@ class LineSplitter:
     def close(self) -> list[bytes]:
         """The last line, if it did not end in a line end."""
         rest, self._rest = self._rest, b""
+        if not self._seen:
+            rest = rest.removeprefix(_BOM)
         return [rest] if rest else []

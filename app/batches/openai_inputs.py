@@ -6,6 +6,7 @@ answer, and that no field belongs to the operator.
 
 from typing import Any, NamedTuple, Self
 
+from app.batches.fields import show
 from app.batches.grammar import schema_problem
 from app.batches.items import (
     MOST_BYTES_PER_TOKEN,
@@ -16,9 +17,9 @@ from app.batches.items import (
     ItemRules,
     answer_facts,
     check_fields,
-    show,
 )
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MOST_INPUTS = 2048  # OpenAI's own bound of one embeddings call
 
 
@@ -42,7 +43,13 @@ def embedding(item: Any, rules: ItemRules) -> ItemFacts:
     if (least := max(size.least for size in sizes)) > rules.context_window:
         raise ItemError("input", f"has at least {least} tokens, beyond the context window of {rules.context_window}")
     return ItemFacts(
-        None, sum(size.about for size in sizes), wants_json=False, affinity=None, prefix="", answer_tokens=0
+        None,
+        sum(size.about for size in sizes),
+        wants_json=False,
+        affinity=None,
+        prefix="",
+        answer_tokens=0,
+        most_tokens=0,
     )
 
 
@@ -57,12 +64,30 @@ def response(item: Any, rules: ItemRules) -> ItemFacts:
     given = item.get("input")
     if not isinstance(given, (str, list)) or not given:
         raise ItemError("input", f"must be a non-empty string or a list of input items, got {show(given)}")
+    for place, each in enumerate(given if isinstance(given, list) else ()):
+        if not isinstance(each, dict):
+            raise ItemError(
+                f"input[{place}]", f"must be an object with role and content, or another item, got {show(each)}"
+            )
     _check_media(given)
+    _check_reasoning(item.get("reasoning"))
+    if not isinstance(item.get("instructions") or "", str):
+        raise ItemError("instructions", f"must be a string, got {show(item['instructions'])}")
     form = (item.get("text") or {}).get("format") if isinstance(item.get("text"), dict) else None
     if isinstance(form, dict) and (problem := schema_problem(form)):
         raise ItemError("text.format", problem)
-    size = _Size.of(_text_bytes(given))
+    size = _Size.of(_text_bytes(given) + _text_bytes(item.get("instructions")))
     return answer_facts(item, rules, size.least, size.about, 1, ("max_output_tokens",))
+
+
+def _check_reasoning(given: Any) -> None:
+    """How hard the model is to think: `{"effort"}`. Raises ItemError."""
+    if given is None:
+        return
+    if not isinstance(given, dict):
+        raise ItemError("reasoning", f'must be an object like {{"effort": "low"}}, got {show(given)}')
+    if given.get("effort") not in (None, *EFFORTS):
+        raise ItemError("reasoning.effort", f"must be one of {', '.join(EFFORTS)}, got {show(given['effort'])}")
 
 
 class _Size(NamedTuple):

@@ -20,6 +20,7 @@ from app.batches.service import Order
 from app.batches.singles import Single
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
+from app.engines.echo import ECHOED, echo, repeated
 from app.engines.pricing import with_cost
 from app.errors import Conflict, NotFound
 from app.queue import singles
@@ -34,22 +35,19 @@ PREFIX = "resp_"
 LOOK_SECONDS = (0.05, 1.0)  # shortest and longest pause between two looks for further events
 SILENT_SECONDS = 10.0  # a stream that has nothing to tell says so this often
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-_OURS = ("id", "background", "created_at", "store", "metadata", "service_tier", "model")
+_OURS = frozenset({"id", "background", "created_at", "store", "metadata", "model", *ECHOED})
 _CANCELLED = (BatchState.CANCELLING, BatchState.CANCELLED)
 # What a request may say and its response repeats, with what it is where nothing was said.
 _REPEATED: dict[str, Any] = {
     "instructions": None,
-    "max_output_tokens": None,
     "metadata": {},
     "parallel_tool_calls": True,
     "reasoning": None,
-    "service_tier": None,
     "temperature": None,
     "text": None,
     "tool_choice": "auto",
     "tools": [],
     "top_p": None,
-    "truncation": "disabled",
     "user": None,
 }
 
@@ -110,7 +108,26 @@ async def delete(database: Database, settings: Settings, tenant: Tenant, request
 
 def missing(text: str) -> NotFound:
     """What is said of an id that is none of the tenant's."""
-    return NotFound(f"Response with id '{text[:60]}' not found.", code=404)
+    kept = "Only a response that was made with background: true is kept here."
+    return NotFound(f"Response with id '{text[:60]}' not found. {kept}", code=404)
+
+
+def input_items(single: Single) -> list[dict[str, Any]]:
+    """What it was asked, the last item first, as OpenAI lists it: each with an id, text as content parts."""
+    given = single.asked["input"]
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    mark = single.status.request_id.hex
+    return [_input_item(item, f"{mark}_{place}") for place, item in enumerate(items)][::-1]
+
+
+def _input_item(item: dict[str, Any], mark: str) -> dict[str, Any]:
+    item = {name: value for name, value in item.items() if value is not None}
+    kind = item.get("type", "message")
+    shown = {"id": f"{'msg' if kind == 'message' else 'item'}_{mark}", "type": kind, "status": "completed", **item}
+    if isinstance(shown.get("content"), str):
+        part = "output_text" if item.get("role") == "assistant" else "input_text"
+        shown["content"] = [{"type": part, "text": shown["content"]}]
+    return shown
 
 
 # ── how it looks ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +155,6 @@ def view(single: Single, models: Catalogue) -> dict[str, Any]:
 
 
 def _view(request_id: UUID, created_at: datetime, asked: dict[str, Any], state: str) -> dict[str, Any]:
-    told = {field: asked[field] if asked.get(field) is not None else usual for field, usual in _REPEATED.items()}
     return {
         "id": name(request_id),
         "object": "response",
@@ -152,7 +168,8 @@ def _view(request_id: UUID, created_at: datetime, asked: dict[str, Any], state: 
         "previous_response_id": None,
         "store": True,
         "usage": None,
-        **told,
+        **repeated(asked, _REPEATED),
+        **echo(asked),
     }
 
 

@@ -41,11 +41,11 @@ def belongs(item: ItemResult, *, of_errors: bool) -> bool:
     return of_errors != (item.ok and item.body is not None)
 
 
-def line(request_id: UUID, state: BatchState, item: ItemResult, price_of: PriceOf) -> bytes:
-    """The line of an item, with its end."""
+def line(request_id: UUID, state: BatchState, item: ItemResult, price_of: PriceOf, *, numbered: bool = False) -> bytes:
+    """The line of an item, with its end. `numbered`: an item that was given no name is called by its number."""
     digest = sha256(b"%b %d" % (request_id.bytes, item.seq)).hexdigest()
     name, called = digest[:32].encode(), digest[32:]
-    custom_id = orjson.dumps(item.reference)
+    custom_id = orjson.dumps(str(item.seq) if numbered and item.reference is None else item.reference)
     if item.ok and item.body is not None:
         response = _response(called, 200, priced(item.body, price_of(item.model)))
         return b'{"id":"batch_req_%b","custom_id":%b,"response":%b,"error":null}\n' % (
@@ -81,6 +81,7 @@ async def lines(
     *,
     of_errors: bool,
     price_of: PriceOf,
+    numbered: bool = False,
     skip: int = 0,
 ) -> AsyncIterator[bytes]:
     """The file without its first `skip` lines, page by page.
@@ -93,7 +94,7 @@ async def lines(
         known = page if final else list(takewhile(lambda item: item.body is not None, page))
         mine = [item for item in known if belongs(item, of_errors=of_errors)]
         told, skip = mine[skip:], max(0, skip - len(mine))
-        block = b"".join(line(request_id, state, item, price_of) for item in told)
+        block = b"".join(line(request_id, state, item, price_of, numbered=numbered) for item in told)
         if block:
             yield block
         if len(known) < len(page):

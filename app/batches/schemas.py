@@ -7,8 +7,10 @@ no schema can say (whether a prompt fits the context window, fields that belong 
 from typing import Any
 
 from app.batches.embedding_items import MOST_INPUTS
-from app.batches.items import FIELDS, LENGTHS, ROLES
-from app.engines.catalogue import Model
+from app.batches.fields import FIELDS
+from app.batches.items import LENGTHS, ROLES
+from app.batches.openai_inputs import EFFORTS
+from app.engines.catalogue import Model, Shape
 
 Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -58,6 +60,28 @@ _OPENAI: Schema = {
     },
     "required": ["choices", "usage"],
 }
+_RESPONSE: Schema = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "response"},
+        "status": {"enum": ["completed", "incomplete"]},
+        "output": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+        "usage": {"type": "object"},
+    },
+    "required": ["output", "usage"],
+}
+_OUTPUTS: dict[Shape, Schema] = {
+    "native": _NATIVE,
+    "openai": _OPENAI,
+    "responses": {"description": "in the form of the request: for input a response", "anyOf": [_OPENAI, _RESPONSE]},
+}
+_RESPONSE_FIELDS: Schema = {
+    "input": {"anyOf": [_TEXT, {"type": "array", "minItems": 1}]},
+    "instructions": {"type": "string"},
+    "reasoning": {"type": "object", "properties": {"effort": {"enum": [*EFFORTS, None]}}},
+    "max_output_tokens": {"type": "integer", "minimum": 1},
+}
 
 
 def input_schema(model: Model) -> Schema:
@@ -66,6 +90,8 @@ def input_schema(model: Model) -> Schema:
         own, forms = _embedding_fields(model), _EMBEDDING_FORMS
     else:
         own, forms = _generation_fields(model), _GENERATION_FORMS
+        if model.shape == "responses":
+            own, forms = own | _RESPONSE_FIELDS, _RESPONSE_FORMS
     names = {"model": {"enum": [model.name, *model.aliases]}}
     fields = {name: field.schema for name, field in FIELDS.items()} | own | names
     properties = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in fields.items()}
@@ -76,7 +102,7 @@ def output_schema(model: Model) -> Schema:
     """Of `result`, or of an item's `result` in a batch."""
     if model.task == "text-embeddings":
         return {"$schema": _DRAFT, **_embedding_output(model)}
-    return {"$schema": _DRAFT, **(_NATIVE if model.shape == "native" else _OPENAI)}
+    return {"$schema": _DRAFT, **_OUTPUTS[model.shape]}
 
 
 def _given(name: str, *absent: str) -> Schema:
@@ -86,6 +112,11 @@ def _given(name: str, *absent: str) -> Schema:
 
 
 _GENERATION_FORMS = [_given("prompt", "messages"), _given("messages", "prompt")]
+_RESPONSE_FORMS = [
+    _given("prompt", "messages", "input"),
+    _given("messages", "prompt", "input"),
+    _given("input", "prompt", "messages"),
+]
 _EMBEDDING_FORMS = [_given("text", "query", "contexts"), _given("contexts", "text")]
 
 

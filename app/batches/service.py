@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.batches import embedding_items, items
+from app.batches import embedding_items, fitting, native_items
+from app.batches.fitting import Close
 from app.batches.intake import Intake
 from app.batches.items import Examine, ItemRules
 from app.batches.offload import Offload
 from app.batches.spool import Spool, SpoolOptions
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model, Task
-from app.engines.requests import CHAT, EMBEDDINGS
+from app.engines.requests import CHAT, EMBEDDINGS, Target
 from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
 from app.queue import ingest
 from app.queue.cutting import Cut, cut
+from app.queue.lengths import Usual
 from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
@@ -27,7 +29,7 @@ from app.webhooks import service as webhooks
 
 # Where items for a model of each task go in its engine, and how they are checked.
 WORK: Mapping[Task, tuple[str, Examine]] = {
-    "text-generation": (CHAT, items.examine),
+    "text-generation": (CHAT, native_items.examine),
     "text-embeddings": (EMBEDDINGS, embedding_items.examine),
 }
 # Without a deadline of its own a batch aims at this one, and never expires; within a tenant it orders batches by age.
@@ -39,7 +41,7 @@ class Order:
     """Who submits, to which model, and what travels with the batch. `deadline_seconds`: then it expires; None: never.
 
     `endpoint`: the engine route of its items; None: that of the model's task. `aim_seconds`: the deadline of the fair order
-    where there is no other.
+    where there is no other. `open_ended`: answers without a limit of their own may take what is left of the context.
     """
 
     tenant: Tenant
@@ -54,6 +56,7 @@ class Order:
     endpoint: str | None = None
     kind: Kind = Kind.BATCH
     aim_seconds: float = _DEFAULT_DEADLINE_SECONDS
+    open_ended: bool = False
 
 
 Register = Callable[[Connection, ingest.NewBatch], Awaitable[None]]
@@ -66,6 +69,7 @@ async def submit_items(database: Database, settings: Settings, order: Order, giv
     async with Offload(Store.of(settings)) as offload:
         with _intake(settings, order, batch_id) as intake:
             await asyncio.to_thread(intake.add_items, given)
+            await check_fit(database, settings, order, intake.close_to_limit)
             return await commit(database, settings, order, intake, offload)
 
 
@@ -78,25 +82,41 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
             async for block in blocks:
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
+            await asyncio.to_thread(intake.end_lines)
+            await check_fit(database, settings, order, intake.close_to_limit)
             return await commit(database, settings, order, intake, offload)
 
 
-def rules_of(model: Model, *, one_choice: bool | None = None, stream: bool = False) -> ItemRules:
-    """What an item, or a synchronous request, to this model may hold. `one_choice`: by the model's shape if not given."""
+async def check_fit(database: Database, settings: Settings, order: Order, close: Sequence[Close]) -> None:
+    """Have those items counted that may be too long for the order's model. Raises BadInput."""
+    if close:
+        endpoint = order.endpoint or WORK[order.model.task][0]
+        target = Target.of(order.model)
+        await fitting.check(database, settings, target, endpoint, close, open_ended=order.open_ended)
+
+
+def rules_of(model: Model, usual: Usual | None = None, *, stream: bool = False) -> ItemRules:
+    """What an item, or a synchronous request, to this model may hold.
+
+    `usual`: how long an answer without a limit is, on OpenAI's routes. None: on Workers AI's, where the
+    model's default limits it.
+    """
     return ItemRules(
         model.context_window,
         model.default_max_tokens,
         names=frozenset((model.name, *model.aliases)),
-        one_choice=model.shape == "native" if one_choice is None else one_choice,
+        one_choice=model.shape == "native" and usual is None,
         vision="vision" in model.capabilities,
         stream=stream,
         pooling=model.pooling,
+        responses=model.shape == "responses",
+        usual_tokens=usual(model) if usual else None,
     )
 
 
-def rules_of_lines(models: Catalogue) -> dict[str, ItemRules]:
-    """What a line of a batch file may ask of each model: as OpenAI's routes do, with any number of choices."""
-    return {model.name: rules_of(model, one_choice=False) for model in models.models.values()}
+def rules_of_lines(models: Catalogue, usual: Usual) -> dict[str, ItemRules]:
+    """What a line of a batch file may ask of each model: as OpenAI's routes do."""
+    return {model.name: rules_of(model, usual) for model in models.models.values()}
 
 
 def _intake(settings: Settings, order: Order, batch_id: int) -> Intake:
@@ -172,6 +192,7 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) 
         request_hash=intake.request_hash if order.idempotency_key or order.kind != Kind.BATCH else None,
         tells_items=tells_items,
         kind=order.kind,
+        open_ended=order.open_ended,
     )
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import orjson
 
 from app.batches import service
+from app.batches.fitting import Close, may_not_fit
 from app.batches.items import ItemFacts
 from app.batches.offload import Offload
 from app.batches.service import Order, Register
@@ -57,9 +58,11 @@ async def submit(
 ) -> UUID:
     """Queue a request that was checked. `repeated`: its sender says that it may have come before; then it is not queued twice.
 
-    Raises NoCapacity where it is `hurried` and would have to wait.
+    Raises BadInput where it is too long for its model, NoCapacity where it is `hurried` and would have to wait.
     """
     order = replace(order, aim_seconds=AIM_SECONDS)
+    if may_not_fit(facts, service.rules_of(order.model)):
+        await service.check_fit(database, settings, order, [Close("", item)])
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
     async with Offload(Store.of(settings)) as offload:

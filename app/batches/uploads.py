@@ -24,27 +24,31 @@ from app.engines.catalogue import Catalogue
 from app.errors import BadInput, BodyTooLarge
 from app.files import service as files
 from app.files.service import File
+from app.queue.lengths import Usual
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
 PURPOSE = "batch"
+PLAIN = ("assistants", "user_data", "vision", "evals")  # that OpenAI's clients send, and that nothing here reads
 USUAL_SECONDS = 30 * 86_400.0  # that a file is kept
 _NAME_LENGTH = 255
 
 
 class Upload:
-    """A context manager: leaving it deletes the spool. `lines` has read all that came."""
+    """A context manager: leaving it deletes the spool. `lines` has read all that came, unless the purpose is a plain file's."""
 
-    def __init__(self, settings: Settings, models: Catalogue) -> None:
+    def __init__(self, settings: Settings, models: Catalogue, usual: Usual) -> None:
         folder = settings.data_dir / "spool"
         with room():
             folder.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.NamedTemporaryFile(dir=folder)  # noqa: SIM115
         self._splitter = LineSplitter(int(settings.ndjson_line_mb * 2**20))
         self._most = int(settings.ndjson_body_mb * 2**20)
-        self.lines = Lines(models, rules_of_lines(models), mixed=True)
+        self.lines = Lines(models, rules_of_lines(models, usual), mixed=True)
         self.size = 0
+        self.purpose: str | None = None  # until it is known, which may be after the last byte
+        self._too_long: LineTooLong | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -65,45 +69,61 @@ class Upload:
             raise BodyTooLarge("File is too large.", status=400)
         with room():
             self._file.write(piece)
+        if self.purpose in PLAIN or self._too_long:
+            return
         try:
             for line in self._splitter.feed(piece):
                 self.lines.read(line)
         except LineTooLong as error:
-            raise BadInput(f"{error}; split the request or raise SLACKWATER_NDJSON_LINE_MB") from None
+            self._too_long = error
+        if self.purpose is not None:
+            self._check_length()
 
     def close(self) -> None:
-        """After the last byte. Raises BadInput for what is no batch file at all."""
-        for line in self._splitter.close():
-            self.lines.read(line)
-        if self.lines.malformed == self.lines.count:
-            raise BadInput("Invalid file format for Batch API. Must be .jsonl")
+        """After the last byte, once the purpose is known. Raises BadInput for what is no batch file at all."""
+        if self.purpose not in PLAIN:
+            self._check_length()
+            for line in self._splitter.close():
+                self.lines.read(line)
+            if self.lines.malformed == self.lines.count:
+                raise BadInput("Invalid file format for Batch API. Must be .jsonl")
         with room():
             self._file.flush()
+
+    def _check_length(self) -> None:
+        if self._too_long:
+            raise BadInput(f"{self._too_long}; split the request or raise SLACKWATER_NDJSON_LINE_MB")
 
 
 async def kept(
     database: Database, settings: Settings, tenant: Tenant, upload: Upload, *, filename: str, expires_seconds: float
 ) -> File:
     """The file that an upload has become, once it is closed."""
-    lines = upload.lines
+    lines, plain = upload.lines, upload.purpose in PLAIN
     return await files.keep(
         database,
         Store.of(settings),
         upload.path,
         file_id=uuid4(),
         tenant_id=tenant.tenant_id,
-        purpose=PURPOSE,
+        purpose=upload.purpose or PURPOSE,
         filename=filename.replace("\0", "")[:_NAME_LENGTH],
         size=upload.size,
         expires_seconds=expires_seconds,
-        lines=lines.count,
-        problems=[problem.view() for problem in lines.problems],
-        demand={name: asdict(demand) for name, demand in lines.demand.items()},
+        lines=0 if plain else lines.count,
+        problems=[] if plain else [asdict(problem) for problem in lines.told],
+        demand=None if plain else {name: asdict(demand) for name, demand in lines.demand.items()},
     )
 
 
 async def of_requests(
-    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, requests: Sequence[Any], endpoint: str
+    database: Database,
+    settings: Settings,
+    models: Catalogue,
+    tenant: Tenant,
+    requests: Sequence[Any],
+    endpoint: str,
+    usual: Usual,
 ) -> File:
     """A file of requests that came with the batch itself; what they leave out is POST, and the batch's endpoint."""
 
@@ -113,6 +133,7 @@ async def of_requests(
             upload.add(orjson.dumps(whole) + b"\n")
         upload.close()
 
-    with Upload(settings, models) as upload:
+    with Upload(settings, models, usual) as upload:
+        upload.purpose = PURPOSE
         await asyncio.to_thread(add_all, upload)
         return await kept(database, settings, tenant, upload, filename="requests.jsonl", expires_seconds=USUAL_SECONDS)

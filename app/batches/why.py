@@ -4,10 +4,13 @@ Walks what stands between a batch and its end, in this order, and the first link
 
     its own state      paused, ending
     engines            is there one for its model, is one ready
-    gate               does one give room to batch work; if not: signal, value, threshold
+    gate               does one give room to batch work; if not: signal, value, threshold, what is wrong
     rest               are all its items to be tried again later
     order              work of its account that comes first, other accounts at work, the account's limit
     places             is the engines' allowance taken
+
+A batch of which something is with an engine runs, at the speed that its place in the order gives it: it does not wait for that
+place, nor for a gate that is closed for a moment only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,6 +26,7 @@ from app.queue.reading import Sight, Status
 from app.states import BatchState
 from app.together import Together
 
+MOMENT_SECONDS = 5.0  # a gate closed for less does not hold up a batch that runs: what is in the engine goes on
 MOST_TOGETHER = 64  # batches in one look
 
 
@@ -89,12 +93,17 @@ def _engines(status: Status, outlook: Outlook) -> Iterator[Link]:
     count, serves = words.many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
     yield Link("engines", words.batch("engines", count=count, serves=serves, model=status.model))
     blocked = not any(gate.open for gate in alive)
+    moment = bool(outlook.leased) and any(gate.ready and _held(outlook, gate) < MOMENT_SECONDS for gate in alive)
     ready_last = sorted(alive, key=lambda gate: (gate.open, gate.ready, gate.since), reverse=True)
     for gate in ready_last:
-        held = (outlook.now - gate.since).total_seconds()
-        message = words.gate(gate.engine, gate.code, gate.signal, gate.value, gate.threshold, held)
+        compared = gate.signal, gate.value, gate.threshold, _held(outlook, gate)
+        message = words.gate(gate.engine, gate.code, *compared, detail=gate.detail, expected=gate.expected_seconds)
         since = max(gate.since, status.opened_at) if blocked else gate.since
-        yield Link(gate.code, message, since, blocks=blocked)
+        yield Link(gate.code, message, since, blocks=blocked and not moment)
+
+
+def _held(outlook: Outlook, gate: Gate) -> float:
+    return (outlook.now - gate.since).total_seconds()
 
 
 def _own(outlook: Outlook) -> Iterator[Link]:
@@ -112,6 +121,7 @@ def _order(status: Status, outlook: Outlook, estimate: Estimate) -> Iterator[Lin
     """What comes before those chunks that could be claimed now."""
     if not outlook.ready:
         return
+    waits = not outlook.leased
     if outlook.inflight >= outlook.limit:
         inflight, limit = words.many(outlook.inflight, "token"), words.many(outlook.limit, "token")
         message = words.batch("account_limit", inflight=inflight, limit=limit)
@@ -119,12 +129,12 @@ def _order(status: Status, outlook: Outlook, estimate: Estimate) -> Iterator[Lin
     if estimate.position or outlook.accounts > 1:
         ahead, accounts = words.many(estimate.position, "chunk"), words.many(outlook.accounts, "account")
         message = words.batch("fair_share", ahead=ahead, accounts=accounts, share=f"{estimate.share:.0%}")
-        yield Link("fair_share", message, status.opened_at, blocks=True)
-    elif outlook.pool_inflight:
-        places = words.many(sum(gate.allowance for gate in outlook.gates if gate.open), "request")
-        yield Link("allowance_spent", words.batch("allowance_spent", places=places), status.opened_at, blocks=True)
+        yield Link("fair_share", message, status.opened_at, blocks=waits)
+    elif outlook.pool_inflight and (allowed := sum(gate.allowance for gate in outlook.gates if gate.open)):
+        places = words.many(allowed, "request")
+        yield Link("allowance_spent", words.batch("allowance_spent", places=places), status.opened_at, blocks=waits)
     else:
-        yield Link("next", words.batch("next"), status.opened_at, blocks=True)
+        yield Link("next", words.batch("next"), status.opened_at, blocks=waits)
 
 
 def _end(estimate: Estimate) -> Link:

@@ -1,4 +1,4 @@
-"""Verbs on the database: accounts and API keys. Each opens one connection, does one thing, prints one answer."""
+"""Verbs on the database: accounts and API keys. Each opens one connection and does one thing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,11 +6,8 @@ from datetime import timedelta
 from typing import TypeVar
 
 import psycopg
-from rich.console import Console
-from rich.table import Column, Table
 
 from app import clock
-from app.cli.text import plain
 from app.crypto import secret_key
 from app.db import embedded
 from app.db.pool import Connection
@@ -19,6 +16,7 @@ from app.failure import Failure, explained
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.limits import NO_LIMITS, Limits
+from app.tenants.service import KeyInfo
 from app.webhooks.egress import parse_hosts
 
 Answer = TypeVar("Answer")
@@ -51,33 +49,33 @@ def create_key(settings: Settings, account: str, name: str, days: int | None, li
 def has_key(settings: Settings, account: str) -> bool:
     """Whether the account has a key that works."""
     now = clock.now()
+    return any(key.account_id == account and key.state(now) == "live" for key in list_keys(settings))
+
+
+def works(settings: Settings, account: str, key: str) -> bool:
+    """Whether this is a key of the account that is neither revoked nor expired. Its secret is not checked."""
+    now, key_id = clock.now(), _key_id(key)
     keys = on_database(settings, tenants.list_keys)
-    return any(key.account_id == account and key.state(now) == "live" for key in keys)
+    return any((known.key_id, known.account_id, known.state(now)) == (key_id, account, "live") for known in keys)
 
 
-def list_keys(settings: Settings, console: Console) -> None:
-    """Print every key without its secret."""
-    now = clock.now()
-    table = Table(
-        Column("key id", no_wrap=True), "account", "name", "created", "last used", "expires", "a minute", "state"
-    )
-    for key in on_database(settings, tenants.list_keys):
-        dates = [
-            f"{moment:%Y-%m-%d %H:%M}" if moment else "–"
-            for moment in (key.created_at, key.last_used_at, key.expires_at)
-        ]
-        table.add_row(key.key_id, plain(key.account_id), plain(key.name), *dates, _a_minute(key.limits), key.state(now))
-    console.print(table)
+def _key_id(key: str) -> str:
+    return key.removeprefix("sk_sw_").partition("_")[0]
 
 
-def _a_minute(limits: Limits) -> str:
-    known = [(limits.requests, "requests"), (limits.tokens, "tokens")]
-    return ", ".join(f"{most:,} {what}" for most, what in known if most is not None) or "–"
+def has_account(settings: Settings, account: str) -> bool:
+    """Whether there is such an account, one that is being deleted included."""
+    return on_database(settings, lambda conn: tenants.exists(conn, account))
+
+
+def list_keys(settings: Settings) -> list[KeyInfo]:
+    """Every key without its secret. Raises Failure."""
+    return on_database(settings, tenants.list_keys)
 
 
 def revoke_key(settings: Settings, key_id: str) -> None:
     """Make a key useless at once. `key_id` may also be the whole key."""
-    plain = key_id.removeprefix("sk_sw_").partition("_")[0]
+    plain = _key_id(key_id)
     if not on_database(settings, lambda conn: tenants.revoke_key(conn, plain)):
         raise Failure(f"There is no live key {plain}.", "`slackwater key list` shows them.")
 

@@ -28,7 +28,7 @@ MODEL = "@cf/moonshotai/kimi-k2.5"
 ACCOUNT = "demo"
 _ACCOUNT_PATH = f"/client/v4/accounts/{ACCOUNT}"
 _SUBSCRIPTIONS = f"{_ACCOUNT_PATH}/event_subscriptions/subscriptions"
-_EXAMPLES = Path(__file__).parents[2] / "examples" / "requests.jsonl"
+_EXAMPLES = Path(__file__).with_name("requests.jsonl")
 _START_SECONDS = 60
 _WEBHOOK_SECONDS = 30
 _PATIENCE_SECONDS = 900
@@ -53,8 +53,9 @@ class Plan:
 def demo(settings: Settings, console: Console, requests: Path | None) -> None:
     """Run the demo. Raises Failure when something does not work; leaves nothing running."""
     items = read_items(requests or _EXAMPLES)
-    require_engine(settings, answering=True)
-    changes = {"port": processes.free_port(), "webhook_allow_private": True, "log_format": "console"}
+    settings = require_engine(settings, answering=True)
+    changes = {"port": processes.free_port(), "webhook_allow_private": "loopback", "log_format": "console"}
+    changes |= {"worker_metrics_port": 0, "notifier_metrics_port": 0}  # an `up` beside it may have them
     asyncio.run(_demo(Plan(settings.model_copy(update=changes), console, items, model_name(settings))))
 
 
@@ -141,6 +142,7 @@ async def _watch(plan: Plan, supervisor: Supervisor) -> None:
         options: dict[str, Any] = {"base_url": base_url(plan.settings), "timeout": 30, "trust_env": False}
         headers = {"authorization": f"Bearer {key}"}
         async with httpx.AsyncClient(headers=headers, **options) as client, Receiver() as receiver:
+            await _wait_for_model(plan, client)
             await _drive(plan, client, receiver)
     finally:
         with suppress(Failure):  # without a database it expires by itself
@@ -156,6 +158,18 @@ async def _wait_for_api(plan: Plan) -> None:
             problem = f"The API did not come up within {_START_SECONDS} seconds."
             raise Failure(problem, f"The log is {plan.log_file}.") from None
     plan.stages.done("start the database and the API")
+
+
+async def _wait_for_model(plan: Plan, client: httpx.AsyncClient) -> None:
+    """An attached engine's own model is known once its worker has entered it."""
+    with plan.console.status(f"Waiting for the model {escape(plan.model)} …"):
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while (await client.get(f"/v1/models/{plan.model}")).status_code != 200:  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            problem = f"The model {plan.model} did not come up within {_START_SECONDS} seconds."
+            raise Failure(problem, f"The log is {plan.log_file}.") from None
 
 
 async def _drive(plan: Plan, client: httpx.AsyncClient, receiver: Receiver) -> None:

@@ -1,54 +1,55 @@
 """`slackwater events`: what waits to be fetched, shown and acknowledged."""
 
-import time
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Annotated, Any
 
-from rich.console import Console
+import typer
 from rich.text import Text
 
-from app.cli.admin import on_database
+from app.cli import tables
+from app.cli.client import Client
+from app.cli.options import console, settings
 from app.cli.text import plain
-from app.db.pool import Connection
-from app.settings import Settings
-from app.tenants import service as tenants
-from app.webhooks import fetching
-from app.webhooks.fetching import Waiting
 
-_LOOK_SECONDS = 0.5
+Object = dict[str, Any]
 _PAGE = 100
+_WAIT_SECONDS = 20  # of one call, for a first event
 
 
 def events(
-    settings: Settings, account: str, queue_id: str | None, console: Console, *, ack: bool, follow: bool
+    queue: Annotated[str | None, typer.Option(help="of one queue; without: of all")] = None,
+    ack: Annotated[bool, typer.Option("--ack", help="acknowledge what is shown: it does not come again")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="go on until interrupted")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object a line")] = False,
 ) -> None:
-    """Print all that waits, oldest first; with `ack` take it out, once it is printed. Raises Failure."""
-    after = 0
+    """Show the events that wait to be fetched. `slackwater subscription queue` makes a subscription that keeps them."""
+    with Client.of(settings()) as client, suppress(KeyboardInterrupt):
+        for page in _pages(client, queue, ack=ack, follow=follow):
+            for event in page:
+                _print(event, as_json=as_json)
+            if ack:
+                client.call("POST", "/events/ack", json={"ids": [event["id"] for event in page]})
 
-    async def page(conn: Connection) -> list[Waiting]:
-        tenant_id = await tenants.find_tenant(conn, account)
-        return await fetching.waiting(conn, tenant_id, queue_id=queue_id, after=after, limit=_PAGE)
 
-    async def acknowledge(conn: Connection) -> int:
-        tenant_id = await tenants.find_tenant(conn, account)
-        return await fetching.acknowledge(conn, tenant_id, [each.delivery_id for each in found])
-
+def _pages(client: Client, queue: str | None, *, ack: bool, follow: bool) -> Iterator[list[Object]]:
+    """What waits, oldest first. What was acknowledged is gone, so with `ack` each page begins at the start again."""
+    after, wait = None, _WAIT_SECONDS if follow else 0
     while True:
-        found = on_database(settings, page)
-        for each in found:
-            _show(console, each)
-        if ack and found:
-            on_database(settings, acknowledge)
+        found = client.get("/events", queue_id=queue, after=after, limit=_PAGE, wait=wait)
         if found:
-            after = found[-1].delivery_id
+            yield found
+            after = None if ack else found[-1]["id"]
         elif not follow:
             return
-        else:
-            after = 0 if ack else after  # what was committed late has a lower number
-            time.sleep(_LOOK_SECONDS)
 
 
-def _show(console: Console, waiting: Waiting) -> None:
-    event = waiting.event
-    moment = f"{event.occurred_at.astimezone():%Y-%m-%d %H:%M:%S}"
-    head = (f"{waiting.delivery_id}  {moment}  ", (str(plain(event.kind)), "bold"), f"  {event.data['request_id']}")
-    console.print(Text.assemble(*head, f"  {plain(waiting.queue_id)}"), soft_wrap=True)
-    console.print_json(waiting.body.decode())
+def _print(event: Object, *, as_json: bool) -> None:
+    if as_json:
+        tables.raw(console, json.dumps(event))
+        return
+    kind = event["body"].get("type", "?")
+    head = (f"{event['id']}  ", (plain(kind).plain, "bold"), f"  {plain(event['queue_id'])}  {event['webhook_id']}")
+    console.print(Text.assemble(*head), soft_wrap=True, highlight=False)
+    console.print_json(data=event["body"])

@@ -1,56 +1,88 @@
 """`slackwater listen`: a webhook receiver on this machine that verifies what comes and shows it, for development."""
 
 import asyncio
+import ipaddress
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Annotated
 
+import httpx
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from app import clock
-from app.cli import webhooks
-from app.cli.receiver import Received, Receiver
+from app.cli import subscription
+from app.cli.client import Client
+from app.cli.options import console, settings
 from app.cli.text import plain
-from app.settings import Settings
+from app.failure import Failure
+
+if TYPE_CHECKING:  # its HTTP server would slow down the start of every other command
+    from app.cli.receiver import Received, Receiver
 
 
-def listen(settings: Settings, account: str, port: int, secret: str, status: int, console: Console) -> None:
-    """Show webhooks until interrupted. Without a secret the receiver subscribes itself for that time. Raises Failure."""
+def listen(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the receiver; 0: any free one")] = 0,
+    secret: Annotated[
+        str, typer.Option(help="of a subscription that you made; without: one is made, and removed at the end")
+    ] = "",
+    status: Annotated[int, typer.Option(min=200, max=599, help="answer so, to see what a failing receiver gets")] = 204,
+) -> None:
+    """Receive webhooks on this machine, verify them, show them. For development."""
+    from app.cli.receiver import Receiver
+
+    receiver = Receiver(port, status)
     with suppress(asyncio.CancelledError):
-        asyncio.run(_listen(settings, account, Receiver(port, status), secret, console))
+        if secret:
+            receiver.secret = secret
+            asyncio.run(_listen(receiver, None))
+            return
+        with Client.of(settings()) as client:
+            _check_local(client.url)
+            asyncio.run(_listen(receiver, client))
 
 
-async def _listen(settings: Settings, account: str, receiver: Receiver, secret: str, console: Console) -> None:
+def _check_local(url: str) -> None:
+    """Raise Failure for an API on another machine, which cannot reach a receiver here."""
+    host = httpx.URL(url).host
+    with suppress(ValueError):
+        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
+            return
+    remedy = "Use `slackwater subscription queue` and `slackwater events --follow`; or make a tunnel to this machine, "
+    remedy += "subscribe its URL, and give --secret and --port."
+    raise Failure(f"{url} is another machine, which cannot send webhooks to this one.", remedy)
+
+
+async def _listen(receiver: "Receiver", client: Client | None) -> None:
+    """Show what comes until a signal. Without a client the subscription is the user's own."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    async with receiver, _subscribed(settings, account, receiver, secret):
-        whose = "with your secret" if secret else f"subscribed to what happens in account {account} until you stop it"
+    async with receiver, _subscribed(receiver, client) as whose:
         console.print(f"listening at {receiver.url}, {whose}; Ctrl+C ends it", highlight=False, soft_wrap=True)
         while True:
             show(console, await receiver.received.get())
 
 
 @asynccontextmanager
-async def _subscribed(settings: Settings, account: str, receiver: Receiver, secret: str) -> AsyncIterator[None]:
-    """A subscription of its own for the block, unless there is a secret of one."""
-    if secret:
-        receiver.secret = secret
-        yield
+async def _subscribed(receiver: "Receiver", client: Client | None) -> AsyncIterator[str]:
+    """A subscription of its own for the block, where there is a client; in words, whose it is."""
+    if client is None:
+        yield "with your secret"
         return
-    own = settings.model_copy(update={"webhook_allow_private": True})  # the receiver is on this machine
-    made = await asyncio.to_thread(webhooks.create, own, account, receiver.url, "slackwater listen")
-    subscription_id, keys = made
-    receiver.secret = keys.secret
+    to = {"type": "webhook", "url": receiver.url}
+    made = await asyncio.to_thread(subscription.register, client, "slackwater listen", to)
+    receiver.secret = made["destination"]["secret"]
     try:
-        yield
+        yield f"subscribed to what happens in account {client.account} until you stop it"
     finally:
-        await asyncio.to_thread(webhooks.delete, settings, account, subscription_id)
+        await asyncio.to_thread(client.call, "DELETE", f"{subscription.PATH}/{made['id']}")
 
 
-def show(console: Console, got: Received) -> None:
+def show(to: Console, got: "Received") -> None:
     """One webhook: when, what, whether it is genuine, its id, its body."""
     kind = got.body.get("type", "?") if isinstance(got.body, dict) else "?"
     verdict = Text("signature verified", "green") if got.verified else Text("WRONG SIGNATURE", "bold red")
@@ -58,8 +90,8 @@ def show(console: Console, got: Received) -> None:
         f"{clock.now().astimezone():%H:%M:%S}  ", (str(plain(kind)), "bold"), "  ", verdict,
         f"  {plain(got.headers.get('webhook-id', 'without webhook-id'))}",
     )  # fmt: skip
-    console.print(head, soft_wrap=True)
+    to.print(head, soft_wrap=True)
     if isinstance(got.body, bytes):
-        console.print(plain(got.body.decode(errors="replace")), soft_wrap=True)
+        to.print(plain(got.body.decode(errors="replace")), soft_wrap=True)
     else:
-        console.print_json(data=got.body)
+        to.print_json(data=got.body)

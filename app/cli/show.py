@@ -12,6 +12,8 @@ from rich.text import Text
 from app import clock
 from app.cli.receiver import Received
 from app.cli.text import plain
+from app.engines.outcome import usage_of
+from app.engines.shapes import said
 from app.failure import Failure
 
 Object = dict[str, Any]
@@ -70,19 +72,19 @@ def times(console: Console, stages: Stages, log_file: Path) -> None:
 
 
 def _answer(response: Object) -> tuple[Text, str]:
-    """Text and tokens of one response, in either shape of the Workers AI routes."""
+    """Text and tokens of one response, in any shape of the Workers AI routes."""
     if not response["success"]:
         refusal = plain(_short(response["error"]["message"], 400))
         refusal.stylize("red")
         return refusal, "–"
     result = response["result"]
-    text = result["choices"][0]["message"]["content"] if "choices" in result else result["response"]
-    return plain(_short(_text(text), 400)), str(result["usage"]["completion_tokens"])
+    usage = usage_of(result)
+    return plain(_short(_text(said(result)), 400)), str(usage.completion_tokens if usage else "–")
 
 
 def _prompt(item: Object) -> str:
     messages = item.get("messages") or [{}]
-    return _text(item.get("prompt") or messages[-1].get("content"))
+    return _text(item.get("prompt") or item.get("input") or messages[-1].get("content"))
 
 
 def _text(content: object) -> str:

@@ -1,23 +1,24 @@
-"""`slackwater subscription …`: webhooks, and what was sent to them."""
+"""`slackwater subscription …`: webhooks and queues, and where their events go. What was sent is in `deliveries`."""
 
-from datetime import datetime
-from typing import Annotated
-from uuid import UUID
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
-from app.cli import webhooks
-from app.cli.options import Account, console, settings
-from app.states import DELIVERY
-from app.webhooks.endpoints import Filter
-from app.webhooks.formats import FORMATS
-from app.webhooks.rules import KINDS, MOST_IN_FLIGHT, USUAL_KINDS, Limits
+from app.cli import deliveries, tables
+from app.cli.client import Client
+from app.cli.deliveries import SubscriptionId
+from app.cli.options import Json, console, pairs, settings
+from app.webhooks.formats import FORMATS, known_kinds
+from app.webhooks.rules import KINDS, MOST_IN_FLIGHT, USUAL_KINDS
 
 app = typer.Typer(help="Webhooks: who is told when a batch is queued or done, and what was sent.", no_args_is_help=True)
 
-SubscriptionId = Annotated[UUID, typer.Argument(metavar="ID", help="as `slackwater subscription list` shows it")]
-DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="as `slackwater subscription deliveries` shows it")]
-
+Object = dict[str, Any]
+PATH = deliveries.SUBSCRIPTIONS
+_PAGE = 100
+_COLUMNS = ("id", "state", "name", "to", "model", "events", "format")
+_WIDE = ("model", "events", "format")
 
 Name = Annotated[str, typer.Option(help="a name to find it by")]
 Model = Annotated[str | None, typer.Option(help="only this model's events; without: all")]
@@ -35,7 +36,6 @@ Shape = Annotated[str, typer.Option("--format", help=f"of its bodies: {', '.join
 @app.command("create")
 def create(
     url: Annotated[str, typer.Argument(help="https URL that takes the webhooks")],
-    account: Account = "local",
     name: Name = "webhook",
     model: Model = None,
     tag: Tag = None,
@@ -48,123 +48,184 @@ def create(
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="sign with ed25519 as well, and print the public key")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Register a webhook and print its id and keys, this once. It is active once it has accepted a test event."""
-    of, limits = _filter(model, tag, metadata), Limits(at_once, per_second, ordered)
-    subscription_id, keys = webhooks.create(
-        settings(), account, url, name, of, event or (), shape, limits, asymmetric=asymmetric
-    )
-    lines = [
-        f"id      {subscription_id.hex}",
-        f"secret  {keys.secret}",
-        *([f"public  {keys.public}"] if keys.public else []),
-    ]
-    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+    destination = {"type": "webhook", "url": url, "asymmetric": asymmetric, "ordered": ordered}
+    destination |= {"max_in_flight": at_once, "max_per_second": per_second}
+    source = _source(model, tag, metadata)
+    with Client.of(settings()) as client:
+        found = register(client, name, destination, source=source, events=event, shape=shape)
+    _print_made(found, as_json=as_json)
 
 
 @app.command("queue")
 def create_queue(
     queue: Annotated[str, typer.Argument(metavar="NAME", help="by which its events are fetched; any name will do")],
-    account: Account = "local",
     name: Name = "queue",
     model: Model = None,
     tag: Tag = None,
     metadata: Pair = None,
     event: Event = None,
     shape: Shape = "workers_ai",
+    as_json: Json = False,
 ) -> None:
     """Keep events until they are fetched, for those without a public URL. `slackwater events` shows and acknowledges them."""
-    of = _filter(model, tag, metadata)
-    subscription_id = webhooks.create_queue(settings(), account, queue, name, of, event or (), shape)
-    console.print(f"id  {subscription_id.hex}", highlight=False, soft_wrap=True)
+    destination = {"type": "queues.queue", "queue_id": queue}
+    source = _source(model, tag, metadata)
+    with Client.of(settings()) as client:
+        found = register(client, name, destination, source=source, events=event, shape=shape)
+    _print_made(found, as_json=as_json)
 
 
-def _filter(model: str | None, tags: list[str] | None, metadata: list[str] | None) -> Filter:
-    pairs = dict(pair.partition("=")[::2] for pair in metadata or ())
-    return Filter(model, tags or (), pairs)
+def register(
+    client: Client,
+    name: str,
+    destination: Object,
+    *,
+    source: Object | None = None,
+    events: list[str] | None = None,
+    shape: str = "workers_ai",
+) -> Object:
+    """Make a subscription, without `events` for the usual ones. The answer alone holds its keys. Raises Failure."""
+    body = {
+        "name": name,
+        "source": source or {},
+        "destination": destination | {"format": shape},
+        "events": events or known_kinds(shape, USUAL_KINDS),
+    }
+    return dict(client.call("POST", PATH, json=body))
 
 
 @app.command("list")
-def show_all(account: Account = "local") -> None:
-    """List an account's webhooks."""
-    webhooks.show_all(settings(), account, console)
+def show_list(as_json: Json = False) -> None:
+    """List webhooks and queues."""
+    with Client.of(settings()) as client, tables.patience("Reading the list …"):
+        found = list(_all(client))
+    if as_json:
+        tables.document(console, found)
+    else:
+        tables.show(console, _COLUMNS, map(_row, found), whole=("id",), wide=_WIDE)
 
 
-@app.command("test")
-def send_test(subscription_id: SubscriptionId, account: Account = "local") -> None:
-    """Send a test event and wait for what becomes of it."""
-    webhooks.test(settings(), account, subscription_id, console)
-
-
-@app.command("deliveries")
-def deliveries(
-    subscription_id: SubscriptionId,
-    account: Account = "local",
-    state: Annotated[str | None, typer.Option(help=f"only those: {', '.join(DELIVERY.stored())}")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="so many, the newest first")] = 20,
-) -> None:
-    """List what was sent to a webhook and how it went."""
-    webhooks.show_deliveries(settings(), account, subscription_id, console, state=state, limit=limit)
-
-
-@app.command("delivery")
-def delivery(subscription_id: SubscriptionId, delivery_id: DeliveryId, account: Account = "local") -> None:
-    """Show one delivery: every attempt and what the receiver answered."""
-    webhooks.show_delivery(settings(), account, subscription_id, delivery_id, console)
-
-
-@app.command("redeliver")
-def redeliver(subscription_id: SubscriptionId, delivery_id: DeliveryId, account: Account = "local") -> None:
-    """Send one delivery again, now, whatever became of it."""
-    webhooks.redeliver(settings(), account, subscription_id, delivery_id)
-    console.print("sent within a moment; `slackwater subscription delivery` shows how it goes")
-
-
-@app.command("replay")
-def replay(
-    subscription_id: SubscriptionId,
-    since: Annotated[datetime, typer.Option(help="from this time on, in this machine's zone")],
-    until: Annotated[datetime | None, typer.Option(help="up to this time; without: now")] = None,
-    account: Account = "local",
-    everything: Annotated[bool, typer.Option("--all", help="what was accepted too, not only the rest")] = False,
-) -> None:
-    """Send what happened in a time again: what the receiver has not accepted, or was never told."""
-    count = webhooks.replay(settings(), account, subscription_id, since, until, everything=everything)
-    console.print(f"{count} events are sent again")
+@app.command("show")
+def show(subscription_id: SubscriptionId, as_json: Json = False) -> None:
+    """Show one subscription: where its events go, which ones, and how that goes."""
+    found = _call("GET", f"{PATH}/{subscription_id.hex}")
+    if as_json:
+        tables.document(console, found)
+    else:
+        tables.facts(console, _described(found))
 
 
 @app.command("rotate")
 def rotate(
     subscription_id: SubscriptionId,
-    account: Account = "local",
     overlap_hours: Annotated[float, typer.Option(min=0, max=168, help="the old key signs too for so long")] = 24,
+    as_json: Json = False,
 ) -> None:
     """Change the signing secret and print the new one, this once."""
-    secret = webhooks.rotate(settings(), account, subscription_id, overlap_hours)
-    console.print(f"secret  {secret}", highlight=False, soft_wrap=True)
+    found = _call("POST", f"{PATH}/{subscription_id.hex}/rotate_secret", {"overlap_hours": overlap_hours})
+    if as_json:
+        tables.document(console, found)
+    else:
+        tables.facts(console, _keys(found))
 
 
 @app.command("pause")
-def pause(subscription_id: SubscriptionId, account: Account = "local") -> None:
+def pause(subscription_id: SubscriptionId) -> None:
     """Send a webhook nothing for now; what happens waits for it."""
-    console.print(f"{webhooks.switch(settings(), account, subscription_id, 'pause')}; `enable` goes on")
+    found = _call("POST", f"{PATH}/{subscription_id.hex}/pause")
+    tables.sentence(console, f"{found['state']}; `enable` goes on")
 
 
 @app.command("disable")
-def disable(subscription_id: SubscriptionId, account: Account = "local") -> None:
-    """Tell a webhook nothing more; `replay` makes up for it later."""
-    console.print(webhooks.switch(settings(), account, subscription_id, "disable"))
+def disable(subscription_id: SubscriptionId) -> None:
+    """Send a webhook nothing more; `replay` makes up for it later."""
+    tables.sentence(console, _call("POST", f"{PATH}/{subscription_id.hex}/disable")["state"])
 
 
 @app.command("enable")
-def enable(subscription_id: SubscriptionId, account: Account = "local") -> None:
+def enable(subscription_id: SubscriptionId) -> None:
     """Go on after `pause` or `disable`: a test event is sent, and once it is accepted what was waiting."""
-    state = webhooks.switch(settings(), account, subscription_id, "enable")
-    console.print(f"{state}; `test` shows whether it is accepted, `replay` sends what was missed while disabled")
+    found = _call("PATCH", f"{PATH}/{subscription_id.hex}", {"enabled": True})
+    rest = "`test` shows whether it is accepted, `replay` sends what was missed while disabled"
+    tables.sentence(console, f"{found['state']}; {rest}")
 
 
 @app.command("delete")
-def delete(subscription_id: SubscriptionId, account: Account = "local") -> None:
-    """Remove a webhook."""
-    webhooks.delete(settings(), account, subscription_id)
-    console.print("deleted")
+def delete(subscription_id: SubscriptionId) -> None:
+    """Remove a webhook or a queue, with what was still to be sent or fetched."""
+    _call("DELETE", f"{PATH}/{subscription_id.hex}")
+    tables.sentence(console, "deleted")
+
+
+deliveries.mount(app)
+
+
+def _call(method: str, path: str, body: Object | None = None) -> Object:
+    with Client.of(settings()) as client:
+        return dict(client.call(method, path, json=body))
+
+
+def _all(client: Client) -> Iterator[Object]:
+    """Every subscription of the account, page by page."""
+    page = 1
+    while rows := client.get(PATH, page=page, per_page=_PAGE):
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        page += 1
+
+
+def _source(model: str | None, tags: list[str] | None, metadata: list[str] | None) -> Object:
+    return {"model_name": model or "*", "tags": tags or [], "metadata": pairs(metadata)}
+
+
+def _print_made(made: Object, *, as_json: bool) -> None:
+    """What can be read this once: never wrapped, so that it can be copied."""
+    if as_json:
+        tables.document(console, made)
+    else:
+        tables.facts(console, {"id": made["id"]} | _keys(made))
+
+
+def _keys(subscription: Object) -> Object:
+    to = subscription["destination"]
+    return {"secret": to.get("secret"), "public": to.get("public_key")}
+
+
+def _state(subscription: Object) -> str:
+    reason = subscription["disabled_reason"]
+    return f"{subscription['state']}: {reason}" if reason else str(subscription["state"])
+
+
+def _to(subscription: Object) -> str:
+    to = subscription["destination"]
+    return str(to.get("url") or f"fetched as {to['queue_id']}")
+
+
+def _row(found: Object) -> tuple[object, ...]:
+    source, to = found["source"], found["destination"]
+    return found["id"], _state(found), found["name"], _to(found), source["model_name"], found["events"], to["format"]
+
+
+def _described(found: Object) -> Object:
+    source, to = found["source"], found["destination"]
+    return {
+        "id": found["id"],
+        "name": found["name"],
+        "state": _state(found),
+        "to": _to(found),
+        "format": to["format"],
+        "events": ", ".join(found["events"]),
+        "model": source["model_name"],
+        "tags": ", ".join(source["tags"]) or None,
+        "metadata": ", ".join(f"{key}={value}" for key, value in source["metadata"].items()) or None,
+        "at once": to.get("max_in_flight"),
+        "per second": to.get("max_per_second"),
+        "ordered": "yes" if to.get("ordered") else None,
+        "made": tables.when(found["created_at"]),
+        "changed": tables.when(found["modified_at"]),
+        "failing": f"since {tables.when(found['failing_since'])}" if found["failing_since"] else None,
+    }

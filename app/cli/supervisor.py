@@ -1,24 +1,25 @@
 """Every part of Slackwater on one machine, under one process: started, restarted when it crashes, stopped together."""
 
 import asyncio
-import fcntl
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TextIO
+from typing import IO, Any, TextIO
 
 import psycopg
 import structlog
 
-from app import clock, processes
+from app import clock, extras, processes
+from app.cli.ownership import owned
 from app.db import embedded, migrate
 from app.db.pool import Database
+from app.extras import NotInstalled
 from app.failure import Failure
 from app.queue import care
 from app.settings import Settings, child_environment
+from app.telemetry import log_file
 
 MARK = "SLACKWATER_SUPERVISOR"
 PART = "SLACKWATER_PART"
@@ -42,17 +43,29 @@ class Child:
     name: str
     module: str
     process: asyncio.subprocess.Process | None = None
+    deaths: int = 0
 
 
 class Supervisor:
-    """Runs the database (if embedded) and all parts. `run` returns when `stop` was called and everything is down."""
+    """Runs the database (if embedded) and all parts. `run` returns when `stop` was called and everything is down.
 
-    def __init__(self, settings: Settings, output: TextIO, overrides: Mapping[str, str] | None = None) -> None:
+    Parts write to `output`, or without one each to its own file in `data_dir/logs`. `on_stage` hears what is begun on the way
+    to `ready`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        output: TextIO | None = None,
+        *,
+        on_stage: Callable[[str], None] = lambda stage: None,
+    ) -> None:
         self._settings = settings
         self._output = output
+        self._on_stage = on_stage
         self._mark = str(settings.data_dir.resolve())
         self._engine_mark = f"{self._mark}:{settings.engine_name}"
-        self._environment = child_environment(settings, {**(overrides or {}), MARK: self._mark})
+        self._environment = child_environment(settings, {MARK: self._mark})
         self._children = [Child(name, module) for name, module in PARTS.items()]
         self.stopping = asyncio.Event()
         self.ready = asyncio.Event()
@@ -63,6 +76,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Start everything, keep it running until `stop`. Raises Failure when the start itself is impossible."""
+        extras.check(self._settings)
         async with self._sole_owner(), self._database():
             tasks = [asyncio.create_task(self._keep(child)) for child in self._children]
             keeper = asyncio.create_task(self._keep_database())
@@ -79,15 +93,7 @@ class Supervisor:
     @asynccontextmanager
     async def _sole_owner(self) -> AsyncIterator[None]:
         """Hold the data directory's lock; kill what a killed predecessor left running."""
-        self._settings.data_dir.mkdir(parents=True, exist_ok=True)
-        with (self._settings.data_dir / "up.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Failure(
-                    f"Slackwater is already running on {self._settings.data_dir}.",
-                    "Stop it, or give this one its own SLACKWATER_DATA_DIR and SLACKWATER_PORT.",
-                ) from None
+        with owned(self._settings):
             await self._sweep()
             try:
                 yield
@@ -105,19 +111,13 @@ class Supervisor:
     async def _database(self) -> AsyncIterator[None]:
         """A reachable, migrated database with partitions; the embedded one is stopped again at the end."""
         settings = self._settings
-        if not settings.database_url:
-            log.info("database.starting", folder=str(settings.data_dir / "postgres"))
-            await asyncio.to_thread(embedded.start, settings)
         try:
-            url = embedded.database_url(settings)
-            try:
-                await asyncio.to_thread(migrate.upgrade, url)
-            except Exception as error:
-                raise Failure(
-                    f"The database cannot be used: {error}", "Run `slackwater doctor` for details."
-                ) from error
-            async with Database(url, size=1) as database, database.transaction() as conn:
-                await care.create_partitions(conn, settings.partition_days_ahead)
+            self._on_stage("database")
+            if not settings.database_url:
+                log.debug("database.starting", folder=str(settings.data_dir / "postgres"))
+                await _start_embedded(settings)
+            self._on_stage("schema")
+            await _migrate(settings)
             yield
         finally:
             if not settings.database_url:
@@ -149,21 +149,12 @@ class Supervisor:
         pause = _BACKOFF_SECONDS[0]
         while not self.stopping.is_set():
             began = clock.monotonic()
-            child.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                child.module,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                env={**self._environment, PART: child.name},
-                start_new_session=True,
-                preexec_fn=processes.dies_with_parent(),
-            )
+            child.process = await self._start(child)
             log.debug("part.started", name=child.name, pid=child.process.pid)
             code = await child.process.wait()
             if self.stopping.is_set():
                 return
+            child.deaths += 1
             pause = (
                 _BACKOFF_SECONDS[0]
                 if clock.monotonic() - began > _STEADY_SECONDS
@@ -171,6 +162,29 @@ class Supervisor:
             )
             log.error("part.died", name=child.name, exit_code=code, restart_in_seconds=pause)
             await asyncio.sleep(pause)
+
+    async def _start(self, child: Child) -> asyncio.subprocess.Process:
+        with self._output_of(child) as output:
+            return await asyncio.create_subprocess_exec(
+                *processes.python_module(child.module),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**self._environment, PART: child.name},
+                start_new_session=True,
+                preexec_fn=processes.dies_with_parent(),
+            )
+
+    def _output_of(self, child: Child) -> AbstractContextManager[IO[Any]]:
+        if self._output is not None:
+            return nullcontext(self._output)
+        file = log_file(self._settings.data_dir, child.name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file.open("ab")  # append only: it is rotated while it is written
+
+    def deaths(self, part: str) -> int:
+        """How often a part has died since the start."""
+        return next(child.deaths for child in self._children if child.name == part)
 
     async def _stop_children(self) -> None:
         """SIGTERM to all; the GPU worker drains meanwhile; SIGKILL to whoever is left at the end."""
@@ -185,6 +199,31 @@ class Supervisor:
         for process in running:
             processes.signal_group(process.pid, signal.SIGKILL)
         await asyncio.gather(*(process.wait() for process in running))
+
+
+async def _start_embedded(settings: Settings) -> None:
+    """Raises Failure."""
+    try:
+        await asyncio.to_thread(embedded.start, settings)
+    except NotInstalled as missing:
+        raise Failure(str(missing), missing.remedy) from missing
+    except Exception as error:  # the wheel raises whatever its programs make of it
+        reason = (str(error).strip().splitlines() or [repr(error)])[-1]
+        own = settings.data_dir / "postgres" / "log"
+        remedy = f"Its own log is {own}. `slackwater doctor` checks the machine."
+        raise Failure(f"The embedded PostgreSQL did not start: {reason}", remedy) from error
+
+
+async def _migrate(settings: Settings) -> None:
+    """Bring the schema up to date and make today's partitions. Raises Failure."""
+    url = embedded.database_url(settings)
+    try:
+        await asyncio.to_thread(migrate.upgrade, url)
+        async with Database(url, size=1) as database, database.transaction() as conn:
+            await care.create_partitions(conn, settings.partition_days_ahead)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        raise Failure(f"The database cannot be used: {reason}", "Run `slackwater doctor` for details.") from error
 
 
 def on_signals(supervisor: Supervisor) -> None:

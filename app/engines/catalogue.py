@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 Capability = Literal["async_queue", "function_calling", "json_mode", "reasoning", "vision", "lora"]
-Shape = Literal["native", "openai"]
+Shape = Literal["native", "openai", "responses"]
 Task = Literal["text-generation", "text-embeddings"]
 Pooling = Literal["mean", "cls", "last"]
 Text = Annotated[str, Field(min_length=1)]
@@ -69,7 +69,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Model:
-    """One entry under its canonical name. `served` is the model whose engines answer: the pool's key."""
+    """One entry under its canonical name. `served` is the model whose engines answer: the pool's key.
+
+    `served_aliases` are that model's. `adopted`: no file names it, an attached engine brought it.
+    """
 
     __pydantic_config__ = _STRICT
 
@@ -80,17 +83,22 @@ class Model:
     price: Price | None = None
     launch: Launch | None = None
     aliases: tuple[Text, ...] = ()
+    served_aliases: tuple[Text, ...] = ()
     description: str = ""
     task: Task = "text-generation"
     pooling: Pooling = "mean"
     default_max_tokens: Positive = 256
     capabilities: frozenset[Capability] = frozenset()
+    adopted: bool = False
 
     def name_at(self, serves: Sequence[str]) -> str | None:
-        """The name to ask an engine for that serves these: the catalogue's, its only one, or None if the model is missing."""
-        if not serves or self.served in serves:
+        """The name to ask an engine for that serves these: the model's own or an alias; None if the model is missing.
+
+        One that does not say what it serves is asked for the model by its own name.
+        """
+        if not serves:
             return self.served
-        return serves[0] if len(serves) == 1 else None
+        return next((name for name in (self.served, *self.served_aliases) if name in serves), None)
 
     def to_launch(self) -> Launch:
         """How to start an engine of our own. Raises CatalogueError where only attached engines serve the model."""
@@ -130,6 +138,21 @@ class Catalogue:
         """The model that this canonical name or alias means; None when unknown."""
         return self._by_name.get(name)
 
+    def extended(self, more: Sequence[Model]) -> "Catalogue":
+        """This catalogue and, of these models, those whose name it does not know."""
+        new = {model.name: model for model in more if model.name not in self._by_name}
+        if not new:
+            return self
+        return Catalogue(MappingProxyType({**self.models, **new}), MappingProxyType({**self._by_name, **new}))
+
+
+@lru_cache(256)
+def adopted(name: str, window: int, task: Task) -> Model:
+    """The entry of a model that an attached engine serves and no file describes; the same object for the same facts."""
+    return Model(
+        name=name, served=name, context_window=window, task=task, capabilities=frozenset({"async_queue"}), adopted=True
+    )
+
 
 @cache
 def load(path: Path) -> Catalogue:
@@ -161,15 +184,26 @@ def _model(path: Path, tables: Mapping[str, Any], name: str) -> Model:
         if "launch" in own:
             raise CatalogueError(f"{where}] launch: stands at {served!r}, whose engines answer")
         own = {key: value for key, value in target.items() if key not in _NOT_INHERITED} | own
-    for key in ("name", "served"):
+        _check_window(where, own, served, target)
+    for key in ("name", "served", "served_aliases", "adopted"):
         if key in own:
-            raise CatalogueError(f"{where}] {key}: unknown; the table's own name says it")
+            raise CatalogueError(f"{where}] {key}: unknown; it follows from the tables' names")
+    aliases = tables[served].get("aliases", ())
     try:
-        return _checker().validate_python({**own, "name": name, "served": served})
+        return _checker().validate_python({**own, "name": name, "served": served, "served_aliases": aliases})
     except ValidationError as error:
         first = error.errors()[0]
         *table, key = [str(part) for part in first["loc"] if not isinstance(part, int)]
         raise CatalogueError(f"{where}{''.join('.' + t for t in table)}] {key}: {first['msg']}") from error
+
+
+def _check_window(where: str, own: Mapping[str, Any], served: str, target: Mapping[str, Any]) -> None:
+    """A name may promise less than the engines that answer it have, never more."""
+    ours, theirs = own.get("context_window"), target.get("context_window")
+    if isinstance(ours, int) and isinstance(theirs, int) and ours > theirs:
+        raise CatalogueError(
+            f"{where}] context_window: {ours} is more than the {theirs} of {served!r}, whose engines answer"
+        )
 
 
 def _names(path: Path, models: Mapping[str, Model]) -> dict[str, Model]:

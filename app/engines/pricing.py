@@ -32,12 +32,12 @@ def with_cost(usage: Mapping[str, Any], price: Price | None) -> dict[str, Any]:
     return {**usage, "cost": cost(price, counted), "currency": price.currency}
 
 
-def priced(answer: bytes, price: Price | None) -> bytes:
-    """An engine's whole answer with its cost; the same bytes where there is no price."""
-    if price is None:
+def priced(answer: bytes, price: Price | None, more: Mapping[str, Any] | None = None) -> bytes:
+    """An engine's whole answer with its cost and the fields of `more`; the same bytes where there is neither."""
+    if price is None and more is None:
         return answer
-    body = orjson.loads(answer)
+    body = orjson.loads(answer) | (more or {})
     counted = usage_of(body)
-    if counted is not None:
+    if price is not None and counted is not None:
         body["usage"].update(cost=cost(price, counted), currency=price.currency)
     return orjson.dumps(body)

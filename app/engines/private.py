@@ -21,8 +21,7 @@ ENGINE_PRIVATE_FIELDS = frozenset(
         "media_io_kwargs",
         # tensors deserialised by the engine
         "prompt_embeds",
-        # the engine's internals in the answer; token ids are how Slackwater resumes a yielded request
-        "return_token_ids",
+        # the engine's internals in the answer
         "return_tokens_as_token_ids",
         "return_token_offsets",
         "return_prompt_text",

@@ -1,9 +1,26 @@
 """All SQL of pools and engines."""
 
-from app.states import ENGINE, EngineState
+from app.engines.adoption import MISSING, TOO_SMALL
+from app.states import CHUNK, ENGINE, INTAKE, EngineState
 
 FIND_POOL = "select pool_id from pool where model = %(model)s"
 ADD_POOL = "insert into pool (model) values (%(model)s) on conflict (model) do nothing"
+
+# The window of a model that no catalogue describes is promised by its first engine. One that joins may promise more, and less if
+# no unfinished work was accepted under the old promise; neither while another live engine keeps it. One pool at a time.
+LOCK_POOL = "select from pool where pool_id = %(pool_id)s for no key update"
+_IN_FORCE = f"""case
+    when p.context_window is null then %(window)s
+    when exists (select from engine o join worker w using (worker_id)
+                 where o.pool_id = p.pool_id and o.name <> %(name)s and w.lease_until > now()
+                   and o.reason is distinct from '{MISSING}' and o.reason is distinct from '{TOO_SMALL}') then p.context_window
+    when %(window)s < p.context_window and exists (select from chunk c where c.pool_id = p.pool_id) then p.context_window
+    else %(window)s end"""
+PROMISE = f"""
+update pool p set context_window = {_IN_FORCE}, task = %(task)s
+where p.pool_id = %(pool_id)s returning context_window"""
+PROMISED = f"select {_IN_FORCE} from pool p where p.model = %(model)s"
+ADOPTED = "select model, context_window, coalesce(task, 'text-generation') from pool where context_window is not null"
 
 # Of one URL at a time, so that two workers do not both find it free.
 ONE_URL = "select pg_advisory_xact_lock(hashtext('engine'), hashtext(%(url)s))"
@@ -20,27 +37,82 @@ where not exists (select from engine o join worker w on w.worker_id = o.worker_i
 on conflict (name) do update set pool_id = excluded.pool_id, url = excluded.url,
     arrival_url = excluded.arrival_url, mode = excluded.mode, slots = excluded.slots,
     worker_id = excluded.worker_id, state = excluded.state, reason = null, allowance = 0, heartbeat_at = now(),
-    signal = null, value = null, threshold = null, reason_since = now()
+    signal = null, value = null, threshold = null, reason_since = now(), detail = null, problems = '[]', batch_in_flight = 0,
+    sync_in_flight = 0, expected_at = null,
+    start_seconds = case when (e.pool_id, e.mode) = (excluded.pool_id, excluded.mode) then e.start_seconds end
 where {_FREE} and {ENGINE.guard("restart", "e.")}
 returning engine_id"""
 
 
 def report(verb: str) -> str:
     """The holder's word on its engine: state, allowance and reason, and by Postgres's clock since when these two hold."""
-    target = next(t.target for t in ENGINE.transitions if t.verb == verb)
+    target = ENGINE.target(verb)
     return f"""
 update engine set state = '{target}', reason = %(reason)s, allowance = %(allowance)s, heartbeat_at = now(),
-    signal = %(signal)s, value = %(value)s, threshold = %(threshold)s,
+    signal = %(signal)s, value = %(value)s, threshold = %(threshold)s, detail = %(detail)s,
+    served_name = %(served_name)s, serves = %(serves)s, max_model_len = %(max_model_len)s, version = %(version)s,
+    scheduling_policy = %(scheduling_policy)s, protection = %(protection)s, problems = %(problems)s,
+    batch_in_flight = %(batch_in_flight)s, sync_in_flight = %(sync_in_flight)s,
+    start_seconds = coalesce(%(start_seconds)s, start_seconds),
+    expected_at = now() + make_interval(secs => %(expected_seconds)s::float8),
     reason_since = case when (state, reason) is distinct from ('{target}', %(reason)s) then now() else reason_since end
-where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard(verb)} returning engine_id"""
+where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard(verb)} returning intake"""
 
 
 RELEASE = f"""
 update engine set state = '{EngineState.DOWN}', worker_id = null, reason = 'released', allowance = 0,
-    heartbeat_at = now(), signal = null, value = null, threshold = null, reason_since = now()
+    heartbeat_at = now(), signal = null, value = null, threshold = null, reason_since = now(), detail = null,
+    expected_at = null, problems = '[]', batch_in_flight = 0, sync_in_flight = 0
 where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard("report_down")}"""
+
+HOLDER = """
+select e.worker_id, e.url, e.mode, coalesce(p.model, ''), w.lease_until
+from engine e join worker w using (worker_id) left join pool p on p.pool_id = e.pool_id
+where e.name = %(name)s and w.lease_until > now()"""
+
+START_SECONDS = "select start_seconds from engine where engine_id = %(engine_id)s"
+
+# An engine of which nobody knows what it serves, or that is not what it should be: no worker controls it, one looks at it.
+NOTE = f"""
+insert into engine as e (name, url, mode, state, reason, problems)
+values (%(name)s, %(url)s, %(mode)s, '{EngineState.DOWN}', %(reason)s, %(problems)s)
+on conflict (name) do update set url = excluded.url, mode = excluded.mode, state = excluded.state, worker_id = null,
+    reason = excluded.reason, allowance = 0, heartbeat_at = now(), signal = null, value = null, threshold = null,
+    detail = null, expected_at = null, problems = excluded.problems,
+    reason_since = case when (e.state, e.reason) is distinct from (excluded.state, excluded.reason) then now()
+                   else e.reason_since end
+where {_FREE} and {ENGINE.guard("report_down", "e.")}"""
 
 LIST = """
 select e.engine_id, e.name, p.model, e.url, e.arrival_url, e.mode, e.slots, e.state, e.reason, e.allowance, e.heartbeat_at,
-       coalesce(w.lease_until > now(), false)
+       coalesce(w.lease_until > now(), false), e.intake, e.served_name,
+       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8
 from engine e join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
+
+
+def change_intake(verb: str) -> str:
+    """UPDATE of one engine's intake by `verb`: drain, drain now or undrain."""
+    return f"""
+update engine set intake = '{INTAKE.target(verb)}', intake_since = now()
+where name = %(name)s and {INTAKE.guard(verb)} returning engine_id"""
+
+
+EXISTS = "select from engine where name = %(name)s"
+
+# Leases are counted where they stand; what the row itself says is one heartbeat old.
+OVERVIEW = f"""
+select e.name, coalesce(p.model, ''), e.mode, e.state, e.reason, e.reason_since, e.intake, e.intake_since, e.allowance,
+       e.slots, e.batch_in_flight, e.sync_in_flight, e.url, e.heartbeat_at, w.host, w.pid,
+       coalesce(w.lease_until > now(), false),
+       (select count(*)::int from chunk c where {CHUNK.guard("finish", "c.")} and c.worker_id = e.worker_id),
+       extract(epoch from now() - e.intake_since)::float8, e.problems, e.start_seconds
+from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
+
+# As LIST, for people: also those that nobody controls now, as long as somebody spoke of them within the last day.
+TOLD = """
+select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshold, e.reason_since, e.slots, e.allowance,
+       e.serves, e.max_model_len, e.version, e.scheduling_policy, e.protection, e.problems,
+       coalesce(w.lease_until > now(), false), extract(epoch from now() - e.heartbeat_at)::float8,
+       extract(epoch from now() - e.reason_since)::float8, e.intake
+from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
+where w.lease_until > now() or e.heartbeat_at > now() - interval '1 day' order by e.name"""

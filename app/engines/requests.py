@@ -5,11 +5,12 @@ import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
 from app.engines import embeddings
+from app.engines.catalogue import Model
 from app.engines.private import ENGINE_PRIVATE_FIELDS
 
 CHAT = "/v1/chat/completions"
@@ -57,12 +58,18 @@ class EngineRequest:
 class Target:
     """What the engine side adds to every item: the name the engine serves the model under, and its defaults.
 
-    `pooling`: it makes embeddings and generates nothing.
+    `context_window`: tokens of prompt and answer together. `pooling`: it makes embeddings and generates nothing.
     """
 
     model: str
     default_max_tokens: int
+    context_window: int
     pooling: bool = False
+
+    @classmethod
+    def of(cls, model: Model) -> Self:
+        """The target of a catalogue's model, under the catalogue's name for it."""
+        return cls(model.served, model.default_max_tokens, model.context_window, model.task == "text-embeddings")
 
 
 def build(
@@ -73,21 +80,16 @@ def build(
     *,
     priority: int = BATCH_PRIORITY,
     stream: bool = False,
+    open_ended: bool = False,
 ) -> EngineRequest:
     """The request for one item. `endpoint` is the route the item asks for; `salt` separates tenants' prefix caches.
 
-    A stream ends with the usage, whether the item asks for it or not. The engine keeps no answer for later.
+    An answer whose item sets no limit ends after the target's default; if `open_ended`, it may take what is left of the
+    context. A stream ends with the usage, whether the item asks for it or not. The engine keeps no answer for later.
     """
     hidden = _OURS | ENGINE_PRIVATE_FIELDS
     body = {key: value for key, value in item.items() if key not in hidden}
-    route = endpoint
-    if route == CHAT and "prompt" in body and body.get("messages") is None:
-        prompt = body.pop("prompt")
-        body.pop("messages", None)
-        if item.get("raw") is True:
-            route, body["prompt"] = COMPLETIONS, prompt
-        else:
-            body["messages"] = [{"role": "user", "content": prompt}]
+    route = _routed(body, item) if endpoint == CHAT else endpoint
     if route == EMBEDDINGS:
         body = embeddings.engine_body(body)
     if isinstance(body.get("messages"), list):
@@ -97,13 +99,41 @@ def build(
     body |= {"model": target.model, "priority": priority, "cache_salt": salt}
     if lengths := _LENGTHS[route]:
         if all(body.get(name) is None for name in lengths):
-            body[lengths[0]] = target.default_max_tokens
+            body |= _usual_limit(route, target, open_ended=open_ended)
         body["stream"] = stream
     if route == RESPONSES:
         body["store"] = False
     elif stream:
         body["stream_options"] = {"include_usage": True}
     return EngineRequest(route, orjson.dumps(body))
+
+
+def _routed(body: dict[str, Any], item: Mapping[str, Any]) -> str:
+    """Where a body goes that is a chat unless its form says otherwise; a prompt in it becomes what that route takes."""
+    if asks_for_response(item):
+        return RESPONSES
+    if "prompt" not in body or body.get("messages") is not None:
+        return CHAT
+    prompt = body.pop("prompt")
+    body.pop("messages", None)
+    if item.get("raw") is True:
+        body["prompt"] = prompt
+        return COMPLETIONS
+    body["messages"] = [{"role": "user", "content": prompt}]
+    return CHAT
+
+
+def asks_for_response(item: Mapping[str, Any]) -> bool:
+    """Whether an item of Workers AI's routes has the form of the Responses API, and so its answer."""
+    return item.get("input") is not None and item.get("prompt") is None and item.get("messages") is None
+
+
+def _usual_limit(route: str, target: Target, *, open_ended: bool) -> dict[str, int]:
+    """What limits an answer whose item sets no limit."""
+    if not open_ended:
+        return {_LENGTHS[route][0]: target.default_max_tokens}
+    # vLLM would give a text completion 16 tokens. Of the whole window it takes what the prompt leaves.
+    return {"max_tokens": target.context_window} if route == COMPLETIONS else {}
 
 
 def _with_content(message: object) -> object:

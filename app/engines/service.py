@@ -1,10 +1,19 @@
-"""The verbs of engines: find a model's pool, take and release an engine, report on it, list them."""
+"""The verbs of engines: find a model's pool, promise its window, take, release, report on, list, drain and undrain an engine."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Literal
+
+from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
 from app.engines import queries
+from app.engines.adoption import Problem
+from app.engines.catalogue import Task
+from app.states import EngineState, Intake
+
+DRAINING = "draining"  # the reason that a worker reports while it obeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +21,8 @@ class Engine:
     """An engine as its worker last reported it. `controlled`: a live worker holds its controller lease.
 
     `arrival_url`: where that worker hears of synchronous requests; None if nowhere. `slots`: requests it runs at once.
+    `served_name`: its own name for the model, if that is another.
+    `expected_seconds`: until it should answer; None: it does, or nobody knows.
     """
 
     engine_id: int
@@ -26,6 +37,59 @@ class Engine:
     allowance: int
     heartbeat_at: datetime
     controlled: bool
+    intake: str
+    served_name: str | None = None
+    expected_seconds: float | None = None
+
+    @property
+    def asked_for(self) -> str:
+        """The model's name in a request to it."""
+        return self.served_name or self.model
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a worker knows of its engine beside its state. `protection`: `inside` where its own scheduler shares each step
+    between synchronous and batch requests, `outside` where only the amount of batch work is controlled.
+    """
+
+    served_name: str | None = None
+    serves: tuple[str, ...] = ()
+    max_model_len: int | None = None
+    version: str | None = None
+    scheduling_policy: str | None = None
+    protection: Literal["inside", "outside"] = "outside"
+    problems: tuple[Problem, ...] = ()
+
+
+NOTHING_KNOWN = Facts()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An engine as people are told of it. `since` it has its state and `reason`; `silent_seconds`: since its worker spoke."""
+
+    name: str
+    model: str | None
+    mode: str
+    state: str
+    reason: str | None
+    signal: str | None
+    value: float | None
+    threshold: float | None
+    since: datetime
+    slots: int
+    allowance: int
+    serves: list[str]
+    max_model_len: int | None
+    version: str | None
+    scheduling_policy: str | None
+    protection: str
+    problems: list[dict[str, str]]
+    controlled: bool
+    silent_seconds: float
+    held_seconds: float
+    intake: str = Intake.OPEN.value
 
 
 async def ensure_pool(conn: Connection, model: str) -> int:
@@ -68,6 +132,57 @@ async def take_engine(
     return None if row is None else int(row[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The worker that controls an engine, what it runs there, and until when its lease holds."""
+
+    worker_id: int
+    url: str
+    mode: str
+    model: str
+    lease_until: datetime
+
+    def outlives(self, before: "Holder | None") -> bool:
+        """Whether it has renewed its lease since `before`: a worker that was killed does not."""
+        return before is not None and before.worker_id == self.worker_id and before.lease_until < self.lease_until
+
+
+async def holder(conn: Connection, name: str) -> Holder | None:
+    """Who controls the engine of this name; None: nobody whose lease holds."""
+    row = await (await conn.execute(queries.HOLDER, {"name": name})).fetchone()
+    return None if row is None else Holder(*row)
+
+
+async def promise(conn: Connection, pool_id: int, name: str, window: int, task: Task) -> int:
+    """Enter what the engine `name` that was just taken promises of a model that no catalogue describes: its context window in
+    tokens. Returns the window in force, which the engine may fall short of. Call inside the transaction of `take_engine`.
+    """
+    await conn.execute(queries.LOCK_POOL, {"pool_id": pool_id})
+    parameters = {"pool_id": pool_id, "name": name, "window": window, "task": task}
+    row = await (await conn.execute(queries.PROMISE, parameters)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def promised(conn: Connection, model: str, name: str, window: int) -> int:
+    """The window in tokens that would be in force if the engine `name`, which has this one, were taken now for a model that
+    no catalogue describes. Changes nothing.
+    """
+    row = await (await conn.execute(queries.PROMISED, {"model": model, "name": name, "window": window})).fetchone()
+    return window if row is None else int(row[0])
+
+
+async def adopted_models(conn: Connection) -> list[tuple[str, int, Task]]:
+    """Name, context window and task of every model that an attached engine brought."""
+    return [(row[0], row[1], row[2]) for row in await (await conn.execute(queries.ADOPTED)).fetchall()]
+
+
+async def note_engine(conn: Connection, *, name: str, url: str, problem: Problem) -> None:
+    """Say what is wrong with an attached engine that nobody controls. Says nothing if another worker does."""
+    parameters = {"name": name, "url": url, "mode": "attached", "reason": problem.code, "problems": _json((problem,))}
+    await conn.execute(queries.NOTE, parameters | {"worker_id": None})
+
+
 async def report_engine(
     conn: Connection,
     engine_id: int,
@@ -79,8 +194,18 @@ async def report_engine(
     signal: str | None = None,
     value: float | None = None,
     threshold: float | None = None,
-) -> bool:
-    """Say how the engine is, and why: `signal` was `value` against `threshold`. False: another worker has taken it over."""
+    facts: Facts = NOTHING_KNOWN,
+    detail: str | None = None,
+    start_seconds: float | None = None,
+    expected_seconds: float | None = None,
+    batch_in_flight: int = 0,
+    sync_in_flight: int = 0,
+) -> Intake | None:
+    """Say how the engine is, and why: `signal` was `value` against `threshold`; `detail` is what its telemetry lacks.
+
+    `start_seconds`: how long it took lately to come back, None: nothing new; `expected_seconds`: until it should answer;
+    `…_in_flight`: its requests. Returns whether the engine is to take new work. None: another worker has taken it over.
+    """
     parameters = {
         "engine_id": engine_id,
         "worker_id": worker_id,
@@ -89,9 +214,28 @@ async def report_engine(
         "signal": signal,
         "value": value,
         "threshold": threshold,
+        "batch_in_flight": batch_in_flight,
+        "sync_in_flight": sync_in_flight,
+        "served_name": facts.served_name,
+        "serves": list(facts.serves),
+        "max_model_len": facts.max_model_len,
+        "version": facts.version,
+        "scheduling_policy": facts.scheduling_policy,
+        "protection": facts.protection,
+        "problems": _json(facts.problems),
+        "detail": detail,
+        "start_seconds": start_seconds,
+        "expected_seconds": expected_seconds,
     }
     statement = queries.report("report_ready" if ready else "report_down")
-    return await (await conn.execute(statement, parameters)).fetchone() is not None
+    row = await (await conn.execute(statement, parameters)).fetchone()
+    return None if row is None else Intake(row[0])
+
+
+async def start_seconds(conn: Connection, engine_id: int) -> float | None:
+    """How long the engine took lately to come back, as any of its workers learned; None: none did."""
+    row = await (await conn.execute(queries.START_SECONDS, {"engine_id": engine_id})).fetchone()
+    return None if row is None else row[0]
 
 
 async def release_engine(conn: Connection, engine_id: int, worker_id: int) -> None:
@@ -102,3 +246,70 @@ async def release_engine(conn: Connection, engine_id: int, worker_id: int) -> No
 async def list_engines(conn: Connection) -> list[Engine]:
     """Every engine that was ever taken, by name."""
     return [Engine(*row) for row in await (await conn.execute(queries.LIST)).fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOverview:
+    """An engine for the operator's eye. `alive`: a worker with a live lease controls it; `host` and `pid` are that worker's.
+
+    `leased`: chunks that this worker holds; `intake_seconds`: since when `intake` is what it is; `start_seconds`: how long it
+    took lately to start.
+    """
+
+    name: str
+    model: str
+    mode: str
+    state: str
+    reason: str | None
+    reason_since: datetime
+    intake: str
+    intake_since: datetime
+    allowance: int
+    slots: int
+    batch_in_flight: int
+    sync_in_flight: int
+    url: str
+    heartbeat_at: datetime
+    host: str | None
+    pid: int | None
+    alive: bool
+    leased: int
+    intake_seconds: float
+    problems: list[dict[str, str]]
+    start_seconds: float | None
+
+    def drained(self, settle_seconds: float) -> bool:
+        """Whether it takes no new work and nothing is in flight on it.
+
+        Its worker must have said that it obeys, and every gateway must have heard of it, which takes `settle_seconds`.
+        """
+        if self.intake == Intake.OPEN or self.intake_seconds < settle_seconds:
+            return False
+        obeys = self.reason == DRAINING and not (self.leased or self.batch_in_flight or self.sync_in_flight)
+        return not self.alive or obeys
+
+    @property
+    def ready(self) -> bool:
+        """Whether it answers, is controlled, and takes new work."""
+        return self.alive and self.state == EngineState.READY and self.intake == Intake.OPEN
+
+
+async def overview(conn: Connection) -> list[EngineOverview]:
+    """Every engine that was ever taken, by name."""
+    return [EngineOverview(*row) for row in await (await conn.execute(queries.OVERVIEW)).fetchall()]
+
+
+async def change_intake(conn: Connection, name: str, verb: Literal["drain", "drain now", "undrain"]) -> bool:
+    """Drain an engine, or let it take work again; done before is done. False: no engine has this name."""
+    if await (await conn.execute(queries.change_intake(verb), {"name": name})).fetchone() is not None:
+        return True
+    return await (await conn.execute(queries.EXISTS, {"name": name})).fetchone() is not None
+
+
+async def told_engines(conn: Connection) -> list[Told]:
+    """Every engine that somebody looks after, or did within the last day, by name."""
+    return [Told(*row) for row in await (await conn.execute(queries.TOLD)).fetchall()]
+
+
+def _json(problems: Sequence[Problem]) -> Jsonb:
+    return Jsonb([asdict(problem) for problem in problems])

@@ -1,24 +1,30 @@
 """An engine's answer as the `result` of Workers AI. Pure.
 
-Older text models answer `{"response", "tool_calls", "usage"}` ("native"), newer ones a whole chat completion ("openai").
+Older text models answer `{"response", "tool_calls", "usage"}` ("native"), newer ones a whole chat completion ("openai"), those
+with the Responses API in the form they were asked in ("responses").
 The queue stores the engine's answer; the shape is made when it is read.
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
-from app.engines.catalogue import Price
+from app.engines.catalogue import Price, Shape
 from app.engines.pricing import priced, with_cost
 
 
-def as_result(
-    body: bytes, shape: Literal["native", "openai"], price: Price | None = None, *, wants_json: bool = False
-) -> bytes:
-    """The JSON of an item's or a synchronous call's `result`. In JSON mode a native `response` is an object, not text."""
-    if shape == "openai":
+def as_result(body: bytes, shape: Shape, price: Price | None = None, *, wants_json: bool = False) -> bytes:
+    """The JSON of an item's or a synchronous call's `result`. In JSON mode a native `response` is an object, not text.
+
+    What has no room in the native shape (several choices, a response) stays as the engine answered.
+    """
+    if shape != "native":
         return priced(body, price)
-    result = native(orjson.loads(body), wants_json=wants_json)
+    answer = orjson.loads(body)
+    if len(answer.get("choices") or ()) != 1:
+        return priced(body, price)
+    result = native(answer, wants_json=wants_json)
     if "usage" in result:
         result["usage"] = with_cost(result["usage"], price)
     return orjson.dumps(result)
@@ -38,6 +44,17 @@ def native(completion: dict[str, Any], *, wants_json: bool = False) -> dict[str,
     if completion.get("usage"):
         result["usage"] = completion["usage"]
     return result
+
+
+def said(result: Mapping[str, Any]) -> Any:
+    """The answer in a `result` of any shape: its text, in JSON mode a value, None if it only calls tools."""
+    if "choices" in result:
+        choice = result["choices"][0]
+        return choice["message"]["content"] if "message" in choice else choice["text"]
+    if "output" in result:
+        parts = [part for item in result["output"] if item["type"] == "message" for part in item["content"]]
+        return "".join(part.get("text", "") for part in parts) or None
+    return result.get("response")
 
 
 def _parsed(text: str) -> Any:

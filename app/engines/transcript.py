@@ -47,9 +47,13 @@ def resumable(request: EngineRequest) -> bool:
 
 @dataclass
 class Transcript:
-    """What the engine has said so far to one resumable request, over all its calls."""
+    """What the engine has said so far to one resumable request, over all its calls.
+
+    `context_window` of the model, in tokens: where the answer ends at the latest.
+    """
 
     request: EngineRequest
+    context_window: int
     prompt_ids: list[int] = field(default_factory=list)
     output_ids: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
@@ -131,8 +135,10 @@ class Transcript:
             self.resumed_cached += cached
 
     def _limit(self, body: Mapping[str, Any]) -> int:
+        """Tokens that the answer may have in all: the request's own limit, at most what the prompt leaves."""
+        room = self.context_window - len(self.prompt_ids)
         limit = body.get("max_completion_tokens") if body.get("max_tokens") is None else body["max_tokens"]
-        return int(limit or 0)
+        return room if limit is None else min(int(limit), room)
 
     @property
     def spoken_ids(self) -> Sequence[int]:

@@ -87,11 +87,34 @@ select f.request_id, f.input_file_id, f.endpoint, f.completion_window, f.created
        f.output_file_id, f.error_file_id, f.partial, f.mixed, b.model
 from file_batch f left join batch b using (batch_id) where f.tenant_id = %(tenant_id)s
 """
-GET_BATCH = f"{_BATCH} and f.request_id = %(request_id)s"
-LIST_BATCHES = f"""
-{_BATCH} and (%(after)s::uuid is null or (f.created_at, f.request_id) < (
-  select a.created_at, a.request_id from file_batch a where a.tenant_id = %(tenant_id)s and a.request_id = %(after)s))
-order by f.created_at desc, f.request_id desc limit %(limit)s
+BATCHES = f"{_BATCH} and f.request_id = any(%(request_ids)s)"
+# A batch that came by another way than a file has a row from the moment it is first looked at as if it were one of a file.
+ADOPT = """
+insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, created_at, metadata,
+                        output_file_id, error_file_id)
+select b.request_id, b.tenant_id, b.batch_id, '', b.endpoint,
+       coalesce(extract(epoch from b.expires_at - b.opened_at)::int || 's', 'background'), b.created_at, b.meta,
+       gen_random_uuid(), gen_random_uuid()
+from batch b where b.tenant_id = %(tenant_id)s and b.request_id = any(%(request_ids)s) and b.kind = 'batch'
+on conflict (request_id) do nothing
+"""
+
+
+def refused(metadata: bool) -> str:
+    """A page of what was refused, newest first, behind (`after_at`, `after`) where that is given."""
+    return f"""
+select created_at, request_id from file_batch
+where tenant_id = %(tenant_id)s and batch_id is null
+  and (%(created_after)s::timestamptz is null or created_at >= %(created_after)s)
+  and (%(created_before)s::timestamptz is null or created_at < %(created_before)s)
+  and (%(after)s::uuid is null or (created_at, request_id) < (%(after_at)s, %(after)s))
+  {"and metadata @> %(metadata)s::jsonb" if metadata else ""}
+order by created_at desc, request_id desc limit %(limit)s
+"""
+
+
+REFUSED_AT = """
+select created_at from file_batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and batch_id is null
 """
 # What a run has said is in files of its own: of who goes on reading those of the run before, nothing is doubled or missing.
 NEW_FILES = """
@@ -139,3 +162,10 @@ select tenant_id, upload_id from upload
 where expires_at < now() - make_interval(secs => case when state = 'completed' then 86400 else 0 end) limit %(limit)s
 """
 DELETE_UPLOAD_OF_PARTS = "delete from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s"
+
+# ── of an account that is deleted ─────────────────────────────────────────────────────────────────────────────────
+
+FORGET_FILES = tuple(
+    f"delete from {table} where {key} in (select {key} from {table} where tenant_id = %(tenant_id)s limit %(limit)s)"
+    for table, key in (("file", "file_id"), ("file_batch", "request_id"), ("upload", "upload_id"))
+)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
@@ -54,13 +54,16 @@ async def keep(
     expires_seconds: float,
     lines: int,
     problems: Sequence[dict[str, Any]],
-    demand: Mapping[str, dict[str, int]],
+    demand: Mapping[str, dict[str, int]] | None,
 ) -> File:
     """Put an upload into the store, then register it. What could not be registered is taken out again."""
     key = keys.upload(tenant_id, file_id)
     values = {"file_id": file_id, "tenant_id": tenant_id, "purpose": purpose, "filename": filename, "bytes": size}
     values |= {"expires_seconds": expires_seconds, "lines": lines}
-    values |= {"problems": Jsonb(list(problems), dumps=json.dumps) if problems else None, "demand": Jsonb(dict(demand))}
+    values |= {
+        "problems": Jsonb(list(problems), dumps=json.dumps) if problems else None,
+        "demand": None if demand is None else Jsonb(dict(demand)),
+    }
     await store.put_file(key, content)
     try:
         async with database.durable() as conn:
@@ -109,6 +112,42 @@ async def listing(
     return [File(*row) for row in rows[:limit]], len(rows) > limit
 
 
+async def note_cancel(conn: Connection, tenant_id: int, request_id: UUID) -> None:
+    """A batch's cancel began now, if anybody looks at it as one of a file."""
+    await conn.execute(queries.CANCELLING, {"tenant_id": tenant_id, "request_id": request_id})
+
+
+async def begin_anew(conn: Connection, tenant_id: int, request_id: UUID) -> None:
+    """What a batch says from now on is in new files; the ids of those before are gone. No matter if nobody has asked for any."""
+    values = {"output_file_id": uuid4(), "error_file_id": uuid4()}
+    await conn.execute(queries.NEW_FILES, values | {"tenant_id": tenant_id, "request_id": request_id})
+
+
+async def refused(
+    conn: Connection,
+    tenant_id: int,
+    *,
+    metadata: Mapping[str, str],
+    created_after: datetime | None,
+    created_before: datetime | None,
+    after: tuple[datetime, UUID] | None,
+    limit: int,
+) -> list[tuple[datetime, UUID]]:
+    """Batches that were refused for their file: when, and their request ids; the newest behind `after` first."""
+    values = {"tenant_id": tenant_id, "metadata": Jsonb(dict(metadata)), "limit": limit}
+    values |= {"created_after": created_after, "created_before": created_before}
+    values |= {"after_at": after and after[0], "after": after and after[1]}
+    query = queries.refused(metadata=bool(metadata)).encode()
+    return [(row[0], row[1]) for row in await (await conn.execute(query, values)).fetchall()]
+
+
+async def refused_at(conn: Connection, tenant_id: int, request_id: UUID) -> datetime | None:
+    """When a batch was refused for its file; None: the tenant has no such one."""
+    values = {"tenant_id": tenant_id, "request_id": request_id}
+    row = await (await conn.execute(queries.REFUSED_AT, values)).fetchone()
+    return None if row is None else row[0]
+
+
 async def counted(database: Database, tenant_id: int, file: File, run: int, size: int) -> None:
     """Remember how large a file of a final batch is, so that it need not be made again to be listed."""
     values = {"tenant_id": tenant_id, "file_id": file.file_id, "run": run, "bytes": size}
@@ -123,6 +162,16 @@ async def delete(database: Database, store: Store, tenant_id: int, file: File) -
         await conn.execute(queries.DELETE_UPLOAD if file.request_id is None else queries.DELETE_OUTPUT, values)
     if file.request_id is None:
         await store.delete([keys.upload(tenant_id, file.file_id)])
+
+
+async def forget(database: Database, store: Store, tenant_id: int) -> None:
+    """Remove every file and upload of a tenant that has no batches left, some at a time."""
+    for prefix in keys.of_tenant(tenant_id):
+        await store.delete_prefix(prefix)
+    async with database.relaxed() as conn:
+        for statement in queries.FORGET_FILES:
+            while (await conn.execute(statement, {"tenant_id": tenant_id, "limit": _SLICE})).rowcount:
+                pass
 
 
 async def expire(database: Database, store: Store) -> int:

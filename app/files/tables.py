@@ -35,7 +35,11 @@ file = Table(
     Column("expires_at", Timestamp),
     Column("lines", Integer, nullable=False, comment="that are not blank"),
     Column("problems", JSONB, comment="what is wrong with its lines, as a batch of it would tell; null: nothing"),
-    Column("demand", JSONB, comment="what a batch of it asks for, by model: requests, prompt_tokens, answer_tokens"),
+    Column(
+        "demand",
+        JSONB,
+        comment="what a batch of it asks for, by model: requests, prompt_tokens, answer_tokens, most_tokens",
+    ),
 )
 Index("file_tenant", file.c.tenant_id, file.c.created_at, file.c.file_id)
 Index("file_expiry", file.c.expires_at, postgresql_where="expires_at is not null")
@@ -72,6 +76,13 @@ file_batch = Table(
     CheckConstraint("(batch_id is null) = (problems is not null)", name="refused_or_running"),
 )
 Index("file_batch_tenant", file_batch.c.tenant_id, file_batch.c.created_at, file_batch.c.request_id)
+Index(
+    "file_batch_refused",
+    file_batch.c.tenant_id,
+    file_batch.c.created_at,
+    file_batch.c.request_id,
+    postgresql_where="batch_id is null",
+)
 Index("file_batch_batch", file_batch.c.batch_id)
 
 upload = Table(

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from app.engines.context import TOO_LONG, is_too_long
 from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Reject, Retry
 from app.engines.service import Engine
 from app.errors import BadInput, ExecutionFailed, NoCapacity, SlackwaterError, TimedOut
@@ -48,8 +49,9 @@ class Exchange:
     def failed(self, outcome: Outcome) -> SlackwaterError:
         """What to tell the caller of an engine's answer that is none."""
         match outcome:
-            case Reject(message=message):
-                return self._counted("refused", BadInput(message))
+            case Reject(message=message, param=param):
+                reason = TOO_LONG if is_too_long(message) else None
+                return self._counted("refused", BadInput(message, param=param, reason=reason))
             case Retry(busy=True):
                 return self._counted("busy", NoCapacity("Capacity temporarily exceeded, please try again."))
             case Retry(code=code) if code == TIMED_OUT:

@@ -5,6 +5,7 @@ responses   the same with the name of each event, which the Responses API has in
 native      Workers AI's frames: {"response"}, {"tool_calls"}, {"finish_reason"}, at last {"response": "", "usage"}
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,15 @@ def priced(event: Event, price: Price | None) -> Event:
     return Event(orjson.dumps(body), body)
 
 
+def echoed(event: Event, said: Mapping[str, Any]) -> Event:
+    """The event with these fields in the response that it tells of, if it tells of one."""
+    response = event.body.get("response")
+    if not isinstance(response, dict):
+        return event
+    body = {**event.body, "response": {**response, **said}}
+    return Event(orjson.dumps(body), body)
+
+
 def openai(event: Event, *, usage: bool) -> bytes:
     """The event for a caller who speaks OpenAI; nothing for the usage if it is not wanted."""
     return b"" if event.usage and not usage else _frame(event.data)
@@ -91,6 +101,11 @@ def responses(event: Event) -> bytes:
     """The event as the Responses API frames it."""
     kind = "error" if event.error else str(event.body.get("type", ""))
     return b"event: " + kind.encode() + b"\n" + _frame(event.data)
+
+
+def run_responses(event: Event) -> bytes:
+    """The same on Workers AI's routes, where every stream ends in `[DONE]`."""
+    return responses(event) + (DONE if event.ends else b"")
 
 
 def native(event: Event) -> bytes:

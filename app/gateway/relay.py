@@ -1,14 +1,15 @@
 """The relay: one synchronous request to one ready engine, whole or as a stream.
 
-While every engine is full, or the only one is coming back, a request waits in line, as long as its caller has patience.
+While every engine is full, or one is expected back in time, a request waits in line, as long as its caller has patience.
 Until an engine has begun to answer, another one may take the request, once: where the first cannot be reached, is
 misconfigured, has no room or is lost. After that a lost engine is an error.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -31,6 +32,7 @@ from app.gateway.frames import Event, Splitter
 from app.gateway.line import Line
 from app.gateway.metrics import ERRORS, SYNC
 from app.gateway.stopwatch import Stopwatch
+from app.headroom import words
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
 
@@ -38,6 +40,7 @@ CONNECT_SECONDS = 2.0
 # A connection idle for longer is not used again: vLLM closes it after 5 seconds, and no request may be lost on one just closed.
 IDLE_SECONDS = 2.0
 _END_SECONDS = 0.05
+RETRY_SECONDS = 10  # after which a caller may ask again where nobody knows when an engine will be there
 _ENGINES_TRIED = 2  # of those that were reached
 _SMALL_BYTES = 256 * 1024  # is parsed in less time than other requests would notice
 
@@ -47,9 +50,9 @@ Begin = Callable[[aiohttp.ClientResponse], Awaitable[T]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A valid synchronous request. `item` is the caller's own body; the tokens are estimates.
+    """A valid synchronous request. `item` is the caller's own body; the tokens are estimates, of the answer the most.
 
-    `hurried`: it is to be refused at once rather than wait in line.
+    `hurried`: it is to be refused at once rather than wait in line. `open_ended`: see `build`.
     """
 
     model: Model
@@ -60,6 +63,7 @@ class Call:
     session: str | None = None
     endpoint: str = CHAT
     hurried: bool = False
+    open_ended: bool = False
     traceparent: str | None = None
 
 
@@ -145,13 +149,13 @@ class Gateway:
         Raises SlackwaterError.
         """
         assert self._session is not None
-        request = self._request(call, stream=stream)
         tokens = call.prompt_tokens, call.answer_tokens
         refusal: SlackwaterError | None = None
         tried: set[str] = set()
         reached, until = 0, clock.monotonic() + (0 if call.hurried else self._settings.line_seconds)
         while reached < _ENGINES_TRIED and (places := await self._places(call, tried, until)):
             engine = places[0]
+            request = self._request(call, engine, stream=stream)
             tried.add(engine.name)
             async with entered(engine, self._balance, self._line, self._announcer, watch, *tokens) as exchange:
                 begun = False
@@ -183,6 +187,8 @@ class Gateway:
 
         async def find() -> Sequence[Engine]:
             ready = [engine for engine in await self._directory.ready(served) if engine.name not in tried]
+            if not ready and await self._directory.hopeless(served, until - clock.monotonic()):
+                raise await self._full(call.model)
             room = {engine.name: engine for engine in ready if self._balance.open[engine.name] < engine.slots}
             slots = {name: engine.slots for name, engine in room.items()}
             return [room[name] for name in self._balance.order(slots, session)]
@@ -196,12 +202,23 @@ class Gateway:
             ERRORS.labels(SYNC, model.served, "busy").inc()
             return NoCapacity("Capacity temporarily exceeded, please try again.")
         ERRORS.labels(SYNC, model.served, "no_engine").inc()
-        return NoCapacity(f"No engine is ready to serve {model.name} right now, please try again.", status=503)
+        expected = await self._directory.expected(model.served)
+        when = f"; one is expected in about {words.duration(expected)}" if expected is not None else ""
+        message = f"No engine is ready to serve {model.name} right now{when}, please try again."
+        return NoCapacity(message, status=503, retry_after=RETRY_SECONDS if expected is None else math.ceil(expected))
 
-    def _request(self, call: Call, *, stream: bool) -> EngineRequest:
-        target = Target(call.model.served, call.model.default_max_tokens)
+    def _request(self, call: Call, engine: Engine, *, stream: bool) -> EngineRequest:
+        target = replace(Target.of(call.model), model=engine.asked_for)
         salt = tenant_salt(self._secret, call.tenant_id)
-        return build(call.item, call.endpoint, target, salt, priority=SYNC_PRIORITY, stream=stream)
+        return build(
+            call.item,
+            call.endpoint,
+            target,
+            salt,
+            priority=SYNC_PRIORITY,
+            stream=stream,
+            open_ended=call.open_ended,
+        )
 
 
 async def _good(response: aiohttp.ClientResponse, begin: Begin[T]) -> T:

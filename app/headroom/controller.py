@@ -4,7 +4,7 @@ One tick each tenth of a second, and at once when a synchronous request is annou
 whatever is unknown counts as full.
 
     no readable telemetry                                          closed_unknown       0
-    the last scrape is older than `stale_seconds`                  closed_stale         0; after 5 s yield all
+    the last scrape is too old, or counters stand still too long   closed_stale         0; in the end yield all
     synchronous requests have waited for 0.3 s                      closed_sync_waiting  window halved, surplus yields
     a burst of synchronous prompts was announced                   yield_burst          window halved, surplus yields
     KV-cache usage reaches `kv_ceiling`                            closed_kv            nothing new
@@ -18,7 +18,8 @@ where extra = measured step - predicted step of the synchronous work alone. It c
 request burdens every step more than a short one. The step model caps it ahead of any harm: never more requests than
 would stretch a step of synchronous decoding beyond what is permitted.
 
-An engine without requests is idle, not stale: age counts from the scrape.
+An engine without requests is idle, not stale: age counts from the scrape, less the time in which this process did not run. What
+is too old the sampler learns, `stale_seconds` at least.
 """
 
 import math
@@ -63,6 +64,9 @@ class Reason(StrEnum):
 CLOSED_BY_FAILURE = frozenset({Reason.CLOSED_STALE, Reason.CLOSED_UNKNOWN})
 
 
+Comparison = tuple[Reason, str, float, float]  # the reason, and the signal whose value was compared with a threshold
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the law may not exceed. `slots`: requests the engine runs at once; `cap`: batch requests in flight.
@@ -105,6 +109,7 @@ class State:
     sync_seen: float = -math.inf  # when a synchronous request was last known of
     mean_tokens: float = TYPICAL_TOKENS
     acted_on: float = -math.inf  # when the scrape began that moved the window last
+    moved: Comparison | None = None  # what decided how it moved; holds until the next scrape
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +172,12 @@ def _failure(sight: Sight, limits: Limits) -> Decision | None:
     if scrape is None or scrape.gauges is None:
         surplus = sight.batch.requests if scrape is not None else 0
         return Decision(0, Reason.CLOSED_UNKNOWN, "telemetry", 0, 1, surplus=surplus)
-    age = sight.now - scrape.sampled_at
-    if 0 <= age <= limits.stale_seconds:
+    age, limit = sight.age(scrape.sampled_at), scrape.limit or limits.stale_seconds
+    if 0 <= age <= limit:
         return None
-    surplus = 0 if age <= YIELD_STALE_SECONDS else sight.batch.requests
-    return Decision(0, Reason.CLOSED_STALE, "age_seconds", age, limits.stale_seconds, surplus=surplus)
+    surplus = 0 if age <= max(YIELD_STALE_SECONDS, 2 * limit) else sight.batch.requests
+    signal = "still_seconds" if scrape.frozen else "age_seconds"
+    return Decision(0, Reason.CLOSED_STALE, signal, age, limit, surplus=surplus)
 
 
 def _law(state: State, sight: Sight, limits: Limits) -> tuple[State, Decision]:
@@ -214,30 +220,32 @@ def _halved(state: State, sight: Sight, decision: Decision) -> tuple[State, Deci
 
 
 def _tracked(state: State, sight: Sight, limits: Limits) -> tuple[State, Reason, str, float, float]:
-    """Move the window once a scrape; say why it moved, by which signal, value and threshold."""
-    held = sight.batch.context_tokens
+    """Move the window once a scrape; say why it moved, by which signal, value and threshold, until the next one."""
     assert sight.scrape is not None
-    steps, permitted, alone = sight.steps, _permitted(state, sight, limits), 0.0
-    if steps is not None and _expects_sync(state, sight.now):
-        alone = steps.alone
+    if (moved := state.moved) is None or sight.scrape.sampled_at > state.acted_on:
+        state, moved = _moved(state, sight, limits)
+        state = replace(state, acted_on=sight.scrape.sampled_at, moved=moved)
+    return state, *moved
+
+
+def _moved(state: State, sight: Sight, limits: Limits) -> tuple[State, Comparison]:
+    steps, permitted = sight.steps, _permitted(state, sight, limits)
+    alone = steps.alone if steps is not None and _expects_sync(state, sight.now) else 0.0
     measured = steps.measured if steps is not None else 0.0
     off = (permitted - measured) / max(permitted - alone, 1e-4)
     said = ("step_seconds", measured, permitted)
-    if sight.scrape.sampled_at <= state.acted_on:
-        return state, state.reason if state.reason in _MOVING else Reason.OPEN, *said
-    state = replace(state, acted_on=sight.scrape.sampled_at)
     if off < 0:
-        shrunk = max(state.mean_tokens, min(state.window, float(held)) * max(DRAIN, 1 + off / 10))
-        return replace(state, window=shrunk, slow_start=False), Reason.SHRINK_LATENCY, *said
+        shrunk = max(state.mean_tokens, min(state.window, float(sight.batch.context_tokens)) * max(DRAIN, 1 + off / 10))
+        return replace(state, window=shrunk, slow_start=False), (Reason.SHRINK_LATENCY, *said)
     if (still := _held_still(state, sight)) is not None:
-        return state, *still
+        return state, still
     if state.slow_start and off > ROOM:
-        return replace(state, window=state.window * SLOW_START), Reason.RAMP, *said
+        return replace(state, window=state.window * SLOW_START), (Reason.RAMP, *said)
     grown = state.window + STEP_REQUESTS * off * state.mean_tokens
-    return replace(state, window=grown, slow_start=False), Reason.OPEN, *said
+    return replace(state, window=grown, slow_start=False), (Reason.OPEN, *said)
 
 
-def _held_still(state: State, sight: Sight) -> tuple[Reason, str, float, float] | None:
+def _held_still(state: State, sight: Sight) -> Comparison | None:
     """Why the window may not grow: after a yield, while steps beside synchronous work are unknown, or unused as it is."""
     held = sight.batch.context_tokens
     if sight.now < state.hold_until:
@@ -247,9 +255,6 @@ def _held_still(state: State, sight: Sight) -> tuple[Reason, str, float, float] 
     if held < state.window / 2:
         return Reason.OPEN, "context_tokens", float(held), state.window
     return None
-
-
-_MOVING = frozenset({Reason.OPEN, Reason.RAMP, Reason.HOLD, Reason.SHRINK_LATENCY})
 
 
 def _fitting(state: State, sight: Sight, limits: Limits) -> int:

@@ -52,7 +52,7 @@ class GpuProbe:
             found = (_attempt(partial(self._look, handle)) for handle in self._handles)
             return tuple(gpu for gpu in found if gpu is not None)
         except Exception as error:  # a driver may fail in any way; telemetry must not
-            log.info("gpu.none", error=str(error) or type(error).__name__)
+            log.debug("gpu.none", error=str(error) or type(error).__name__)
             self._handles = []
             return ()
 

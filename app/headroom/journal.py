@@ -17,6 +17,7 @@ import structlog
 from app import clock
 from app.db.pool import Connection, Database
 from app.headroom import queries
+from app.headroom.controller import CLOSED_BY_FAILURE, Decision
 
 Layer = Literal["l1", "l2"]  # outside the engine, inside it
 
@@ -24,6 +25,7 @@ FLUSH_SECONDS = 1.0
 PRUNE_SECONDS = 60.0
 PRUNED_AT_ONCE = 5_000
 CAPACITY = 2_000
+CALM_SECONDS = 1.0  # least time between two rows between which only the reason changed
 
 log = structlog.get_logger()
 
@@ -32,7 +34,7 @@ log = structlog.get_logger()
 class Change:
     """From what to what, why (`signal` was `value` against `threshold`), and with how many batch requests in flight.
 
-    `credited` of these were admitted since the telemetry was taken that decided.
+    `credited` of these were admitted since the telemetry was taken that decided. `detail`: what is wrong with telemetry.
     """
 
     layer: Layer
@@ -45,6 +47,7 @@ class Change:
     threshold: float | None
     in_flight: int
     credited: int
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,30 @@ async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows
     """Drop an engine's oldest entries that are too old or too many, a bounded number a time. Returns how many."""
     limits = {"keep_seconds": keep_days * 86_400, "keep_rows": keep_rows, "at_once": PRUNED_AT_ONCE}
     return (await conn.execute(queries.PRUNE, {"engine_id": engine_id, **limits})).rowcount
+
+
+class Told:
+    """What the log says holds now. It may lag behind by `CALM_SECONDS` where the reason changes and the allowance does not.
+
+    So reasons that take turns many times a second cost a row a second. Failures, and what changes the allowance, are always
+    told. Each row begins with the reason that the row before ended with.
+    """
+
+    def __init__(self, decision: Decision) -> None:
+        self._last = decision
+        self._calm_until = 0.0
+
+    def change(self, now: float, decision: Decision) -> Decision | None:
+        """What the log has to say that this decision replaces; None: nothing, for now."""
+        was = self._last
+        if decision.reason is was.reason:
+            self._last = decision
+            return None
+        failed = CLOSED_BY_FAILURE & {decision.reason, was.reason}
+        if decision.allowance == was.allowance and not failed and now < self._calm_until:
+            return None
+        self._last, self._calm_until = decision, now + CALM_SECONDS
+        return was
 
 
 class Journal:

@@ -54,7 +54,7 @@ def parse(text: str) -> EngineGauges:
         found.setdefault(_FIELDS[match[1]], []).append(_number(match[1], match[2]))
     missing = [name for name, field in _NAMES.items() if field not in found]
     if missing:
-        raise TelemetryError(f"no {', '.join(missing)}")
+        raise TelemetryError(_lacks(text, missing))
     return EngineGauges(
         running=int(sum(found["running"])),
         waiting=int(sum(found["waiting"])),
@@ -67,6 +67,17 @@ def parse(text: str) -> EngineGauges:
         kv_capacity=_kv_capacity(text),
         engines=len(found["running"]),
     )
+
+
+def _lacks(text: str, missing: list[str]) -> str:
+    """What a page does not have, so that whoever reads it knows where to look."""
+    if "# TYPE vllm:" not in text and len(missing) == len(_NAMES):
+        return "/metrics has no `# TYPE vllm:…` line, so it is not the page of a vLLM engine"
+    announced = [
+        name for name in missing if f"# TYPE {name} " in text or f"# TYPE {name.removesuffix('_total')} " in text
+    ]
+    lines = [f"{name} (its `# TYPE` line is there, a value is not)" if name in announced else name for name in missing]
+    return f"/metrics has no {', '.join(lines)}"
 
 
 def _kv_capacity(text: str) -> int:
@@ -82,7 +93,7 @@ def _number(name: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise TelemetryError(f"{name} is {text!r}") from error
+        raise TelemetryError(f"/metrics has {name} as {text!r}, which is no number") from error
     if not math.isfinite(value) or value < 0:
-        raise TelemetryError(f"{name} is {text}")
+        raise TelemetryError(f"/metrics has {name} as {text}, which must be finite and not negative")
     return value

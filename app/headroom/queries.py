@@ -13,6 +13,7 @@ GIVEN = {
     "threshold": "float8",
     "in_flight": "int",
     "credited": "int",
+    "detail": "text",
 }
 _REST = ", ".join(name for name in GIVEN if name != "age")
 

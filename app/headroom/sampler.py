@@ -1,23 +1,31 @@
 """Scrapes an engine's telemetry and keeps the last look at it that means anything."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import aiohttp
 import structlog
 
 from app import clock
+from app.engines.client import without_address
 from app.headroom.metrics import EngineGauges, TelemetryError, parse
+from app.headroom.patience import Patience, Stall, missed
 from app.headroom.signals import Scrape
+
+_PATH = "/metrics"  # what callers are told of the engine is without its address
 
 log = structlog.get_logger()
 
 
 class Sampler:
-    """Holds `latest`. An engine that does not answer leaves the last scrape to grow stale; one that answers nonsense
-    replaces it by a scrape without gauges; and one that repeats itself while it should be working for us (its counters
-    stand still for twice `timeout_seconds`) is not believed until they move again.
+    """Holds `latest`, and in `trouble` what was wrong with the last look, if anything. An engine that does not answer leaves the
+    last scrape to grow stale; one that answers nonsense replaces it by a scrape without gauges; and one that repeats itself
+    while it should be working for us (its counters stand still) is not believed until they move again.
+
+    How long it may be silent or stand still is learned: on a busy host a step, or an answer, takes as long as it takes. The
+    least is `timeout_seconds`, and twice that for counters. `plausible`: how long a step may last by its forecast. `stalls`:
+    when this process itself did not run.
     """
 
     def __init__(
@@ -28,21 +36,29 @@ class Sampler:
         period_seconds: float,
         timeout_seconds: float,
         on_scrape: Callable[[Scrape], None] = lambda scrape: None,
+        plausible: Callable[[], float] = lambda: 0.0,
+        stalls: Callable[[float], Iterable[Stall]] = lambda now: (),
     ) -> None:
         self.latest: Scrape | None = None
         self.frozen = False
-        self._url = f"{url}/metrics"
+        self.trouble = ""
+        self._url = url + _PATH
         self._own = own
         self._period = period_seconds
-        self._patience = 2 * timeout_seconds
-        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._answers, self._steps = Patience(timeout_seconds), Patience(2 * timeout_seconds)
         self._on_scrape = on_scrape
+        self._plausible = plausible
+        self._stalls = stalls
         self._moved: tuple[EngineGauges | None, float] = (None, 0.0)  # the last gauges that had moved, and when
-        self._trouble = ""
+
+    @property
+    def still_seconds(self) -> float:
+        """How long an engine's counters may stand still while it works for us."""
+        return self._steps.limit(self._plausible())
 
     async def run(self) -> None:
         """Sample until cancelled. Never raises anything else."""
-        async with aiohttp.ClientSession(timeout=self._timeout) as session:
+        async with aiohttp.ClientSession() as session:
             while True:
                 await self.scrape(session)
                 await asyncio.sleep(self._period)
@@ -50,26 +66,41 @@ class Sampler:
     async def scrape(self, session: aiohttp.ClientSession) -> None:
         """Take one sample. Our own load is the least seen around the scrape, so others are never underestimated."""
         began, before = clock.monotonic(), self._own()
+        seconds = 2 * self._answers.limit()  # an answer that comes too late to be believed still teaches
         try:
-            async with session.get(self._url) as response:
-                response.raise_for_status()
+            async with session.get(self._url, timeout=aiohttp.ClientTimeout(total=seconds)) as response:
+                if response.status != 200:
+                    return self._note(f"GET {_PATH} is answered with {response.status}")
                 text = await response.text()
-            self._take(Scrape(parse(text), began, min(before, self._own())))
+            gauges = parse(text)
         except TelemetryError as error:
             self.latest = Scrape(None, began, before)
-            self._note(str(error))
-        except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError) as error:
-            self._note(repr(error))
+            return self._note(str(error))
+        except TimeoutError:
+            return self._note(f"GET {_PATH} is not answered within {seconds:.3g} s")
+        except (aiohttp.ClientError, UnicodeDecodeError) as error:
+            return self._note(f"GET {_PATH} fails: {without_address(error)}")
+        self._heard(clock.monotonic())
+        return self._take(Scrape(gauges, began, min(before, self._own()), self._answers.limit()))
+
+    def _heard(self, now: float) -> None:
+        """Learn how old a look gets until the next one is there, unless that was because we did not run."""
+        if self.latest is not None and not self.latest.frozen:
+            since = self.latest.sampled_at
+            self._answers.ended(now - since - missed(self._stalls(now), since), now)
 
     def _take(self, scrape: Scrape) -> None:
         assert scrape.gauges is not None
         gauges, since = self._moved
+        still = scrape.sampled_at - since - missed(self._stalls(scrape.sampled_at), since)
         if gauges is None or _counters(gauges) != _counters(scrape.gauges) or (not scrape.own and not self.frozen):
+            if gauges is not None and scrape.own and scrape.gauges.generation_tokens >= gauges.generation_tokens:
+                self._steps.ended(still, scrape.sampled_at)
             self._moved, self.frozen = (scrape.gauges, scrape.sampled_at), False
-        elif scrape.sampled_at - since > self._patience:
+        elif still > self.still_seconds:
             self.frozen = True
         if self.frozen:
-            self.latest = replace(scrape, sampled_at=since)
+            self.latest = replace(scrape, sampled_at=since, limit=self.still_seconds, frozen=True)
             self._note("its counters stand still though requests are in flight")
             return
         self.latest = scrape
@@ -78,11 +109,12 @@ class Sampler:
 
     def _note(self, trouble: str) -> None:
         """Log a change between readable and unreadable, not every scrape."""
-        if trouble and not self._trouble:
-            log.warning("telemetry.unreadable", url=self._url, error=trouble)
-        elif self._trouble and not trouble:
+        if trouble and not self.trouble:
+            note = log.debug if self.latest is None else log.warning  # whether an engine has come up is told elsewhere
+            note("telemetry.unreadable", url=self._url, error=trouble)
+        elif self.trouble and not trouble:
             log.info("telemetry.readable", url=self._url)
-        self._trouble = trouble
+        self.trouble = trouble
 
 
 def _counters(gauges: EngineGauges) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.headroom.arrivals import SyncLoad
 from app.headroom.metrics import EngineGauges
+from app.headroom.patience import Stall, missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,12 +12,15 @@ class Scrape:
     """One look at `GET /metrics`: its gauges (None: unreadable) and the monotonic second at which it began.
 
     `own`: the fewest of our requests in the engine around the scrape, so that others' are never underestimated. What we
-    admit later counts as ours only once a newer scrape shows it.
+    admit later counts as ours only once a newer scrape shows it. `limit`: the age in seconds from which on it is too old, as
+    the sampler has learned; 0: as the settings say. `frozen`: its counters stand still, since `sampled_at`.
     """
 
     gauges: EngineGauges | None
     sampled_at: float
     own: int
+    limit: float = 0.0
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class StepTime:
 class Sight:
     """Everything one tick of the controller knows. `sync` None: no word from a gateway.
 
-    `urgency` is 0 with time to spare and 1 when a batch is about to miss its deadline.
+    `urgency` is 0 with time to spare and 1 when a batch is about to miss its deadline. `stalls`: when this process did not
+    run. `still_seconds`: how long an engine that works for us may show no progress, as learned; 0: as the settings say.
     """
 
     now: float
@@ -62,3 +67,9 @@ class Sight:
     sync: SyncLoad | None = None
     steps: StepTime | None = None
     urgency: float = 0.0
+    stalls: tuple[Stall, ...] = ()
+    still_seconds: float = 0.0
+
+    def age(self, since: float) -> float:
+        """Seconds since then in which this process ran."""
+        return self.now - since - missed(self.stalls, since)

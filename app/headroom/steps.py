@@ -25,6 +25,7 @@ class StepMeter:
         self._last: tuple[Scrape, BatchLoad] | None = None
         self._told_at, self._busy = -math.inf, False
         self._seen: collections.deque[tuple[float, int, float, float]] = collections.deque()
+        self._largest = 0.0, 0.0  # tokens of the largest step that was seen, and the largest context
 
     def observe(self, scrape: Scrape, batch: BatchLoad) -> None:
         """Take a new scrape. One that shows idleness, a restart or no step teaches nothing."""
@@ -41,7 +42,7 @@ class StepMeter:
             self._seen.clear()
             return
         ours = min(tokens, max(0, batch.computed_tokens - last[1].computed_tokens))
-        self.model.learn(tokens / steps, _context(after), seconds * after.engines / steps)
+        self._learn(tokens / steps, _context(after), seconds * after.engines / steps)
         self._remember(seconds, steps, tokens / steps, (tokens - ours) / steps)
 
     def told(self, at: float, tokens: int, context: float, busy: bool, ours: int) -> None:
@@ -50,9 +51,17 @@ class StepMeter:
         """
         seconds = at - self._told_at
         if tokens > 0 and self._busy and 0 < seconds < LIVE_SECONDS:
-            self.model.learn(tokens, context, seconds)
+            self._learn(tokens, context, seconds)
             self._remember(seconds, 1, float(tokens), float(max(0, tokens - ours)))
         self._told_at, self._busy = at, busy
+
+    def longest(self) -> float:
+        """Seconds that the largest step seen may take over the largest context seen; 0: not known yet."""
+        return self.model.predict(*self._largest) if self.model.samples >= LEARNT else 0.0
+
+    def _learn(self, tokens: float, context: float, seconds: float) -> None:
+        self.model.learn(tokens, context, seconds)
+        self._largest = max(self._largest[0], tokens), max(self._largest[1], context)
 
     def _remember(self, seconds: float, steps: int, tokens: float, synchronous: float) -> None:
         self._seen.append((seconds, steps, tokens, synchronous))

@@ -32,5 +32,6 @@ decision = Table(
     Column("threshold", Float(53)),
     Column("in_flight", Integer, nullable=False, comment="batch requests in the engine"),
     Column("credited", Integer, nullable=False, comment="of these, admitted since the telemetry was taken"),
+    Column("detail", Text, comment="what was wrong with the telemetry"),
     PrimaryKeyConstraint("engine_id", "at", "decision_id"),
 )

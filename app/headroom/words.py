@@ -23,20 +23,34 @@ _GATES = {
     "engine_starting": "is starting",
     "engine_down": "does not answer",
     "model_missing": "runs, but without this model",
+    "draining": "has been drained by an operator (`slackwater engine undrain` ends it)",
+    "window_too_small": "runs, but with a smaller context window than the model is promised with",
+    "key_refused": "refuses Slackwater's key",
+    "window_unknown": "runs, but does not tell its context window",
+    "not_vllm": "answers, but not as vLLM does",
     "released": "is being handed over to another worker",
 }
 
 _SIGNALS = {
     "age_seconds": "last seen {value} ago, limit {threshold}",
+    "still_seconds": "its counters have stood still for {value}, limit {threshold}",
     "step_seconds": "step time {value}, limit {threshold}",
     "stuck_seconds": "they have waited {value}, limit {threshold}",
     "hold_seconds": "{value} left",
     "sync_waiting": "{value} waiting",
+    "sync_requests": "{value} of {threshold} usable slots taken by synchronous requests",
     "sync_prompt_tokens": "{value} of their prompts uncomputed, limit {threshold}",
     "context_tokens": "{value} held, more from {threshold} on",
     "kv_usage": "KV cache {value} used, limit {threshold}",
     "gpu_memory_usage": "GPU memory {value} used, limit {threshold}",
     "load": "{value} of {threshold} usable slots taken",
+    "window_tokens": "{value}, promised {threshold}",
+    "unknown_steps": "its steps beside synchronous requests are not measured yet",
+    "model_samples": "{value} of {threshold} steps seen to learn from",
+    "model_error": "they are off by {value}, limit {threshold}",
+    "static_cap": "{value} batch requests in flight, fixed limit {threshold}",
+    "faults": "{value} counted",
+    "controller": "Slackwater's own controller failed; the log of the GPU worker says how",
     "telemetry": "",
 }
 
@@ -54,10 +68,11 @@ _BATCH = {
     "allowance_spent": "every place for batch work is taken, {places} in all",
     "next": "next in line",
     "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
-    "eta_unknown": "no estimate yet: nothing was measured",
+    "eta_unknown": "no estimate yet: no engine is expected, or its pace was not measured",
 }
 
 CODES = frozenset({*_GATES, *_BATCH})
+SIGNALS = frozenset(_SIGNALS)
 _TIMES = ((0.9995, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86_400, "days"))
 
 
@@ -67,14 +82,34 @@ def batch(code: str, **facts: object) -> str:
 
 
 def gate(
-    engine: str, code: str, signal: str | None, value: float | None, threshold: float | None, seconds: float | None
+    engine: str,
+    code: str,
+    signal: str | None,
+    value: float | None,
+    threshold: float | None,
+    seconds: float | None,
+    *,
+    detail: str | None = None,
+    expected: float | None = None,
 ) -> str:
-    """What an engine does with batch work, why, and for how many seconds: "engine-0 is full: 62 of 62 … taken, for 40 s"."""
+    """What an engine does with batch work, why, and for how many seconds: "engine-0 is full: 62 of 62 … taken, for 40 s".
+
+    `detail`: what is wrong in its own words; `expected`: seconds until it should answer again.
+    """
     said = f"{engine} {_GATES.get(code, 'reports ' + _spaced(code))}"
-    why = measure(signal, value, threshold) if signal else ""
+    why = because(signal, value, threshold, detail)
     held = f"for {duration(seconds)}" if seconds is not None else ""
-    details = ", ".join(part for part in (why, held) if part)
-    return f"{said}: {details}" if why else " ".join(part for part in (said, held) if part)
+    soon = f"expected back in about {duration(expected)}" if expected is not None else ""
+    details = ", ".join(part for part in (why, held, soon) if part)
+    if why:
+        return f"{said}: {details}"
+    return ", ".join(part for part in (f"{said} {held}".strip(), soon) if part)
+
+
+def because(signal: str | None, value: float | None, threshold: float | None, detail: str | None) -> str:
+    """The comparison that decided, and what was wrong: "last seen 2 s ago, limit 1.5 s, GET … is answered with 500"."""
+    compared = measure(signal, value, threshold) if signal else ""
+    return ", ".join(part for part in (compared, detail) if part)
 
 
 def measure(signal: str, value: float | None, threshold: float | None) -> str:
@@ -91,7 +126,7 @@ def amount(signal: str, value: float | None) -> str:
         return "unknown"
     if signal.endswith("_seconds"):
         return duration(value)
-    if signal.endswith(("_usage", "_share")):
+    if signal.endswith(("_usage", "_share")) or signal == "model_error":
         return f"{value:.0%}"
     if signal.endswith("_tokens"):
         return many(value, "token")

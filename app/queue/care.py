@@ -1,5 +1,6 @@
 """The steward's verbs: reap, promote, expire, sweep, settle, recompute, keep stock. One leader at a time runs them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -7,12 +8,13 @@ from psycopg import sql
 
 from app.db.pool import Connection
 from app.queue import care_queries as queries
+from app.queue import pace
 from app.states import BatchState
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A batch that has just become final."""
+    """A batch that has just become final, `seconds` after its submit or its last retry."""
 
     batch_id: int
     request_id: UUID
@@ -28,6 +30,26 @@ class Settled:
     completion_tokens: int
     traceparent: str | None
     kind: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """An unfinished batch and how many of its items are counted as done."""
+
+    batch_id: int
+    run: int
+    request_id: UUID
+    model: str
+    total: int
+    ok: int
+    failed: int
+    kind: str
+
+    @property
+    def done(self) -> int:
+        """Items with a result."""
+        return self.ok + self.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +107,22 @@ async def sweep(conn: Connection, batch_id: int | None = None) -> int:
     return moved
 
 
-async def settle(conn: Connection) -> list[Settled]:
+async def settle(conn: Connection, on_fold: Callable[[Progress], None] = lambda progress: None) -> list[Settled]:
     """Fold the counts of finished chunks into their batches and make final what has come to its end.
 
-    Call inside a transaction; write the events of the returned batches in the same one.
+    Call inside a transaction; write the events of the returned batches in the same one. `on_fold` hears of each batch that has
+    moved, before that transaction has committed.
     """
     await conn.execute(queries.ONE_AT_A_TIME)
-    folded = await (await conn.execute(queries.FOLD)).fetchall()
-    return await finalise(conn, [row[0] for row in folded], ending=True)
+    folded = [Progress(*row) for row in await (await conn.execute(queries.FOLD)).fetchall()]
+    for progress in folded:
+        on_fold(progress)
+    return await finalise(conn, [progress.batch_id for progress in folded], ending=True)
+
+
+async def running(conn: Connection) -> list[Progress]:
+    """The batches of which something is leased now."""
+    return [Progress(*row) for row in await (await conn.execute(queries.RUNNING)).fetchall()]
 
 
 async def finalise(conn: Connection, batch_ids: list[int], *, ending: bool = False) -> list[Settled]:
@@ -124,8 +154,13 @@ async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
 
 
 async def note_pace(conn: Connection) -> None:
-    """Write down how much each pool has served up to now; estimates are made from it."""
-    await conn.execute(queries.NOTE_PACE)
+    """Write down how much each pool has served up to now, and what that says of its pace; estimates are made from it."""
+    for pool_id, at, served in await (await conn.execute(queries.SERVED)).fetchall():
+        asked = {"pool_id": pool_id, "limit": pace.NOTES}
+        notes = await (await conn.execute(queries.NOTES, asked)).fetchall()
+        found = pace.measure([*((second, tokens) for second, tokens in notes), (at, served)])
+        said = {"pace": found and found.tokens_per_second, "spread": found and found.spread}
+        await conn.execute(queries.NOTE_PACE, {"pool_id": pool_id, "at": at, "served": round(served), **said})
     await conn.execute(queries.FORGET_PACE)
 
 

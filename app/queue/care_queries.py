@@ -1,8 +1,8 @@
 """The SQL of the steward's care, and of what callers do to a whole batch. Lock order: batch, chunk, sched."""
 
-from app.queue.queries import WAKE
+from app.queue.queries import PACE, WAKE
 from app.queue.types import Kind
-from app.states import BATCH, CHUNK, BatchState, ChunkState
+from app.states import BATCH, CHUNK, BatchState, ChunkState, EngineState
 
 _HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
 
@@ -116,7 +116,8 @@ with d as (delete from batch_delta where delta_id in
               sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens from d group by 1)
 update batch b set ok = b.ok + a.ok, failed = b.failed + a.failed, prompt_tokens = b.prompt_tokens + a.prompt_tokens,
        cached_tokens = b.cached_tokens + a.cached_tokens, completion_tokens = b.completion_tokens + a.completion_tokens
-from a where a.batch_id = b.batch_id returning b.batch_id"""
+from a where a.batch_id = b.batch_id
+returning b.batch_id, b.run, b.request_id, b.model, b.total, b.ok, b.failed, b.kind"""
 
 # Same transaction as FOLD. A batch whose items all have a result failed if none of them succeeded, and is complete
 # otherwise, even if it was to expire. One that winds up ends when no lease and no uncounted result is left. Whoever waited for
@@ -136,30 +137,31 @@ update batch b set finalized_at = now(), state = e.target
 from ending e, tenant t
 where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
 returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
-          b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind"""
+          b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind, extract(epoch from now() - b.opened_at)::float8"""
 
 # ---------------------------------------------------------------- what is under way
 
 # Leased chunks are few, whatever the backlog. Late is said by what is left of the batch alone, at the pace of its pool.
 UNDER_WAY = f"""
 with running as materialized (
-  select distinct batch_id, pool_id from chunk where {CHUNK.guard("finish")} and tenant_id = any(%(tenant_ids)s)),
- steps as (select pool_id, extract(epoch from at - lag(at) over w)::float8 as seconds,
-                  (served_tokens - lag(served_tokens) over w)::float8 as tokens
-           from (select distinct pool_id from running) p cross join lateral (
-             select at, served_tokens from pace where pace.pool_id = p.pool_id order by at desc limit 31) x
-           window w as (partition by pool_id order by at)),
- rate as (select pool_id, sum(tokens) / nullif(sum(seconds), 0) as pace from steps where seconds < 25 group by 1)
+  select distinct batch_id, pool_id from chunk where {CHUNK.guard("finish")} and tenant_id = any(%(tenant_ids)s))
 select b.tenant_id, t.account_id, b.batch_id, b.run, b.request_id, b.model, b.traceparent, b.total,
        b.ok + coalesce(d.ok, 0) + c.done, b.failed + coalesce(d.failed, 0) + c.failed,
        coalesce(b.expires_at < now() + make_interval(secs => c.tokens / nullif(rate.pace, 0)), false)
-from running r join batch b using (batch_id) join tenant t using (tenant_id) left join rate using (pool_id)
+from running r join batch b using (batch_id) join tenant t using (tenant_id)
+left join lateral {PACE.format(pool="r.pool_id")} rate on true
 cross join lateral (
   select sum(done)::int as done, sum(failed)::int as failed, sum(est_tokens::float8 * (n - done - failed) / n) as tokens
   from chunk where chunk.batch_id = b.batch_id) c
 left join lateral (
   select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d on true
 where b.state = '{BatchState.OPEN}' and b.kind = '{Kind.BATCH}'"""
+
+# Only of batches that hold a lease, which are few; what is folded is enough, since each fold tells of itself.
+RUNNING = f"""
+select b.batch_id, b.run, b.request_id, b.model, b.total, b.ok, b.failed, b.kind
+from (select distinct batch_id from chunk where {CHUNK.guard("finish")}) c join batch b using (batch_id)
+where b.finalized_at is null"""
 
 # ---------------------------------------------------------------- what a caller asks for
 
@@ -210,11 +212,22 @@ update sched s set ready = d.ready, inflight_tokens = d.inflight_tokens, drifts 
 where s.pool_id = d.pool_id and s.tenant_id = d.tenant_id
 returning s.pool_id, s.tenant_id, d.ready - d.old_ready, d.inflight_tokens - d.old_inflight"""
 
-# Only while there is work: idle time says nothing of the pace.
+# Only while there is work and an engine to do it: other time says nothing of the pace. Of chunks that are with an engine what
+# is done counts already; in `served_tokens` they are only at their end.
+SERVED = f"""
+select s.pool_id, extract(epoch from now())::float8, (sum(s.served_tokens) + coalesce(max(l.tokens), 0))::float8
+from sched s left join (
+  select pool_id, sum(est_tokens::float8 * (done + failed) / n) as tokens
+  from chunk where {CHUNK.guard("finish")} group by pool_id) l using (pool_id)
+where exists (select from engine e join worker w using (worker_id)
+              where e.pool_id = s.pool_id and e.state = '{EngineState.READY}' and w.lease_until > now())
+group by s.pool_id having bool_or(s.ready > 0 or s.inflight_tokens > 0)"""
+NOTES = """
+select extract(epoch from at)::float8, served_tokens::float8 from (
+  select at, served_tokens from pace where pool_id = %(pool_id)s order by at desc limit %(limit)s) x order by at"""
 NOTE_PACE = """
-insert into pace (pool_id, served_tokens)
-select pool_id, sum(served_tokens) from sched group by pool_id
-having bool_or(ready > 0 or inflight_tokens > 0) on conflict do nothing"""
+insert into pace (pool_id, at, served_tokens, tokens_per_second, spread)
+values (%(pool_id)s, to_timestamp(%(at)s), %(served)s, %(pace)s, %(spread)s) on conflict do nothing"""
 FORGET_PACE = "delete from pace where at < now() - interval '1 hour'"
 
 PARTITIONS = """

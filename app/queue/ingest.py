@@ -16,7 +16,9 @@ from app.queue.types import Kind
 
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """What a submit says about its batch as a whole. `expires`: what is not done by the deadline is given up."""
+    """What a submit says about its batch as a whole. `expires`: what is not done by the deadline is given up. `open_ended`:
+    answers without a limit of their own may take what is left of the context.
+    """
 
     batch_id: int
     request_id: UUID
@@ -36,6 +38,7 @@ class NewBatch:
     request_hash: bytes | None = None
     tells_items: bool = False
     kind: Kind = Kind.BATCH
+    open_ended: bool = False
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -74,6 +77,7 @@ async def enqueue(
         "request_hash": batch.request_hash,
         "tells_items": batch.tells_items,
         "kind": batch.kind,
+        "open_ended": batch.open_ended,
     }
     row = await (await conn.execute(queries.INSERT_BATCH, parameters)).fetchone()
     if row is None:

@@ -5,7 +5,7 @@ State guards come from `app.states`. Lock order everywhere: batch, chunk, sched.
 """
 
 from app.queue.poison import SUSPECT_ATTEMPTS
-from app.states import CHUNK, BatchState, ChunkState, EngineState
+from app.states import CHUNK, BatchState, ChunkState, EngineState, Intake
 
 FENCE = f"chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard('finish')}"
 
@@ -21,12 +21,12 @@ NEXT_BATCH_ID = "select next_batch_id()"
 
 INSERT_BATCH = """
 insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, traceparent,
-                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind)
+                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind, open_ended)
 values (%(batch_id)s, %(request_id)s, %(tenant_id)s, %(model)s, %(endpoint)s, %(total)s,
         now() + make_interval(secs => %(deadline_seconds)s),
         case when %(expires)s then now() + make_interval(secs => %(deadline_seconds)s) end,
         %(correlation_id)s, %(traceparent)s, %(affinity)s, %(tags)s, %(meta)s, %(idempotency_key)s, %(request_hash)s,
-        %(tells_items)s, %(kind)s)
+        %(tells_items)s, %(kind)s, %(open_ended)s)
 on conflict (tenant_id, idempotency_key) do nothing
 returning run, deadline"""
 
@@ -118,7 +118,7 @@ with floor as materialized (select coalesce(min(vtime) filter (where ready > 0),
 # grouped items spans most of its batch, and a plan over that range would read all of it.
 LOAD = f"""
 select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items,
-       b.kind
+       b.kind, b.open_ended
 from batch b
 cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
   with ordinality x (seq, place)
@@ -206,7 +206,7 @@ def _status(source: str = "batch b", more: str = "") -> str:
 select {more}b.batch_id, b.request_id, b.model, b.state, b.run, b.total, b.created_at, b.finalized_at,
        b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0), b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0),
        b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false), b.deadline, b.expires_at,
-       b.opened_at
+       b.opened_at, b.endpoint, b.tags, b.meta
 from {source}
 left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
   on b.finalized_at is null
@@ -219,7 +219,6 @@ _ASKED = """unnest(%(tenant_ids)s::bigint[], %(request_ids)s::uuid[]) as asked (
 join batch b on b.request_id = asked.request_id and b.tenant_id = asked.tenant_id"""
 STATUS = f"{_status()} where b.tenant_id = %(tenant_id)s and b.request_id = %(request_id)s"
 STATUSES = _status(_ASKED, "asked.tenant_id, ")
-LATEST = f"{_status()} where b.tenant_id = %(tenant_id)s order by b.batch_id desc limit %(limit)s"
 
 
 def _results(more: str = "") -> str:
@@ -235,12 +234,40 @@ where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(li
 RESULTS = _results()
 RESULTS_AND_ITEMS = _results(", p.body, p.stored")
 
+# What a pool did lately: its newest note that says so.
+PACE = """(select tokens_per_second as pace, spread from pace where pace.pool_id = {pool}
+    and tokens_per_second is not null order by at desc limit 1)"""
+
+# What is left of the chunks that are with an engine. They are few, whatever the backlog.
+_LEASED = f"""
+ running as materialized (
+  select pool_id, tenant_id, deadline, est_tokens, est_tokens::float8 * (n - done - failed) / n as tokens
+  from chunk where {CHUNK.guard("finish")}),
+ leased as materialized (
+  select pool_id, tenant_id, sum(tokens) as tokens, avg(est_tokens)::float8 as mean from running group by 1, 2)"""
+
+
+def _others(pool: str, tenant: str, size: str) -> str:
+    """The other accounts that have work in a pool: weights, and tokens that wait or run. The chunks that wait are counted, not
+    read: those of an account are taken to be as large as what it has with an engine, or else as what others have, or as `size`.
+    """
+    return f"""(
+  select array_agg(other.weight::float8) as weights,
+         array_agg((coalesce(l.tokens, 0) + s.ready * coalesce(l.mean, m.mean, {size}, 0))::float8) as tokens
+  from sched s join tenant other on other.tenant_id = s.tenant_id
+  left join leased l on l.pool_id = s.pool_id and l.tenant_id = s.tenant_id
+  cross join (select avg(mean) as mean from leased where pool_id = {pool}) m
+  where s.pool_id = {pool} and s.tenant_id <> {tenant} and (s.ready > 0 or s.inflight_tokens > 0))"""
+
+
 # The line in front of a batch is counted up to a thousand chunks, so that a poll stays cheap whatever the backlog; batches of
-# one account in one pool share it. A long interval of the pace is one after a time without work.
+# one account in one pool share it. What of the account's earlier ones is with an engine comes first, too.
 OUTLOOKS = f"""
-with asked as materialized (
-  select batch_id, max(pool_id) as pool_id, max(tenant_id) as tenant_id,
+with{_LEASED},
+ asked as materialized (
+  select batch_id, max(pool_id) as pool_id, max(tenant_id) as tenant_id, avg(est_tokens) as mean,
          sum(est_tokens::float8 * (n - done - failed) / n) as tokens,
+         min(deadline) as deadline,
          count(*) filter (where {CHUNK.guard("claim")})::int as ready,
          count(*) filter (where {CHUNK.guard("finish")})::int as leased,
          count(*) filter (where {CHUNK.guard("promote")})::int as delayed,
@@ -256,46 +283,42 @@ with asked as materialized (
   window w as (partition by p.pool_id, p.tenant_id order by c.deadline, c.chunk_id)),
  ends as (select pool_id, tenant_id, max(chunks) as chunks, max(tokens) as tokens from line group by 1, 2),
  accounts as (
-  select p.pool_id, p.tenant_id, count(*) filter (where s.ready > 0 or s.inflight_tokens > 0)::int as many,
-         sum(s.inflight_tokens)::bigint as inflight, max(s.inflight_tokens) filter (where s.tenant_id = p.tenant_id) as own,
-         max(t.weight) filter (where s.tenant_id = p.tenant_id)
-           / sum(t.weight) filter (where s.ready > 0 or s.inflight_tokens > 0 or s.tenant_id = p.tenant_id) as share
-  from pairs p join sched s using (pool_id) join tenant t on t.tenant_id = s.tenant_id group by 1, 2),
- steps as (select p.pool_id, extract(epoch from at - lag(at) over w)::float8 as seconds,
-                  (served_tokens - lag(served_tokens) over w)::float8 as tokens
-           from (select distinct pool_id from asked) p cross join lateral (
-             select at, served_tokens from pace where pace.pool_id = p.pool_id order by at desc limit 61) x
-           window w as (partition by p.pool_id order by at)),
- rates as (select pool_id, sum(tokens) / nullif(sum(seconds), 0) as pace, count(*)::int as intervals
-           from steps where seconds < 25 group by 1)
+  select p.pool_id, p.tenant_id, sum(s.inflight_tokens)::bigint as inflight,
+         max(s.inflight_tokens) filter (where s.tenant_id = p.tenant_id) as own
+  from pairs p join sched s using (pool_id) group by 1, 2)
 select a.batch_id, a.pool_id, now(), a.ready, a.leased, a.delayed, a.held,
        extract(epoch from a.not_before - now())::float8, a.tokens,
        coalesce(l.chunks, case when a.first is not null then e.chunks end, 0)::int,
-       coalesce(l.tokens, case when a.first is not null then e.tokens end, 0)::float8,
-       coalesce(s.share, 1)::float8, r.pace, coalesce(r.intervals, 0),
-       coalesce(s.many, 0), coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens
+       (coalesce(l.tokens, case when a.first is not null then e.tokens end, 0)
+         + coalesce(i.tokens, 0))::float8,
+       t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace, r.spread,
+       coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens
 from asked a join tenant t on t.tenant_id = a.tenant_id
 left join line l on l.chunk_id = a.first
 left join ends e on e.pool_id = a.pool_id and e.tenant_id = a.tenant_id
 left join accounts s on s.pool_id = a.pool_id and s.tenant_id = a.tenant_id
-left join rates r on r.pool_id = a.pool_id"""
+left join lateral (select sum(tokens) as tokens from running
+  where pool_id = a.pool_id and tenant_id = a.tenant_id and deadline < a.deadline) i on true
+left join lateral {_others("a.pool_id", "a.tenant_id", "a.mean")} o on true
+left join lateral {PACE.format(pool="a.pool_id")} r on true"""
+
+_FIRST = (
+    f"""(select est_tokens from chunk where {CHUNK.guard("claim")} and pool_id = p.pool_id order by deadline limit 1)"""
+)
 
 # What OUTLOOKS says of a batch, for one that is not there yet.
 PROSPECT = f"""
-with p as materialized (select pool_id from pool where model = %(model)s),
- steps as (select extract(epoch from at - lag(at) over w)::float8 as seconds,
-                  (served_tokens - lag(served_tokens) over w)::float8 as tokens
-           from (select at, served_tokens from pace where pool_id = (select pool_id from p) order by at desc limit 61) x
-           window w as (order by at))
+with{_LEASED},
+ p as materialized (select pool_id from pool where model = %(model)s)
 select coalesce((select sum(c.est_tokens::float8 * (c.n - c.done - c.failed) / c.n) from chunk c
                  where c.pool_id = p.pool_id and c.tenant_id = t.tenant_id), 0)::float8,
-       (t.weight / (t.weight + coalesce((select sum(o.weight) from sched s join tenant o using (tenant_id)
-                     where s.pool_id = p.pool_id and s.tenant_id <> t.tenant_id
-                       and (s.ready > 0 or s.inflight_tokens > 0)), 0)))::float8,
-       (select sum(tokens) / nullif(sum(seconds), 0) from steps where seconds < 25)::float8,
+       t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace,
        (select count(*) from engine e join worker w using (worker_id)
-        where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and w.lease_until > now())::int
-from p, tenant t where t.tenant_id = %(tenant_id)s"""
+        where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and e.intake = '{Intake.OPEN}'
+          and w.lease_until > now())::int
+from p join tenant t on t.tenant_id = %(tenant_id)s
+left join lateral {_others("p.pool_id", "t.tenant_id", _FIRST)} o on true
+left join lateral {PACE.format(pool="p.pool_id")} r on true"""
 
 # How pressed the pool is: the least share of its window that a batch near its deadline will have left, at the pace of the last
 # minutes, while none is known by the time that is left alone. Only the next few to expire are asked after.
@@ -305,12 +328,8 @@ with due as materialized (
   where state = '{BatchState.OPEN}' and expires_at is not null
     and exists (select from chunk c where c.batch_id = batch.batch_id and c.pool_id = %(pool_id)s)
   order by expires_at limit 20),
- steps as (select extract(epoch from at - lag(at) over w)::float8 as seconds,
-                  (served_tokens - lag(served_tokens) over w)::float8 as tokens
-           from (select at, served_tokens from pace where pool_id = %(pool_id)s order by at desc limit 31) p
-           window w as (order by at)),
- rate as (select case when sum(seconds) > 0 then greatest(sum(tokens) / sum(seconds), 1) end as pace
-          from steps where seconds < 25)
+ rate as (select case when pace is not null then greatest(pace, 1) end as pace
+          from (select) one left join lateral {PACE.format(pool="%(pool_id)s")} r on true)
 select min((extract(epoch from due.expires_at - now()) - coalesce(work.tokens / rate.pace, 0))
            / greatest(extract(epoch from due.expires_at - due.opened_at), 1))::float8
 from rate, due cross join lateral (
@@ -318,7 +337,16 @@ from rate, due cross join lateral (
   where batch_id = due.batch_id and pool_id = %(pool_id)s) work
 where work.tokens > 0"""
 
-GATES = """
+GATES = f"""
 select e.pool_id, e.engine_id, e.name, e.state, e.allowance, e.reason, e.signal, e.value, e.threshold, e.reason_since,
-       e.heartbeat_at, coalesce(w.lease_until > now(), false)
+       e.heartbeat_at, coalesce(w.lease_until > now(), false), e.detail,
+       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.intake <> '{Intake.OPEN}'
 from engine e left join worker w on w.worker_id = e.worker_id where e.pool_id = any(%(pool_ids)s) order by e.name"""
+
+# What the last batches whose answers may take what is left of the context were answered, by model and account.
+ANSWER_LENGTHS = """
+select m.model, b.tenant_id, sum(b.ok)::int, sum(b.completion_tokens)::bigint
+from unnest(%(models)s::text[]) m (model) cross join lateral (
+  select tenant_id, ok, completion_tokens from batch
+  where batch.model = m.model and open_ended order by batch_id desc limit %(recent)s) b
+where b.ok > 0 group by 1, 2"""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from app.db.pool import Connection, Database
 from app.queue import queries
-from app.queue.estimate import Gate, Outlook
+from app.queue.estimate import Gate, Other, Outlook, until_served
 from app.states import BatchState, EngineState
 from app.storage.store import Store
 
@@ -37,6 +37,9 @@ class Status:
     deadline: datetime
     expires_at: datetime | None
     opened_at: datetime
+    endpoint: str = ""
+    tags: Sequence[str] = ()
+    metadata: dict[str, str] | None = None
 
     @property
     def unfinished(self) -> int:
@@ -66,18 +69,21 @@ class ItemResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What stands before a batch that does not exist yet: tokens of its account that come first, the account's share once it
-    has work, the pool's pace in tokens per second if that is known, engines that are ready.
+    """What stands before a batch that does not exist yet: tokens of its account that come first, the account's weight, the
+    others that have work, the pool's pace in tokens per second if that is known, engines that are ready.
     """
 
     ahead_tokens: float = 0.0
-    share: float = 1.0
+    weight: float = 1.0
+    others: tuple[Other, ...] = ()
     pace: float | None = None
     engines: int = 0
 
     def seconds(self, tokens: int) -> float | None:
-        """Until so many more tokens would be done; None where no pace was measured. As `estimate.estimate` has it."""
-        return (self.ahead_tokens + tokens) / (self.pace * self.share) if self.pace and self.share else None
+        """Until so many more tokens would be done; None where no pace was measured."""
+        if not self.pace:
+            return None
+        return until_served(self.ahead_tokens + tokens, self.weight, self.others, self.pace)
 
 
 Sight = tuple[Status, Outlook | None]
@@ -89,13 +95,6 @@ async def status(database: Database, tenant_id: int, request_id: UUID) -> Status
         parameters = {"tenant_id": tenant_id, "request_id": request_id}
         row = await (await conn.execute(queries.STATUS, parameters)).fetchone()
     return None if row is None else _status(row)
-
-
-async def latest(database: Database, tenant_id: int, limit: int) -> list[Status]:
-    """The newest batches of the tenant, newest first."""
-    async with database.relaxed() as conn:
-        rows = await (await conn.execute(queries.LATEST, {"tenant_id": tenant_id, "limit": limit})).fetchall()
-    return [_status(row) for row in rows]
 
 
 def _status(row: Sequence[Any]) -> Status:
@@ -125,7 +124,13 @@ async def _outlooks(conn: Connection, batch_ids: Sequence[int]) -> dict[int, Out
     cursor = await conn.execute(queries.GATES, {"pool_ids": list(gates)}, binary=True)
     for pool_id, engine_id, name, state, *rest in await cursor.fetchall():
         gates[pool_id] += (Gate(engine_id, name, EngineState(state), *rest),)
-    return {batch_id: Outlook(gates[pool_id], *facts) for batch_id, pool_id, *facts in rows}
+    return {row[0]: _outlook(gates[row[1]], row[2:]) for row in rows}
+
+
+def _outlook(gates: tuple[Gate, ...], facts: Sequence[Any]) -> Outlook:
+    others = tuple(zip(facts[10], facts[11], strict=True))
+    values = (*facts[:10], others, *facts[12:])
+    return Outlook(gates, *values)
 
 
 async def prospect(database: Database, tenant_id: int, served: str) -> Prospect:
@@ -133,7 +138,10 @@ async def prospect(database: Database, tenant_id: int, served: str) -> Prospect:
     async with database.relaxed() as conn:
         values = {"tenant_id": tenant_id, "model": served}
         row = await (await conn.execute(queries.PROSPECT, values)).fetchone()
-    return Prospect(*row) if row else Prospect()
+    if row is None:
+        return Prospect()
+    ahead, weight, weights, tokens, pace, ready = row
+    return Prospect(ahead, weight, tuple(zip(weights, tokens, strict=True)), pace, ready)
 
 
 async def results(

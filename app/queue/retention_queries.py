@@ -20,9 +20,10 @@ _OF_DAY = "b.batch_id >= %(low)s and b.batch_id < %(high)s"
 
 # A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled endpoint nothing is sent. One that is
 # to be fetched keeps nothing for ever: nobody may come.
-_MAY_GO = f"""b.finalized_at < now() - make_interval(days => greatest(%(days)s::int, t.retention_days))
+_IS_OVER = """b.finalized_at is not null
   and not exists (select from chunk c where c.batch_id = b.batch_id)
-  and not exists (select from batch_delta d where d.batch_id = b.batch_id)
+  and not exists (select from batch_delta d where d.batch_id = b.batch_id)"""
+_MAY_GO = f"""{_IS_OVER} and b.finalized_at < now() - make_interval(days => greatest(%(days)s::int, t.retention_days))
   and not exists (select from event e join delivery d using (event_id) join endpoint p using (endpoint_id)
                   where e.batch_id = b.batch_id
                     and ({DELIVERY.guard("reap", "d.")}
@@ -45,6 +46,24 @@ FORGET = (
     "delete from event where batch_id = any(%(ids)s)",
     "delete from batch where batch_id = any(%(ids)s)",
 )
+
+# ---------------------------------------------------------------- what a deleted account leaves
+
+ENDED = f"""
+select b.batch_id, b.total from batch b
+where b.tenant_id = %(tenant_id)s and {_IS_OVER} order by b.batch_id limit %(limit)s"""
+
+FORGET_ITEMS = tuple(
+    f"delete from {table} where batch_id = %(batch_id)s and seq >= %(low)s and seq < %(high)s"
+    for table in ("item_result", "item_payload")
+)
+
+# The pace of a pool is the growth of what all its tenants were served: without this it would fall below zero.
+FORGET_SHARES = """
+with gone as (delete from sched where tenant_id = %(tenant_id)s returning pool_id, served_tokens)
+update pace p set served_tokens = p.served_tokens - gone.served_tokens from gone where p.pool_id = gone.pool_id"""
+
+# ---------------------------------------------------------------- events of no batch
 
 # Events of no batch: tests, and what is told of endpoints.
 FORGET_LOOSE = f"""

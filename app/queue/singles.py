@@ -4,6 +4,7 @@ The log is written under the lease's fence and numbered where it is written, so 
 """
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -49,7 +50,7 @@ def _rows(batch_id: int, events: Sequence[bytes]) -> dict[str, object]:
     return {"batch_id": batch_id, "count": len(events), "body": b"[" + b",".join(events) + b"]"}
 
 
-async def events(conn: Connection, batch_id: int, after: int) -> list[tuple[int, dict[str, object]]]:
+async def events(conn: Connection, batch_id: int, after: int) -> list[tuple[int, dict[str, Any]]]:
     """Events beyond this number, with theirs, the first of them: none when there are no more."""
     rows = await (await conn.execute(queries.EVENTS, {"batch_id": batch_id, "after": after})).fetchall()
     numbered = ((number + i, event) for number, body in rows for i, event in enumerate(orjson.loads(body)))

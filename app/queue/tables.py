@@ -81,6 +81,13 @@ batch = Table(
         server_default=text("false"),
         comment="somebody asked to hear of its items, so that flushes write their events",
     ),
+    Column(
+        "open_ended",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="answers without a limit of their own may take what is left of the context",
+    ),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"
@@ -98,6 +105,19 @@ Index(
     batch.c.created_at,
     postgresql_where=text("kind <> 'batch'"),
 )
+_A_BATCH = text("kind = 'batch'")
+for _name, _columns in {"": (), "_by_state": (batch.c.state,), "_by_model": (batch.c.model, batch.c.state)}.items():
+    _listed = (batch.c.tenant_id, *_columns, batch.c.created_at, batch.c.request_id)
+    Index(f"batch_listed{_name}", *_listed, postgresql_where=_A_BATCH)
+Index("batch_tags", batch.c.tags, postgresql_using="gin", postgresql_where=text("tags <> '{}'"))
+Index(
+    "batch_meta",
+    batch.c.meta,
+    postgresql_using="gin",
+    postgresql_ops={"meta": "jsonb_path_ops"},
+    postgresql_where=text("meta is not null"),
+)
+Index("batch_open_ended", batch.c.model, batch.c.batch_id, postgresql_where=text("open_ended"))
 Index("batch_halted", batch.c.state, postgresql_where=text("state in ('paused', 'cancelling', 'expiring')"))
 
 item_payload = Table(
@@ -233,6 +253,12 @@ pace = Table(
     Column("pool_id", SmallInteger, nullable=False),
     Column("at", Timestamp, nullable=False, server_default=func.now()),
     Column("served_tokens", BigInteger, nullable=False, comment="of all tenants of the pool, ever growing"),
+    Column(
+        "tokens_per_second",
+        Float(53),
+        comment="of the last minutes with work, as measured then; null: too short a time",
+    ),
+    Column("spread", Float(53), comment="share by which the pace lately missed what came; null: too short a time"),
     PrimaryKeyConstraint("pool_id", "at"),
 )
 

@@ -54,7 +54,8 @@ class Held:
 class Item:
     """One inference request without a durable result. `body` is the caller's JSON, verbatim, or if `stored` its object's key.
 
-    `tells`: somebody wants to hear when it is done. `kind`: its batch's.
+    `tells`: somebody wants to hear when it is done. `kind`: its batch's. `open_ended`: without a limit of its own the answer may
+    take what is left of the context.
     """
 
     seq: int
@@ -65,6 +66,7 @@ class Item:
     traceparent: str | None = None
     tells: bool = False
     kind: str = Kind.BATCH
+    open_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,5 +41,15 @@ def of_day(day: date) -> tuple[str, ...]:
     return tuple(f"{kind}/{day:%Y%m%d}/" for kind in ("payload", "result"))
 
 
+def of_batch(batch_id: int) -> tuple[str, ...]:
+    """The prefixes of everything that belongs to a batch."""
+    return tuple(f"{kind}/{_day(batch_id)}/{batch_id}/" for kind in ("payload", "result"))
+
+
+def of_tenant(tenant_id: int) -> tuple[str, ...]:
+    """The prefixes of everything that a tenant has uploaded."""
+    return tuple(f"{kind}/{tenant_id}/" for kind in ("file", "upload"))
+
+
 def _day(batch_id: int) -> str:
     return f"{_FIRST_DAY + timedelta(days=batch_id >> _DAY_BITS):%Y%m%d}"

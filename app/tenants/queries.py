@@ -1,12 +1,21 @@
 """All SQL of tenants and API keys."""
 
-ENSURE_TENANT = """
-with existing as (select tenant_id from tenant where account_id = %(account_id)s),
- made as (insert into tenant (tenant_id, account_id, name)
-          select coalesce((select max(tenant_id) from tenant), 0) + 1, %(account_id)s, %(account_id)s
-          where not exists (select from existing) returning tenant_id)
-select tenant_id from existing union all select tenant_id from made"""
-FIND_TENANT = "select tenant_id from tenant where account_id = %(account_id)s"
+from app.states import TENANT, TenantState
+
+MAKE_TENANT = """
+insert into tenant (account_id, name) select %(account_id)s, %(account_id)s
+where not exists (select from tenant where account_id = %(account_id)s) on conflict (account_id) do nothing
+returning tenant_id"""
+FIND_TENANT = "select tenant_id, state from tenant where account_id = %(account_id)s"
+CLOSE_TENANT = f"""
+update tenant set state = '{TenantState.CLOSING}' where tenant_id = %(tenant_id)s and {TENANT.guard("close")}"""
+CLOSING_TENANTS = f"select tenant_id, account_id from tenant where {TENANT.guard('remove')} order by tenant_id"
+REVOKE_KEYS = "update api_key set revoked_at = now() where tenant_id = %(tenant_id)s and revoked_at is null"
+REMOVE_TENANT = (
+    "delete from key_usage using api_key k where key_usage.key_id = k.key_id and k.tenant_id = %(tenant_id)s",
+    "delete from api_key where tenant_id = %(tenant_id)s",
+    f"delete from tenant where tenant_id = %(tenant_id)s and {TENANT.guard('remove')}",
+)
 
 SET_RETENTION = "update tenant set retention_days = %(days)s where tenant_id = %(tenant_id)s"
 
@@ -14,9 +23,11 @@ SET_WEBHOOK_HOSTS = "update tenant set webhook_hosts = %(hosts)s where tenant_id
 
 LOCK_TENANTS = "lock table tenant in share row exclusive mode"
 
-INSERT_KEY = """
+# Locked, so that an account that is being closed meanwhile gets no key that lives on.
+INSERT_KEY = f"""
 insert into api_key (key_id, tenant_id, secret_hash, name, expires_at, requests_per_minute, tokens_per_minute)
-values (%(key_id)s, %(tenant_id)s, %(secret_hash)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s)"""
+select %(key_id)s, tenant_id, %(secret_hash)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s
+from tenant where tenant_id = %(tenant_id)s and {TENANT.guard("close")} for share"""
 
 FIND_KEY = """
 select k.secret_hash, t.tenant_id, t.account_id, k.last_used_at is null or k.last_used_at < now() - interval '1 minute',

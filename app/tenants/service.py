@@ -9,7 +9,8 @@ from typing import Literal
 
 from app.crypto import hash_secret
 from app.db.pool import Connection
-from app.errors import BadInput, NotFound
+from app.errors import AccountUnknown, BadInput, Conflict
+from app.states import TenantState
 from app.tenants import keys, queries
 from app.tenants.limits import NO_LIMITS, Limits
 
@@ -46,22 +47,61 @@ class KeyInfo:
         return "expired" if self.expires_at and self.expires_at <= now else "live"
 
 
+async def create_tenant(conn: Connection, account_id: str) -> int:
+    """Make an account. Raises BadInput: its name must fit into a URL; Conflict: it exists."""
+    tenant_id = await _make(conn, account_id)
+    if tenant_id is None:
+        raise Conflict(f"Account {account_id} exists already")
+    return tenant_id
+
+
 async def ensure_tenant(conn: Connection, account_id: str) -> int:
-    """The tenant of this account, made if missing. Call inside a transaction. Raises BadInput: it must fit into a URL."""
+    """The tenant of this account, made if missing. Raises BadInput, AccountUnknown."""
+    made = await _make(conn, account_id)
+    return await find_tenant(conn, account_id) if made is None else made
+
+
+async def _make(conn: Connection, account_id: str) -> int | None:
     if not _ACCOUNT.fullmatch(account_id):
         raise BadInput(f"account: must be 1 to 64 letters, digits, '-' and '_', not {account_id!r}")
-    await conn.execute(queries.LOCK_TENANTS)
-    row = await (await conn.execute(queries.ENSURE_TENANT, {"account_id": account_id})).fetchone()
-    assert row is not None
-    return int(row[0])
+    row = await (await conn.execute(queries.MAKE_TENANT, {"account_id": account_id})).fetchone()
+    return None if row is None else int(row[0])
 
 
 async def find_tenant(conn: Connection, account_id: str) -> int:
-    """The tenant of this account. Raises NotFound."""
+    """The tenant of this account. Raises AccountUnknown, also when it is being deleted."""
     row = await (await conn.execute(queries.FIND_TENANT, {"account_id": account_id})).fetchone()
     if row is None:
-        raise NotFound(f"There is no account {account_id}; `slackwater key create --account {account_id}` makes one")
+        raise AccountUnknown(f"There is no account {account_id}")
+    if row[1] != TenantState.ACTIVE:
+        raise _being_deleted(account_id)
     return int(row[0])
+
+
+async def exists(conn: Connection, account_id: str) -> bool:
+    """Whether there is such an account, one that is being deleted included."""
+    return await (await conn.execute(queries.FIND_TENANT, {"account_id": account_id})).fetchone() is not None
+
+
+def _being_deleted(account_id: str) -> AccountUnknown:
+    return AccountUnknown(f"Account {account_id} is being deleted")
+
+
+async def close(conn: Connection, tenant_id: int) -> None:
+    """Revoke every key of a tenant and let no new one be made. Call inside a transaction. `remove` ends it."""
+    await conn.execute(queries.CLOSE_TENANT, {"tenant_id": tenant_id})
+    await conn.execute(queries.REVOKE_KEYS, {"tenant_id": tenant_id})
+
+
+async def closing(conn: Connection) -> list[Tenant]:
+    """The tenants that were closed and still have a row."""
+    return [Tenant(*row) for row in await (await conn.execute(queries.CLOSING_TENANTS)).fetchall()]
+
+
+async def remove(conn: Connection, tenant_id: int) -> None:
+    """Delete a closed tenant and its keys. Call inside a transaction. Raises ForeignKeyViolation while other tables name it."""
+    for statement in queries.REMOVE_TENANT:
+        await conn.execute(statement, {"tenant_id": tenant_id})
 
 
 async def set_share(
@@ -69,7 +109,7 @@ async def set_share(
 ) -> tuple[float, int]:
     """Set an account's weight in the fair order and its cap of estimated tokens in flight; None leaves one as it is.
 
-    Returns both. Raises NotFound.
+    Returns both. Raises AccountUnknown.
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "weight": weight, "max_inflight_tokens": max_inflight_tokens}
@@ -79,13 +119,13 @@ async def set_share(
 
 
 async def set_retention(conn: Connection, account_id: str, days: int | None) -> None:
-    """Keep this account's batches at least so many days; None: as long as the settings say. Raises NotFound."""
+    """Keep this account's batches at least so many days; None: as long as the settings say. Raises AccountUnknown."""
     tenant_id = await find_tenant(conn, account_id)
     await conn.execute(queries.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
 
 
 async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[str] | None) -> None:
-    """Let this account's webhooks go to these hosts only (`.example.com`: those below it); None: to any. Raises NotFound.
+    """Let this account's webhooks go to these hosts only (`.example.com`: those below it); None: to any. Raises AccountUnknown.
 
     Holds for what is registered already, from the next attempt on.
     """
@@ -114,7 +154,8 @@ async def create_key(
         "requests": limits.requests,
         "tokens": limits.tokens,
     }
-    await conn.execute(queries.INSERT_KEY, parameters)
+    if not (await conn.execute(queries.INSERT_KEY, parameters)).rowcount:
+        raise _being_deleted(account_id)
     return key
 
 

@@ -16,11 +16,12 @@ from sqlalchemy import (
 )
 
 from app.db.metadata import metadata
+from app.states import TENANT
 
 tenant = Table(
     "tenant",
     metadata,
-    Column("tenant_id", Integer, primary_key=True),
+    Column("tenant_id", Integer, primary_key=True, comment="never used again"),
     Column("account_id", Text, nullable=False, unique=True, comment="the account in a Workers AI URL"),
     Column("name", Text, nullable=False),
     Column("weight", Float, CheckConstraint("weight > 0", name="weight_positive"), nullable=False, server_default="1"),
@@ -36,6 +37,13 @@ tenant = Table(
         "webhook_hosts",
         ARRAY(Text),
         comment="the only hosts that its webhooks may go to; null: any that the settings allow",
+    ),
+    Column(
+        "state",
+        Text,
+        CheckConstraint(TENANT.check(), name="state"),
+        nullable=False,
+        server_default=TENANT.initial.value,
     ),
 )
 

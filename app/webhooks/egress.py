@@ -1,8 +1,8 @@
 """The only way out to addresses that customers name.
 
 `EgressClient` is the whole interface. ssrfguard decides on URLs and addresses; what is dialled is the address that it found fit,
-written into the URL in the place of the name, so that nothing resolves a second time. HTTPS on port 443 to public addresses;
-no redirects, no proxies, no cookies, no credentials in the URL.
+written into the URL in the place of the name, so that nothing resolves a second time. HTTPS on port 443 to public addresses, and
+what SLACKWATER_WEBHOOK_ALLOW_PRIVATE adds; no redirects, no proxies, no cookies, no credentials in the URL.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Protocol, Self
 
@@ -20,18 +21,43 @@ from ssrfguard.errors import SSRFGuardError
 from yarl import URL
 
 from app import clock
-from app.settings import Settings
+from app.settings import PrivateTargets, Settings
 from app.webhooks.schedule import CONTROL, Answer, parse_retry_after, status_error
 
 _LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+_PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
 _EXTRA_DENIED: tuple[tuple[IPv4Network | IPv6Network, str], ...] = (
     (ip_network("168.63.129.16/32"), "Azure WireServer"),
+    (ip_network("fd20:ce::254/128"), "Cloud metadata (GCP over IPv6)"),
     (ip_network("::ffff:0:0:0/96"), "IPv4-translated (SIIT)"),
 )
-_LOOKUP_SECONDS = 5.0
-_LOOKUPS = 64  # at once; one that hangs cannot be cancelled
+_EVERYTHING = (ip_network("0.0.0.0/0"), ip_network("::/0"))
+_SECURE = ("https", 443)
+_RULES: dict[PrivateTargets, str] = {
+    "off": "must be https on port 443 of a public address, without credentials",
+    "loopback": "must be https on port 443 of a public address, or http or https on a loopback address, without credentials",
+    "all": "must be http or https on a public, private or loopback address, without credentials",
+}
+_MORE: dict[PrivateTargets, str] = {
+    "off": "`loopback` adds receivers on the same machine, `all` also private networks and plain http",
+    "loopback": "`all` adds private networks and plain http",
+    "all": "",
+}
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` counts; aiohttp's would be a second clock
 _PROTOCOL = (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError)
+_LOOKUP_SECONDS = 5.0
+_LOOKUPS = 64  # at once; one that hangs cannot be cancelled
+
+
+# The classes of an attempt without an answer, and what each means.
+FAULTS = {
+    "ssrf_blocked": "its address is not one that webhooks may go to (ssrf_blocked)",
+    "timeout": "it did not answer in time (timeout)",
+    "dns": "its name does not resolve (dns)",
+    "tls": "no TLS connection to it could be made (tls)",
+    "protocol": "what it answered is not HTTP (protocol)",
+    "connect": "no connection to it could be made (connect)",
+}
 
 
 class Refused(Exception):
@@ -57,13 +83,14 @@ class Egress:
     def __init__(
         self,
         *,
-        allow_private: bool,
+        allow_private: PrivateTargets,
         timeout_seconds: float,
         response_bytes: int,
         hosts: Sequence[str] = (),
         resolver: Resolver | None = None,
     ) -> None:
-        self._policy = _policy(allow_private)
+        self._allows: PrivateTargets = allow_private
+        self._policy, self._plain = _policies(allow_private)
         self._hosts = tuple(hosts)
         self._timeout = timeout_seconds
         self._response_bytes = response_bytes
@@ -95,11 +122,16 @@ class Egress:
 
     async def check(self, url: str, hosts: Sequence[str] | None = None) -> None:
         """See `EgressClient.check`."""
+        secure = True
         try:
-            await asyncio.wait_for(self._resolve(self._target(url, hosts)), _LOOKUP_SECONDS)
+            target = self._target(url, hosts)
+            secure = _is_secure(target)
+            await asyncio.wait_for(self._resolve(target), _LOOKUP_SECONDS)
         except SSRFGuardError as error:
-            raise Refused(_reason(self._policy)) from error
-        except (OSError, TimeoutError, UnicodeError):
+            raise Refused(_reason(self._allows)) from error
+        except (OSError, TimeoutError, UnicodeError) as error:
+            if self._allows == "loopback" and not secure:
+                raise Refused(_reason(self._allows)) from error  # a name of this machine would be known
             return  # no such name today; every attempt checks again
 
     def _target(self, url: str, hosts: Sequence[str] | None) -> Target:
@@ -113,11 +145,12 @@ class Egress:
 
     async def _resolve(self, target: Target) -> tuple[Checked, ...]:
         """Its addresses, all of them found fit."""
+        policy = self._policy if _is_secure(target) else self._plain
         if target.is_literal_address:
-            return resolve(target, policy=self._policy, resolver=self._resolver)
+            return resolve(target, policy=policy, resolver=self._resolver)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._lookups, lambda: resolve(target, policy=self._policy, resolver=self._resolver)
+            self._lookups, lambda: resolve(target, policy=policy, resolver=self._resolver)
         )
 
     async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
@@ -204,9 +237,13 @@ class Egress:
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
         """The last look: every socket of this client comes from here, and none is made for an address that is not fit."""
-        family, kind, protocol, _, (ip, *_) = address
-        self._policy.check_address(ip)
+        family, kind, protocol, _, (ip, port, *_) = address
+        (self._policy if port == _SECURE[1] else self._plain).check_address(ip)
         return socket.socket(family, kind, protocol)
+
+
+def _is_secure(target: Target) -> bool:
+    return (target.scheme, target.port) == _SECURE
 
 
 def _among(host: str, allowed: Sequence[str]) -> bool:
@@ -218,23 +255,31 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     return tuple(host.strip().lower().rstrip(".") for host in text.split(",") if host.strip(" ."))
 
 
-def _policy(allow_private: bool) -> Policy:
+def _policies(allows: PrivateTargets) -> tuple[Policy, Policy]:
+    """What may be reached at all, and what of it by http or on another port than 443."""
     extra = tuple(Block(network, name, "operator", Reach.DENIED) for network, name in _EXTRA_DENIED)
     denied = AddressTable((*DEFAULT_DENIED.blocks, *extra))
-    if allow_private:
-        ports = frozenset(range(1, 65536))
-        return Policy(frozenset({"http", "https"}), denied, _LOOPBACK, ports, max_redirects=0)
-    return Policy(frozenset({"https"}), denied, (), frozenset({443}), max_redirects=0)
+    if allows == "off":
+        strict = Policy(frozenset({"https"}), denied, (), frozenset({443}), max_redirects=0)
+        return strict, strict
+    if allows == "all":  # metadata services in these networks have rows of their own, which stay
+        denied = AddressTable(tuple(block for block in denied.blocks if block.network not in _PRIVATE))
+    ports = frozenset(range(1, 65536))
+    wide = Policy(frozenset({"http", "https"}), denied, _LOOPBACK, ports, max_redirects=0)
+    if allows == "all":
+        return wide, wide
+    nothing = AddressTable(tuple(Block(network, "not loopback", "operator", Reach.DENIED) for network in _EVERYTHING))
+    return wide, replace(wide, denied_networks=nothing)
 
 
-def _reason(policy: Policy) -> str:
-    if "http" in policy.allowed_schemes:
-        return "must be http or https on a public or loopback address, without credentials"
-    return "must be https on port 443 of a public address, without credentials"
+def _reason(allows: PrivateTargets) -> str:
+    """The rule and, for whoever runs this installation, the setting that it comes from."""
+    more = _MORE[allows]
+    return _RULES[allows] + (f" (SLACKWATER_WEBHOOK_ALLOW_PRIVATE is {allows}; {more})" if more else "")
 
 
 def _error_class(error: Exception) -> str:
-    """The class under which an attempt's failure is kept; `connect` covers what has no better name."""
+    """The class of FAULTS under which an attempt's failure is kept; `connect` covers what has no better name."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:

@@ -65,3 +65,11 @@ union all select 'endpoints', w.state, (select count(*) from endpoint e where e.
   from (values {_STATES}) w (state)
 union all select 'failing_endpoints', '', count(*) from endpoint where failing_since is not null
 """
+
+# What an account leaves that is deleted: its deliveries go with the events that they tell, then its endpoints.
+FORGET_EVENTS = """
+with old as materialized (select event_id from event where tenant_id = %(tenant_id)s order by event_id limit %(limit)s),
+told as (delete from delivery using old where delivery.event_id = old.event_id)
+delete from event using old where event.event_id = old.event_id"""
+FORGET_ENDPOINTS = "delete from endpoint where tenant_id = %(tenant_id)s"
+ENDPOINT_IDS = f"select endpoint_id from endpoint where tenant_id = %(tenant_id)s and {ENDPOINT.guard('disable')}"

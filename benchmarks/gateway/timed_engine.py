@@ -33,7 +33,7 @@ class TimedEngine(FakeEngine):
         if body.get("stream"):
             return await self._timed(request, run, usage)
         await asyncio.sleep(self.latency + self.token_seconds * (run.stop - 1))
-        return web.json_response({**run.whole("cmpl-1"), "usage": usage})
+        return web.json_response({**run.whole(), "usage": usage})
 
     async def _timed(self, request: web.Request, run: Run, usage: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})

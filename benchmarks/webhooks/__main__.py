@@ -28,7 +28,9 @@ from typing import Any
 import psycopg
 
 from app import processes
-from app.cli import admin, webhooks
+from app.cli import admin, subscription
+from app.cli.address import base_url
+from app.cli.client import Client
 from benchmarks.gateway.ground import running
 from benchmarks.machine import describe
 from benchmarks.queue_ingest import percentiles
@@ -56,7 +58,7 @@ QUICK = Sizes(10, 3, 5, 1, 5)
 
 def idle(on: Stage, sizes: Sizes) -> dict[str, Any]:
     """One batch of one item after the other."""
-    settings = on.settings(on.database(), webhook_allow_private=True)
+    settings = on.settings(on.database(), webhook_allow_private="loopback")
     rng, taken, expected = random.Random(7), list[float](), set[str]()
     port = processes.free_port()
     engine = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", "0.05"]
@@ -69,8 +71,11 @@ def idle(on: Stage, sizes: Sizes) -> dict[str, Any]:
             part(own, "workers.notifier"),
         ):
             until_ready(own)
-            client = Api(own, admin.create_key(own, ACCOUNT, "benchmark", 1))
-            webhooks.create(own, ACCOUNT, receiver.url("/ok/0"), "receiver", events=[KIND])
+            key = admin.create_key(own, ACCOUNT, "benchmark", 1)
+            client = Api(own, key)
+            with Client(base_url(own), key) as caller:
+                to = {"type": "webhook", "url": receiver.url("/ok/0")}
+                subscription.register(caller, "receiver", to, events=[KIND])
             sleep(5)
             came: list[Came] = []
             for _ in range(sizes.singles):

@@ -62,7 +62,7 @@ def inbox() -> Iterator[Inbox]:
 @contextlib.contextmanager
 def delivering(stage: Stage) -> Iterator[Settings]:
     """A steward and a notifier on a fresh database, as shipped but for receivers on this machine."""
-    settings = stage.settings(stage.database(), webhook_allow_private=True)
+    settings = stage.settings(stage.database(), webhook_allow_private="loopback")
     with part(settings, "workers.steward"), part(settings, "workers.notifier"):
         sleep(4)  # Celery's start
         yield settings

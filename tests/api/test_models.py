@@ -15,7 +15,8 @@ AI = "/client/v4/accounts/acme/ai"
 OWN = "smollm2-135m-instruct"
 ALIAS = "HuggingFaceTB/SmolLM2-135M-Instruct"
 KIMI = "@cf/moonshotai/kimi-k2.5"
-ALL = {OWN, ALIAS, KIMI, EMBEDDER, "embedder"}
+GPT = {"@cf/openai/gpt-oss-120b", "@cf/openai/gpt-oss-20b"}
+ALL = {OWN, ALIAS, KIMI, EMBEDDER, "embedder"} | GPT
 
 
 @pytest.fixture
@@ -73,6 +74,7 @@ async def test_ids_are_uuids_that_stay(client: httpx.AsyncClient) -> None:
         ({"task": "text-generation"}, ALL - {EMBEDDER, "embedder"}),
         ({"task": "Translation"}, set()),
         ({"author": "moonshotai"}, {KIMI}),
+        ({"author": "openai"}, GPT),
         ({"author": "huggingfacetb"}, {ALIAS}),
         ({"source": 1}, ALL),
         ({"source": 2}, set()),
@@ -94,16 +96,16 @@ async def test_a_task_is_found_by_its_id_too(client: httpx.AsyncClient) -> None:
 async def test_pages_hold_everything_once_and_the_one_after_the_last_is_empty(client: httpx.AsyncClient) -> None:
     assert await found(client, page=2) == {}
     names: list[str] = []
-    for page in range(1, 5):
+    for page in range(1, 6):
         answer = await client.get(f"{AI}/models/search", params={"page": page, "per_page": 2})
         names += [model["name"] for model in answer.json()["result"]]
         info = answer.json()["result_info"]
         assert info == {
-            "count": [2, 2, 1, 0][page - 1],
+            "count": [2, 2, 2, 1, 0][page - 1],
             "page": page,
             "per_page": 2,
-            "total_count": 5,
-            "total_pages": 3,
+            "total_count": 7,
+            "total_pages": 4,
         }
     assert sorted(names) == sorted(ALL)
 
@@ -129,7 +131,7 @@ async def test_openrouters_form_has_prices_for_one_token_as_strings(client: http
 
 async def test_authors_are_those_of_the_names(client: httpx.AsyncClient) -> None:
     authors = (await client.get(f"{AI}/authors/search")).json()["result"]
-    assert [author["name"] for author in authors] == ["HuggingFaceTB", "moonshotai", "slackwater", "test"]
+    assert [author["name"] for author in authors] == ["HuggingFaceTB", "moonshotai", "openai", "slackwater", "test"]
 
 
 @pytest.mark.parametrize("name", sorted(ALL))

@@ -99,7 +99,7 @@ async def test_the_models_are_listed_with_their_aliases(api: openai.AsyncOpenAI)
 
 
 async def test_errors_have_openais_form_and_the_envelopes(api: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
+    with pytest.raises(openai.NotFoundError) as refused:
         await api.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "hello"}])
     assert (refused.value.code, refused.value.type) == ("model_not_found", "invalid_request_error")
     assert refused.value.response.json()["errors"][0]["code"] == 5007
@@ -108,9 +108,9 @@ async def test_errors_have_openais_form_and_the_envelopes(api: openai.AsyncOpenA
 async def test_a_route_that_the_models_task_is_not_for_is_refused(
     api: openai.AsyncOpenAI, embedder: FakeEngine
 ) -> None:
-    with pytest.raises(openai.BadRequestError, match="it does text-embeddings, this route text-generation"):
+    with pytest.raises(openai.NotFoundError, match="it does text-embeddings, this route text-generation"):
         await api.chat.completions.create(model=EMBEDDER, messages=[{"role": "user", "content": "hello"}])
-    with pytest.raises(openai.BadRequestError, match="this route text-embeddings"):
+    with pytest.raises(openai.NotFoundError, match="this route text-embeddings"):
         await api.embeddings.create(model=MODEL, input="x")
 
 

@@ -232,3 +232,26 @@ async def test_a_revoked_key_is_refused(client: httpx.AsyncClient, database: Dat
 async def test_paths_and_methods_that_do_not_exist_answer_the_envelope(client: httpx.AsyncClient) -> None:
     check(await client.post("/client/v4/accounts/acme/ai/nothing", json={}), 404, 7003, "Could not route")
     check(await client.get(RUN), 405, 7001, "GET not supported")
+
+
+async def test_a_create_that_names_neither_file_nor_requests_hears_of_both(client: httpx.AsyncClient) -> None:
+    for more in ({}, {"input_file_id": None}):
+        wish = {"endpoint": "/v1/chat/completions", "completion_window": "24h"} | more
+        error = (await client.post("/v1/batches", json=wish)).json()["error"]
+        assert (error["param"], error["code"]) == ("input_file_id", "missing_required_parameter")
+        assert error["message"] == "input_file_id: is missing; name an uploaded file, or send its lines as requests"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["{", "{}"], "line 1: This line is not parseable as valid JSON, and 1 more. A batch of this file fails"),
+        (["{}"], "line 1: Missing required parameter: 'custom_id'. A batch of this file fails"),
+    ],
+)
+async def test_what_is_wrong_in_a_file_is_told_in_whole_sentences(
+    client: httpx.AsyncClient, lines: list[str], told: str
+) -> None:
+    files = {"file": ("a.jsonl", "\n".join(lines).encode()), "purpose": (None, "batch")}
+    details = (await client.post("/v1/files", files=files)).json()["status_details"]
+    assert details == f"{told}, unless its validation is lenient."

@@ -27,13 +27,13 @@ COMPLETION = {
 }
 
 
-async def run_all(database: Database, fail: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+async def run_all(database: Database, fail: set[int] = frozenset(), code: int = 5006) -> None:  # type: ignore[assignment]
     """Play the GPU worker and the steward until nothing is left."""
     async with database.durable() as conn:
         pool = await ensure_pool(conn, "smollm2-135m-instruct")
         worker = await support.make_worker(database, pool)
         while lease := await service.claim(conn, pool, worker):
-            good, bad = json.dumps(COMPLETION).encode(), b'{"code":5006,"message":"no"}'
+            good, bad = json.dumps(COMPLETION).encode(), b'{"code":%d,"message":"no"}' % code
             items = await service.load(conn, lease)
             outcome = [Result(i.seq, i.seq not in fail, 1, 3, 1, 5, bad if i.seq in fail else good) for i in items]
             assert await service.flush(conn, lease, outcome)
@@ -127,7 +127,7 @@ async def test_a_failed_batch_is_an_error_envelope_that_still_shows_each_item(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     request_id = (await client.post(SUBMIT, json={"requests": TWO})).json()["result"]["request_id"]
-    await run_all(database, fail={0, 1})
+    await run_all(database, fail={0, 1}, code=5001)
     answer = await client.post(RUN, json={"request_id": request_id})
     assert answer.status_code == 500
     assert answer.headers["x-should-retry"] == "false"

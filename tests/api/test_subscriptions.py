@@ -105,7 +105,7 @@ async def test_another_account_neither_sees_nor_changes_a_subscription(client: h
 async def test_private_receivers_need_the_development_setting(settings: Settings, key: str) -> None:
     from app.api.app import create_app
 
-    strict = settings.model_copy(update={"webhook_allow_private": False})
+    strict = settings.model_copy(update={"webhook_allow_private": "off"})
     app = create_app(strict)
     transport = httpx.ASGITransport(app=app)
     headers = {"authorization": f"Bearer {key}"}
@@ -122,3 +122,21 @@ async def test_private_receivers_need_the_development_setting(settings: Settings
             answer = await client.post(URL, json=NEW | {"destination": {"type": "webhook", "url": url}})
             assert answer.status_code == 400, url
             assert "destination.url" in answer.json()["errors"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://93.184.215.14/hook", "https://93.184.215.14:8443/", "http://10.0.0.7/hook", "https://192.168.1.2/"]
+)
+async def test_where_loopback_is_allowed_plain_http_to_others_and_private_networks_are_refused(
+    client: httpx.AsyncClient, settings: Settings, url: str
+) -> None:
+    assert settings.webhook_allow_private == "loopback"  # as under `slackwater up`
+    answer = await client.post(URL, json=NEW | {"destination": {"type": "webhook", "url": url}})
+    assert answer.status_code == 400
+    refusal = answer.json()["errors"][0]["message"]
+    openai = {"name": "n", "url": url, "event_types": ["batch.completed"]}
+    theirs = (await client.post("/v1/webhook_endpoints", json=openai)).json()["error"]["message"]
+    assert refusal.startswith(
+        "destination.url: must be https on port 443 of a public address, or http or https on a loopback"
+    )
+    assert theirs == refusal.removeprefix("destination.")

@@ -1,11 +1,15 @@
 """What a poll and a look at a batch say of what it waits for."""
 
+import uuid
 from datetime import datetime
 
 import httpx
 
+from app import clock
 from app.db.pool import Database
 from app.engines import service as engines
+from app.headroom import journal
+from app.headroom.journal import Change
 from tests.api.conftest import RUN
 from tests.api.test_lifecycle import BATCHES, submit
 from tests.api.test_submit_and_poll import run_all
@@ -69,3 +73,61 @@ async def test_a_paused_batch_waits_for_its_owner(client: httpx.AsyncClient) -> 
         "message": "the batch is paused; resume it to go on",
         "since": None,
     }
+
+
+async def test_the_whole_chain_is_told_with_the_decisions_of_its_engines_and_no_address(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    request_id = await submit(client)
+    async with database.durable() as conn:
+        pool = await engines.ensure_pool(conn, "smollm2-135m-instruct")
+        worker = await support.make_worker(database, pool)
+        for name in ("engine-0", "engine-1"):
+            engine = await engines.take_engine(
+                conn, pool_id=pool, worker_id=worker, name=name, url="http://secret.example", mode="attached"
+            )
+            assert engine is not None
+            changes = [Change("l1", n, n + 1, "open", "ramp", "load", 1.0, 62.0, n, 0) for n in range(2)]
+            await journal.record(
+                conn, engine, [(clock.monotonic() - 9 + change.in_flight, change) for change in changes]
+            )
+    answer = await client.get(f"{BATCHES}/{request_id}/why")
+    assert "secret.example" not in answer.text
+    found = answer.json()["result"]
+    look = (await looked(client, request_id))["waiting"]
+    assert isinstance(look, dict)
+    assert (found["waiting"]["code"], found["waiting"]["since"]) == (look["code"], look["since"])
+    assert found["waiting"]["code"] == next(link["code"] for link in found["chain"] if link["blocks"])
+    assert [decision["allowance"] for decision in found["decisions"]] == [2, 2, 1, 1]
+    assert found["decisions"][0]["because"] == "1 of 62 usable slots taken"
+    assert len((await client.get(f"{BATCHES}/{request_id}/why?last=3")).json()["result"]["decisions"]) == 3
+    assert (await client.get(f"{BATCHES}/{request_id}/why?last=-1")).status_code == 400
+    await run_all(database)
+    ended = (await client.get(f"{BATCHES}/{request_id}/why")).json()["result"]
+    assert (ended["status"], ended["waiting"], ended["chain"], ended["decisions"]) == ("completed", None, [], [])
+
+
+async def test_a_decision_says_what_is_missing_of_the_telemetry(client: httpx.AsyncClient, database: Database) -> None:
+    request_id = await submit(client)
+    missing = "/metrics has no vllm:num_requests_waiting"
+    async with database.durable() as conn:
+        pool = await engines.ensure_pool(conn, "smollm2-135m-instruct")
+        worker = await support.make_worker(database, pool)
+        engine = await engines.take_engine(
+            conn, pool_id=pool, worker_id=worker, name="engine-0", url="http://e", mode="attached"
+        )
+        assert engine is not None
+        change = Change("l1", 4, 0, "open", "closed_unknown", "controller", 0.0, 1.0, 0, 0, missing)
+        await journal.record(conn, engine, [(clock.monotonic(), change)])
+    [decision] = (await client.get(f"{BATCHES}/{request_id}/why")).json()["result"]["decisions"]
+    assert missing in decision["because"]
+
+
+async def test_a_refused_or_unknown_batch_waits_for_nothing(client: httpx.AsyncClient) -> None:
+    wish = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "requests": [{"custom_id": "a"}]}
+    refused = (await client.post("/v1/batches", json=wish)).json()
+    assert refused["status"] == "failed"
+    found = (await client.get(f"{BATCHES}/{refused['id']}/why")).json()["result"]
+    assert (found["status"], found["waiting"], found["chain"], found["decisions"]) == ("refused", None, [], [])
+    unknown = await client.get(f"{BATCHES}/{uuid.uuid4()}/why")
+    assert unknown.status_code == 404

@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from app.batches import embedding_items
-from app.batches.items import FIELDS, ItemError, examine
+from app.batches.fields import FIELDS
+from app.batches.items import ItemError, examine
 from app.batches.schemas import input_schema, output_schema
 from app.batches.service import rules_of
 from app.engines.catalogue import Model

@@ -50,8 +50,9 @@ class Scene:
         threshold: float = 0,
         *,
         ready: bool = True,
+        **more: object,
     ) -> None:
-        said = {"signal": signal, "value": value, "threshold": threshold} if signal else {}
+        said = ({"signal": signal, "value": value, "threshold": threshold} if signal else {}) | more
         ok = await engines.report_engine(
             self.conn,
             self.engine,
@@ -164,16 +165,51 @@ async def test_a_batch_that_is_wholly_with_an_engine_waits_for_nothing_until_the
     assert await scene.waiting() == ("", "")
     assert "running" in [link.code for link in (await scene.why()).chain]
     await scene.report("closed_kv", 0, "kv_usage", 0.9, 0.85)
+    assert await scene.waiting() == ("", "")  # for a moment: what is in the engine goes on
+    await scene.aged(10)
     assert (await scene.waiting())[0] == "closed_kv"
 
 
-async def test_what_is_partly_run_waits_for_places(scene: Scene) -> None:
+async def test_a_batch_that_runs_beside_others_at_full_speed_does_not_wait(scene: Scene) -> None:
     await scene.report("open", 16, "load", 1, 62)
     await scene.claim()
     found = await scene.why()
-    assert found.waiting is not None
-    assert found.waiting.message == "every place for batch work is taken, 16 requests in all"
+    assert found.waiting is None
     assert "1 of 4 chunks are with an engine" in [link.message for link in found.chain]
+    assert "every place for batch work is taken, 16 requests in all" in [link.message for link in found.chain]
+    other = await support.make_tenant(scene.conn, "other", 3)
+    theirs = await support.submit(scene.database, other, scene.pool, 16)
+    found = await scene.why()
+    assert found.waiting is None
+    assert "fair_share" in [link.code for link in found.chain]
+    behind = await why(scene.database, other, theirs.request_id)
+    assert behind is not None
+    assert behind.waiting is not None
+    assert behind.waiting.code == "fair_share"
+
+
+async def test_an_engine_that_is_being_started_moves_the_end_by_as_long_as_that_takes(scene: Scene) -> None:
+    await scene.conn.execute("insert into pace values (%s, now(), 0, 100, 0.1)", (scene.pool,))
+    await scene.report("open", 16, "load", 1, 62)
+    before = (await scene.why()).estimate
+    await scene.report("engine_down", 0, ready=False, start_seconds=40, expected_seconds=30)
+    found = await scene.why()
+    assert before
+    assert before.eta_seconds
+    assert found.estimate
+    assert found.waiting
+    assert found.estimate.eta_seconds == pytest.approx(before.eta_seconds + 30, abs=2)
+    assert found.waiting.message.startswith("engine-0 does not answer for ")
+    assert "expected back in about 30 s" in found.waiting.message
+    assert await engines.start_seconds(scene.conn, scene.engine) == 40
+
+
+async def test_telemetry_that_cannot_be_read_is_told_by_what_it_lacks(scene: Scene) -> None:
+    lacks = "/metrics has no vllm:kv_cache_usage_perc"
+    await scene.report("closed_unknown", 0, "telemetry", 0, 1, detail=lacks)
+    code, message = await scene.waiting()
+    assert code == "closed_unknown"
+    assert message.startswith(f"engine-0 sends no telemetry that can be read: {lacks}, for ")
 
 
 async def test_items_that_rest_before_another_try_are_the_reason_only_if_nothing_else_can_run(scene: Scene) -> None:

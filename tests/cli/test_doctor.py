@@ -1,6 +1,7 @@
 """`slackwater doctor`: what it sees, and that every complaint says how to mend it."""
 
 import io
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,10 +15,16 @@ import psycopg
 import pytest
 from rich.console import Console
 
-from app.cli import doctor
-from app.cli.doctor import machine, parts
+from app import processes
+from app.batches import installation
+from app.cli import credentials, doctor
+from app.cli.doctor import machine, parts, running
 from app.cli.doctor.check import Check, Status, fail, ok
+from app.engines.service import Told
 from app.settings import Settings
+from tests.batches.test_installation import CALM, MISSING, engine
+from tests.cli.conftest import Run
+from tests.fakes.engine import METRICS
 
 
 @pytest.fixture
@@ -192,23 +199,107 @@ def test_broker_on_the_database_or_unknown(settings: Settings) -> None:
     assert parts.broker(changed(settings, broker_url="kafka://x")).status is Status.FAIL
 
 
-@pytest.mark.parametrize(("metrics", "status"), [("vllm:num_requests_running 0", Status.OK), ("up 1", Status.FAIL)])
-def test_attached_engine(settings: Settings, metrics: str, status: Status) -> None:
-    with serving({"/health": "", "/v1/models": '{"data": [{"id": "m"}]}', "/metrics": metrics}) as url:
+GAUGES = METRICS.format(model="m", running=0, waiting=0, kv=0.0, prompt_tokens=0, generation_tokens=0)
+PRIORITY = '{"vllm_config": {"scheduler_config": {"policy": "priority"}}}'
+INFO = "/server_info?config_format=json"
+
+
+def engine_pages(*names: str, window: int = 8192, **pages: str) -> dict[str, str]:
+    """What a running vLLM answers."""
+    models = json.dumps({"data": [{"id": name, "max_model_len": window} for name in names]})
+    usual = {
+        "/health": "",
+        "/version": '{"version": "0.32.0"}',
+        "/v1/models": models,
+        "/metrics": GAUGES,
+        INFO: PRIORITY,
+    }
+    return usual | pages
+
+
+def test_attached_engine(settings: Settings) -> None:
+    with serving(engine_pages("m", window=4096)) as url:
         check = parts.engine(changed(settings, engine_url=url))
-    assert check.status is status
-    assert "serves m" in check.detail
+    assert check == ok("engine", f"{url} serves m, 4096 tokens; vLLM 0.32.0, scheduling policy priority")
+
+
+def test_attached_engine_without_telemetry(settings: Settings) -> None:
+    with serving(engine_pages("m", **{"/metrics": "up 1"})) as url:
+        check = parts.engine(changed(settings, engine_url=url))
+    assert check.status is Status.FAIL
+    assert check.detail.startswith(f"{url} serves m, 8192 tokens, but its telemetry cannot be read: ")
+    assert "not the page of a vLLM engine" in check.detail
+
+
+def test_attached_engine_that_lacks_some_metrics_has_them_named(settings: Settings) -> None:
+    some = GAUGES.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+    with serving(engine_pages("m", **{"/metrics": some})) as url:
+        check = parts.engine(changed(settings, engine_url=url))
+    assert check.status is Status.FAIL
+    assert check.detail.endswith("/metrics has no vllm:kv_cache_usage_perc")
+
+
+def api_pages(*told: Told) -> dict[str, str]:
+    """What a running API answers."""
+    return {"/health": '{"status": "ok"}', "/status": json.dumps(installation.describe(told, CALM))}
+
+
+def test_the_running_installation_is_asked_for_its_engines(settings: Settings) -> None:
+    dead, other = engine(**MISSING), engine(name="engine-1", **MISSING)
+    with serving(api_pages(dead, other)) as url:
+        check = running.installation(changed(settings, port=httpx.URL(url).port))
+    wrong = "The engine serves a, not b."
+    assert check.status is Status.FAIL
+    assert check.detail.splitlines() == [f"{url} is down", f"engine-0: {wrong}", f"engine-1: {wrong}"]
+    assert check.fix.splitlines() == ["engine-0: Mend it.", "engine-1: Mend it."]
+
+
+def test_the_running_installation_is_found_where_its_data_directory_says(settings: Settings) -> None:
+    with serving(api_pages(engine())) as url:
+        credentials.save(settings.data_dir, url, "local", "key")
+        check = running.installation(changed(settings, port=processes.free_port()))
+        assert check == ok("installation", f"{url} is ok")
+    assert running.installation(changed(settings, port=processes.free_port())) == ok("installation", "not running")
+
+
+def test_doctor_checks_the_engine_that_attach_names(local: Run) -> None:
+    checks = {
+        check["name"]: check for check in json.loads(local("doctor", "--attach", "http://127.0.0.1:1", "--json").output)
+    }
+    assert checks["engine"]["status"] == "fail"
+    assert checks["engine"]["detail"].startswith("http://127.0.0.1:1: ")
+
+
+def test_attached_engine_without_priority_scheduling(settings: Settings) -> None:
+    with serving(engine_pages("m", **{INFO: PRIORITY.replace("priority", "fcfs")})) as url:
+        check = parts.engine(changed(settings, engine_url=url))
+    assert check.status is Status.FAIL
+    assert "policy is fcfs" in check.detail
+    assert "--scheduling-policy priority" in check.fix
+
+
+def test_attached_engine_that_does_not_tell_its_policy(settings: Settings) -> None:
+    pages = engine_pages("m")
+    del pages[INFO]
+    with serving(pages) as url:
+        check = parts.engine(changed(settings, engine_url=url))
+    assert (check.status, "not known" in check.detail) == (Status.WARN, True)
 
 
 def test_attached_engine_without_the_model(settings: Settings) -> None:
-    pages = {"/health": "", "/metrics": "vllm:num_requests_running 0"}
-    two = '{"data": [{"id": "a"}, {"id": "b"}]}'
-    with serving({**pages, "/v1/models": two}) as url:
+    with serving(engine_pages("a", "b")) as url:
+        check = parts.engine(Settings(data_dir=settings.data_dir, engine_url=url, engine_model="c"))
+    assert (check.status, check.detail) == (Status.FAIL, f"{url}: The engine serves a, b, not c.")
+    assert check.fix == "Start it with --served-model-name c, or set SLACKWATER_ENGINE_MODEL=a."
+
+
+def test_attached_engine_with_a_smaller_window_than_the_catalogues(settings: Settings) -> None:
+    with serving(engine_pages(settings.engine_model, window=2048)) as url:
         check = parts.engine(changed(settings, engine_url=url))
     assert check.status is Status.FAIL
-    assert check.detail == f"{url} serves a, b, but not {settings.engine_model}"
-    with serving({**pages, "/v1/models": two.replace('"b"', f'"{settings.engine_model}"')}) as url:
-        assert parts.engine(changed(settings, engine_url=url)).status is Status.OK
+    assert "2048 tokens" in check.detail
+    assert "8192" in check.detail
+    assert "--max-model-len 8192" in check.fix
 
 
 def test_attached_engine_down(settings: Settings) -> None:

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pydantic import SecretStr
 from sqlalchemy.exc import OperationalError
 
+from app import processes
+from app import settings as configuration
 from app.engines.catalogue import CatalogueError
 from app.engines.model import ModelUnavailable
 from app.errors import BadInput
@@ -97,4 +100,42 @@ def test_migrate_says_that_there_is_no_database(settings: Settings) -> None:
     answer = slackwater(settings.model_copy(update={"database_url": "postgresql://u@127.0.0.1:1/x"}), "migrate")
     assert answer.returncode == 1
     assert "cannot be reached" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "is_named"),
+    [
+        ("", errno.EACCES, True),
+        ("up.lock", errno.EROFS, True),
+        ("", errno.EEXIST, True),
+        ("..", errno.EACCES, True),
+        ("spool/x", errno.ENOSPC, True),
+        ("models/gone", errno.ENOENT, False),
+        ("../other", errno.EACCES, False),
+    ],
+)
+def test_a_data_directory_that_cannot_be_written_is_named_by_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, code: int, is_named: bool
+) -> None:
+    folder = tmp_path / "data"
+    monkeypatch.setenv("SLACKWATER_DATA_DIR", str(folder))
+    configuration.load.cache_clear()
+    with pytest.raises(Failure) as failure, explained():
+        raise OSError(code, "the reason", str((folder / path).resolve()))
+    configuration.load.cache_clear()
+    assert "the reason" in failure.value.problem
+    assert (f"The data directory {folder} cannot be written" in failure.value.problem) == is_named
+    assert ("SLACKWATER_DATA_DIR" in failure.value.remedy) == is_named
+
+
+@pytest.mark.parametrize("arguments", [("up", "--attach", "http://127.0.0.1:9"), ("model", "prepare"), ("api",)])
+def test_every_program_says_which_variable_names_the_directory(settings: Settings, arguments: tuple[str, ...]) -> None:
+    file = settings.data_dir / "file"
+    file.touch()
+    changed = settings.model_copy(update={"data_dir": file, "secret_key": SecretStr(""), "port": processes.free_port()})
+    answer = slackwater(changed, *arguments)
+    assert answer.returncode != 0
+    assert f"The data directory {file} cannot be written" in answer.stderr
+    assert "SLACKWATER_DATA_DIR" in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -1,25 +1,23 @@
 """Claims about what is printed: nobody's text is taken for markup, and no password is shown."""
 
+import asyncio
 import dataclasses
 import io
+import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 
-from app.cli import listing, show
+from app.cli import model, show, tables
 from app.cli.text import plain
+from app.db.pool import Database
 from app.engines.catalogue import load
 from app.failure import Failure
 from app.settings import Settings, masked
+from tests.cli.conftest import TERMINAL, Run
 
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}}
-
-
-def printed(renderable: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=400, record=True)
-    console.print(renderable)
-    return console.export_text()
 
 
 def shown(result: dict[str, object]) -> str:
@@ -78,23 +76,74 @@ def test_what_holds_no_password_is_shown_whole(value: str) -> None:
     assert masked(value) == value
 
 
-def test_settings_are_listed_without_secrets_and_with_their_brackets(settings: Settings) -> None:
-    odd = settings.model_copy(update={"broker_url": "amqp://u:hidden@h//", "data_dir": Path("/tmp/[/b]x")})
-    text = printed(listing.settings_table(odd))
-    assert "hidden" not in text
-    assert settings.secret_key.get_secret_value() not in text
-    assert "/tmp/[/b]x" in text
+def test_settings_are_listed_without_secrets_and_with_their_brackets(run: Run, settings: Settings) -> None:
+    odd = {"SLACKWATER_BROKER_URL": "amqp://u:hidden@h//", "SLACKWATER_DATA_DIR": "/tmp/[/b]x"}
+    for options, more in ([], {}), ([], TERMINAL), (["--json"], {}):
+        text = run("settings", *options, env=odd | more).output
+        assert "hidden" not in text
+        assert settings.secret_key.get_secret_value() not in text
+        assert "/tmp/[/b]x" in text
+    assert "SLACKWATER_DATA_DIR=/tmp/[/b]x" in run("settings", env=odd | TERMINAL).output
+    known = {each["variable"]: each["value"] for each in json.loads(run("settings", "--json", env=odd).output)}
+    assert known["SLACKWATER_DATA_DIR"] == "/tmp/[/b]x"
+    assert known["SLACKWATER_API_KEY"] == "**********"
 
 
-def test_models_are_listed_with_whether_weights_are_at_hand(settings: Settings) -> None:
-    def line() -> str:
-        rows = printed(listing.models_table(settings)).splitlines()
-        return next(row for row in rows if row.split()[1:2] == [settings.engine_model])
+def test_models_are_listed_with_whether_weights_are_at_hand(run: Run, settings: Settings) -> None:
+    def weights() -> str:
+        found = json.loads(run("model", "list", "--json").output)
+        mine = next(row for row in found if row["name"] == settings.engine_model)
+        assert f"{settings.engine_model}\t{mine['served_by']}\t{mine['weights']}\t" in run("model", "list").output
+        return str(mine["weights"])
 
-    assert "not prepared" in line()
-    model = load(settings.models_file).models[settings.engine_model]
-    folder = Path(model.path(settings.data_dir))
+    assert weights() == "not prepared"
+    known = load(settings.models_file).models[settings.engine_model]
+    folder = Path(known.path(settings.data_dir))
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    assert "at hand" in line()
-    assert listing._weights(settings, dataclasses.replace(model, launch=None)) == "elsewhere"
+    assert weights() == "at hand"
+    assert model._weights(settings, dataclasses.replace(known, launch=None)) == "elsewhere"
+
+
+async def test_what_an_attached_engine_brought_is_listed_where_the_database_answers(
+    settings: Settings, database: Database
+) -> None:
+    async with database.durable() as conn:
+        await conn.execute("insert into pool (model, context_window, task) values ('org/m', 4096, 'text-generation')")
+    found = (await asyncio.to_thread(model.known_models, settings)).resolve("org/m")
+    assert found is not None
+    assert (found.adopted, found.context_window) == (True, 4096)
+    away = settings.model_copy(update={"database_url": "postgresql://u@127.0.0.1:1/x"})
+    assert (await asyncio.to_thread(model.known_models, away)).resolve("org/m") is None
+
+
+def test_names_stay_beside_their_values_which_fold_under_themselves() -> None:
+    console = Console(file=io.StringIO(), width=30, force_terminal=True, color_system=None)
+    tables.lines(console, [("✓", "engines", "one engine serves the model"), ("✗", "closed", "it is full")])
+    shown = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert shown == ["✓  engines  one engine serves", "            the model", "✗  closed   it is full"]
+    tables.lines(console, [])
+
+
+def columns(width: int, *, terminal: bool) -> list[str]:
+    """A table with a long cell, as it is printed."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, no_color=True, color_system=None)
+    rows = [("0123456789" * 2, "word " * 30, ["a\tb", "c\nd"], None)]
+    tables.show(console, ("id", "text", "more", "rest"), rows, whole=("id",), wide=("rest",))
+    output = console.file.getvalue()  # type: ignore[attr-defined]
+    return [line.rstrip() for line in output.splitlines()]
+
+
+def test_a_pipe_has_a_line_a_row_whatever_the_width() -> None:
+    head, row = columns(20, terminal=False)
+    assert head == "id\ttext\tmore\trest"
+    assert row.split("\t") == ["0123456789" * 2, "word " * 30, "a\N{REPLACEMENT CHARACTER}b,c d"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_long_cells_fold_and_ids_are_whole(width: int) -> None:
+    shown = columns(width, terminal=True)
+    assert all(len(line) <= width for line in shown)
+    assert shown[1].startswith("0123456789" * 2)
+    assert "\n".join(shown).count("word") == 30
+    assert ("rest" in shown[0]) == (width == 100)

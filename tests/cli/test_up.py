@@ -6,19 +6,28 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from unittest.mock import Mock
 
 import pytest
+import structlog
 from rich.console import Console
 
 from app import processes
 from app import settings as configuration
-from app.cli import address, admin, up
+from app.cli import address, demo, doctor, up
 from app.cli import main as cli
-from app.cli.supervisor import ENGINE_MARK, MARK, Supervisor
+from app.cli.screen import Screen
+from app.cli.supervisor import ENGINE_MARK, MARK, Child, Supervisor
 from app.db import embedded
+from app.db.pool import Database
+from app.engines import service as engines
 from app.failure import Failure
+from app.queue import service as queue
 from app.settings import Settings
+from app.telemetry import log_file
+from app.version import version
+from tests.cli.test_doctor import engine_pages, serving
 from workers.gpu import managed
 
 
@@ -41,6 +50,108 @@ def test_a_port_in_use_is_told_before_anything_starts(settings: Settings, taken:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "window", "words"),
+    [("another", 8192, ["serves", "another"]), (None, 2048, ["2048", "8192"])],
+)
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_an_engine_that_contradicts_is_refused_before_anything_starts(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str, wanted: str | None, window: int, words: list[str]
+) -> None:
+    monkeypatch.setattr(up, "Supervisor", pytest.fail)
+    monkeypatch.setattr(demo, "Supervisor", pytest.fail)
+    console = Console(file=io.StringIO())
+    with serving(engine_pages("smollm2-135m-instruct", window=window)) as url:
+        changes = {"engine_url": url} | ({"engine_model": wanted} if wanted else {})
+        started = attached(settings, **changes)
+        with pytest.raises(Failure) as refusal:
+            up.up(started, console) if command == "up" else demo.demo(started, console, None)
+    assert all(word in refusal.value.problem for word in words)
+    assert refusal.value.remedy
+
+
+async def test_up_refuses_an_engine_with_a_smaller_window_than_the_database_promises(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "Supervisor", pytest.fail)
+    async with database.durable() as conn:
+        await conn.execute("insert into pool (model, context_window) values ('org/theirs', 4096)")
+        pool = await engines.ensure_pool(conn, "org/theirs")
+        worker = await queue.register_worker(conn, pool_id=pool, host="h", pid=1, lease_seconds=60)
+        taken = {"name": "other", "pool_id": pool, "url": "http://x:1", "mode": "attached"}
+        assert await engines.take_engine(conn, **taken, worker_id=worker)
+    with serving(engine_pages("org/theirs", window=2048)) as url, pytest.raises(Failure) as refusal:
+        await asyncio.to_thread(up.up, attached(settings, engine_url=url), Console(file=io.StringIO()))
+    assert "2048" in refusal.value.problem
+    assert "4096" in refusal.value.problem
+    assert "--max-model-len 4096" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("wanted", [{}, {"engine_model": "smollm2-135m-instruct"}])
+def test_a_server_that_is_no_engine_is_refused_and_not_taken_for_away(
+    settings: Settings, wanted: dict[str, str]
+) -> None:
+    with serving({"/": "hello"}) as url, pytest.raises(Failure, match="answers, but not as vLLM does") as refusal:
+        doctor.require_engine(attached(settings, engine_url=url, **wanted))
+    assert "--attach" in refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://gpu:8000/v1", "http://gpu:8000"),
+        ("http://gpu:8000/v1/", "http://gpu:8000"),
+        ("https://gpu/llm/v1", "https://gpu/llm"),
+        ("http://v1", "http://v1"),
+    ],
+)
+def test_the_version_at_the_end_of_an_engines_url_is_dropped(given: str, url: str) -> None:
+    assert Settings(engine_url=given).engine_url == url
+
+
+@pytest.mark.parametrize("command", [cli.up, lambda attach: cli.demo(None, attach)])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_attach_is_refused_and_starts_no_engine(
+    monkeypatch: pytest.MonkeyPatch, command: Callable[..., None], empty: str
+) -> None:
+    monkeypatch.setattr(up, "up", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(demo, "demo", lambda *_: pytest.fail("started"))
+    with pytest.raises(Failure, match="--attach: the URL is empty"):
+        command(attach=empty)
+
+
+async def test_the_banner_names_the_engine_that_does_not_answer_and_why(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(settings: Settings) -> None:
+        pass
+
+    monkeypatch.setattr(up, "until_ready", at_once)
+    monkeypatch.setattr(up.greeting, "engine_problem", lambda _: (None, "The engine does not answer."))
+    with serving({}) as url:
+        plain = url.replace("http://", "https://")
+        for engine, why in (("http://127.0.0.1:1", "Connection refused"), (plain, "http:// instead of https://?")):
+            given = attached(settings, engine_url=engine.replace("://", "://me:secret@"))
+            supervisor, told = Supervisor(given), io.StringIO()
+            supervisor.ready.set()
+            monkeypatch.setattr(up.Greeter, "_gives_up", lambda _: True)
+            stages = Screen(settings.data_dir, Console(file=told, width=400), "engine-0").stages
+            problem = await up.Greeter(given, supervisor, Console(file=told), stages)._start()
+            assert engine.partition("://")[2] in problem
+            assert why in problem
+            assert "secret" not in problem + told.getvalue()
+
+
+def test_an_attached_engine_says_its_model(settings: Settings) -> None:
+    with serving(engine_pages("org/theirs", window=2048)) as url:
+        found = doctor.require_engine(attached(settings, engine_url=url))
+    assert (found.engine_model, found.wanted_model) == ("org/theirs", "org/theirs")
+    away = attached(settings)
+    assert doctor.require_engine(away).wanted_model is None
+    assert "SLACKWATER_ENGINE_MODEL" not in configuration.child_environment(away, {})
+    assert configuration.child_environment(found, {})["SLACKWATER_ENGINE_MODEL"] == "org/theirs"
+
+
+@pytest.mark.parametrize(
     ("host", "url"),
     [("0.0.0.0", "http://127.0.0.1:8700"), ("::", "http://[::1]:8700"), ("localhost", "http://localhost:8700")],
 )
@@ -48,50 +159,14 @@ def test_the_api_is_reached_where_it_listens(host: str, url: str) -> None:
     assert address.base_url(Settings(host=host)) == url
 
 
-async def greeted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
-    """The greeting, and whether it waited for the API."""
-    answers = asyncio.Event()
-    monkeypatch.setattr(up, "until_ready", lambda _: answers.wait())
-    console = Console(file=io.StringIO(), width=60, record=True)
-    supervisor = Supervisor(settings, sys.stderr)
-    supervisor.ready.set()
-    greeting = asyncio.create_task(up._greet(settings, supervisor, console))
-    await asyncio.sleep(0.05)
-    waited = not console.export_text(clear=False)
-    answers.set()
-    await greeting
-    return console.export_text(), waited
-
-
-async def test_the_first_greeting_shows_a_key_whatever_other_accounts_have(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await asyncio.to_thread(admin.create_key, settings, "demo", "of the demo", 1)
-    text, waited = await greeted(settings, monkeypatch)
-    assert waited
-    lines = [line.strip() for line in text.splitlines()]
-    assert any(line.startswith("sk_sw_") and len(line) > 60 for line in lines)
-    assert any(line.endswith("?queueRequest=true") and len(line) > 60 for line in lines)
-    again, _ = await greeted(settings, monkeypatch)
-    assert "sk_sw_" not in again
-
-
-async def test_a_key_that_cannot_be_made_is_said(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nowhere = settings.model_copy(update={"database_url": "postgresql://u@127.0.0.1:1/x"})
-    text, _ = await greeted(nowhere, monkeypatch)
-    assert "queueRequest" in text
-    assert "key.not_made" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("said", "allowed"), [(None, True), ("false", False), ("true", True)])
+@pytest.mark.parametrize(
+    ("said", "allowed"), [(None, "loopback"), ("false", "off"), ("true", "loopback"), ("all", "all")]
+)
 def test_up_allows_local_receivers_unless_told_not_to(
-    monkeypatch: pytest.MonkeyPatch, said: str | None, allowed: bool
+    monkeypatch: pytest.MonkeyPatch, said: str | None, allowed: str
 ) -> None:
     ran: list[Settings] = []
     monkeypatch.setattr(up, "up", lambda settings, console: ran.append(settings))
-    monkeypatch.setattr(cli.telemetry, "configure", lambda *_: None)
     monkeypatch.delenv("SLACKWATER_WEBHOOK_ALLOW_PRIVATE", raising=False)
     if said:
         monkeypatch.setenv("SLACKWATER_WEBHOOK_ALLOW_PRIVATE", said)
@@ -160,3 +235,63 @@ def test_the_embedded_servers_wheel_is_imported_without_a_word() -> None:
     code = "from app.db import embedded; embedded._wheel()"
     done = subprocess.run([sys.executable, "-c", code], env={"PATH": "/usr/bin"}, capture_output=True, check=True)
     assert done.stderr == b""
+
+
+def test_a_database_that_does_not_start_is_said_in_two_lines(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(settings: Settings) -> str:
+        raise subprocess.CalledProcessError(1, ["initdb"], stderr="no room")
+
+    stopped: list[Settings] = []
+    monkeypatch.setattr(embedded, "start", broken)
+    monkeypatch.setattr(embedded, "stop", stopped.append)
+    own = settings.model_copy(update={"database_url": ""})
+    with pytest.raises(Failure, match="The embedded PostgreSQL did not start: ") as failure:
+        asyncio.run(Supervisor(own).run())
+    assert str(settings.data_dir / "postgres" / "log") in failure.value.remedy
+    assert stopped
+
+
+def test_stages_of_the_start_are_told_in_their_order(settings: Settings) -> None:
+    begun: list[str] = []
+
+    async def start() -> None:
+        async with Supervisor(settings, on_stage=begun.append)._database():
+            pass
+
+    asyncio.run(start())
+    assert begun == ["database", "schema"]
+
+
+async def test_each_part_has_a_log_of_its_own(settings: Settings) -> None:
+    supervisor = Supervisor(settings)
+    for _ in range(2):
+        process = await supervisor._start(Child("api", "platform"))
+        assert await process.wait() == 0
+    lines = log_file(settings.data_dir, "api").read_text().splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("Linux")
+
+
+def test_a_port_of_another_slackwater_is_told_as_such(
+    settings: Settings, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "our_api", lambda _: True)
+    with pytest.raises(Failure, match="Another Slackwater"):
+        up.up(attached(settings, port=taken), Console(file=io.StringIO()))
+
+
+def test_the_log_of_up_says_from_the_first_moment_what_was_started(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, instead in {"require_engine": lambda given: given, "bind_problem": lambda _: "", "_up": Mock()}.items():
+        monkeypatch.setattr(up, name, instead)
+    monkeypatch.setattr(asyncio, "run", Mock())
+    try:
+        up.up(settings, Console())
+    finally:
+        structlog.reset_defaults()
+    told = log_file(settings.data_dir, "up").read_text()
+    assert "up.started" in told
+    assert version() in told

@@ -113,6 +113,37 @@ def test_curl_uploads_too_in_any_order(client: OpenAI, tmp_path: Path) -> None:
     for form in ([*purpose, *content], [*content, *purpose]):
         made = json.loads(subprocess.run([*command, *form], capture_output=True, check=True).stdout)
         assert (made["object"], made["bytes"], made["filename"]) == ("file", file.stat().st_size, "input.jsonl")
-    for form in (content, ["-F", "purpose=assistants", *content], purpose):
+    for form in (content, ["-F", "purpose=fine-tune", *content], purpose):
         refused = json.loads(subprocess.run([*command, *form], capture_output=True, check=True).stdout)
         assert refused["error"]["message"].startswith(("purpose:", "file:"))
+
+
+@pytest.mark.parametrize("purpose", ["assistants", "user_data"])
+def test_a_file_of_another_purpose_is_kept_as_it_is_and_no_batch_is_made_of_it(client: OpenAI, purpose: Any) -> None:
+    content = bytes(range(256)) * 5000  # no text, in lines that no batch file may have
+    made = client.files.create(file=("notes.bin", content), purpose=purpose)
+    assert (made.purpose, made.bytes, made.status_details) == (purpose, len(content), None)
+    assert client.files.content(made.id).content == content
+    assert made.id in [each.id for each in client.files.list(purpose=purpose)]
+    batch = created(client, made.id)
+    assert batch.status == "failed"
+    assert batch.errors
+    (error,) = batch.errors.data or ()
+    assert error.message == f"The purpose of file {made.id} is '{purpose}'; a batch takes one of 'batch'."
+    with pytest.raises(openai.BadRequestError, match="batch file has an estimate"):
+        client.get(f"/files/{made.id}/estimate", cast_to=object)
+
+
+def test_a_purpose_that_comes_after_the_bytes_decides_too(client: OpenAI, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_bytes(b"no batch file " * 200_000)
+    command = ["curl", "-s", f"{client.base_url}files", "-H", f"Authorization: Bearer {client.api_key}"]
+    content = ["-F", f"file=@{file}"]
+    made = json.loads(
+        subprocess.run([*command, *content, "-F", "purpose=user_data"], capture_output=True, check=True).stdout
+    )
+    assert (made["purpose"], made["bytes"]) == ("user_data", file.stat().st_size)
+    refused = json.loads(
+        subprocess.run([*command, *content, "-F", "purpose=batch"], capture_output=True, check=True).stdout
+    )
+    assert refused["error"]["message"]

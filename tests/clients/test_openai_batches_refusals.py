@@ -8,7 +8,7 @@ import pytest
 from openai import OpenAI
 from openai.types import Batch
 
-from tests.clients.conftest import ENDLESS, SECONDS, created, ended, line, shown, uploaded, watched
+from tests.clients.conftest import ENDLESS, SECONDS, created, ended, line, lines_of, shown, uploaded, watched
 from tests.system.stack import MODEL
 
 OTHER = "@cf/moonshotai/kimi-k2.5"
@@ -31,7 +31,6 @@ BAD = [
     (line(1, body={"model": "nosuch", "messages": []}), "model_not_found", "'nosuch'", "body.model"),
     (line(1, body=line(1)["body"] | {"model": OTHER}), "mismatched_model", f"'{OTHER}'", "body.model"),
     (line(1, body=line(1)["body"] | {"stream": True}), "streaming_unsupported", "Chat Completions:", "body.stream"),
-    (line(1, body=line(1)["body"] | {"temperature": "hot"}), "invalid_value", "temperature", "body.temperature"),
 ]
 
 
@@ -52,6 +51,44 @@ def test_a_bad_line_fails_the_batch_and_is_named(
     (error,) = batch.errors.data
     assert (error.code, error.line, error.param) == (code, 3, param)
     assert message in (error.message or "")
+
+
+HOT = {"temperature": "hot"}
+TOO_HOT = "line 2: Invalid value for 'temperature': must be a number between 0 and 5, got 'hot'."
+
+
+def test_what_is_wrong_in_a_body_fails_its_line_and_the_batch_completes(client: OpenAI) -> None:
+    bad = [line(1, body=line(1)["body"] | HOT), line(2, body=line(2)["body"] | {"n": 99})]
+    file_id = uploaded(client, line(0), *bad, line(3))
+    details = client.files.retrieve(file_id).status_details or ""
+    assert details.startswith("line 2: Invalid value for 'body.temperature'")
+    assert details.endswith(", and 1 more. In a batch of this file only such lines fail.")
+    batch = ended(client, created(client, file_id))
+    assert (batch.status, batch.errors) == ("completed", None)
+    assert batch.request_counts
+    assert (batch.request_counts.total, batch.request_counts.completed, batch.request_counts.failed) == (4, 2, 2)
+    assert [each["custom_id"] for each in lines_of(client, batch.output_file_id)] == ["request-0", "request-3"]
+    failed = lines_of(client, batch.error_file_id)
+    assert [each["custom_id"] for each in failed] == ["request-1", "request-2"]
+    assert (failed[0]["error"], failed[0]["response"]["status_code"]) == (None, 400)
+    assert failed[0]["response"]["body"]["error"] == {
+        "message": TOO_HOT, "type": "invalid_request_error", "param": "temperature", "code": "invalid_value"
+    }  # fmt: skip
+
+
+def test_a_batch_of_only_such_lines_completes_without_an_output_file(client: OpenAI) -> None:
+    batch = ended(client, created(client, uploaded(client, line(0, body=line(0)["body"] | HOT))))
+    assert (batch.status, batch.output_file_id) == ("completed", None)
+    assert len(lines_of(client, batch.error_file_id)) == 1
+
+
+def test_where_a_line_fails_the_batch_what_would_fail_alone_is_not_named(client: OpenAI) -> None:
+    hot = line(0, body=line(0)["body"] | HOT)
+    batch = created(client, uploaded(client, hot, "nonsense", line(0)))
+    assert batch.errors
+    assert [(each.line, each.code) for each in batch.errors.data or ()] == [
+        (2, "invalid_json_line"), (3, "duplicate_custom_id")
+    ]  # fmt: skip
 
 
 def test_all_bad_lines_are_named(client: OpenAI) -> None:
@@ -91,7 +128,7 @@ def test_other_refusals_name_the_field(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="completion_window"):
         created(client, file_id, completion_window="soon")
     with pytest.raises(openai.BadRequestError, match="purpose"):
-        client.files.create(file=("x", b"{}"), purpose="assistants")
+        client.files.create(file=("x", b"{}"), purpose="fine-tune")
     for call in (client.batches.retrieve, client.batches.cancel):
         with pytest.raises(openai.NotFoundError, match="No batch found with id"):
             call("batch_nonsense")

@@ -187,7 +187,7 @@ def test_a_file_tells_what_a_batch_of_it_would_take(client: OpenAI) -> None:
     assert by_model[MODEL]["max_output_tokens"] > 0
     assert all(each["engines"] == 1 for each in by_model.values())
     batch = ended(client, created(client, uploaded(client, line(0))))
-    with pytest.raises(openai.BadRequestError, match="Only an uploaded file has an estimate"):
+    with pytest.raises(openai.BadRequestError, match="Only an uploaded batch file has an estimate"):
         client.get(f"/files/{batch.output_file_id}/estimate", cast_to=httpx.Response)
 
 

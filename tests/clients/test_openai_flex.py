@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.clients.conftest import ENDLESS, REFUSED, watched
+from tests.clients.conftest import ENDLESS, REFUSED, SLOW, watched
 from tests.system.stack import MODEL, Stack, wait_for
 
 
@@ -36,10 +36,43 @@ def test_a_flex_call_is_answered_from_the_queue(client: OpenAI, stack: Stack) ->
 def test_what_is_wrong_has_its_status(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="too large"):
         chat(client, REFUSED)
-    with pytest.raises(openai.BadRequestError, match="stream: a flex call is answered in one piece"):
-        chat(client, "hello", stream=True)
+    with pytest.raises(openai.BadRequestError, match="too large"):
+        chat(client, REFUSED, stream=True)
     with pytest.raises(openai.BadRequestError, match="temperature"):
         chat(client, "hello", temperature=9)
+
+
+def test_a_flex_call_streams(client: OpenAI, stack: Stack) -> None:
+    before = count(stack)
+    chunks = list(chat(client, "hello", stream=True, stream_options={"include_usage": True}))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "echo: hello"
+    assert {chunk.service_tier for chunk in chunks} == {"flex"}
+    assert chunks[-1].usage.completion_tokens > 0
+    assert all(chunk.choices for chunk in chat(client, "hello", stream=True))
+    events = list(client.responses.create(model=MODEL, input="hello", service_tier="flex", stream=True))
+    assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "echo:hello"
+    assert (events[-1].response.output_text, events[-1].response.service_tier) == ("echo: hello", "flex")
+    assert count(stack) == before + 3
+
+
+def test_a_flex_stream_waits_for_its_turn_and_then_tells_every_token_as_it_comes(client: OpenAI, stack: Stack) -> None:
+    """The client's patience is shorter than the wait; the comments keep the line open."""
+    patient = watched(client, [], timeout=3.0)
+    stack.query("update tenant set max_inflight_tokens = 0 returning 1")  # nothing is claimed
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(patient.responses.create, model=MODEL, input=f"{SLOW} a b", service_tier="flex", stream=True)
+        stream = made.result(60)  # its line is open before it runs
+        stack.query("update tenant set max_inflight_tokens = 1000000000 returning 1")
+    ended = "select 1 from batch where kind = 'flex' and finalized_at is null"
+    for event in stream:
+        if event.type == "response.output_text.delta":
+            assert stack.query(ended)  # it is told while it runs
+            break
+    rest = [event.type for event in stream]
+    assert rest[-1] == "response.completed"
+    assert "response.output_text.delta" in rest
 
 
 def test_a_caller_who_would_time_out_waits_on_and_asks_once(client: OpenAI, stack: Stack) -> None:

@@ -65,6 +65,57 @@ def test_what_is_wrong_is_told_at_once_or_in_the_response(client: OpenAI) -> Non
                 call(unknown)
 
 
+def test_what_a_response_was_asked_is_listed(client: OpenAI) -> None:
+    talk: Any = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    asked = [*talk, {"role": "user", "content": [{"type": "input_text", "text": "hello"}]}]
+    made = created(client, asked)  # type: ignore[arg-type]
+    listed = list(client.responses.input_items.list(made.id, limit=2))
+    assert [item.content[0].text for item in listed] == ["hello", "two", "one"]  # type: ignore[union-attr]
+    assert [item.content[0].type for item in listed] == ["input_text", "output_text", "input_text"]  # type: ignore[union-attr]
+    assert len({item.id for item in listed}) == 3
+    forth = client.responses.input_items.list(made.id, order="asc", after=listed[-1].id)
+    assert [item.content[0].text for item in forth] == ["two", "hello"]  # type: ignore[union-attr]
+    [only] = client.responses.input_items.list(created(client, "hello").id)
+    assert (only.type, only.role, only.content[0].text) == ("message", "user", "hello")  # type: ignore[union-attr]
+    with pytest.raises(openai.NotFoundError, match="Only a response that was made with background: true is kept here"):
+        client.responses.input_items.list("resp_" + 32 * "0")
+    with pytest.raises(openai.BadRequestError, match="after: no item of this response has the id 'msg_1'"):
+        client.responses.input_items.list(made.id, after="msg_1")
+    with pytest.raises(openai.BadRequestError, match="limit"):
+        client.responses.input_items.list(made.id, limit=0)
+
+
+def test_a_response_says_again_what_it_was_asked(client: OpenAI) -> None:
+    asked: dict[str, Any] = {
+        "prompt_cache_key": "support",
+        "safety_identifier": "user-7",
+        "top_logprobs": 2,
+        "truncation": "auto",
+        "max_output_tokens": 50,
+    }
+    usual = dict.fromkeys(asked) | {"top_logprobs": 0, "truncation": "disabled"}
+    for given, expected in ((asked, asked), ({}, usual)):
+        for tier, served in ((None, "default"), ("auto", "default"), ("flex", "flex")):
+            more: dict[str, Any] = {"service_tier": tier} if tier else {}
+            whole = client.responses.create(model=MODEL, input="hello", extra_body=given | more)
+            events = list(client.responses.create(model=MODEL, input="hello", stream=True, extra_body=given | more))
+            told = [event.response for event in events if hasattr(event, "response")]
+            assert len(told) >= 2
+            for response in (whole, *told):
+                said = response.to_dict()
+                assert {name: said.get(name) for name in asked} == expected
+                assert said["service_tier"] == served
+        done = ended(client, created(client, "hello", extra_body=given)).to_dict()
+        assert {name: done.get(name) for name in asked} == expected
+
+
+def test_no_conversation_is_kept(client: OpenAI) -> None:
+    for more in ({}, {"service_tier": "flex"}, {"background": True}):
+        with pytest.raises(openai.BadRequestError, match="send the whole conversation as input") as refused:
+            client.responses.create(model=MODEL, input="hello", previous_response_id="resp_1", **more)  # type: ignore[call-overload]
+        assert refused.value.param == "previous_response_id"
+
+
 def test_an_answer_that_was_cut_short_is_incomplete(client: OpenAI) -> None:
     cut = ended(client, created(client, "hello", max_output_tokens=1))
     assert cut.status == "incomplete"

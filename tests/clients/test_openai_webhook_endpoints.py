@@ -68,11 +68,13 @@ def test_a_test_is_sent_and_its_status_told_and_a_rotated_secret_signs_beside_th
         assert client.webhooks.test(made.id, event_type="batch.failed").status_code == 418
 
 
-def test_a_receiver_that_is_not_there_is_an_error_of_the_test(client: OpenAI) -> None:
+def test_a_receiver_that_is_not_there_is_an_error_that_no_client_tries_again(client: OpenAI) -> None:
     made = client.webhooks.create(name="n", url="http://127.0.0.1:9/", event_types=["batch.completed"])
-    with pytest.raises(openai.APIStatusError, match="could not be reached: connect") as refusal:
+    with pytest.raises(openai.APIStatusError, match=r"could not be reached: no connection .* \(connect\)") as refusal:
         client.webhooks.test(made.id, event_type="batch.completed")
-    assert refusal.value.status_code == 502
+    assert refusal.value.status_code == 424  # clients try 408, 409, 429 and what is above 499 again
+    assert refusal.value.response.headers["x-should-retry"] == "false"
+    assert refusal.value.type == "invalid_request_error"
 
 
 def test_what_happens_here_is_listed_and_what_does_not_is_refused_by_field(client: OpenAI) -> None:

@@ -55,7 +55,7 @@ def test_embeddings_come_in_order_from_the_engine_of_their_model(client: openai.
 
 
 def test_embeddings_of_a_model_that_generates_text_are_refused(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
+    with pytest.raises(openai.NotFoundError) as refused:
         client.embeddings.create(model=MODEL, input="one")
     assert refused.value.code == "model_not_found"
 
@@ -75,8 +75,17 @@ def test_the_models_are_listed_and_found_by_name(client: openai.OpenAI, chat_mod
 
 
 def test_errors_are_the_clients_own(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as unknown:
+    with pytest.raises(openai.NotFoundError) as unknown:
         client.chat.completions.create(model="no-such", messages=HELLO)
-    assert unknown.value.code == "model_not_found"
+    assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.models.retrieve("no-such")
+    assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.chat.completions.create(model=MODEL, messages=HELLO, temperature=9)
+    assert (wrong.value.code, wrong.value.param) == ("invalid_value", "temperature")
+    with pytest.raises(openai.BadRequestError) as missing:
+        client.chat.completions.create(model=MODEL, messages=None)  # type: ignore[arg-type]
+    assert (missing.value.code, missing.value.param) == ("missing_required_parameter", "messages")
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="wrong").models.list()

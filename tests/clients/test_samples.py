@@ -127,9 +127,12 @@ def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str
         api.delete(f"{SUBSCRIPTIONS.partition('/accounts/acme')[2]}/{made['id']}").raise_for_status()
 
 
-def test_a_batch_of_openai(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = sample("README.md", "python", "client.batches.create")
-    loaded(code.replace("http://127.0.0.1:8700", base_url).replace("sk_sw_…", api_key))
+def test_a_batch_of_openai(
+    base_url: str, api_key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLACKWATER_URL", base_url)
+    monkeypatch.setenv("SLACKWATER_API_KEY", api_key)
+    loaded(sample("README.md", "python", "client.batches.create"))
     assert '"content":"echo: Hello"' in capsys.readouterr().out
 
 

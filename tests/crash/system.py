@@ -134,7 +134,9 @@ class System:
             webhook_sweep_seconds=0.5,
             webhook_rehint_seconds=2,
             webhook_timeout_seconds=5,
-            webhook_allow_private=True,
+            webhook_allow_private="loopback",
+            worker_metrics_port=0,
+            notifier_metrics_port=0,
             database_pool_size=4,
             log_format="json",
         )

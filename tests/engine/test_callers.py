@@ -73,3 +73,28 @@ def at_rest(engine_url: str) -> bool:
 
 def generated(engine_url: str) -> int:
     return parse(httpx.get(f"{engine_url}/metrics").text).generation_tokens
+
+
+def test_a_prompt_that_is_too_long_is_refused_by_the_tokenizers_count_or_its_line_has_both_numbers(
+    stack: Stack, engine_url: str
+) -> None:
+    messages = [{"role": "user", "content": "word " * 9000}]
+    count = httpx.post(f"{engine_url}/tokenize", json={"messages": messages}, timeout=60).json()["count"]
+    both = (
+        f"the prompt has {count} tokens, and 256 are asked for the answer: together beyond the context window of 8192"
+    )
+    refused = stack.client.post(f"{RUN}/{MODEL}?queueRequest=true", json={"requests": [{"messages": messages}]})
+    assert (refused.status_code, refused.json()["errors"][0]["message"]) == (400, f"requests[0].messages: {both}")
+    body = {"model": MODEL, "messages": messages, "max_tokens": 256}
+    wish = {
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+        "requests": [{"custom_id": "a", "body": body}],
+    }
+    batch = stack.client.post("/v1/batches", json=wish).json()
+    done = wait_for(
+        lambda: [b for b in [stack.client.get(f"/v1/batches/{batch['id']}").json()] if b["completed_at"]], 120
+    )
+    line = orjson.loads(stack.client.get(f"/v1/files/{done[0]['error_file_id']}/content").content)
+    error = line["response"]["body"]["error"]
+    assert (error["message"], error["code"], line["response"]["status_code"]) == (both, "context_length_exceeded", 400)

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
 
 from app import processes
 from tests.engine.conftest import LOADING_SECONDS
-from tests.system.stack import MODEL, Stack, wait_for
+from tests.system.stack import MODEL, RUN, Stack, wait_for
+from tests.timing import note
 
 pytestmark = pytest.mark.engine
 
@@ -39,6 +41,30 @@ def test_kill_9_of_the_engine_in_mid_batch_loses_and_doubles_nothing(
     assert {seq: after[seq] for seq in flushed} == flushed
     counts = {"items": 60, "flushed before": len(flushed), "lost": 0, "flushed re-run": 0}
     record_property(f"kill -9 of vLLM with {MODEL} in mid-batch", counts)
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_core_alone_is_noticed_at_once_and_callers_hear_when_to_come_back(stack: Stack) -> None:
+    wait_for(lambda: stack.query("select 1 from engine where state = 'ready'"), LOADING_SECONDS, "the engine loaded")
+    [core] = processes.titled(engine_pids(stack), "VLLM::EngineCor")
+    before = stack.log.read_text().count("engine.starting")
+    began = time.monotonic()
+    os.kill(core, signal.SIGKILL)
+    wait_for(lambda: stack.log.read_text().count("engine.starting") > before, what="a new start")
+    restarted = time.monotonic() - began
+    assert f"its process {core} has died" in stack.log.read_text()
+    wait_for(lambda: stack.query("select 1 from engine where state = 'down' and expected_at is not null"))
+    [(expected,)] = stack.query("select extract(epoch from expected_at - now())::float8 from engine")
+    asked = time.monotonic()
+    answer = stack.client.post(RUN, json={"prompt": "Hello", "max_tokens": 4}, timeout=LOADING_SECONDS)
+    heard = time.monotonic() - asked
+    assert answer.status_code in (200, 503)
+    if answer.status_code == 503:  # the start takes longer than the line's time
+        assert abs(int(answer.headers["retry-after"]) - expected) < 10
+    wait_for(lambda: stack.query("select 1 from engine where state = 'ready'"), LOADING_SECONDS, "the engine is back")
+    note(
+        f"kill -9 of vLLM's core: a new start after {restarted:.1f} s, a caller heard {answer.status_code} in {heard:.1f} s"
+    )
 
 
 def test_stopping_leaves_no_engine_behind(stack: Stack) -> None:

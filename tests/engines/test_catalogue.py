@@ -37,6 +37,10 @@ def test_shipped_file() -> None:
     assert (own.served, own.shape) == (own.name, "native")
     assert kimi.launch == own.launch
     assert "async_queue" in kimi.capabilities
+    for name in ("@cf/openai/gpt-oss-120b", "@cf/openai/gpt-oss-20b"):
+        gpt = shipped.resolve(name)
+        assert gpt is not None
+        assert (gpt.served, gpt.shape, gpt.default_max_tokens) == (own.name, "responses", 256)
     assert shipped.resolve("@cf/unknown/model") is None
 
 
@@ -89,12 +93,14 @@ def test_a_model_of_attached_engines_needs_no_launch_table(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("serves", "name"),
-    [([], "tiny"), (["tiny"], "tiny"), (["a", "tiny"], "tiny"), (["theirs"], "theirs"), (["a", "b"], None)],
+    [([], "tiny"), (["tiny"], "tiny"), (["a", "tiny"], "tiny"), (["a", "small"], "small"), (["theirs"], None)],
 )
 def test_the_name_to_ask_an_engine_for(tmp_path: Path, serves: list[str], name: str | None) -> None:
-    model = load(tmp_path, MODEL).resolve("small")
-    assert model is not None
-    assert model.name_at(serves) == name
+    found = load(tmp_path, MODEL + '[models.big]\nserves = "tiny"\n')
+    for asked in ("small", "big"):
+        model = found.resolve(asked)
+        assert model is not None
+        assert model.name_at(serves) == name
 
 
 @pytest.mark.parametrize(
@@ -113,6 +119,7 @@ def test_the_name_to_ask_an_engine_for(tmp_path: Path, serves: list[str], name: 
         (MODEL + '[models.b]\nserves = "c"\n', "[models.\"b\"] serves: 'c' is no model"),
         (MODEL + '[models.b]\nserves = "tiny"\nlaunch = {}\n', '[models."b"] launch: stands at'),
         (MODEL + '[models.b]\nserves = "tiny"\naliases = ["small"]\n', "[models.\"b\"] aliases: 'small' already means"),
+        (MODEL + '[models.b]\nserves = "tiny"\ncontext_window = 256\n', "256 is more than the 128 of 'tiny'"),
         (MODEL + "[models]\nc = 1\n", "models.toml"),
     ],
 )

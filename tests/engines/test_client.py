@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from app.engines.client import EngineClient
+from app.engines.adoption import Sighting
+from app.engines.client import EngineAway, EngineClient
 from app.engines.outcome import Done, EngineDown, Reject, Retry
 from app.engines.requests import CHAT, Target, build
 from tests.fakes.engine import FakeEngine
 
-REQUEST = build({"prompt": "hello"}, CHAT, Target("m", 8), "salt")
+REQUEST = build({"prompt": "hello"}, CHAT, Target("m", 8, 100), "salt")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,9 @@ async def test_an_engine_that_is_not_there_is_down_and_nobodys_fault() -> None:
         assert isinstance(outcome, EngineDown)
         assert not outcome.suspect
         assert not await client.healthy()
-        assert await client.served_models() == []
+        with pytest.raises(EngineAway, match="/v1/models: ") as away:
+            await client.look()
+        assert "127.0.0.1" not in str(away.value)
 
 
 async def test_a_cancelled_call_makes_the_engine_abort() -> None:
@@ -58,6 +61,9 @@ async def test_a_cancelled_call_makes_the_engine_abort() -> None:
 async def test_health_and_served_names_are_read() -> None:
     async with FakeEngine(model="other") as engine, EngineClient(engine.url + "/", timeout_seconds=1) as client:
         assert await client.healthy()
-        assert await client.served_models() == ["other"]
+        engine.window, engine.version, engine.policy = 4096, "0.33.0", "fcfs"
+        assert await client.look() == Sighting({"other": 4096}, "0.33.0", "fcfs")
+        engine.window = engine.policy = None
+        assert await client.look() == Sighting({"other": None}, "0.33.0")
         engine.healthy = False
         assert not await client.healthy()

@@ -40,13 +40,13 @@ def test_openais_form_stays_as_it_is() -> None:
 
 
 def test_the_request_generates_nothing_and_has_the_salt_and_the_class() -> None:
-    request = build({"text": "a", "options": {}}, EMBEDDINGS, Target("m", 8), "salt", priority=SYNC_PRIORITY)
+    request = build({"text": "a", "options": {}}, EMBEDDINGS, Target("m", 8, 100), "salt", priority=SYNC_PRIORITY)
     expected = {"input": "a", "encoding_format": "float", "model": "m", "priority": 0, "cache_salt": "salt"}
     assert (request.route, orjson.loads(request.body)) == (EMBEDDINGS, expected)
 
 
 def test_a_pooling_engine_is_probed_with_what_it_can_answer() -> None:
-    request = probe_request(Target("m", 8, pooling=True))
+    request = probe_request(Target("m", 8, 100, pooling=True))
     assert request.route == EMBEDDINGS
     assert orjson.loads(request.body)["input"]
 

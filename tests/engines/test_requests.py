@@ -6,9 +6,18 @@ import orjson
 import pytest
 
 from app.engines.private import ENGINE_PRIVATE_FIELDS
-from app.engines.requests import CHAT, COMPLETIONS, SYNC_PRIORITY, Target, build, response_format, tenant_salt
+from app.engines.requests import (
+    CHAT,
+    COMPLETIONS,
+    RESPONSES,
+    SYNC_PRIORITY,
+    Target,
+    build,
+    response_format,
+    tenant_salt,
+)
 
-TARGET = Target("smollm2", 256)
+TARGET = Target("smollm2", 256, 8192)
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "schema": {"type": "string"}}}
 
 
@@ -102,3 +111,30 @@ def test_a_synchronous_stream_goes_first_and_ends_with_its_usage() -> None:
     item = {"prompt": "hi", "stream": True, "stream_options": {"include_usage": False}}
     body = orjson.loads(build(item, CHAT, TARGET, "salt", priority=SYNC_PRIORITY, stream=True).body)
     assert (body["priority"], body["stream"], body["stream_options"]) == (0, True, {"include_usage": True})
+
+
+@pytest.mark.parametrize("given", [{}, {"max_tokens": None}, {"max_completion_tokens": None}])
+def test_an_open_ended_chat_is_sent_without_a_limit(given: dict[str, Any]) -> None:
+    item = {"messages": [{"role": "user", "content": "hi"}], "min_tokens": 3, "ignore_eos": True, **given}
+    body = orjson.loads(build(item, CHAT, TARGET, "salt", open_ended=True).body)
+    assert [body.get(name) for name in ("max_tokens", "max_completion_tokens")] == [None, None]
+    assert (body["min_tokens"], body["ignore_eos"]) == (3, True)
+
+
+def test_an_open_ended_response_is_sent_without_a_limit() -> None:
+    assert "max_output_tokens" not in orjson.loads(build({"input": "hi"}, RESPONSES, TARGET, "s", open_ended=True).body)
+    assert orjson.loads(build({"input": "hi"}, RESPONSES, TARGET, "s").body)["max_output_tokens"] == 256
+
+
+def test_an_open_ended_text_completion_is_sent_the_whole_window_which_the_engine_cuts_to_what_is_left() -> None:
+    """Without a limit vLLM would end it after 16 tokens."""
+    for given in ({}, {"max_tokens": None}):
+        body = orjson.loads(build({"prompt": "hi", **given}, COMPLETIONS, TARGET, "salt", open_ended=True).body)
+        assert body["max_tokens"] == TARGET.context_window
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
+def test_the_callers_own_limit_stands_on_an_open_ended_route_too(endpoint: str) -> None:
+    assert orjson.loads(build({"prompt": "hi", "max_tokens": 7}, endpoint, TARGET, "s", open_ended=True).body)[
+        "max_tokens"
+    ] == (7)

@@ -6,7 +6,7 @@ import pytest
 from app.engines.requests import CHAT, COMPLETIONS, EngineRequest, Target, build
 from app.engines.transcript import Transcript, joined, resumable
 
-TARGET = Target("m", 6)
+TARGET = Target("m", 6, 100)
 
 
 def chat(**options: object) -> EngineRequest:
@@ -76,7 +76,7 @@ def usage(prompt: int, cached: int, output: int) -> dict[str, object]:
 
 
 def test_a_continuation_sends_the_tokens_so_far_and_asks_for_the_rest_only() -> None:
-    transcript = Transcript(chat(temperature=0.3, top_k=4))
+    transcript = Transcript(chat(temperature=0.3, top_k=4), TARGET.context_window)
     first = transcript.call()
     body = orjson.loads(first.body)
     assert (first.route, body["stream"], body["return_token_ids"]) == (CHAT, True, True)
@@ -93,7 +93,7 @@ def test_a_continuation_sends_the_tokens_so_far_and_asks_for_the_rest_only() -> 
 
 
 def test_usage_counts_the_prompt_once_and_every_output_token_once() -> None:
-    transcript = Transcript(chat())
+    transcript = Transcript(chat(), TARGET.context_window)
     transcript.call()
     spoken(transcript, {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1, 2, 3]}, piece("ab", [10, 11]))
     transcript.call()
@@ -115,7 +115,7 @@ def test_usage_counts_the_prompt_once_and_every_output_token_once() -> None:
 
 
 def test_an_answer_cut_by_its_length_is_complete_without_another_call() -> None:
-    transcript = Transcript(chat(max_tokens=2))
+    transcript = Transcript(chat(max_tokens=2), TARGET.context_window)
     transcript.call()
     spoken(transcript, {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1]}, piece("ab", [10, 11]))
     assert transcript.complete
@@ -138,3 +138,23 @@ def test_an_answer_cut_by_its_length_is_complete_without_another_call() -> None:
 )
 def test_the_pieces_text_is_joined_with_the_character_that_was_cut(pieces: list[str], whole: str, text: str) -> None:
     assert joined(pieces, whole) == text
+
+
+def test_an_answer_without_a_limit_goes_on_for_what_is_left_of_the_window_and_ends_there() -> None:
+    item = {"messages": [{"role": "user", "content": "hi"}]}
+    transcript = Transcript(build(item, CHAT, TARGET, "salt", open_ended=True), 8)
+    assert "max_tokens" not in orjson.loads(transcript.call().body)
+    opening = {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1, 2, 3]}
+    spoken(transcript, opening, piece("ab", [10, 11]))
+    assert not transcript.complete
+    assert orjson.loads(transcript.call().body)["max_tokens"] == 3
+    spoken(transcript, piece("cde", [12, 13, 14], completion=True))
+    assert transcript.complete
+    assert orjson.loads(transcript.answer("abcde"))["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_limit_beyond_the_window_ends_at_the_window() -> None:
+    transcript = Transcript(chat(max_tokens=90), 4)
+    transcript.call()
+    spoken(transcript, {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1, 2]}, piece("a", [10]))
+    assert orjson.loads(transcript.call().body)["max_tokens"] == 1

@@ -9,12 +9,13 @@ from tests.fakes.tokens import Answer
 class Run:
     """One completion: of `answer` the tokens from `done`, what a continuation brought, to `stop`."""
 
-    def __init__(self, body: dict[str, Any], answer: Answer) -> None:
+    def __init__(self, body: dict[str, Any], answer: Answer, name: str = "cmpl-1") -> None:
         self.chat = "messages" in body
         self.answer = answer
         self.options: dict[str, Any] = body.get("stream_options") or {}
         self.wrong = ""
         self.model = body.get("model")
+        self.name = name
         self._ids = bool(body.get("return_token_ids"))
         given = body.get("prompt")
         continued = isinstance(given, list) and isinstance(given[0], int) and tokens.known(given)
@@ -30,12 +31,12 @@ class Run:
     def prompt_tokens(self) -> int:
         return len(self._prompt)
 
-    def whole(self, name: str) -> dict[str, Any]:
+    def whole(self) -> dict[str, Any]:
         """The answer of a call that does not stream. It does not look at `max_tokens`."""
         text = "".join(self.answer.text(i) for i in range(self.done, self.answer.length))
         said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
         return {
-            "id": name,
+            "id": self.name,
             "object": "chat.completion" if self.chat else "text_completion",
             "created": 1,
             "model": self.model,
@@ -57,7 +58,7 @@ class Run:
     def event(self, choices: list[dict[str, Any]], **extra: Any) -> dict[str, Any]:
         """One event of the stream."""
         kind = "chat.completion.chunk" if self.chat else "text_completion"
-        return {"id": "cmpl-1", "object": kind, "created": 1, "model": self.model, "choices": choices, **extra}
+        return {"id": self.name, "object": kind, "created": 1, "model": self.model, "choices": choices, **extra}
 
     def opening(self) -> dict[str, Any]:
         """The event in front of a chat's first token: the role, and the prompt's tokens if asked for."""

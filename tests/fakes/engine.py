@@ -69,6 +69,12 @@ class FakeEngine:
         self.extra_running = self.extra_waiting = 0  # synchronous load that goes past us
         self.kv = 0.0
         self.serves = [model]
+        self.tokenized: list[dict[str, Any]] = []  # what /tokenize was asked
+        self.window: int | None = 8192  # of every name in `serves`, as `/v1/models` and `/tokenize` have it
+        self.version = "0.32.0"
+        self.policy: str | None = None  # what `/server_info` says, which is there in vLLM's development mode only
+        self.key = ""  # what `/v1/models` wants to be shown
+        self.pooling = False  # an engine that only embeds has no route for chat
         self.healthy = True
         self.metrics_text: str | None = None
         self.metrics_fault = ""  # "hang" or "error"
@@ -87,11 +93,15 @@ class FakeEngine:
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/version", self._version)
+        app.router.add_get("/server_info", self._server_info)
+        app.router.add_get("/openapi.json", self._openapi)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_post("/v1/embeddings", self._embed)
         app.router.add_post("/v1/responses", self._respond)
         app.router.add_post("/detokenize", self._detokenize)
+        app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/_script", self._script)
         app.router.add_get("/_seen", self._seen)
         return app
@@ -130,7 +140,24 @@ class FakeEngine:
         return METRICS.format(model=self.model, **gauges)
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.serves]})
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        if not self.serves:
+            return web.Response(status=404)
+        told = {"object": "model", "parent": None, "max_model_len": self.window}
+        return web.json_response({"object": "list", "data": [{"id": name, **told} for name in self.serves]})
+
+    async def _version(self, request: web.Request) -> web.Response:
+        return web.json_response({"version": self.version})
+
+    async def _server_info(self, request: web.Request) -> web.Response:
+        if self.policy is None:
+            return web.Response(status=404)
+        return web.json_response({"vllm_config": {"scheduler_config": {"policy": self.policy}}})
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        paths = ["/v1/embeddings"] if self.pooling else ["/v1/chat/completions", "/v1/embeddings"]
+        return web.json_response({"paths": {path: {} for path in paths}})
 
     async def _script(self, request: web.Request) -> web.Response:
         self.script(*await request.json())
@@ -144,6 +171,14 @@ class FakeEngine:
         prompt, generated = tokens.split((await request.json())["tokens"])
         said = (self._answers[tokens.owner(token)].text(tokens.index(token)) for token in generated)
         return web.json_response({"prompt": prompt + "".join(said)})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        """As vLLM counts; here every word is a token, and so is the end of each message."""
+        asked = await request.json()
+        self.tokenized.append(asked)
+        said = [asked["prompt"]] if "prompt" in asked else [f"{m['content']} ." for m in asked["messages"]]
+        count = len(" ".join(said).split())
+        return web.json_response({"count": count, "max_model_len": self.window, "tokens": []})
 
     async def _embed(self, request: web.Request) -> web.Response:
         body = await self._note(request)
@@ -214,7 +249,8 @@ class FakeEngine:
 
     async def _serve(self, request: web.Request, body: dict[str, Any], prompt: str) -> web.StreamResponse:
         rule = self._rule(prompt)
-        run = Run(body, Answer(prompt, rule.get("tokens", self.answer_tokens)))
+        answer = Answer(prompt, rule.get("tokens", self.answer_tokens))
+        run = Run(body, answer, f"cmpl-{sum(self.count.values())}")
         if run.wrong:
             return web.json_response({"error": {"message": run.wrong, "type": "BadRequestError"}}, status=400)
         self.resumed[prompt] += 1 if run.done else 0
@@ -236,7 +272,7 @@ class FakeEngine:
         self.finished[prompt] += 1
         self.prompt_tokens += run.prompt_tokens
         self.generation_tokens += run.answer.length
-        return web.json_response(run.whole(f"cmpl-{sum(self.count.values())}"))
+        return web.json_response(run.whole())
 
     async def _stream(self, request: web.Request, run: Run, rule: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
@@ -305,9 +341,19 @@ def _prompt(body: dict[str, Any]) -> str:
     return str(prompt)
 
 
-async def serve(port: int, latency: float, token_seconds: float, slots: int, model: str, script: str) -> None:
+async def serve(
+    port: int,
+    latency: float,
+    token_seconds: float,
+    slots: int,
+    model: str,
+    script: str,
+    window: int,
+    policy: str | None,
+) -> None:
     """Run until killed; prints the URL once it listens."""
     async with FakeEngine(latency=latency, slots=slots, model=model, port=port) as engine:
+        engine.window, engine.policy = window, policy
         engine.script(*json.loads(script))
         engine.token_seconds = token_seconds
         print(engine.url, flush=True)
@@ -321,5 +367,7 @@ if __name__ == "__main__":
     parser.add_argument("--token-seconds", type=float, default=0.0, help="seconds per further token")
     parser.add_argument("--slots", type=int, default=256, help="requests at once")
     parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--window", type=int, default=8192, help="context window in tokens")
+    parser.add_argument("--policy", help="scheduling policy; without: it does not tell")
     parser.add_argument("--script", default="[]", help="rules to begin with, as JSON")
     asyncio.run(serve(**vars(parser.parse_args())))

@@ -226,6 +226,29 @@ async def test_only_engines_that_are_ready_under_a_live_controller_are_asked(
             await gateway.complete(call)
 
 
+async def test_a_drained_engine_gets_no_new_request_and_nobody_waits_for_it(
+    settings: Settings, database: Database, registry: Registry, call: Call
+) -> None:
+    own = settings.model_copy(update={"gateway_refresh_seconds": 0, "line_seconds": 3600})
+    async with FakeEngine() as one, FakeEngine() as two, Gateway(own, database, secret_key(own)) as gateway:
+        await registry.ready(one, "one")
+        await registry.ready(two, "two")
+        async with database.durable() as conn:
+            await engines.change_intake(conn, "one", "drain")
+        for _ in range(4):
+            await gateway.complete(call)
+        assert (one.count.total(), two.count.total()) == (0, 4)
+        async with database.durable() as conn:
+            await engines.change_intake(conn, "two", "drain now")
+        with pytest.raises(NoCapacity) as refused:
+            await gateway.complete(call)
+        assert refused.value.status == 503
+        async with database.durable() as conn:
+            await engines.change_intake(conn, "one", "undrain")
+        await gateway.complete(call)
+        assert one.count.total() == 1
+
+
 async def test_the_database_is_not_asked_for_every_request(
     settings: Settings, database: Database, registry: Registry, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,12 +35,22 @@ class World:
     tenant: int
     pool: int
 
-    async def submit(self, items: Sequence[str | dict[str, Any]], *, chunk: int = 8) -> int:
+    async def submit(self, items: Sequence[str | dict[str, Any]], *, chunk: int = 8, open_ended: bool = False) -> int:
         """A batch of one item per prompt, or of whole items. Returns its id."""
         async with self.database.transaction() as conn:
             batch_id = await ingest.next_batch_id(conn)
             endpoint = "/v1/chat/completions"
-            batch = ingest.NewBatch(batch_id, uuid.uuid4(), self.tenant, self.pool, MODEL, endpoint, len(items), 86_400)
+            batch = ingest.NewBatch(
+                batch_id,
+                uuid.uuid4(),
+                self.tenant,
+                self.pool,
+                MODEL,
+                endpoint,
+                len(items),
+                86_400,
+                open_ended=open_ended,
+            )
             payload = [rows.HEADER]
             for seq, item in enumerate(items):
                 given = {"prompt": item} if isinstance(item, str) else item

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -108,6 +109,20 @@ async def test_an_engine_that_stood_still_is_believed_again_by_the_probe_alone(
         world.engine.script()
         await until(lambda: worker._puller.allowance > 0)
         assert worker._control.probes == 3
+        await healed(world, batch)
+
+
+async def test_a_worker_that_was_starved_does_not_take_its_own_absence_for_the_engines_silence(world: World) -> None:
+    """All of this process stands still, for more than twice as long as telemetry may be old."""
+    async with busy(world) as (running, batch):
+        control = running.worker._control
+        await until(lambda: control.decision.allowance > 0)
+        closed_before = control.changes["closed_stale"]
+        time.sleep(1.0)
+        woken = clock.monotonic()
+        await until(lambda: control.sampler.latest is not None and control.sampler.latest.sampled_at > woken)
+        await until(lambda: control.state.acted_on > woken)
+        assert control.changes["closed_stale"] == closed_before
         await healed(world, batch)
 
 

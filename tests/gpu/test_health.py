@@ -33,6 +33,37 @@ async def test_an_engine_without_the_model_is_asked_for_nothing_until_it_has_it(
             assert not world.engine.count
             world.engine.serves = ["org/one", MODEL]
             await world.finished(batch)
-    missing = [line for line in said if line["event"] == "engine.model_missing"]
-    assert [(line["wanted"], line["serves"]) for line in missing] == [(MODEL, ["org/one", "org/two"])]
+    refused = [line for line in said if line["event"] == "engine.refused"]
+    up = next(i for i, line in enumerate(said) if line["event"] == "engine.up")
+    assert not [line for line in said[:up] if line["event"] == "headroom.decided" and line["reason"] == "open"]
+    assert [line for line in said[up:] if line["event"] == "headroom.decided" and line["reason"] == "open"]
+    assert [(line["reason"], line["problem"]) for line in refused] == [
+        ("model_missing", f"The engine serves org/one, org/two, not {MODEL}.")
+    ]
     assert world.engine.bodies[0]["model"] == MODEL
+
+
+async def test_an_engine_that_is_gone_is_expected_back_by_what_an_earlier_worker_learned(world: World) -> None:
+    async with world.worker():
+        await world.until("exists (select from engine where state = 'ready')")
+    await world.fetch("update engine set start_seconds = 42 returning 1")
+    async with world.worker():
+        await world.until("exists (select from engine where state = 'ready' and expected_at is null)")
+        world.engine.healthy = False
+        soon = "expected_at between now() + interval '30 s' and now() + interval '43 s'"
+        await world.until(f"exists (select from engine where state = 'down' and {soon})")
+        world.engine.healthy = True
+        await world.until("exists (select from engine where state = 'ready' and expected_at is null)")
+    assert await world.fetch("select expected_at, start_seconds >= 20 from engine") == [(None, True)]
+
+
+async def test_telemetry_that_lacks_a_metric_is_told_by_its_name_in_engine_and_log(world: World) -> None:
+    page = "\n".join(line for line in world.engine.page().splitlines() if "kv_cache_usage_perc{" not in line)
+    async with world.worker():
+        await world.until("exists (select from engine where state = 'ready' and reason <> 'closed_unknown')")
+        world.engine.metrics_text = page
+        lacks = "detail = '/metrics has no vllm:kv_cache_usage_perc'"
+        await world.until(f"exists (select from engine where reason = 'closed_unknown' and {lacks})")
+        await world.until(f"exists (select from decision where reason = 'closed_unknown' and {lacks})")
+        world.engine.metrics_text = None
+        await world.until("exists (select from engine where reason <> 'closed_unknown' and detail is null)")

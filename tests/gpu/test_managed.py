@@ -11,15 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from app import processes
 from app.engines import catalogue
 from app.engines.client import EngineClient
 from app.settings import Settings
+from workers.gpu.comeback import UNKNOWN_SECONDS
 from workers.gpu.managed import MARK, ManagedEngine, vllm_command
 
 MODEL = "smollm2-135m-instruct"
 FAKE = [sys.executable, "-m", "tests.fakes.engine", "--port"]
+CORE = """
+import ctypes, pathlib, sys, time
+ctypes.CDLL(None).prctl(15, b"VLLM::EngineCore", 0, 0, 0)
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(600)
+"""
 OWNER = """
 import asyncio, sys
 from pathlib import Path
@@ -94,6 +102,42 @@ async def test_an_engine_that_dies_is_started_anew(tmp_path: Path) -> None:
         os.kill(first, signal.SIGKILL)
         await until_true(lambda: pids(engine) not in ([], [first]))
         await until_true(client.healthy)
+
+
+async def test_an_engine_whose_core_is_killed_is_started_anew_at_once_though_its_server_still_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.gpu.managed.STOP_SECONDS", 0.2)
+    (tmp_path / "core.py").write_text(CORE)
+    engine, there = make(tmp_path), tmp_path / "there"
+    core = (
+        f"rm -f {there}; {sys.executable} {tmp_path / 'core.py'} {there} & while [ ! -e {there} ]; do sleep 0.02; done"
+    )
+    engine._command = ["bash", "-c", f"trap '' TERM; {core}; exec {' '.join(engine._command)}"]
+    with capture_logs() as said:
+        async with running(engine) as client:
+            await until_true(lambda: any(line["event"] == "engine.healthy" for line in said))
+            first = pids(engine)
+            [victim] = processes.titled(first, "VLLM::")
+            os.kill(victim, signal.SIGKILL)
+            await until_true(lambda: (now := pids(engine)) and not set(now) & set(first))
+            await until_true(client.healthy)
+            in_vain = [line for line in said if line["event"] == "engine.killed"]
+    [died] = [line for line in said if line["event"] == "engine.died"]
+    assert died["reason"] == f"its process {victim} has died"
+    assert died["restart_in_seconds"] == 0
+    assert not in_vain  # its server, which ignores SIGTERM, was not asked to end first
+
+
+async def test_an_engine_that_was_up_teaches_how_long_a_start_takes(tmp_path: Path) -> None:
+    engine = make(tmp_path)
+    assert engine.comeback.expected() == UNKNOWN_SECONDS
+    async with running(engine):
+        engine.comeback.answers()  # as health says it
+        assert engine.comeback.learned is not None
+        assert 0 < engine.comeback.learned < 10
+        engine.comeback.starts()
+        assert engine.comeback.expected() == pytest.approx(max(1, engine.comeback.learned), abs=0.5)
 
 
 async def test_an_engine_that_ignores_sigterm_is_killed_with_its_whole_group(

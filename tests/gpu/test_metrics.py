@@ -1,10 +1,18 @@
 """A worker's metrics page: what is there from the start, and what each number is called."""
 
+import asyncio
+
+import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app import processes
 from app.headroom.controller import Reason
 from app.headroom.gpu import Gpu
+from app.settings import Settings
+from tests.gpu.conftest import World
 from workers.gpu.metrics import PREFIX, REASONS, HarvestView, Latency, View, exposition
+from workers.gpu.metrics import port as fixed_port
 
 IDLE = View(engine="engine-0", model="toy", mode="attached", reason="closed_unknown")
 BUSY = View(
@@ -97,3 +105,25 @@ def test_a_busy_worker_shows_gate_work_steps_plug_in_and_gpus() -> None:
 def test_a_reason_of_the_engine_that_is_new_to_us_is_shown_all_the_same() -> None:
     found = scraped(View(engine="e", model="m", mode="attached", reason="brand_new"))
     assert found["reason", "brand_new"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "port"),
+    [("engine-0", 8710), ("engine-1", 8711), ("gpu7", 8717), ("a-99", 8809), ("a-100", 8710), ("mine", 8710)],
+)
+def test_workers_on_one_host_have_fixed_ports_by_the_number_of_their_engine(name: str, port: int) -> None:
+    assert fixed_port(Settings(engine_name=name)) == port
+    assert fixed_port(Settings(engine_name=name, worker_metrics_port=0)) == 0
+
+
+async def test_a_worker_answers_at_its_fixed_port(world: World) -> None:
+    port = processes.free_port()
+    async with world.worker(worker_metrics_port=port, engine_name="mine"), httpx.AsyncClient(trust_env=False) as client:
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+                    break
+                except httpx.TransportError:
+                    await asyncio.sleep(0.01)
+    assert f'{PREFIX}engine_info{{engine="mine"' in page

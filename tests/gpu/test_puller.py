@@ -19,7 +19,7 @@ ITEMS = [Item(seq, "m", "/v1/completions", None, b'{"prompt": "x"}') for seq in 
 
 async def test_a_request_aborted_before_its_first_step_is_not_in_flight_for_ever(settings: Settings) -> None:
     client = EngineClient("http://127.0.0.1:1", timeout_seconds=1)
-    caller = Caller(client, Target("m", 1), b"", 1, cast(Store, None))
+    caller = Caller(client, Target("m", 1, 100), b"", 1, cast(Store, None))
     puller = Puller(settings, cast(Database, None), caller, lambda reason: None)
     chunk = OpenChunk.of(LEASE, ITEMS, 4)
     for item in ITEMS:

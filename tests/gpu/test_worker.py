@@ -296,12 +296,12 @@ async def test_results_of_a_slow_chunk_are_visible_while_it_runs(world: World) -
         await world.until(f"count(*) = 7 from item_result where batch_id = {batch}", seconds=1.5)
 
 
-async def test_an_attached_engine_is_asked_by_its_own_name_for_its_only_model(world: World) -> None:
-    world.engine.serves = ["org/their-name"]
+async def test_an_attached_engine_that_serves_an_alias_is_asked_by_it(world: World) -> None:
+    world.engine.serves = ["HuggingFaceTB/SmolLM2-135M-Instruct"]
     batch = await world.submit(["hi"])
     async with world.worker():
         await world.finished(batch)
-    assert world.engine.bodies[0]["model"] == "org/their-name"
+    assert world.engine.bodies[0]["model"] == "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 async def test_an_item_that_cannot_be_sent_is_an_error_and_disturbs_no_other(world: World) -> None:
@@ -313,3 +313,39 @@ async def test_an_item_that_cannot_be_sent_is_an_error_and_disturbs_no_other(wor
     assert results[2][2]["code"] == 5006
     assert json.dumps(results[2][2])
     assert sum(ok for ok, _, _ in results.values()) == 3
+
+
+async def test_a_prompt_that_is_too_long_is_counted_so_that_its_error_has_both_numbers(world: World) -> None:
+    said = (
+        "This model's maximum context length is 8192 tokens. However, your prompt contains at least 7937 input tokens"
+    )
+    world.engine.script({"match": "question 3.", "mode": "status", "status": 400, "message": said})
+    batch = await world.submit(["word " * 8000 + text if "question 3." in text else text for text in prompts(8)])
+    async with world.worker():
+        await world.finished(batch)
+    error = (await world.results(batch))[3][2]
+    assert (error["code"], error["reason"]) == (5006, "context_length_exceeded")
+    assert error["message"] == (
+        "the prompt has 8003 tokens, and 256 are asked for the answer: together beyond the context window of 8192"
+    )
+
+
+async def test_without_a_count_the_error_is_what_the_engine_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("app.engines.client.EngineClient.count", silent)
+    said = "This model's maximum context length is 4 tokens."
+    world.engine.script({"mode": "status", "status": 400, "message": said})
+    batch = await world.submit(["question"])
+    async with world.worker():
+        await world.finished(batch)
+    assert (await world.results(batch))[0][2]["message"] == said
+
+
+async def test_an_item_that_asks_for_token_ids_has_them_in_its_answer(world: World) -> None:
+    batch = await world.submit([{"prompt": "question", "return_token_ids": True}])
+    async with world.worker():
+        await world.finished(batch)
+    assert (await world.results(batch))[0][0] == 1
+    assert (world.engine.bodies[-1]["return_token_ids"], world.engine.bodies[-1]["stream"]) == (True, False)

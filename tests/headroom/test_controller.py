@@ -18,6 +18,7 @@ from app.headroom.controller import (
     decide,
     urgency,
 )
+from app.headroom.patience import Stall
 from app.headroom.signals import Scrape, Sight, StepTime
 from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow, law, look
 
@@ -92,6 +93,27 @@ def test_telemetry_that_became_unreadable_has_everything_yield_and_a_worker_that
     unreadable = replace(look(own=8), scrape=Scrape(None, 10.0, 8))
     assert law(unreadable).surplus == 8
     assert law(replace(unreadable, scrape=None)).surplus == 0
+
+
+def test_time_in_which_we_did_not_run_does_not_age_telemetry() -> None:
+    assert law(look(age=4.0)).reason is Reason.CLOSED_STALE
+    assert law(replace(look(age=4.0), stalls=(Stall(9.9, 3.5),))).reason is not Reason.CLOSED_STALE
+
+
+def test_the_age_that_closes_is_that_which_was_learned_and_the_message_has_it() -> None:
+    seen = look(own=8, age=4.0)
+    assert seen.scrape is not None
+    assert law(replace(seen, scrape=replace(seen.scrape, limit=5.0))).reason is not Reason.CLOSED_STALE
+    frozen = law(replace(seen, scrape=replace(seen.scrape, limit=3.0, frozen=True)))
+    assert (frozen.signal, frozen.value, frozen.threshold) == ("still_seconds", 4.0, 3.0)
+
+
+def test_between_two_scrapes_a_reason_keeps_the_comparison_that_decided() -> None:
+    state, first = decide(WIDE, look(10.0, own=2, sync=LISTENING), LIMITS)
+    assert (first.reason, first.signal) == (Reason.HOLD, "unknown_steps")
+    between = replace(look(10.1, own=2, age=0.1, sync=LISTENING, steps=STEPS))
+    _, later = decide(state, between, LIMITS)
+    assert (later.reason, later.signal, later.threshold) == (Reason.HOLD, "unknown_steps", 1.0)
 
 
 def test_after_a_failure_the_window_starts_again_from_four_requests() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import itertools
 
 import psycopg
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from app import clock
 from app.db.pool import Database
 from app.headroom import journal, queries
+from app.headroom.controller import Decision, Reason
 from app.headroom.journal import Change, Journal
 from tests.queue.test_plans import read
 
@@ -133,3 +135,47 @@ async def test_no_statement_reads_the_log_from_end_to_end(database: Database) ->
             assert found is not None
             assert "Seq Scan" not in str(found[0]), statement
             assert read(found[0][0]["Plan"]).pages < 400, statement
+
+
+def told(*ticks: tuple[float, Reason, int]) -> list[tuple[float, str, str, int, int]]:
+    """The rows that these decisions, each of its second, are worth after one that is open at 254."""
+    log, rows = journal.Told(decided(Reason.OPEN, 254)), []
+    for now, reason, allowance in ticks:
+        decision = decided(reason, allowance)
+        if (was := log.change(now, decision)) is not None:
+            rows.append((now, was.reason.value, reason.value, was.allowance, allowance))
+    return rows
+
+
+def decided(reason: Reason, allowance: int) -> Decision:
+    return Decision(allowance, reason, "load", 1, 2)
+
+
+def test_reasons_that_take_turns_at_one_allowance_are_told_once_a_second() -> None:
+    turns = (Reason.CLOSED_SLOTS, Reason.OPEN)
+    rows = told(*((100 + n / 10, turns[n % 2], 254) for n in range(40)))
+    assert len(rows) == 4
+    assert all(later[0] - row[0] >= journal.CALM_SECONDS for row, later in itertools.pairwise(rows))
+    assert all(row[2] == later[1] for row, later in itertools.pairwise(rows))
+
+
+def test_a_reason_that_stays_is_told_when_the_second_is_over() -> None:
+    rows = told((100.0, Reason.CLOSED_SLOTS, 254), *((100.1 + n / 10, Reason.RAMP, 254) for n in range(12)))
+    assert [row[1:] for row in rows] == [("open", "closed_slots", 254, 254), ("closed_slots", "ramp", 254, 254)]
+
+
+def test_a_closure_and_a_failure_are_told_at_once() -> None:
+    rows = told(
+        (100.0, Reason.CLOSED_SLOTS, 254),
+        (100.1, Reason.CLOSED_SYNC_WAITING, 0),
+        (100.2, Reason.CLOSED_STALE, 0),
+        (100.3, Reason.CLOSED_SYNC_WAITING, 0),
+        (100.4, Reason.OPEN, 12),
+    )
+    assert [row[2:] for row in rows] == [
+        ("closed_slots", 254, 254),
+        ("closed_sync_waiting", 254, 0),
+        ("closed_stale", 0, 0),
+        ("closed_sync_waiting", 0, 0),
+        ("open", 0, 12),
+    ]

@@ -42,6 +42,20 @@ def test_a_missing_gauge_is_named() -> None:
         parse("\n".join(line for line in PAGE.splitlines() if "waiting{" not in line))
 
 
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("vllm:kv_cache_usage_perc{", "/metrics has no vllm:kv_cache_usage_perc"),
+        ("vllm:num_requests_running{", "/metrics has no vllm:num_requests_running (its `# TYPE` line is there, a value is not)"),
+        ("vllm:", "/metrics has no `# TYPE vllm:…` line, so it is not the page of a vLLM engine"),
+    ],
+)  # fmt: skip
+def test_what_a_page_lacks_is_said_exactly(gone: str, said: str) -> None:
+    with pytest.raises(TelemetryError) as error:
+        parse("\n".join(line for line in PAGE.splitlines() if gone not in line))
+    assert str(error.value) == said
+
+
 @given(st.text())
 def test_any_other_text_is_an_error_and_nothing_worse(text: str) -> None:
     with pytest.raises(TelemetryError):

@@ -107,3 +107,51 @@ async def test_only_scrapes_that_are_believed_are_passed_on(scene: Scene) -> Non
     scene.engine.metrics_text = "<html>"
     assert (await scene.at(14.0)).gauges is None
     assert [scrape.sampled_at for scrape in scene.heard] == [10.0, 11.0]
+
+
+async def test_a_step_that_took_long_and_ended_well_is_waited_for_the_next_time(scene: Scene) -> None:
+    scene.own = 4
+    await scene.at(10.0)
+    assert (await scene.at(14.0)).frozen
+    scene.engine.generation_tokens += 1
+    assert not (await scene.at(14.2)).frozen
+    assert scene.sampler.still_seconds == pytest.approx(1.5 * 4.2)
+    assert (await scene.at(20.0)).sampled_at == 20.0
+    assert (await scene.at(21.0)).limit == pytest.approx(1.5 * 4.2)
+    assert scene.sampler.frozen
+
+
+async def test_a_stand_still_that_ended_with_our_requests_gone_or_the_engine_new_teaches_nothing(scene: Scene) -> None:
+    scene.own, scene.engine.generation_tokens = 4, 50
+    await scene.at(10.0)
+    await scene.at(17.0)
+    scene.own = 0
+    scene.engine.generation_tokens += 1
+    await scene.at(18.0)
+    scene.own = 4
+    await scene.at(25.0)
+    scene.engine.generation_tokens = 1
+    await scene.at(26.0)
+    assert scene.sampler.still_seconds == 2 * TIMEOUT
+
+
+async def test_an_engine_whose_answers_take_their_time_is_believed_for_longer(scene: Scene) -> None:
+    moments = iter([10.0, 10.0, 11.2, 12.6])
+    scene._monkeypatch.setattr(clock, "monotonic", lambda: next(moments))
+    await scene.sampler.scrape(scene._session)
+    assert scene.sampler.latest is not None
+    assert scene.sampler.latest.limit == TIMEOUT
+    await scene.sampler.scrape(scene._session)
+    assert scene.sampler.latest.limit == pytest.approx(1.5 * 2.6)
+
+
+async def test_what_is_wrong_is_said_in_words(scene: Scene) -> None:
+    scene.engine.metrics_fault = "error"
+    await scene.sampler.scrape(scene._session)
+    assert scene.sampler.trouble == "GET /metrics is answered with 500"
+    scene.engine.metrics_fault, scene.engine.metrics_text = "", "<html>"
+    await scene.at(1.0)
+    assert scene.sampler.trouble.startswith("/metrics has no `# TYPE vllm:…` line")
+    scene.engine.metrics_text = None
+    await scene.at(2.0)
+    assert scene.sampler.trouble == ""

@@ -19,7 +19,7 @@ def own_server() -> Iterator[Settings]:
     """Settings with an embedded server of their own."""
     with tempfile.TemporaryDirectory(prefix="slackwater-tests-") as folder:
         Path(folder).chmod(0o755)  # the server does not run as root
-        settings = Settings(data_dir=Path(folder), secret_key="k" * 32, webhook_allow_private=True)
+        settings = Settings(data_dir=Path(folder), secret_key="k" * 32, webhook_allow_private="loopback")
         url = embedded.start(settings)
         migrate.upgrade(url)
         yield settings.model_copy(update={"database_url": url})

@@ -10,6 +10,7 @@ import psycopg
 
 from app.db import embedded
 from app.db.pool import Connection, Database
+from app.engines import service as engines
 from app.queue import care, ingest, rows, service
 from app.queue.cutting import cut
 from app.queue.types import Item, Lease, Result
@@ -18,8 +19,7 @@ from app.settings import Settings
 
 async def make_tenant(conn: Connection, account: str = "acme", weight: float = 1.0) -> int:
     """A tenant id."""
-    sql = """insert into tenant (tenant_id, account_id, name, weight)
-             select coalesce(max(tenant_id), 0) + 1, %s, %s, %s from tenant returning tenant_id"""
+    sql = "insert into tenant (account_id, name, weight) values (%s, %s, %s) returning tenant_id"
     row = await (await conn.execute(sql, (account, account, weight))).fetchone()
     assert row
     return int(row[0])
@@ -92,6 +92,15 @@ async def make_worker(database: Database, pool: int, lease_seconds: float = 30) 
     """A registered worker id."""
     async with database.durable() as conn:
         return await service.register_worker(conn, pool_id=pool, host="test", pid=1, lease_seconds=lease_seconds)
+
+
+async def make_engine(conn: Connection, database: Database, pool: int) -> int:
+    """A worker id, whose engine answers."""
+    worker = await make_worker(database, pool)
+    engine = await engines.take_engine(conn, pool_id=pool, worker_id=worker, name="e", url="http://e", mode="attached")
+    assert engine is not None
+    assert await engines.report_engine(conn, engine, worker, ready=True, reason="open", allowance=8)
+    return worker
 
 
 def answers(items: Sequence[Item], ok: bool = True) -> list[Result]:

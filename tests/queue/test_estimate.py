@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from app.db.pool import Database
-from app.engines import service as engines
 from app.queue import care, reading, service
 from app.queue.estimate import Confidence, Estimate, Gate, Outlook, estimate
 from app.states import BatchState, EngineState
@@ -16,9 +15,11 @@ from tests.queue import support
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 OPEN_GATE = Gate(1, "e", EngineState.READY, 8, "open", None, None, None, NOW, NOW, alive=True)
 CLOSED_GATE = replace(OPEN_GATE, allowance=0, reason="closed_sync_waiting")
+DOWN_GATE = replace(CLOSED_GATE, state=EngineState.DOWN, reason="engine_down")
+DRAINED_GATE = replace(CLOSED_GATE, reason="draining", drained=True)
 PLACE = Outlook(
     (OPEN_GATE,), NOW, ready=3, leased=0, delayed=0, held=0, pause=None, own_tokens=600.0, ahead_chunks=3, ahead_tokens=400.0,
-    share=0.5, pace=20.0, intervals=12, accounts=2, pool_inflight=0, inflight=0, limit=1000,
+    weight=1.0, others=((1.0, 1e6),), pace=20.0, spread=0.1, pool_inflight=0, inflight=0, limit=1000,
 )  # fmt: skip
 
 
@@ -29,13 +30,57 @@ def test_the_eta_is_the_line_and_the_batch_at_the_tenants_share_of_the_pace() ->
 
 
 @pytest.mark.parametrize(
+    ("others", "seconds"),
+    [
+        ((), 50),
+        (((1.0, 200.0),), 60),  # has little, is done before us, and then the pool is ours
+        (((1.0, 200.0), (3.0, 1e6)), 210),
+        (((0.5, 1e6),), 75),
+    ],
+)
+def test_other_accounts_slow_a_batch_as_long_as_they_have_work(
+    others: tuple[tuple[float, float], ...], seconds: float
+) -> None:
+    assert estimate(BatchState.OPEN, replace(PLACE, others=others)).eta_seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("gates", "seconds"),
+    [
+        ((OPEN_GATE, replace(DOWN_GATE, expected_seconds=30.0)), 100),
+        ((replace(DOWN_GATE, expected_seconds=30.0),), 130),
+        ((replace(DOWN_GATE, expected_seconds=30.0), replace(DOWN_GATE, expected_seconds=8.0), DOWN_GATE), 108),
+        ((CLOSED_GATE,), 100),
+        ((DOWN_GATE,), None),
+        ((replace(DOWN_GATE, expected_seconds=30.0, alive=False),), None),
+        ((), None),
+        ((DRAINED_GATE,), None),
+        ((DRAINED_GATE, replace(DOWN_GATE, drained=True, expected_seconds=30.0)), None),
+        ((DRAINED_GATE, OPEN_GATE), 100),
+        ((DRAINED_GATE, replace(DOWN_GATE, expected_seconds=30.0)), 130),
+    ],
+)
+def test_an_engine_that_is_starting_is_waited_for_and_without_any_there_is_no_eta(
+    gates: tuple[Gate, ...], seconds: float | None
+) -> None:
+    assert estimate(BatchState.OPEN, replace(PLACE, gates=gates)).eta_seconds == seconds
+
+
+def test_what_rests_before_another_try_is_not_done_before_that() -> None:
+    assert estimate(BatchState.OPEN, replace(PLACE, pause=240.0)).eta_seconds == 240.0
+
+
+@pytest.mark.parametrize(
     ("change", "confidence"),
     [
-        ({"intervals": 5}, Confidence.MEDIUM),
-        ({"intervals": 1}, Confidence.LOW),
+        ({"spread": 0.19}, Confidence.HIGH),
+        ({"spread": 0.21}, Confidence.MEDIUM),
+        ({"spread": 0.6}, Confidence.LOW),
+        ({"spread": None}, Confidence.LOW),
+        ({"spread": 0.19, "own_tokens": 0.0, "ahead_tokens": 50.0}, Confidence.MEDIUM),  # five seconds, not a stretch
         ({"gates": (CLOSED_GATE,)}, Confidence.LOW),
-        ({"gates": ()}, Confidence.LOW),
-        ({"pace": None, "intervals": 0}, Confidence.NONE),
+        ({"gates": ()}, Confidence.NONE),
+        ({"pace": None, "spread": None}, Confidence.NONE),
         ({"pace": 0.0}, Confidence.NONE),
     ],
 )
@@ -56,22 +101,57 @@ async def test_place_share_and_pace_come_from_the_queue_itself(database: Databas
     await support.submit(database, mine, pool, 32, tokens=100)
     batch = await support.submit(database, mine, pool, 32, tokens=100)
     await support.submit(database, other, pool, 32, tokens=100)
-    worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        await engines.take_engine(conn, pool_id=pool, worker_id=worker, name="e", url="http://e", mode="attached")
+        worker = await support.make_engine(conn, database, pool)
+        await conn.execute("insert into pace values (%s, now() - interval '5 s', 0)", (pool,))
         for _ in range(2):
             lease = await service.claim(conn, pool, worker)
             assert lease is not None
             await support.run_chunk(database, lease)
         await care.note_pace(conn)
-        # ten seconds ago nothing had been served
-        await conn.execute("insert into pace select pool_id, at - interval '10 s', 0 from pace")
     found = await estimated(database, mine, batch.request_id)
     assert found is not None
-    # Virtual times are equal at first, so each tenant has had one chunk of 1,600 tokens.
+    # Virtual times are equal at first, so each tenant has had one chunk of 1,600 tokens; the other one has one left.
     assert (found.position, found.share) == (1, 0.25)
-    assert found.tokens_per_second == pytest.approx(3200 / 10 * 0.25)
-    assert found.eta_seconds == pytest.approx((1600 + 3200) / (3200 / 10 * 0.25))
+    assert found.tokens_per_second == pytest.approx(3200 / 5 * 0.25, rel=0.05)
+    assert found.eta_seconds == pytest.approx((1600 + 3200 + 1600) / (3200 / 5), rel=0.05)
+    async with database.durable() as conn:
+        await conn.execute("update engine set intake = 'returning'")
+    found = await estimated(database, mine, batch.request_id)
+    assert found is not None
+    assert found.eta_seconds is None
+
+
+async def test_what_is_done_of_a_chunk_counts_before_the_chunk_is_done(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        first = await support.submit(database, tenant, pool, 32, tokens=100)
+        later = await support.submit(database, tenant, pool, 16, tokens=100)
+        worker = await support.make_engine(conn, database, pool)
+        await conn.execute("insert into pace values (%s, now() - interval '5 s', 0)", (pool,))
+        lease = await service.claim(conn, pool, worker)
+        assert lease is not None
+        items = await service.load(conn, lease)
+        assert await service.flush(conn, lease, support.answers(items[:8]))
+        await care.note_pace(conn)
+        assert await (await conn.execute("select max(served_tokens) from pace")).fetchone() == (800,)
+        outlooks = [(await sight(database, tenant, batch.request_id))[1] for batch in (first, later)]
+        assert [(each.own_tokens, each.ahead_tokens) for each in outlooks if each] == [(2400, 0), (1600, 2400)]
+        await service.flush(conn, lease, support.answers(items[8:]))
+        await service.finish(conn, lease)
+        await care.note_pace(conn)
+        assert await (await conn.execute("select max(served_tokens) from pace")).fetchone() == (1600,)
+
+
+async def test_while_no_engine_is_there_nothing_is_noted(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        await support.submit(database, tenant, pool, 4)
+        await care.note_pace(conn)
+        assert await (await conn.execute("select count(*) from pace")).fetchone() == (0,)
+        await support.make_engine(conn, database, pool)
+        await care.note_pace(conn)
+        assert await (await conn.execute("select count(*) from pace")).fetchone() == (1,)
 
 
 async def test_a_final_batch_has_no_estimate_and_an_idle_pool_no_pace(database: Database) -> None:
@@ -104,10 +184,17 @@ async def test_one_look_tells_of_many_batches_each_to_its_own_tenant(database: D
         (2, 0, 0), (2, 0, 0), (2, 2, 3200), (1, 0, 0), (2, 0, 0),
     ]  # fmt: skip
     assert [each.accounts for each in outlooks] == [2, 1, 2, 2, 2]
+    assert [each.others for each in outlooks] == [
+        ((1, 1600),), (), ((1, 1600),), ((1, 6400),), ((1, 1600),),
+    ]  # fmt: skip
+
+
+async def sight(database: Database, tenant: int, request_id: uuid.UUID) -> reading.Sight:
+    [found] = await reading.sights(database, [(tenant, request_id)])
+    assert found is not None
+    return found
 
 
 async def estimated(database: Database, tenant: int, request_id: uuid.UUID) -> Estimate | None:
-    [sight] = await reading.sights(database, [(tenant, request_id)])
-    assert sight is not None
-    status, outlook = sight
+    status, outlook = await sight(database, tenant, request_id)
     return outlook and estimate(status.state, outlook)

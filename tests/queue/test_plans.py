@@ -16,11 +16,13 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.adapt import PyFormat, Transformer
+from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.queue import care_queries, queries, service
+from app.queue import care_queries, failure_queries, listing_queries, queries, service
 from app.queue.types import Lease, Result
 from app.settings import Settings
+from app.states import BatchState
 from tests import timing
 from tests.queue import support
 
@@ -332,6 +334,9 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "results and items": (queries.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),
         "statuses": (queries.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
         "outlooks": (queries.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
+        "failures": (failure_queries.GROUPED, one | {"run": 1, "limit": 10}),
+        "refused all": (failure_queries.REFUSED_ALL, one | {"run": 1, "code": "5006"}),
+        **_listings(backlog),
         "pressure": (queries.PRESSURE, {"pool_id": 1}),
         "reap": (care_queries.REAP, {}),
         "promote": (care_queries.PROMOTE, {}),
@@ -353,6 +358,29 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
     for verb, query in zip(("hold", "release", "remove"), care_queries.sweeps(one=False), strict=True):
         found[f"{verb} of all"] = (query, {})
     return found
+
+
+def _listings(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
+    """A page of each filter, and of some together."""
+    row = backlog.one(
+        "select tenant_id, created_at, request_id from batch where state = 'completed' order by batch_id limit 1"
+    )
+    values: dict[str, object] = dict(zip(("tenant_id", "after_at", "after"), row, strict=True)) | {"limit": 21}
+    values |= {"models": ["toy", "other"], "states": [*BatchState], "started": [None] * len(BatchState)}
+    values |= {"created_after": row[1], "created_before": row[1], "tags": ["rare"], "metadata": Jsonb({"k": "rare"})}
+    asked = ({}, {"after"}, {"states"}, {"models", "states"}, {"tags"}, {"metadata"}, {"states", "after"})
+    asked += ({"created_after", "created_before"},)
+    return {
+        f"listing by {', '.join(sorted(names)) or 'nothing'}": (listing_queries.page(names), _used(names, values))
+        for names in map(set, asked)
+    }
+
+
+def _used(names: set[str], values: dict[str, object]) -> dict[str, object]:
+    """Only what the statement names, since the plan that is made once for all has to know every type."""
+    more = {"after": {"after_at"}, "states": {"started"}}
+    used = {"tenant_id", "limit", *names}.union(*(more.get(name, set()) for name in names))
+    return {name: value for name, value in values.items() if name in used}
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["planned for its parameters", "planned once for all"])

@@ -21,14 +21,10 @@ class Pool:
             self.tenant, self.pool = await support.make_tenant(conn), await support.make_pool(conn)
         return self
 
-    async def pace(self, tokens_per_second: float, *, intervals: int = 6, apart: float = 10.0) -> None:
-        """What the steward noted down: so many tokens in each of the last intervals."""
+    async def pace(self, tokens_per_second: float) -> None:
+        """What the steward noted down."""
         async with self.database.durable() as conn:
-            for k in range(intervals + 1):
-                await conn.execute(
-                    "insert into pace values (%s, now() - make_interval(secs => %s), %s)",
-                    (self.pool, (intervals - k) * apart, int(k * apart * tokens_per_second)),
-                )
+            await conn.execute("insert into pace values (%s, now(), 0, %s)", (self.pool, tokens_per_second))
 
     async def batch(
         self, tokens: int, *, window: float, left: float | None, items: int = 10, pool: int | None = None
@@ -111,7 +107,7 @@ async def test_other_pools_work_and_pace_are_not_ours(pool: Pool) -> None:
     async with pool.database.durable() as conn:
         other = await support.make_pool(conn, "other")
         await conn.execute(
-            "insert into pace select %s, now() - make_interval(secs => 10 * k), 0 from generate_series(0, 5) k",
+            "insert into pace select %s, now() - make_interval(secs => 10 * k), 0, 1 from generate_series(0, 5) k",
             (other,),
         )
     await pool.pace(100)
@@ -128,14 +124,6 @@ async def test_a_batch_that_is_not_open_presses_nobody(pool: Pool, state: str) -
     async with pool.database.durable() as conn:
         await conn.execute("update batch set state = %s where batch_id = %s", (state, batch.batch_id))
     assert await pool.slack() is None
-
-
-async def test_pauses_between_two_notes_are_no_part_of_the_pace(pool: Pool) -> None:
-    await pool.pace(100)
-    async with pool.database.durable() as conn:
-        await conn.execute("insert into pace select pool_id, min(at) - interval '1 hour', -1 from pace group by 1")
-    await pool.batch(36_000, window=HOUR, left=HOUR)
-    assert await pool.slack() == pytest.approx(0.9, abs=0.01)
 
 
 async def test_a_pool_that_stands_still_is_taken_for_one_of_a_token_a_second(pool: Pool) -> None:

@@ -179,6 +179,7 @@ def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbi
         engine = f"http://127.0.0.1:{stack.engine_port}"
         places = Places(tmp_path, empty_postgres_url, rabbitmq_url, engine, stack.settings.port)
         with receiving() as receiver, composed(places) as compose:
+            compose.run("api", "slackwater", "account", "create", ACCOUNT)
             key = compose.run("api", "slackwater", "key", "create", "--account", ACCOUNT)
             stack.client.headers["authorization"] = f"Bearer {key}"
             secret = stack.subscribe(receiver.url)

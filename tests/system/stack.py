@@ -54,8 +54,8 @@ class Stack:
             heartbeat_seconds=0.4,
             steward_seconds=0.1,
             webhook_sweep_seconds=0.5,
-            webhook_allow_private=True,
-            **changes,
+            webhook_allow_private="loopback",
+            **{"worker_metrics_port": 0, "notifier_metrics_port": 0} | changes,
         )
         self.log = folder / "up.log"
         self.engine_port = processes.free_port()

@@ -1,11 +1,14 @@
 """The OpenAPI document describes what the API does: fuzzed by it, nothing breaks and no answer is undescribed."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any
 from unittest import SkipTest
 
+import jsonschema
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -18,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from app.api import openapi_operations as operations
 from app.api.app import create_app
 from app.settings import Settings
 from tests.system.stack import ACCOUNT, MODEL, Stack, running, wait_for
@@ -39,7 +43,7 @@ def stack() -> Iterator[Stack]:
 
 def document() -> dict[str, Any]:
     """The document, with our own account and model where any would be refused at the door."""
-    found = create_app(Settings()).openapi()
+    found = deepcopy(create_app(Settings()).openapi())
     known = {"account_id": ACCOUNT, "model": MODEL, "name": MODEL}
     for methods in found["paths"].values():
         for operation in methods.values():
@@ -91,7 +95,46 @@ def test_whatever_is_sent_is_answered_as_the_document_says(stack: Stack, operati
         fuzz()
 
 
-WITHOUT_BODY = ("{verb}", "retry", "redeliver", "test", "pause", "cancel")
+VERBS = re.compile(
+    "Acknowledge|Add|Begin|Cancel|Check|Complete|Create|Delete|Disable|Estimate|Explain|Fetch|Get|List|Pause"
+    "|Read|Replay|Retry|Rotate|Run|Search|Send|Test|Update|Upload"
+)
+
+
+def test_every_operation_says_what_it_does_and_every_body_has_an_example_that_fits() -> None:
+    found = create_app(Settings()).openapi()
+    summaries: dict[str, set[str]] = {}
+    for path, methods in found["paths"].items():
+        for method, operation in methods.items():
+            summary = operation["summary"]
+            assert VERBS.match(summary), f"{method} {path}: {summary}; see openapi_operations.SUMMARIES"
+            assert len(summary.split()) > 1
+            summaries.setdefault(summary, set()).add(operations.name(method, path))
+            for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+                if kind == "application/json":
+                    schema = {**content["schema"], "components": found["components"]}
+                    jsonschema.validate(content["example"], schema)
+                else:
+                    assert kind == "application/x-ndjson" or content["example"]
+    ambiguous = {summary: names for summary, names in summaries.items() if len(names) > 1 and "batch" not in summary}
+    assert {summary for summary, names in ambiguous.items() if not _other_surface(names)} == set()
+
+
+def _other_surface(names: set[str]) -> bool:
+    """Whether it is one thing that OpenAI's routes and ours both do."""
+    return len(names) == 2 and len({name.partition(" ")[2].startswith("v1/") for name in names}) == 2
+
+
+def test_requests_may_stand_in_place_of_a_file() -> None:
+    schema = create_app(Settings()).openapi()["paths"]["/v1/batches"]["post"]["requestBody"]["content"]
+    wish = {"endpoint": "/v1/embeddings", "completion_window": "24h"}
+    for more in ({"requests": [{}]}, {"input_file_id": "file-x"}):
+        jsonschema.validate(wish | more, schema["application/json"]["schema"])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wish, schema["application/json"]["schema"])
+
+
+WITHOUT_BODY = ("{verb}", "retry", "redeliver", "test", "pause", "disable", "cancel")
 
 
 def test_every_route_is_in_the_document_with_its_body_and_its_errors() -> None:

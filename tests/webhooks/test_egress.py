@@ -3,10 +3,12 @@
 import asyncio
 import socket
 import time
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
+from ssrfguard.errors import BlockedAddressError
 
 from app import crypto
 from app.db.pool import Database
@@ -37,11 +39,13 @@ NAMES: dict[str, list[str]] = {
     "multicast": ["224.0.0.1"],
     "siit": ["::ffff:0:127.0.0.1"],
 }
+OTHERS = {"public": [PUBLIC], "lan": ["192.168.7.7"]}
 LITERALS = (
     "127.0.0.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "[::]",
     "[64:ff9b::7f00:1]", "169.254.169.254", "[fd00:ec2::254]",
 )  # fmt: skip
 HOSTS = (*LITERALS, *NAMES, "rebind")
+RULE = r"^must be https on port 443 of a public address, without credentials \(\S+ is off; [^0-9]+\)$"
 
 
 class StubDns:
@@ -55,6 +59,8 @@ class StubDns:
         if name == "rebind":
             self.rebinds += 1
             addresses = [PUBLIC if self.rebinds == 1 else "127.0.0.1"]
+        elif name in OTHERS:
+            addresses = OTHERS[name]
         elif name in NAMES or name + "." in NAMES:
             addresses = NAMES.get(name) or NAMES[name + "."]
         else:
@@ -79,7 +85,7 @@ def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def guarded(**options: Any) -> Egress:
-    return Egress(**{"allow_private": False, "timeout_seconds": 5, "response_bytes": 1000} | options)
+    return Egress(**{"allow_private": "off", "timeout_seconds": 5, "response_bytes": 1000} | options)
 
 
 def test_the_matrix_has_thirty_hosts() -> None:
@@ -99,7 +105,10 @@ async def test_no_forbidden_host_is_dialled(host: str, dialled: list[str]) -> No
 @pytest.mark.parametrize("host", [host for host in HOSTS if host != "rebind"])
 async def test_registration_refuses_the_same_hosts_and_says_nothing_of_their_address(host: str) -> None:
     async with guarded(resolver=StubDns()) as egress:
-        with pytest.raises(Refused, match=r"^must be https on port 443 of a public address, without credentials$"):
+        with pytest.raises(
+            Refused,
+            match=RULE,
+        ):
             await egress.check(f"https://{host}/hook")
 
 
@@ -129,26 +138,97 @@ async def test_a_public_name_and_one_that_does_not_resolve_yet_may_be_registered
         assert (await egress.post("https://later.example.com/", {}, b"{}")).error == "dns"
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "[fd00:ec2::254]", "meta", "azurewire", "siit"])
-async def test_the_development_setting_opens_loopback_and_nothing_else(host: str, dialled: list[str]) -> None:
-    async with guarded(allow_private=True, resolver=StubDns()) as egress:
-        assert (await egress.post(f"http://{host}:8080/", {}, b"{}")).error == "ssrf_blocked"
+async def test_where_only_loopback_may_be_called_by_http_a_name_that_does_not_resolve_is_refused() -> None:
+    def dns(*_: Any, **__: Any) -> list[Any]:
+        raise socket.gaierror("no such name")
+
+    async with guarded(allow_private="loopback", resolver=dns) as egress:
+        await egress.check("https://later.example.com/")
+        for url in ("http://later.example.com/", "https://later.example.com:8443/"):
+            with pytest.raises(Refused, match="on a loopback address"):
+                await egress.check(url)
+
+
+PRIVATE = ("10.0.0.1", "172.16.0.1", "192.168.1.1", "[fd12::1]", "lan")
+METADATA = ("169.254.169.254", "[fd00:ec2::254]", "[fd20:ce::254]", "100.100.100.200", "meta", "azurewire", "siit")
+
+
+@pytest.mark.parametrize("host", [*PRIVATE, *METADATA, PUBLIC, "public", "mixed"])
+async def test_loopback_opens_plain_http_to_loopback_and_to_nothing_else(host: str, dialled: list[str]) -> None:
+    async with guarded(allow_private="loopback", resolver=StubDns()) as egress:
+        for url in (f"http://{host}/", f"http://{host}:443/", f"http://{host}:8080/", f"https://{host}:8443/"):
+            with pytest.raises(Refused, match=r"on a loopback address, .*`all` adds private networks"):
+                await egress.check(url)
+            assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
         assert dialled == []
         assert (await egress.post("http://127.0.0.1:8080/", {}, b"{}")).error == "connect"
         assert dialled == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("allows", ["loopback", "all"])
+async def test_https_to_public_addresses_is_always_allowed(allows: str, dialled: list[str]) -> None:
+    async with guarded(allow_private=allows, resolver=StubDns()) as egress:
+        await egress.check("https://public/hook")
+        assert (await egress.post("https://public/hook", {}, b"{}")).error == "connect"
+    assert dialled == [PUBLIC]
+
+
+@pytest.mark.parametrize("host", [*PRIVATE, "127.0.0.1", PUBLIC, "public"])
+async def test_all_opens_private_networks_and_plain_http(host: str, dialled: list[str]) -> None:
+    async with guarded(allow_private="all", resolver=StubDns()) as egress:
+        await egress.check(f"http://{host}:8080/")
+        assert (await egress.post(f"http://{host}:8080/", {}, b"{}")).error == "connect"
+    assert len(dialled) == 1 or ":" in host  # this machine may have no IPv6
+
+
+@pytest.mark.parametrize("host", [*METADATA, "cgnat", "multicast", "0.0.0.0"])
+async def test_nothing_opens_metadata_services_and_special_networks(host: str, dialled: list[str]) -> None:
+    async with guarded(allow_private="all", resolver=StubDns()) as egress:
+        for url in (f"http://{host}/", f"https://{host}/"):
+            with pytest.raises(Refused):
+                await egress.check(url)
+            assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
+    assert dialled == []
+
+
+async def test_a_socket_is_made_for_no_address_that_its_port_does_not_allow(dialled: list[str]) -> None:
+    async with guarded(allow_private="loopback") as egress:
+        for address, port, fine in (
+            (PUBLIC, 443, True),
+            (PUBLIC, 80, False),
+            ("127.0.0.1", 80, True),
+            ("10.0.0.1", 443, False),
+        ):
+            with nullcontext() if fine else pytest.raises(BlockedAddressError):
+                egress._socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))).close()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("true", "loopback"),
+        ("1", "loopback"),
+        ("false", "off"),
+        ("LOOPBACK", "loopback"),
+        ("all", "all"),
+        (True, "loopback"),
+    ],
+)
+def test_the_switch_that_it_was_opens_no_private_network(written: object, meant: str) -> None:
+    assert Settings(webhook_allow_private=written).webhook_allow_private == meant  # type: ignore[arg-type]
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with receiving() as receiver:
-        async with guarded(allow_private=True) as egress:
+        async with guarded(allow_private="loopback") as egress:
             assert (await egress.post(receiver.url, {}, b"{}")).status == 200
 
 
 async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
     with receiving() as victim, receiving(lambda h, _: answer(h, 307, location=victim.url)) as receiver:
-        async with guarded(allow_private=True) as egress:
+        async with guarded(allow_private="loopback") as egress:
             outcome = await egress.post(receiver.url, {}, b"{}")
         assert (outcome.status, outcome.error) == (307, "http_3xx")
         assert len(receiver.requests) == 1
@@ -175,7 +255,7 @@ def drip_body(handler: BaseHTTPRequestHandler, _: int) -> None:
 async def test_a_dripping_or_silent_receiver_is_cut_by_the_total_deadline(script: Any) -> None:
     with receiving(script) as receiver:
         start = time.monotonic()
-        async with guarded(allow_private=True, timeout_seconds=0.5) as egress:
+        async with guarded(allow_private="loopback", timeout_seconds=0.5) as egress:
             outcome = await egress.post(receiver.url, {}, b"{}")
         assert outcome.error == "timeout"
         assert 0.4 < time.monotonic() - start < 3
@@ -193,7 +273,7 @@ async def test_a_huge_answer_is_read_up_to_the_bound_only() -> None:
             sent += 1_000_000
 
     with receiving(flood) as receiver:
-        async with guarded(allow_private=True, response_bytes=16_384) as egress:
+        async with guarded(allow_private="loopback", response_bytes=16_384) as egress:
             outcome = await egress.post(receiver.url, {}, b"{}")
         assert (outcome.status, outcome.error, outcome.body) == (200, None, b"x" * 16_384)
         await asyncio.sleep(0.2)
@@ -205,7 +285,7 @@ async def test_faults_of_a_receiver_are_told_apart() -> None:
         handler.close_connection = True
 
     with receiving(statuses(500, 404, 410, 429)) as receiver, receiving(hang_up) as rude:
-        async with guarded(allow_private=True) as egress:
+        async with guarded(allow_private="loopback") as egress:
             errors = [(await egress.post(receiver.url, {}, b"{}")).error for _ in range(4)]
             assert errors == ["http_5xx", "http_4xx", "http_410", "http_429"]
             assert (await egress.post(receiver.url.replace("http:", "https:"), {}, b"{}")).error == "tls"
@@ -215,7 +295,7 @@ async def test_faults_of_a_receiver_are_told_apart() -> None:
 
 async def test_retry_after_of_a_throttling_receiver_is_passed_on() -> None:
     with receiving(lambda h, _: answer(h, 429, retry_after="77")) as receiver:
-        async with guarded(allow_private=True) as egress:
+        async with guarded(allow_private="loopback") as egress:
             assert (await egress.post(receiver.url, {}, b"{}")).retry_after == 77
 
 

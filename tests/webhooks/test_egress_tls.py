@@ -88,7 +88,7 @@ async def test_the_certificate_and_the_request_are_those_of_the_name(
     for pem in (right, wrong):
         trusting.load_verify_locations(pem)
     monkeypatch.setattr(aiohttp.connector, "_SSL_CONTEXT_VERIFIED", trusting)
-    async with guarded(allow_private=True, resolver=names("127.0.0.1")) as egress:
+    async with guarded(allow_private="loopback", resolver=names("127.0.0.1")) as egress:
         with served(right, seen) as port:
             outcome = await egress.post(f"https://{NAME}:{port}/hook?a=%20b", {}, b"{}")
             assert (outcome.status, outcome.error, outcome.address) == (204, None, "127.0.0.1")
@@ -100,7 +100,7 @@ async def test_the_certificate_and_the_request_are_those_of_the_name(
 async def test_an_address_that_is_not_reached_gives_way_to_the_next_one() -> None:
     with receiving() as receiver:
         url = receiver.url.replace("127.0.0.1", NAME)
-        async with guarded(allow_private=True, resolver=names("127.0.0.2", "127.0.0.1")) as egress:
+        async with guarded(allow_private="loopback", resolver=names("127.0.0.2", "127.0.0.1")) as egress:
             outcome = await egress.post(url, {"content-type": "text/plain"}, b"body")
         assert (outcome.status, outcome.address) == (200, "127.0.0.1")
         (got,) = receiver.requests

@@ -37,7 +37,7 @@ async def test_an_own_secret_is_taken(database: Database, settings: Settings) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"url": "http://10.0.0.1/"}, "destination.url: must be http or https on a public or loopback address"),
+        ({"url": "http://10.0.0.1/"}, "destination.url: must be https on port 443 of a public address, or http"),
         ({"url": ""}, "destination.url: must be 1 to 2048 characters"),
         ({"url": "https://a/" + "x" * 2048}, "destination.url: must be 1 to 2048 characters"),
         ({"url": URL, "kinds": []}, "events: name at least one of batch.queued"),

@@ -8,12 +8,12 @@ import structlog
 from app import settings as configuration
 from app import telemetry
 from app.db.pool import Database
-from app.engines import catalogue
 from app.engines.catalogue import CatalogueError
 from app.engines.model import ModelUnavailable
 from app.failure import guarded
 from app.headroom.selftest import SelfTestError
 from app.settings import Settings
+from workers.gpu.adopt import model_of
 from workers.gpu.attached import AttachedEngine
 from workers.gpu.managed import ManagedEngine
 from workers.gpu.worker import Worker
@@ -22,15 +22,15 @@ log = structlog.get_logger()
 
 
 async def serve(settings: Settings) -> None:
-    """Run a worker for the settings' engine. Raises CatalogueError, ModelUnavailable."""
+    """Run a worker for the settings' engine. Raises CatalogueError, ModelUnavailable, Failure."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    model = catalogue.load(settings.models_file).resolve(settings.engine_model)
-    if model is None:
-        raise CatalogueError(f"{settings.models_file}: no model {settings.engine_model!r} (SLACKWATER_ENGINE_MODEL)")
-    engine = AttachedEngine(settings) if settings.engine_url else ManagedEngine(settings, model)
     async with Database.of(settings, f"gpu {settings.engine_name}") as database:
+        model = await model_of(settings, database, stop)
+        if model is None:
+            return
+        engine = AttachedEngine(settings) if settings.engine_url else ManagedEngine(settings, model)
         await Worker(settings, database, model, engine).run(stop)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from app.settings import Settings
+from workers.gpu.comeback import Comeback
 from workers.gpu.harvest import Harvest
 
 
@@ -15,6 +16,7 @@ class AttachedEngine:
         self.url = settings.engine_url.rstrip("/")
         self.slots = settings.engine_slots
         self.harvest = Harvest(settings)
+        self.comeback = Comeback(own=False)
 
     async def run(self, healthy: object) -> None:
         """Until cancelled."""

@@ -8,13 +8,15 @@ import orjson
 import structlog
 from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
+from app.engines import context
 from app.engines.client import EngineClient
 from app.engines.outcome import FAILED, INVALID, Done, EngineDown, Outcome, Reject, Retry
 from app.engines.requests import UNFIT, EngineRequest, Target, build, tenant_salt
 from app.engines.transcript import Transcript, joined, resumable
 from app.errors import StorageError
+from app.queue.types import Kind
 from app.storage.store import Store
-from workers.gpu.ledger import Call, Ledger, Progress, estimate
+from workers.gpu.ledger import MOST_YIELDS, Call, Ledger, Progress, estimate
 
 BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
 LAPSED_SECONDS = 0.05
@@ -63,12 +65,12 @@ class Caller:
             if item.endpoint == UNFIT:
                 return Reject(INVALID, f"line {body['line']}: {body['message']}", body["param"], body["code"]), 1
             salt, followed = tenant_salt(self._secret, tenant_id), progress.log is not None and bool(body.get("stream"))
-            request = build(body, item.endpoint, self.target, salt, stream=followed)
+            request = build(body, item.endpoint, self.target, salt, stream=followed, open_ended=item.open_ended)
             request = replace(request, traceparent=item.traceparent)
             if not followed:
                 progress.log = None
-            if progress.transcript is None and self.streams and self.continues and resumable(request):
-                progress.transcript = Transcript(request)
+            if progress.log is None and progress.transcript is None and self._continuable(request):
+                progress.transcript = Transcript(request, self.target.context_window)
         except (ValueError, TypeError, AttributeError) as error:
             return Reject(INVALID, f"the item cannot be sent: {error}"), 1
         except StorageError as error:
@@ -88,6 +90,8 @@ class Caller:
             outcome: Outcome = await tries(self._send, task, request, progress)
         finally:
             self.lost.discard(task)
+        if isinstance(outcome, Reject) and context.is_too_long(outcome.message):
+            outcome = await self._counted(request, outcome)
         return outcome, int(tries.statistics["attempt_number"])
 
     async def _send(self, task: "asyncio.Task[None]", request: EngineRequest, progress: Progress) -> Outcome:
@@ -95,7 +99,9 @@ class Caller:
         while not self.may_send():  # noqa: ASYNC110  (after a long stop of this process; the heartbeat will abort us)
             await asyncio.sleep(LAPSED_SECONDS)
         tokens = 0
-        self.ledger.enter(task, Call(estimate(request.body), progress.transcript, progress.yields))
+        heard = progress.log is not None and progress.item.kind == Kind.FLEX  # a yield would tell its words twice
+        yields = MOST_YIELDS if heard else progress.yields
+        self.ledger.enter(task, Call(estimate(request.body), progress.transcript, yields))
         try:
             outcome = await self._complete(request, progress)
             if isinstance(outcome, Done):
@@ -107,6 +113,15 @@ class Caller:
         finally:
             self.ledger.leave(task, tokens)
 
+    async def _counted(self, request: EngineRequest, refused: Reject) -> Reject:
+        """The refusal of a prompt that is too long, in numbers if the engine counts it."""
+        count = await self._client.count(request)
+        said = count and count.problem(context.answer_tokens(request))
+        return replace(refused, message=said or refused.message, reason=context.TOO_LONG)
+
+    def _continuable(self, request: EngineRequest) -> bool:
+        return self.streams and self.continues and resumable(request)
+
     async def probe(self, request: EngineRequest) -> None:
         """One synthetic request, whose outcome only telemetry will show."""
         await self._client.complete(request)
@@ -115,7 +130,8 @@ class Caller:
         transcript = progress.transcript
         if progress.log is not None:
             try:
-                return await self._client.events(request, progress.log.hear)
+                begun = progress.item.kind == Kind.RESPONSE
+                return await self._client.events(request, progress.log.hear, begun=begun)
             finally:
                 await progress.log.close()
         if transcript is None:

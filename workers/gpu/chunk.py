@@ -118,7 +118,8 @@ def _error(outcome: Reject | Retry) -> dict[str, Any]:
     if isinstance(outcome, Retry):
         return {"code": outcome.code, "message": outcome.reason}
     error: dict[str, Any] = {"code": outcome.code, "message": outcome.message}
-    return error | ({"param": outcome.param, "reason": outcome.reason} if outcome.reason else {})
+    told = {"param": outcome.param, "reason": outcome.reason}
+    return error | (told if outcome.param or outcome.reason else {})
 
 
 def _result(seq: int, ok: bool, attempt: int, usage: Usage, body: bytes, yields: int) -> Result:

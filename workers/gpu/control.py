@@ -21,7 +21,8 @@ from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
 from app.headroom.controller import CLOSED_BY_FAILURE, Decision, Limits, Reason, State, decide, urgency
 from app.headroom.gpu import Gpu
-from app.headroom.journal import Change, Journal
+from app.headroom.journal import Change, Journal, Told
+from app.headroom.patience import Pulse
 from app.headroom.sampler import Sampler
 from app.headroom.selftest import prove
 from app.headroom.signals import BatchLoad, Scrape, Sight
@@ -34,6 +35,7 @@ from workers.gpu.metrics import Latency, View
 from workers.gpu.puller import Puller
 
 DEADLINE_SECONDS = 5.0
+_BEATS = 3  # ticks further apart than so many times the pause between them: the process did not run
 
 log = structlog.get_logger()
 
@@ -87,6 +89,7 @@ class Control:
         serving: Callable[[], bool],
     ) -> None:
         self.arrivals = Arrivals(settings.request_timeout_seconds)
+        self.pulse = Pulse(_BEATS * settings.control_seconds)
         self.meter = StepMeter()
         self.changes: Counter[str] = Counter()
         self.probes = 0
@@ -97,6 +100,8 @@ class Control:
             period_seconds=settings.sample_seconds,
             timeout_seconds=settings.stale_seconds,
             on_scrape=self._measure,
+            plausible=self.meter.longest,
+            stalls=self.pulse.stalls,
         )
         self._settings = settings
         self._caller = caller
@@ -107,8 +112,10 @@ class Control:
         self._limits = limits_of(settings, engine.slots)
         self._computed = 0
         self._wake = asyncio.Event()
-        log.info("headroom.proven", **{closing.signal: closing.closes_at for closing in prove(self._limits)})
+        log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in prove(self._limits)})
         self.state, self.decision = decide(State(), self.sight(), self._limits)
+        self._told = Told(self.decision)
+        self._counted = self.decision.reason
 
     def on_arrival(self) -> None:
         """A synchronous request was announced: decide now, not at the next tick."""
@@ -157,7 +164,25 @@ class Control:
             sync=sync,
             steps=self.meter.now(scrape, batch, max(others, sync.open - sync.awaiting)),
             urgency=self.urgency,
+            stalls=self.pulse.stalls(now),
+            still_seconds=self.sampler.still_seconds,
         )
+
+    @property
+    def sync_open(self) -> int:
+        """Synchronous requests that gateways have announced and not yet ended."""
+        return self.arrivals.load(clock.monotonic()).open
+
+    @property
+    def inside(self) -> bool:
+        """Whether the engine's own scheduler shares each step between synchronous and batch requests now."""
+        return not self._caller.streams
+
+    @property
+    def detail(self) -> str | None:
+        """What is wrong with the telemetry, while that is why the gate is closed."""
+        failed = self.decision.reason in CLOSED_BY_FAILURE and not self.sampler.frozen
+        return self.sampler.trouble or None if failed else None
 
     @property
     def calm(self) -> bool:
@@ -180,18 +205,18 @@ class Control:
             self._wake.clear()
             try:
                 self._decide()
+                self.pulse.beat(clock.monotonic())
             except Exception:  # whatever is wrong with the law, synchronous callers must not feel it
                 log.exception("headroom.broken")
-                was, self.decision = self.decision, Decision(0, Reason.CLOSED_UNKNOWN, "controller", 0, 1)
+                self.decision = Decision(0, Reason.CLOSED_UNKNOWN, "controller", 0, 1)
                 self._puller.allow(0)
-                if was.reason is not self.decision.reason:
-                    self._tell(was, "l1", BatchLoad(), None)
+                self._tell("l1", BatchLoad(), None)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.control_seconds):
                     await self._wake.wait()
 
     def _decide(self) -> None:
-        sight, before, was = self.sight(), self.state, self.decision
+        sight, before = self.sight(), self.state
         self._harvest.command(sight.urgency)
         self.state, self.decision = decide(before, sight, self._limits)
         layer = "l1"
@@ -199,17 +224,27 @@ class Control:
         if ruling is not None and self.decision.reason not in CLOSED_BY_FAILURE:
             self.decision, layer = ruling, "l2"
         self._caller.streams = ruling is None
-        decision = self.decision
-        allowance = decision.allowance if self._serving() else 0
+        decision, serving = self.decision, self._serving()
+        allowance = decision.allowance if serving else 0
         self._puller.allow(allowance, prefill_tokens=decision.prefill_tokens, surplus=decision.surplus, calm=self.calm)
-        if decision.reason is not was.reason:
-            self._tell(was, layer, sight.batch, sight.scrape)
+        # Of an engine that gets nothing whatever its headroom, no opening is told before it is used again.
+        if serving or decision.reason in CLOSED_BY_FAILURE:
+            self._tell(layer, sight.batch, sight.scrape)
 
-    def _tell(self, was: Decision, layer: str, batch: BatchLoad, scrape: Scrape | None) -> None:
+    def _tell(self, layer: str, batch: BatchLoad, scrape: Scrape | None) -> None:
+        """Count a new reason, and log the decision if it is worth a row."""
         d = self.decision
-        self.changes[d.reason.value] += 1
-        said = {"signal": d.signal, "value": round(d.value, 3), "threshold": round(d.threshold, 3)}
-        log.info("headroom.decided", allowance=d.allowance, reason=d.reason.value, was=was.reason.value, **said)
+        if d.reason is not self._counted:
+            self._counted = d.reason
+            self.changes[d.reason.value] += 1
+        if (was := self._told.change(clock.monotonic(), d)) is None:
+            return
+        said: dict[str, object] = {"signal": d.signal, "value": round(d.value, 3), "threshold": round(d.threshold, 3)}
+        if self.detail:
+            said["detail"] = self.detail
+        failed = {d.reason, was.reason} & set(CLOSED_BY_FAILURE)
+        note = log.info if failed else log.debug  # the others come many times a minute, and are in the decision log
+        note("headroom.decided", allowance=d.allowance, reason=d.reason.value, was=was.reason.value, **said)
         credited = max(0, batch.requests - scrape.own) if scrape else 0
         self._journal.add(
             Change(
@@ -223,6 +258,7 @@ class Control:
                 threshold=float(d.threshold),
                 in_flight=batch.requests,
                 credited=credited,
+                detail=self.detail,
             )
         )
 

@@ -1,4 +1,4 @@
-"""Writes what an engine streams for a background response into its log, while its caller may be reading it.
+"""Writes what an engine streams for a background response or a flex call into its log, while its caller may be reading it.
 
 Events are grouped, so that an answer of any length makes a bounded number of rows: 50 ms at first, longer the more there are.
 The answer itself is stored as any other; events that could not be written are missed by who follows the stream, by nobody else.

@@ -90,9 +90,10 @@ class Harvest:
             return Decision(0, Reason.PLUGIN_TRIPPED, "faults", report.faults, 1, surplus=batch.requests)
         if report.steps != self._moved[0] or _idle(sight):
             self._moved = (report.steps, now)
-        if (age := now - self._moved[1]) > limits.stale_seconds:
-            surplus = batch.requests if age > _YIELD_STALE_SECONDS else 0
-            return Decision(0, Reason.CLOSED_STALE, "age_seconds", age, limits.stale_seconds, surplus=surplus)
+        limit = max(limits.stale_seconds, sight.still_seconds)
+        if (age := sight.age(self._moved[1])) > limit:
+            surplus = batch.requests if age > max(_YIELD_STALE_SECONDS, 2 * limit) else 0
+            return Decision(0, Reason.CLOSED_STALE, "still_seconds", age, limit, surplus=surplus)
         return residents(report, batch, limits, self._commands.error)
 
     def engine_starts(self) -> None:
@@ -155,7 +156,8 @@ def residents(report: Report, batch: BatchLoad, limits: Limits, error: float) ->
             return Decision(allowance, Reason.CLOSED_MODEL_ERROR, "model_samples", report.model_samples, WARM)
         return Decision(allowance, Reason.CLOSED_MODEL_ERROR, "model_error", report.model_error, error)
     if free <= 0:
-        return Decision(0, Reason.CLOSED_SLOTS, "sync_requests", report.sync_running, limits.slots - limits.reserve)
+        sync = report.sync_running + report.sync_waiting
+        return Decision(0, Reason.CLOSED_SLOTS, "sync_requests", sync, limits.slots - limits.reserve)
     if report.batch_waiting >= SPARE:
         allowance = min(allowance, batch.requests)
     said = ("step_seconds", report.step_seconds, report.allowed_seconds)

@@ -9,7 +9,6 @@ import asyncio
 import os
 import random
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from app import clock, processes
 from app.engines import model as weights
 from app.engines.catalogue import Model
 from app.settings import Settings, foreign_environment
+from workers.gpu.comeback import Comeback
 from workers.gpu.harvest import SCHEDULER, Harvest
 
 MARK = "SLACKWATER_ENGINE"
@@ -27,7 +27,8 @@ POLL_SECONDS = 0.5
 PROGRESS_SECONDS = 5.0
 UNHEALTHY_SECONDS = 60.0  # a running engine silent for this long is started anew
 STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
-BACKOFF_SECONDS = (1.0, 60.0)
+BACKOFF_SECONDS = (1.0, 60.0)  # between two starts of an engine that does not come up; one that did is started at once
+PARTS = "VLLM::"  # titles of the processes that compute; the server among them outlives them for a while
 
 Healthy = Callable[[], Awaitable[bool]]
 
@@ -42,7 +43,7 @@ def vllm_command(
     `harvest`: with our scheduler, which shares each step.
     """
     return [
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *processes.python_module("vllm.entrypoints.openai.api_server"),
         *("--host", host, "--port", str(port)),
         *("--scheduling-policy", "priority"),
         "--enable-prompt-tokens-details",
@@ -58,7 +59,8 @@ def vllm_environment(model: Model) -> dict[str, str]:
     launch = model.to_launch()
     local = "{data_dir}" in launch.model_path
     quiet = {"VLLM_NO_USAGE_STATS": "1"} | ({"HF_HUB_OFFLINE": "1"} if local else {})
-    return {**foreign_environment(), **quiet, **launch.env}
+    calm = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # PyTorch's warnings of NUMA nodes; who wants them sets it otherwise
+    return {**calm, **foreign_environment(), **quiet, **launch.env}
 
 
 class ManagedEngine:
@@ -77,17 +79,18 @@ class ManagedEngine:
             model, settings.data_dir, self.port, host=settings.engine_host, harvest=harvests
         )
         self.harvest = Harvest.of(settings) if harvests else Harvest.told(settings)
+        self.comeback = Comeback(own=True)
         self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
         self._log_file = settings.data_dir / "logs" / f"{settings.engine_name}.log"
 
     async def run(self, healthy: Healthy) -> None:
         """Keep the engine running until cancelled; then stop it. Raises ModelUnavailable if it has no weights."""
         await asyncio.to_thread(weights.prepare, self._settings, self._model, lambda line: log.info("model", line=line))
-        pause = BACKOFF_SECONDS[0]
+        pause = 0.0
         try:
             while True:
                 was_healthy, reason = await self._live(healthy)
-                pause = BACKOFF_SECONDS[0] if was_healthy else min(pause * 2, BACKOFF_SECONDS[1])
+                pause = 0.0 if was_healthy else min(max(BACKOFF_SECONDS[0], pause * 2), BACKOFF_SECONDS[1])
                 log.error("engine.died", reason=reason, log=str(self._log_file), restart_in_seconds=round(pause, 1))
                 await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311
         finally:
@@ -98,11 +101,12 @@ class ManagedEngine:
         if orphans := processes.marked(MARK, self._mark):
             log.warning("engine.orphans", pids=orphans)
             await self.sweep()
-        process = await self._start()
+        process, ended = await self._start(), None
         try:
-            return await self._watch(process, healthy)
+            ended = await self._watch(process, healthy)
+            return ended
         finally:
-            await asyncio.shield(self._stop(process))
+            await asyncio.shield(self._stop(process, STOP_SECONDS if ended is None else 0.0))
 
     async def sweep(self) -> None:
         """Kill every process that carries our mark, and wait until they are gone."""
@@ -123,6 +127,7 @@ class ManagedEngine:
                 start_new_session=True,
                 preexec_fn=processes.dies_with_parent(),
             )
+        self.comeback.starts()
         log.info("engine.starting", pid=process.pid, url=self.url, log=str(self._log_file))
         return process
 
@@ -131,36 +136,51 @@ class ManagedEngine:
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
         """Until the engine has to be started anew. Returns whether it ever was healthy, and what is wrong."""
-        exited = asyncio.ensure_future(process.wait())
+        up = asyncio.Event()
+        ends = [self._exited(process), self._part_lost(up), self._unhealthy(process, healthy, up)]
+        tasks = [asyncio.create_task(end) for end in ends]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return up.is_set(), next(task.result() for task in tasks if task in done)
+
+    async def _exited(self, process: asyncio.subprocess.Process) -> str:
+        return f"exit code {await process.wait()}"
+
+    async def _part_lost(self, up: asyncio.Event) -> str:
+        """Once the engine is up, all the processes are there that it needs."""
+        await up.wait()
+        parts = processes.titled(processes.marked(MARK, self._mark), PARTS)
+        return f"its process {await processes.first_exit(parts)} has died"
+
+    async def _unhealthy(self, process: asyncio.subprocess.Process, healthy: Healthy, up: asyncio.Event) -> str:
+        """Ask, and say how loading goes on, until the answer has failed to come for too long."""
         began = last_healthy = last_said = clock.monotonic()
-        was_healthy = False
-        while not exited.done():
-            try:
-                await asyncio.wait({exited}, timeout=POLL_SECONDS)
-            except asyncio.CancelledError:
-                exited.cancel()
-                raise
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
             answers, now = await healthy(), clock.monotonic()
             if answers:
                 last_healthy = now
-                if not was_healthy:
+                if not up.is_set():
                     log.info("engine.healthy", pid=process.pid, seconds=round(now - began, 1))
-                was_healthy = True
-            elif not was_healthy and now - last_said >= PROGRESS_SECONDS:
+                up.set()
+            elif not up.is_set() and now - last_said >= PROGRESS_SECONDS:
                 log.info("engine.loading", seconds=round(now - began))
                 last_said = now
-            if now - last_healthy > (UNHEALTHY_SECONDS if was_healthy else self._settings.engine_start_seconds):
-                exited.cancel()
-                return was_healthy, "not healthy"
-        return was_healthy, f"exit code {exited.result()}"
+            if now - last_healthy > (UNHEALTHY_SECONDS if up.is_set() else self._settings.engine_start_seconds):
+                return "not healthy"
 
-    async def _stop(self, process: asyncio.subprocess.Process) -> None:
-        """SIGTERM to the group, SIGKILL to what is left of it after a while."""
-        processes.signal_group(process.pid, signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            log.warning("engine.killed", pid=process.pid)
+    async def _stop(self, process: asyncio.subprocess.Process, grace_seconds: float) -> None:
+        """SIGTERM to the group, SIGKILL to what is left of it after a while. What is dead in part gets no time to say so."""
+        if grace_seconds:
+            processes.signal_group(process.pid, signal.SIGTERM)
+            try:
+                async with asyncio.timeout(grace_seconds):
+                    await process.wait()
+            except TimeoutError:
+                log.warning("engine.killed", pid=process.pid)
         processes.signal_group(process.pid, signal.SIGKILL)
         await process.wait()

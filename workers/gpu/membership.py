@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import psycopg
@@ -17,9 +17,13 @@ import structlog
 from app import clock
 from app.db.pool import Database
 from app.engines import service as engines
+from app.engines.catalogue import Model
+from app.engines.service import DRAINING, NOTHING_KNOWN, Facts, Holder
+from app.failure import Failure
 from app.queue import service as queue
 from app.queue.types import Held
 from app.settings import Settings
+from app.states import Intake
 
 RETRY_SECONDS = 0.5
 MARGIN = 0.1  # share of the lease that is given up, so that we stop before others may start
@@ -29,7 +33,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the engine row is to say."""
+    """What the engine row is to say; see `engines.report_engine`."""
 
     ready: bool
     reason: str
@@ -37,48 +41,80 @@ class Status:
     signal: str | None = None
     value: float | None = None
     threshold: float | None = None
+    detail: str | None = None
+    start_seconds: float | None = None
+    expected_seconds: float | None = None
+    facts: Facts = NOTHING_KNOWN
+    batch_in_flight: int = 0
+    sync_in_flight: int = 0
+
+    @property
+    def urgent(self) -> tuple[bool, str, bool]:
+        """What is reported as soon as it changes: readiness, its reason, and that a drained engine is empty."""
+        return self.ready, self.reason, self.reason == DRAINING and not (self.batch_in_flight or self.sync_in_flight)
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Worker and engine rows held together."""
+    """Worker and engine rows held together. `window`: the context window that the model is promised with, in tokens."""
 
     pool_id: int
     worker_id: int
     engine_id: int
+    window: int
 
 
 class Membership:
-    """Runs join and keep for ever. `controls` and `displaced` say whether the engine is ours or another worker's."""
+    """Runs join and keep for ever. `controls` and `displaced` say whether the engine is ours or another worker's.
 
-    def __init__(self, settings: Settings, database: Database, *, model: str, url: str, mode: str, slots: int) -> None:
+    `recall` gets how long the engine took to come back when earlier workers had it.
+    `intake`: whether the operator lets the engine take new work; None until the database has said it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        *,
+        model: Model,
+        url: str,
+        mode: str,
+        slots: int,
+        recall: Callable[[float | None], None],
+    ) -> None:
         self.controls = asyncio.Event()
         self.displaced = asyncio.Event()
+        self.intake: Intake | None = None
         self._settings = settings
         self._database = database
         self.name = settings.engine_name
         self.arrival_url: str | None = None
         self._engine: dict[str, Any] = {"name": settings.engine_name, "url": url, "mode": mode, "slots": slots}
         self._model = model
+        self._recall = recall
         self._seat: Seat | None = None
         self._valid_until = 0.0
 
     async def run(
         self,
         status: Callable[[], Status],
-        on_join: Callable[[int, int, int], None],
+        on_join: Callable[[int, int, int, int], None],
         on_beat: Callable[[Sequence[Held]], None],
         on_lose: Callable[[], None],
     ) -> None:
         """Join, keep, and on losing the lease join again, until cancelled.
 
-        `on_join` gets the ids of pool, worker and engine, `on_beat` the leases that the queue counts as ours.
+        `on_join` gets the ids of pool, worker and engine, and the window that is promised; `on_beat` the leases that the queue
+        counts as ours. Raises Failure if a living worker has the engine's name for another engine.
         """
         while True:
             seat = await self._join()
-            on_join(seat.pool_id, seat.worker_id, seat.engine_id)
+            on_join(seat.pool_id, seat.worker_id, seat.engine_id, seat.window)
+            self.displaced.clear()
+            self.controls.set()  # only now: the engine has been held against the window in force
             await self._keep(seat, status, on_beat)
             log.warning("worker.lease_lost", worker=seat.worker_id)
+            self.intake = None
             on_lose()
             await self.leave()
 
@@ -100,28 +136,42 @@ class Membership:
 
     async def _join(self) -> Seat:
         worker: tuple[int, int] | None = None
+        other: Holder | None = None
         while True:
             try:
                 if worker is None or await self._renew(worker[1]) is None:
                     worker = await self._register()
-                if (engine_id := await self._take(*worker)) is not None:
-                    self._seat = Seat(*worker, engine_id)
-                    self.displaced.clear()
-                    self.controls.set()
-                    log.info("worker.joined", worker=worker[1], engine=self._engine["name"], model=self._model)
-                    return self._seat
+                if (seat := await self._take(*worker)) is not None:
+                    self._seat = seat
+                    log.info("worker.joined", worker=worker[1], engine=self._engine["name"], model=self._model.served)
+                    return seat
                 if not self.displaced.is_set():
                     log.info("worker.standing_by", worker=worker[1], engine=self._engine["name"])
                     self.controls.clear()
                     self.displaced.set()
+                other = await self._same_engine(other)
             except (psycopg.OperationalError, TimeoutError) as error:
                 log.warning("database.unavailable", verb="join", error=str(error).strip())
             await asyncio.sleep(RETRY_SECONDS)
 
+    async def _same_engine(self, before: Holder | None) -> Holder | None:
+        """Who has the engine that we wait for. Raises Failure if that is another engine, and its worker was seen to live."""
+        async with self._database.relaxed() as conn:
+            found = await engines.holder(conn, self.name)
+        url, mode, model = self._engine["url"], self._engine["mode"], self._model.served
+        if found is None:
+            return None
+        elsewhere = found.url != url and "attached" in (mode, found.mode)  # managed ones have a port of their own each
+        if (elsewhere or found.model != model) and found.outlives(before):
+            theirs, ours = f"{found.model} at {found.url}", f"{model} at {url}"
+            problem = f"The engine {self.name} is {theirs}, run by another worker; this worker is for {ours}."
+            raise Failure(problem, "Give this one a name that is free, such as SLACKWATER_ENGINE_NAME=engine-1.")
+        return before if before and before.worker_id == found.worker_id else found
+
     async def _register(self) -> tuple[int, int]:
         began = clock.monotonic()
         async with self._database.durable() as conn:
-            pool_id = await engines.ensure_pool(conn, self._model)
+            pool_id = await engines.ensure_pool(conn, self._model.served)
             worker_id = await queue.register_worker(
                 conn,
                 pool_id=pool_id,
@@ -132,11 +182,19 @@ class Membership:
         self._hold_until(began)
         return pool_id, worker_id
 
-    async def _take(self, pool_id: int, worker_id: int) -> int | None:
-        async with self._database.durable() as conn:
-            return await engines.take_engine(
+    async def _take(self, pool_id: int, worker_id: int) -> Seat | None:
+        model = self._model
+        async with self._database.transaction() as conn:
+            engine_id = await engines.take_engine(
                 conn, pool_id=pool_id, worker_id=worker_id, arrival_url=self.arrival_url, **self._engine
             )
+            if engine_id is None:
+                return None
+            self._recall(await engines.start_seconds(conn, engine_id))
+            window = model.context_window
+            if model.adopted:
+                window = await engines.promise(conn, pool_id, self.name, window, model.task)
+        return Seat(pool_id, worker_id, engine_id, window)
 
     async def _renew(self, worker_id: int) -> list[Held] | None:
         began = clock.monotonic()
@@ -175,19 +233,14 @@ class Membership:
         while (left := until - clock.monotonic()) > 0:
             await asyncio.sleep(min(left, 0.1))
             now = status()
-            if said is not None and (now.ready, now.reason) != (said.ready, said.reason):
+            if said is not None and now.urgent != said.urgent:
                 return
 
     async def _report(self, seat: Seat, status: Status) -> bool:
         async with self._database.relaxed() as conn:
-            return await engines.report_engine(
-                conn,
-                seat.engine_id,
-                seat.worker_id,
-                ready=status.ready,
-                reason=status.reason,
-                allowance=status.allowance,
-                signal=status.signal,
-                value=status.value,
-                threshold=status.threshold,
-            )
+            said = {field.name: getattr(status, field.name) for field in fields(status)}
+            intake = await engines.report_engine(conn, seat.engine_id, seat.worker_id, **said)
+        if intake is not None and intake != (self.intake or Intake.OPEN):
+            log.info("engine.intake", engine=self.name, intake=intake.value)
+        self.intake = intake
+        return intake is not None

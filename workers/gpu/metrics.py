@@ -1,5 +1,6 @@
 """A worker's `/metrics`: what its controller decides and why, what that costs, and what it sees of engine and GPUs."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -7,12 +8,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.engines.adoption import DOWN, KEY, MISSING, TOO_SMALL
 from app.headroom.controller import Reason
 from app.headroom.gpu import Gpu
-from workers.gpu.health import DOWN, MISSING
+from app.settings import Settings
 
 PREFIX = "slackwater_worker_"
-REASONS = (*(reason.value for reason in Reason), DOWN, MISSING)
+REASONS = (*(reason.value for reason in Reason), DOWN, KEY, MISSING, TOO_SMALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,13 @@ class View:
     itl: Latency | None = None
     harvest: HarvestView | None = None
     gpus: Sequence[Gpu] = ()
+
+
+def port(settings: Settings) -> int:
+    """The fixed port of a worker's page; 0: it has none. Workers on one host differ by the number of their engine."""
+    number = re.search(r"(?<!\d)\d{1,2}$", settings.engine_name)
+    first = settings.worker_metrics_port
+    return first + int(number[0]) if first and number else first
 
 
 def exposition(view: View) -> bytes:

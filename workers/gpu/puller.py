@@ -124,16 +124,25 @@ class Puller:
                 self._halt(chunk, abort=lease.batch in _WINDING_UP)
         self._strays = strays
 
+    def withdraw(self, *, abort: bool) -> None:
+        """Hand back what has not begun; what runs comes to its end, or with `abort` is handed back as well.
+
+        Nothing is claimed until `allow` gives an allowance again. Safe to repeat.
+        """
+        self.allow(0)
+        self._give_back()
+        for chunk in self._chunks.values():
+            if abort:
+                chunk.abort()
+        self._cancel_paused()
+
     async def drain(self) -> None:
         """Claim nothing more, let what runs end for `drain_seconds`, store it, hand back the rest."""
         self._draining = True
         self._wake.set()
         async with self._claiming:
             self._give_back()
-        tasks = [task for chunk in self._chunks.values() for task in chunk.running.values()]
-        for task in tasks:
-            if task not in self._caller.calling:
-                task.cancel()
+        tasks = self._cancel_paused()
         if tasks:
             log.info("worker.draining", in_flight=self.in_flight, seconds=self._settings.drain_seconds)
             await asyncio.wait(tasks, timeout=self._settings.drain_seconds)
@@ -143,6 +152,19 @@ class Puller:
         while self._chunks and clock.monotonic() < deadline:
             self._storer.hurry()
             await asyncio.sleep(0.01)
+
+    def _cancel_paused(self) -> "list[asyncio.Task[None]]":
+        """Cancel what is between two tries or has not been sent yet. Returns every task in hand."""
+        tasks = [task for chunk in self._chunks.values() for task in chunk.running.values()]
+        for task in tasks:
+            if task not in self._caller.calling:
+                task.cancel()
+        return tasks
+
+    @property
+    def in_hand(self) -> int:
+        """Items started whose outcome is not stored yet."""
+        return self.in_flight + sum(len(chunk.results) for chunk in self._chunks.values())
 
     @property
     def in_flight(self) -> int:
@@ -212,7 +234,7 @@ class Puller:
         how = {"alone": chunk.alone, "split": chunk.split, "given_up": bool(chunk.results)}
         past = {"attempt": lease.attempt, "deaths": lease.deaths, "retries": lease.retries}
         said = {name: value for name, value in (past | how).items() if value}
-        log.info("chunk.claimed", chunk=lease.chunk_id, batch=lease.batch_id, items=len(items), **said)
+        log.debug("chunk.claimed", chunk=lease.chunk_id, batch=lease.batch_id, items=len(items), **said)
         if self._draining:
             chunk.give_back()
         self._admit()
@@ -297,7 +319,7 @@ class Puller:
 
     async def _serve(self, chunk: OpenChunk, item: Item) -> None:
         progress = chunk.progress[item.seq]
-        if item.kind == Kind.RESPONSE and progress.log is None:
+        if item.kind in (Kind.RESPONSE, Kind.FLEX) and progress.log is None:
             progress.log = EventWriter(self._database, chunk.lease)
         outcome, tries = await self._caller.call(chunk.running[item.seq], progress, chunk.lease.tenant_id)
         match outcome:

@@ -130,7 +130,7 @@ class Storer:
             )
         self._forget(chunk)
         returned = None if done is None else done.returned
-        log.info("chunk.finished", chunk=chunk.lease.chunk_id, held=done is not None, returned=returned)
+        log.debug("chunk.finished", chunk=chunk.lease.chunk_id, held=done is not None, returned=returned)
 
     def _forget(self, chunk: OpenChunk) -> None:
         """Meanwhile the same chunk may be ours under a newer lease; that one stays."""

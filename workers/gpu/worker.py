@@ -5,30 +5,37 @@ engine       the child process of a managed engine
 health       does the engine answer, does it have the model
 control      what telemetry says, and so how many requests may be in flight
 puller       claim, run, store
-endpoint     where gateways announce synchronous requests, and Prometheus scrapes
+endpoint     where gateways announce synchronous requests
+page         where Prometheus scrapes
 journal      the decision log
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Protocol
 
 import structlog
 
 from app.crypto import secret_key
 from app.db.pool import Database
+from app.engines.adoption import DOWN
 from app.engines.catalogue import Model
 from app.engines.client import EngineClient
 from app.engines.requests import Target
+from app.engines.service import DRAINING
 from app.headroom.gpu import Gpu, GpuProbe, memory_signal
 from app.headroom.journal import Journal
+from app.queue.types import Held
 from app.settings import Settings, visible_gpus
+from app.states import Intake
 from app.storage.store import Store
+from workers import page
 from workers.gpu import metrics
 from workers.gpu.caller import Caller
+from workers.gpu.comeback import Comeback
 from workers.gpu.control import Control, Controlled
 from workers.gpu.endpoint import Endpoint
-from workers.gpu.health import DOWN, Health
+from workers.gpu.health import Health
 from workers.gpu.membership import Membership, Status
 from workers.gpu.puller import Puller
 
@@ -44,6 +51,10 @@ class Engine(Controlled, Protocol):
     def mode(self) -> str:
         """`managed` or `attached`."""
 
+    @property
+    def comeback(self) -> Comeback:
+        """When it should answer, while it does not."""
+
     async def run(self, healthy: Callable[[], Awaitable[bool]]) -> None:
         """Keep it alive."""
 
@@ -58,13 +69,20 @@ class Worker:
         secret = secret_key(settings)
         key = settings.engine_api_key.get_secret_value()
         self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
-        target = Target(model.served, model.default_max_tokens, pooling=model.task == "text-embeddings")
+        target = Target.of(model)
         self._caller = Caller(self._client, target, secret, settings.request_attempts, Store.of(settings))
-        self._caller.continues = "reasoning" not in model.capabilities  # a continuation bypasses the engine's parser
-        self._health = Health(self._client, self._caller, model)
+        # A continuation bypasses the engine's parser of reasoning, and nobody knows whether an adopted model has one.
+        self._caller.continues = "reasoning" not in model.capabilities and not model.adopted
+        self._health = Health(self._client, self._caller, model, engine.mode, engine.comeback)
         self._puller = Puller(settings, database, self._caller, self._down)
         self._membership = Membership(
-            settings, database, model=model.served, url=engine.url, mode=engine.mode, slots=engine.slots
+            settings,
+            database,
+            model=model,
+            url=engine.url,
+            mode=engine.mode,
+            slots=engine.slots,
+            recall=engine.comeback.recall,
         )
         self._caller.may_send = self._membership.holds
         self._journal = Journal(database, keep_days=settings.decision_days, keep_rows=settings.decision_rows)
@@ -98,18 +116,31 @@ class Worker:
     def _parts(self) -> list[Coroutine[None, None, None]]:
         puller = self._puller
         return [
-            self._membership.run(self._status, self._join, puller.heard, puller.lose),
+            self._membership.run(self._status, self._join, self._heard, puller.lose),
             self._tend(),
             self._health.run(),
             self._control.run(),
             puller.run(),
             self._journal.run(),
             self._watch_gpus(),
+            page.serve(
+                self._settings.host,
+                metrics.port(self._settings),
+                "SLACKWATER_WORKER_METRICS_PORT",
+                lambda: metrics.exposition(self._view()),
+            ),
         ]
 
-    def _join(self, pool_id: int, worker_id: int, engine_id: int) -> None:
+    def _join(self, pool_id: int, worker_id: int, engine_id: int, window: int) -> None:
+        self._health.expect(window)
         self._journal.engine_id = engine_id
         self._puller.join(pool_id, worker_id)
+
+    def _heard(self, held: Sequence[Held]) -> None:
+        """A heartbeat: what the queue counts as ours, and whether the operator drains the engine."""
+        self._puller.heard(held)
+        if self._drained:
+            self._puller.withdraw(abort=self._membership.intake == Intake.RETURNING)
 
     async def _tend(self) -> None:
         """Run the engine while we control it; a standby worker has none."""
@@ -137,18 +168,37 @@ class Worker:
             await asyncio.sleep(GPU_SECONDS)
 
     def _serving(self) -> bool:
-        return self._health.fault is None and self._membership.controls.is_set()
+        ours = self._membership.controls.is_set() and self._membership.intake == Intake.OPEN
+        return ours and self._health.fault is None
 
     def _status(self) -> Status:
-        if self._health.fault is not None:
-            return Status(ready=False, reason=self._health.fault, allowance=0)
+        health, comeback = self._health, self._engine.comeback
+        expected = comeback.expected() if health.fault == DOWN else None
+        facts = health.facts(inside=self._control.inside)
+        rest = comeback.learned, expected, facts, self._puller.in_hand, self._control.sync_open
+        if self._drained:
+            return Status(health.fault is None, DRAINING, 0, None, None, None, None, *rest)
+        if health.fault is not None:
+            theirs, promised = health.lack or (None, None)
+            signal = "window_tokens" if promised else None
+            return Status(False, health.fault, 0, signal, theirs, promised, None, *rest)
         d = self._control.decision
-        return Status(True, d.reason, d.allowance, d.signal, float(d.value), float(d.threshold))
+        value, threshold = float(d.value), float(d.threshold)
+        return Status(True, d.reason, d.allowance, d.signal, value, threshold, self._control.detail, *rest)
+
+    @property
+    def _drained(self) -> bool:
+        return self._membership.intake not in (Intake.OPEN, None)
+
+    @property
+    def _obstacle(self) -> str | None:
+        """Why the engine gets no batch work whatever its headroom; None: it may."""
+        return DRAINING if self._drained else self._health.fault
 
     def _down(self, reason: str) -> None:
         """The puller met a dead engine; closed until the next good health check."""
-        self._health.fault = DOWN
+        self._health.lost()
 
     def _view(self) -> metrics.View:
         engine = {"engine": self._membership.name, "model": self._model.served, "mode": self._engine.mode}
-        return self._control.view(**engine, fault=self._health.fault, gpus=self._gpus)
+        return self._control.view(**engine, fault=self._obstacle, gpus=self._gpus)

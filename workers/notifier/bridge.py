@@ -16,6 +16,7 @@ from app.settings import Settings
 from app.tasks.producer import Hints
 from app.webhooks.egress import Egress
 from app.webhooks.sweep import sweep
+from workers import page
 from workers.notifier.delivery import Sender
 
 log = structlog.get_logger(__name__)
@@ -29,7 +30,7 @@ class Bridge:
         self._settings = settings
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bridge", daemon=True)
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -56,14 +57,13 @@ class Bridge:
         await self._database.open()
         self._egress = Egress.of(self._settings)
         self._sender = Sender(self._database, self._egress, crypto.secret_key(self._settings), self._settings)
-        self._sender.metrics.serve(self._settings)
         self._hints = Hints.of(self._settings, database_url(self._settings))
-        self._sweeper = asyncio.create_task(self._sweep_forever())
+        self._tasks = [asyncio.create_task(self._sweep_forever()), asyncio.create_task(self._serve_metrics())]
 
     async def _close(self) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait([self._sweeper])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.drain()
         await self._hints.close()
         await self._egress.close()
@@ -71,6 +71,12 @@ class Bridge:
 
     async def _sweep_forever(self) -> None:
         await forever(lambda: sweep(self._database, self._hints, self._settings), self._settings.webhook_sweep_seconds)
+
+    async def _serve_metrics(self) -> None:
+        settings, metrics = self._settings, self._sender.metrics
+        await page.serve(
+            settings.host, settings.notifier_metrics_port, "SLACKWATER_NOTIFIER_METRICS_PORT", metrics.exposition
+        )
 
 
 async def forever(work: Callable[[], Awaitable[object]], pause_seconds: float) -> None:

@@ -1,8 +1,6 @@
 """A notifier's own `/metrics`: what became of its attempts, how long receivers took, how many are on their way."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-
-from app.settings import Settings
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 LATE = "late"  # its claim was lost before its outcome could be recorded
@@ -29,7 +27,6 @@ class Metrics:
             "slackwater_notifier_in_flight", "attempts that wait for their receivers", registry=self.registry
         )
 
-    def serve(self, settings: Settings) -> None:
-        """Answer on the configured port, in a thread; with port 0 not at all. Raises OSError if it is taken."""
-        if settings.notifier_metrics_port:
-            start_http_server(settings.notifier_metrics_port, settings.host, self.registry)
+    def exposition(self) -> bytes:
+        """As Prometheus text."""
+        return generate_latest(self.registry)

@@ -1,11 +1,13 @@
 """One round of care. Every step is its own transaction and safe to repeat."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import psycopg
 import structlog
+from psycopg_pool import PoolTimeout
 
+from app.batches import accounts
 from app.batches import lifecycle as batches
 from app.batches.news import News
 from app.clock import monotonic
@@ -13,19 +15,26 @@ from app.db.pool import Database
 from app.errors import StorageError
 from app.files import parts
 from app.files import service as files
-from app.queue import care, retention
+from app.queue import care, pace, retention
+from app.queue.care import Progress
 from app.settings import Settings
 from app.storage.store import Store
 from app.webhooks import service as webhooks
 from app.webhooks.sweep import Hints, sweep
+from workers.steward.batch_log import BatchLog, Event
 
 NEWS_SECONDS = 1.0
 MEND_SECONDS = 5.0
-PACE_SECONDS = 10.0
 RECOMPUTE_SECONDS = 120.0
 PARTITION_SECONDS = 600.0
 RETENTION_SECONDS = 600.0
+ACCOUNT_SECONDS = 1.0
 log = structlog.get_logger("steward")
+
+
+def _log(events: Iterable[Event]) -> None:
+    for name, facts in events:
+        log.info(name, **facts)
 
 
 class Rounds:
@@ -40,11 +49,15 @@ class Rounds:
             (NEWS_SECONDS, self._tell_news),
             (MEND_SECONDS, self._mend_deliveries),
             (PARTITION_SECONDS, self._keep_partitions),
-            (PACE_SECONDS, self._note_pace),
+            (pace.NOTE_SECONDS, self._note_pace),
             (RECOMPUTE_SECONDS, self._recompute),
             (RETENTION_SECONDS, self._retire),
+            (ACCOUNT_SECONDS, self._close_accounts),
         ]
+        self._batches = BatchLog()
         self._retiring: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._stuck = False
         self._due = [0.0] * len(self._now_and_then)
 
     async def run(self) -> bool:
@@ -68,18 +81,11 @@ class Rounds:
         """Returns how many chunks and batches moved."""
         async with self._database.relaxed() as conn:
             swept = await care.sweep(conn)  # apart from what follows: it holds locks that come after those of batches
+        moved: list[Progress] = []
         async with self._database.transaction() as conn:
-            settled = await batches.settle(conn)
-        for batch in settled:
-            log.info(
-                f"batch.{batch.state}",
-                request_id=str(batch.request_id),
-                ok=batch.ok,
-                failed=batch.failed,
-                unfinished=batch.total - batch.ok - batch.failed,
-                prompt_tokens=batch.prompt_tokens,
-                completion_tokens=batch.completion_tokens,
-            )
+            settled = await batches.settle(conn, moved.append)
+        _log(self._batches.moved(moved))
+        _log(self._batches.ended(settled))
         return swept + len(settled)
 
     async def _keep_partitions(self) -> None:
@@ -89,6 +95,9 @@ class Rounds:
             log.info("partitions.created", names=created)
 
     async def _tell_news(self) -> None:
+        async with self._database.relaxed() as conn:
+            running = await care.running(conn)
+        _log(self._batches.running(running))
         async with self._database.transaction() as conn:
             await self._news.tell(conn)
 
@@ -131,3 +140,20 @@ class Rounds:
             log.info("day.dropped", day=str(day), batches=count)
         if outcome.busy:
             log.info("retention.waits", day=str(outcome.busy))
+
+    async def _close_accounts(self) -> None:
+        """Go on deleting accounts, beside the rounds: one may have much."""
+        if self._closing is None or self._closing.done():
+            self._closing = asyncio.create_task(self._delete_accounts())
+
+    async def _delete_accounts(self) -> None:
+        try:
+            gone = await accounts.sweep(self._database, Store.of(self._settings))
+        except (psycopg.Error, PoolTimeout, StorageError) as error:
+            if not self._stuck:
+                log.warning("account.deletion_waits", error=str(error.__cause__ or error).strip())
+            self._stuck = True
+            return
+        self._stuck = False
+        for account_id in gone:
+            log.info("account.deleted", account=account_id)

@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from app import clock, trace
-from app.api import body, submits
+from app.api import body, fields, submits
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.answers import Page, answer, listed
 from app.api.openai.metadata import read_metadata
@@ -22,6 +22,7 @@ from app.engines.pricing import with_cost
 from app.errors import BadInput, Conflict, NotFound
 from app.files import ids
 from app.files import service as files
+from app.queue.listing import Filters
 from app.queue.reading import Status
 from app.states import BatchState
 from app.storage.store import Store
@@ -51,6 +52,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     a batch that has failed, and says why; with `validation: lenient` the line fails alone.
     """
     given = await body.read_json(request, parts.settings.json_body_mb)
+    fields.check(request, given, fields.BATCH)
     requests = given.pop("requests", None)
     wish = _wish(given if requests is None else {**given, "input_file_id": ""}, request)
     database, settings, models = parts.database, parts.settings, parts.catalogue
@@ -58,16 +60,19 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
         if not isinstance(requests, list) or not requests or given.get("input_file_id"):
             raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
         return _shown(await _of_requests(requests, wish, tenant, parts), parts)
-    return _shown(await file_batches.create(database, settings, models, tenant, wish), parts)
+    usual = parts.lengths.of(tenant.tenant_id)
+    return _shown(await file_batches.create(database, settings, models, tenant, wish, usual), parts)
 
 
 async def _of_requests(requests: list[Any], wish: Wish, tenant: Tenant, parts: Parts) -> FileBatch:
     """A batch of a file that is made of these. A file that no batch is made of does not stay."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
-    file = await uploads.of_requests(database, settings, models, tenant, requests, wish.endpoint)
+    usual = parts.lengths.of(tenant.tenant_id)
+    file = await uploads.of_requests(database, settings, models, tenant, requests, wish.endpoint, usual)
     name, made = ids.written(file.file_id), None
     try:
-        made = await file_batches.create(database, settings, models, tenant, replace(wish, input_file_id=name))
+        wish = replace(wish, input_file_id=name)
+        made = await file_batches.create(database, settings, models, tenant, wish, usual)
     finally:
         if made is None or made.input_file_id != name:  # the idempotency key is that of another one
             await files.delete(database, Store.of(settings), tenant.tenant_id, file)
@@ -76,9 +81,9 @@ async def _of_requests(requests: list[Any], wish: Wish, tenant: Tenant, parts: P
 
 @router.get("/batches")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Page, Query()]) -> Response:
-    """The newest batches that were made of files."""
+    """The newest batches, those made by Workers AI's routes included."""
     after = _parse(page.after) if page.after else None
-    found, more = await file_batches.listing(parts.database, tenant, after=after, limit=page.limit)
+    found, more = await file_batches.listing(parts.database, tenant, Filters(), after=after, limit=page.limit)
     return listed([view(batch, _price(batch, parts)) for batch in found], more=more)
 
 
@@ -119,6 +124,12 @@ async def _refused_in_openai_words(verb: str, tenant: Tenant, parts: Parts, requ
 
 def _wish(given: dict[str, Any], request: Request) -> Wish:
     """What a create asks for. Raises BadInput naming the field."""
+    if given.get("input_file_id") is None:
+        raise BadInput(
+            "input_file_id: is missing; name an uploaded file, or send its lines as requests",
+            param="input_file_id",
+            reason="missing_required_parameter",
+        )
     for name in ("input_file_id", "endpoint", "completion_window"):
         if not isinstance(given.get(name), str) or len(given[name]) > _LONGEST or "\0" in given[name]:
             raise BadInput(f"{name}: must be a string of at most {_LONGEST} characters", param=name)

@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from app.api import body, ranges
 from app.api.deps import KeyHolder, Parts, PartsDep
+from app.api.headers import COMPLETE, add
 from app.api.multipart import Form
 from app.api.openai.answers import Page, answer, listed
 from app.batches import contents, forecast, uploads
@@ -25,7 +26,6 @@ from app.tenants.service import Tenant
 
 router = APIRouter()
 
-COMPLETE = "x-slackwater-complete"
 _BYTES = "application/octet-stream"
 _FORM_MB = 1.0  # beside the file
 _DAY = 86_400
@@ -42,18 +42,18 @@ class Listing(Page):
 
 @router.post("/files")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Upload a batch file; its lines are checked while it arrives."""
+    """Upload a file. The lines of one for a batch are checked while it arrives; one of another purpose is only kept."""
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
-    with Upload(settings, parts.catalogue) as upload:
+    with Upload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as upload:
         async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB):
             piece = form.feed(block)
             if piece:
                 if "purpose" in form.fields:  # clients send it first, so that what is not for us ends here
-                    check_purpose(form.fields.get("purpose"))
+                    upload.purpose = checked_purpose(form.fields.get("purpose"))
                 await asyncio.to_thread(upload.add, piece)
         form.close()
-        check_purpose(form.fields.get("purpose"))
+        upload.purpose = checked_purpose(form.fields.get("purpose"))
         expires_seconds = expiry(form.fields.get("expires_after[anchor]"), form.fields.get("expires_after[seconds]"))
         await asyncio.to_thread(upload.close)
         kept = await uploads.kept(
@@ -114,7 +114,7 @@ async def content(
     part = wanted.within(size)
     whole = str(size) if found.complete else "*"
     if part is None:
-        request.state.headers = {"content-range": f"bytes */{size}"}
+        add(request, {"content-range": f"bytes */{size}"})
         raise BadInput(f"Range: nothing of it exists; the file has {size} bytes now", status=416)
     first, count = part
     headers |= {"content-range": f"bytes {first}-{first + count - 1}/{whole}", "content-length": str(count)}
@@ -145,11 +145,6 @@ async def _size(parts: Parts, tenant: Tenant, file: File) -> int:
 
 def view(file: File, size: int | None) -> dict[str, Any]:
     """A file as OpenAI's clients read it."""
-    details = None
-    if file.problems:
-        first = file.problems[0]
-        more = f", and {len(file.problems) - 1} more" if len(file.problems) > 1 else ""
-        details = f"line {first['line']}: {first['message']}{more}. A batch of this file fails, unless its validation is lenient."
     return {
         "id": ids.written(file.file_id),
         "object": "file",
@@ -159,16 +154,34 @@ def view(file: File, size: int | None) -> dict[str, Any]:
         "filename": file.filename,
         "purpose": file.purpose,
         "status": "processed",
-        "status_details": details,
+        "status_details": _details(file.problems or []),
         "lines": file.lines,
     }
 
 
-def check_purpose(purpose: object) -> None:
-    """Raise BadInput for files that nobody here would use."""
-    if purpose != uploads.PURPOSE:
+def _details(problems: list[dict[str, Any]]) -> str | None:
+    """The first bad line, and what comes of it; lines that fail the whole batch come before those that fail alone."""
+    if not problems:
+        return None
+    whole = [problem for problem in problems if not problem.get("alone")]
+    told = whole or problems
+    first = told[0]["message"].rstrip(".")
+    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
+    comes = (
+        "A batch of this file fails, unless its validation is lenient."
+        if whole
+        else "In a batch of this file only such lines fail."
+    )
+    return f"line {told[0]['line']}: {first}{more}. {comes}"
+
+
+def checked_purpose(purpose: object) -> str:
+    """The purpose, if files of it are taken. Raises BadInput."""
+    taken = (uploads.PURPOSE, *uploads.PLAIN)
+    if not isinstance(purpose, str) or purpose not in taken:
         given = "is missing" if purpose is None else f"{str(purpose)[:40]!r} is not supported"
-        raise BadInput(f"purpose: {given}; only {uploads.PURPOSE!r} is", param="purpose")
+        raise BadInput(f"purpose: {given}; one of {', '.join(taken)}", param="purpose")
+    return purpose
 
 
 def expiry(anchor: object, seconds: object) -> float:

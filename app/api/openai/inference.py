@@ -10,13 +10,15 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.api import body, relaying
+from app.api import body, fields, relaying
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.lean import LeanRoute
 from app.api.openai import flex, responses
+from app.api.openai.flex_call import Asked
 from app.batches import openai_inputs
 from app.batches.items import ItemFacts, ItemRules, examine
 from app.engines.catalogue import Task
+from app.engines.echo import FLEX, echo
 from app.engines.pricing import priced
 from app.engines.private import ENGINE_PRIVATE_FIELDS
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
@@ -38,7 +40,7 @@ class Route:
 
 def _chat(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
     if item.get("messages") is None:
-        raise BadInput("messages: must be a non-empty list")
+        raise BadInput("messages: must be a non-empty list", param="messages", reason=relaying.MISSING)
     return examine(item, rules)
 
 
@@ -76,9 +78,11 @@ async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) 
     if body.content_type(request) != body.JSON:
         raise MissingInput(f"Request is missing headers or body: Content-Type must be {body.JSON}", status=415)
     given = await body.read_json(request, parts.settings.json_body_mb)
+    fields.check(request, given)
     item = {name: value for name, value in given.items() if name not in ENGINE_PRIVATE_FIELDS}
     if not isinstance(item.get("model"), str):
-        raise BadInput("model: must name the model, as a string")
+        reason = relaying.MISSING if item.get("model") is None else "invalid_type"
+        raise BadInput("model: must name the model, as a string", param="model", reason=reason)
     model = parts.model(item["model"])
     if model.task != route.task:
         raise ModelUnknown(f"No such model {item['model']} or task: it does {model.task}, this route {route.task}")
@@ -87,19 +91,21 @@ async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) 
         raise BadInput("background: must be true or false", param="background")
     if route is _RESPONSES and item.get("background"):
         return await responses.create(model, item, request, tenant, parts)
-    if item.get("service_tier") == flex.TIER and route in (_CHAT, _RESPONSES):
-        return await flex.wait(flex.Asked(route.endpoint, route.examine, model, item), request, tenant, parts)
+    if item.get("service_tier") == FLEX and route in (_CHAT, _RESPONSES):
+        return await flex.wait(Asked(route.endpoint, route.examine, model, item), request, tenant, parts)
     call, _ = await relaying.prepare(model, item, request, tenant, parts, way)
     if item.get("stream"):
         return await relaying.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)
     async with relaying.while_there(request.receive):
         answer = await parts.gateway.complete(call)
-    return Response(priced(answer, model.price), media_type=body.JSON)
+    said = echo(item) if route is _RESPONSES else None
+    return Response(priced(answer, model.price, said), media_type=body.JSON)
 
 
 def _render(route: Route, item: dict[str, Any]) -> relaying.Render:
     if route is _RESPONSES:
-        return frames.responses
+        said = echo(item)
+        return lambda event: frames.responses(frames.echoed(event, said))
     options = item.get("stream_options")
     wanted = isinstance(options, dict) and options.get("include_usage") is True
     return partial(frames.openai, usage=wanted)

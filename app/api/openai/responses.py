@@ -1,17 +1,18 @@
 """Background responses: made by `POST /responses` with `background: true`, then asked after, followed, cancelled, deleted."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from app import trace
 from app.api import submits
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.answers import answer
+from app.api.openai.answers import Page, answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches import responses
 from app.batches.items import ItemError
@@ -22,6 +23,14 @@ from app.engines.requests import RESPONSES
 from app.errors import BadInput
 from app.queue.types import Kind
 from app.tenants.service import Tenant
+
+
+class Items(Page):
+    """The query of a listing of input items."""
+
+    limit: int = Field(20, ge=1, le=100)
+    order: Literal["asc", "desc"] = "desc"
+
 
 router = APIRouter(prefix="/responses/{response_id}")
 
@@ -36,7 +45,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
     asked = {field: value for field, value in item.items() if field != "background"}
     read_metadata(asked.get("metadata"))
     try:
-        facts = examine(asked, rules_of(model, one_choice=False, stream=True))
+        facts = examine(asked, rules_of(model, parts.lengths.of(tenant.tenant_id), stream=True))
     except ItemError as error:
         raise BadInput(f"Bad input: {error}", param=error.field or None) from None
     order = Order(
@@ -48,6 +57,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
         idempotency_key=submits.idempotency_key(request.headers.get("idempotency-key"), "idempotency-key"),
         endpoint=RESPONSES,
         kind=Kind.RESPONSE,
+        open_ended=True,
     )
     again = sent_before(request)
     request_id = await responses.create(parts.database, parts.settings, order, asked, facts, repeated=again)
@@ -74,6 +84,23 @@ async def retrieve(
     request_id = _parse(response_id)
     shown = await _shown(parts, tenant, request_id)
     return _stream(parts, tenant, request_id, starting_after) if stream else shown
+
+
+@router.get("/input_items")
+async def input_items(
+    response_id: str, tenant: KeyHolder, parts: PartsDep, query: Annotated[Items, Query()]
+) -> Response:
+    """What a response was asked, the newest item first, in pages."""
+    single = await responses.get(parts.database, parts.settings, tenant, _parse(response_id))
+    found = responses.input_items(single)
+    if query.order == "asc":
+        found = found[::-1]
+    if query.after is not None:
+        ids = [item["id"] for item in found]
+        if query.after not in ids:
+            raise BadInput(f"after: no item of this response has the id {query.after[:60]!r}", param="after")
+        found = found[ids.index(query.after) + 1 :]
+    return listed(found[: query.limit], more=len(found) > query.limit)
 
 
 @router.post("/cancel")

@@ -38,7 +38,7 @@ _BODY_MB, _PART_MB = 1.0, 64.0
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Announce a file of so many bytes; it has an hour to come."""
     given = await body.read_json(request, _BODY_MB)
-    file_routes.check_purpose(given.get("purpose"))
+    purpose = file_routes.checked_purpose(given.get("purpose"))
     size, filename = given.get("bytes"), given.get("filename")
     most = int(parts.settings.ndjson_body_mb * 2**20)
     if type(size) is not int or not 1 <= size <= most:
@@ -51,7 +51,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     seconds = file_routes.expiry(after.get("anchor"), after.get("seconds"))
     async with parts.database.durable() as conn:
         upload = await verbs.create(
-            conn, tenant.tenant_id, filename=filename[:255], purpose=uploads.PURPOSE, size=size, file_seconds=seconds
+            conn, tenant.tenant_id, filename=filename[:255], purpose=purpose, size=size, file_seconds=seconds
         )
     return answer(_view(upload))
 
@@ -111,7 +111,8 @@ async def cancel(upload_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
 
 async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: list[UUID], md5: Any) -> Upload:
     store, digest = Store.of(parts.settings), hashlib.md5(usedforsecurity=False)
-    with uploads.Upload(parts.settings, parts.catalogue) as spool:
+    with uploads.Upload(parts.settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as spool:
+        spool.purpose = upload.purpose
         for part_id in part_ids:
             async for block in store.stream(keys.part(tenant.tenant_id, upload.upload_id, part_id)):
                 digest.update(block)

@@ -16,10 +16,11 @@ from app import clock
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.answers import Page, answer, listed
 from app.api.workers_ai.subscriptions import read
-from app.errors import BadInput, NotFound, SlackwaterError, TimedOut
+from app.errors import BadInput, NotFound, SlackwaterError
 from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints
 from app.webhooks.deliveries import Attempt
+from app.webhooks.egress import FAULTS
 from app.webhooks.endpoints import Endpoint, Keys
 from app.webhooks.formats import OPENAI_TYPES
 
@@ -30,6 +31,7 @@ _TEST_SECONDS = 20.0
 _LOOK_SECONDS = 0.1
 _KEPT_SECONDS = 24 * 3600.0
 _KINDS = {told: kind for kind, told in OPENAI_TYPES.items()}
+_KNOWN = ", ".join(sorted(_KINDS))
 
 
 class New(BaseModel):
@@ -66,6 +68,12 @@ class Test(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     event_type: str
+
+
+class _Untested(SlackwaterError):
+    """The test had no answer. Not 408 or 502, which clients try again: each try would send one more test."""
+
+    status, code = 424, 5006
 
 
 @router.post("/webhook_endpoints")
@@ -143,14 +151,19 @@ async def rotate_secret(endpoint_id: str, request: Request, tenant: KeyHolder, p
 
 @router.post("/webhook_endpoints/{endpoint_id}/test")
 async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Send an event of a type, of no batch, and tell what the receiver answered."""
+    """Send an event of a type, of no batch, and tell what the receiver answered.
+
+    A result always has a status, as at OpenAI. That there was no answer is an error that clients do not try again.
+    """
     wanted, asked = _parse(endpoint_id), await read(request, Test)
-    (kind,) = _kinds([asked.event_type])
+    if asked.event_type not in _KINDS:
+        raise _unknown_type("event_type", asked.event_type)
+    kind = _KINDS[asked.event_type]
     async with parts.database.durable() as conn:
         delivery_id = await deliveries.send_test(conn, tenant.tenant_id, tenant.account_id, wanted, kind)
     attempt = await _outcome(parts, tenant, wanted, delivery_id)
     if attempt.http_status is None:
-        raise SlackwaterError(f"The receiver could not be reached: {attempt.error}", status=502, code=5001)
+        raise _Untested(f"The receiver could not be reached: {FAULTS.get(attempt.error or '', attempt.error)}")
     return answer(
         {
             "object": "webhook_endpoint.test",
@@ -169,7 +182,7 @@ async def event_types(tenant: KeyHolder) -> Response:
 
 
 async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id: int) -> Attempt:
-    """The first attempt at a delivery, once it has ended. Raises TimedOut."""
+    """The first attempt at a delivery, once it has ended. Raises _Untested."""
     deadline = clock.monotonic() + _TEST_SECONDS
     while clock.monotonic() < deadline:
         async with parts.database.relaxed() as conn:
@@ -177,7 +190,7 @@ async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id:
         if found.last is not None:
             return found.last
         await asyncio.sleep(_LOOK_SECONDS)
-    raise TimedOut(f"The test was not sent within {_TEST_SECONDS:g} seconds; is a notifier running?")
+    raise _Untested(f"The test was not sent within {_TEST_SECONDS:g} seconds; is a notifier running?")
 
 
 async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> endpoints.CheckedUrl:
@@ -188,13 +201,16 @@ async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> endpoints.Chec
 
 def _kinds(event_types: Sequence[str]) -> list[str]:
     """Our kinds of OpenAI's types. Raises BadInput."""
-    known = ", ".join(sorted(_KINDS))
     if not event_types:
-        raise BadInput(f"event_types: name at least one of {known}")
+        raise BadInput(f"event_types: name at least one of {_KNOWN}")
     for position, told in enumerate(event_types):
         if told not in _KINDS:
-            raise BadInput(f"event_types[{position}]: {told[:60]!r} does not happen here; what does: {known}")
+            raise _unknown_type(f"event_types[{position}]", told)
     return [_KINDS[told] for told in event_types]
+
+
+def _unknown_type(where: str, told: str) -> BadInput:
+    return BadInput(f"{where}: {told[:60]!r} does not happen here; what does: {_KNOWN}")
 
 
 def _parse(endpoint_id: str) -> UUID:

@@ -7,10 +7,11 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app import clock
-from app.api.deps import Caller, PartsDep
+from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import subscriptions
 from app.errors import NotFound
+from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints
 from app.webhooks.deliveries import Attempt, Delivery
 from app.webhooks.formats import timestamp
@@ -106,9 +107,19 @@ async def replay(subscription_id: str, request: Request, tenant: Caller, parts: 
 @router.post("/pause")
 async def pause(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
     """Send nothing for now; what happens waits. Setting `enabled` to true goes on."""
+    return await _switch("pause", subscription_id, tenant, parts)
+
+
+@router.post("/disable")
+async def disable(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
+    """Send nothing more, whether it is paused or not; what happens meanwhile can be replayed later."""
+    return await _switch("disable", subscription_id, tenant, parts)
+
+
+async def _switch(verb: endpoints.Switch, subscription_id: str, tenant: Tenant, parts: Parts) -> Response:
     endpoint_id = subscriptions.parse_id(subscription_id)
     async with parts.database.transaction() as conn:
-        endpoint = await endpoints.switch(conn, tenant.tenant_id, tenant.account_id, endpoint_id, "pause")
+        endpoint = await endpoints.switch(conn, tenant.tenant_id, tenant.account_id, endpoint_id, verb)
     return success(subscriptions.view(endpoint))
 
 

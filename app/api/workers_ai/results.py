@@ -1,17 +1,20 @@
-"""How a batch looks to the one who polls: pending in a few words, final as a stream of constant memory."""
+"""How a batch looks to the one who polls: pending in a few words, its results as a stream of constant memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from itertools import takewhile
 from typing import Any
 
 import orjson
 
 from app import clock
-from app.batches.why import Why
+from app.batches.file_batches import FileBatch
+from app.batches.listing import REFUSED
+from app.batches.why import Link, Why
 from app.engines import embeddings
-from app.engines.catalogue import Model, Price
-from app.engines.pricing import with_cost
+from app.engines.catalogue import Catalogue, Model, Price
+from app.engines.pricing import priced, with_cost
 from app.engines.shapes import as_result
 from app.queue.estimate import Estimate
 from app.queue.reading import ItemResult, Status
@@ -36,21 +39,41 @@ def pending(why: Why) -> dict[str, Any]:
     }
 
 
-def overview(why: Why, price: Price | None) -> dict[str, Any]:
+def overview(why: Why, models: Catalogue) -> dict[str, Any]:
     """Everything about a batch but its results."""
     status = why.status
-    final = status.finalized_at is not None
+    final, model = status.finalized_at is not None, models.resolve(status.model)
     return {
         "request_id": str(status.request_id),
         "model": status.model,
         "status": status.state if final or status.state != BatchState.OPEN else _progressing(status),
         "run": status.run,
         "progress": _progress(status),
-        "usage": usage(status, price),
-        "created_at": _moment(status.created_at),
-        "finished_at": _moment(status.finalized_at),
-        "expires_at": _moment(status.expires_at),
+        "usage": usage(status, model.price if model else None),
+        "tags": list(status.tags),
+        "metadata": status.metadata,
+        "created_at": clock.iso(status.created_at),
+        "finished_at": clock.iso(status.finalized_at),
+        "expires_at": clock.iso(status.expires_at),
         **_prospects(why),
+    }
+
+
+def refusal(batch: FileBatch) -> dict[str, Any]:
+    """A batch of which nothing was taken, since its file was not fit; `errors` as OpenAI's batch has them."""
+    return {
+        "request_id": str(batch.request_id),
+        "model": None,
+        "status": REFUSED,
+        "errors": batch.problems,
+        "run": 0,
+        "progress": {"total": 0, "succeeded": 0, "failed": 0},
+        "usage": _usage(0, 0, 0, None),
+        "tags": [],
+        "metadata": batch.metadata,
+        "created_at": clock.iso(batch.created_at),
+        "finished_at": clock.iso(batch.created_at),
+        "expires_at": None,
     }
 
 
@@ -64,8 +87,13 @@ def _prospects(why: Why) -> dict[str, Any]:
     if why.estimate is not None:
         found["estimate"] = _estimate(why.estimate)
     if (waiting := why.waiting) is not None:
-        found["waiting"] = {"code": waiting.code, "message": waiting.message, "since": _moment(waiting.since)}
+        found["waiting"] = link(waiting)
     return found
+
+
+def link(of: Link) -> dict[str, Any]:
+    """What a batch waits for, or would wait for next."""
+    return {"code": of.code, "message": of.message, "since": clock.iso(of.since)}
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
@@ -75,14 +103,16 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "share": round(estimate.share, 4),
         "tokens_per_second": None if pace is None else round(pace, 1),
         "eta_seconds": None if eta is None else round(eta, 1),
-        "eta": None if eta is None else _moment(clock.now() + timedelta(seconds=eta)),
+        "eta": None if eta is None else clock.iso(clock.now() + timedelta(seconds=eta)),
         "confidence": estimate.confidence,
     }
 
 
-def http_status(status: Status) -> int:
-    """Of the poll of a final batch: some answers, or an end that the caller wished for, are a success."""
-    if status.ok > 0 or status.state == BatchState.CANCELLED:
+def http_status(status: Status, *, all_refused: bool) -> int:
+    """Of the poll of a final batch. A success: some answers, an end that the caller wished for, or items of which each says
+    itself what is wrong with it (`all_refused`).
+    """
+    if status.ok > 0 or all_refused or status.state == BatchState.CANCELLED:
         return 200
     return 408 if status.state == BatchState.EXPIRED else 500
 
@@ -94,25 +124,38 @@ def _progress(status: Status) -> dict[str, int]:
     return counts
 
 
-def _moment(moment: datetime | None) -> str | None:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds") if moment else None
+Pages = AsyncIterator[list[ItemResult]]
 
 
-async def render(status: Status, pages: AsyncIterator[list[ItemResult]], model: Model | None) -> AsyncIterator[bytes]:
-    """The envelope with all responses in input order, page by page. A `model` that is known no more: as the engine answered."""
+async def render(status: Status, pages: Pages, models: Catalogue, code: int) -> AsyncIterator[bytes]:
+    """The envelope with all responses in input order, page by page, under the HTTP status `code`."""
     yield b'{"result":{"responses":['
-    separator, not_run = b"", _NOT_RUN.get(status.state, _NO_RESULT)
+    separator, model = b"", models.resolve(status.model)
     async for page in pages:
-        if page[0].item is None:
-            yield separator + _responses(page, model, not_run)
-        else:  # vectors take long to parse and to compare
-            yield separator + await asyncio.to_thread(_responses, page, model, not_run)
+        yield separator + b",".join(await _responses(page, status, models))
         separator = b","
     yield b'],"usage":' + orjson.dumps(usage(status, model.price if model else None))
-    if http_status(status) == 200:
+    if code == 200:
         yield b'},"success":true,"errors":[],"messages":[]}'
     else:
         yield b'},"success":false,"errors":[' + orjson.dumps(_error(status)) + b'],"messages":[]}'
+
+
+async def lines(
+    status: Status, pages: Pages, models: Catalogue, *, only_failed: bool = False, skip: int = 0
+) -> AsyncIterator[bytes]:
+    """The same responses, one a line, without the first `skip` lines. Of a batch that runs as far as all items have come to an
+    end, so that a line, once told, stays where it is.
+    """
+    final = status.finalized_at is not None
+    async for page in pages:
+        known = page if final else list(takewhile(lambda item: item.body is not None, page))
+        mine = [item for item in known if not only_failed or not _answered(item)]
+        told, skip = mine[skip:], max(0, skip - len(mine))
+        if told:
+            yield b"\n".join(await _responses(told, status, models)) + b"\n"
+        if len(known) < len(page):
+            return
 
 
 def _error(status: Status) -> dict[str, Any]:
@@ -123,22 +166,34 @@ def _error(status: Status) -> dict[str, Any]:
 
 def usage(status: Status, price: Price | None) -> dict[str, Any]:
     """Tokens of the whole batch and what they cost; cached tokens are a part of the prompt tokens."""
+    return _usage(status.prompt_tokens, status.cached_tokens, status.completion_tokens, price)
+
+
+def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> dict[str, Any]:
     tokens = {
-        "prompt_tokens": status.prompt_tokens,
-        "completion_tokens": status.completion_tokens,
-        "total_tokens": status.prompt_tokens + status.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": status.cached_tokens},
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
     return with_cost(tokens, price)
 
 
-def _responses(page: list[ItemResult], model: Model | None, not_run: bytes) -> bytes:
-    return b",".join(_response(item, model, not_run) for item in page)
+async def _responses(page: list[ItemResult], status: Status, models: Catalogue) -> list[bytes]:
+    """A model that is known no more: as the engine answered."""
+    not_run = _NOT_RUN.get(status.state, _NO_RESULT)
+
+    def made() -> list[bytes]:
+        return [_response(item, models.resolve(item.model or status.model), not_run) for item in page]
+
+    if page[0].item is None:
+        return made()
+    return await asyncio.to_thread(made)  # vectors take long to parse and to compare
 
 
 def _response(item: ItemResult, model: Model | None, not_run: bytes) -> bytes:
     reference = orjson.dumps(item.reference)
-    if item.ok and item.body is not None:
+    if item.body is not None and _answered(item):
         result = _result(item, item.body, model)
         yielded = b',"yields":%d' % item.yields if item.yields else b""
         return b'{"id":%d,"result":%b,"success":true,"external_reference":%b%b}' % (
@@ -151,9 +206,16 @@ def _response(item: ItemResult, model: Model | None, not_run: bytes) -> bytes:
     return b'{"id":%d,"result":null,"success":false,"external_reference":%b,"error":%b}' % (item.seq, reference, error)
 
 
+def _answered(item: ItemResult) -> bool:
+    return item.ok and item.body is not None
+
+
 def _result(item: ItemResult, answer: bytes, model: Model | None) -> bytes:
-    if model is not None and item.item is not None:
-        return embeddings.as_result(answer, orjson.loads(item.item), model.pooling, model.price)
     if model is None:
         return answer
-    return as_result(answer, model.shape, model.price, wants_json=item.wants_json)
+    if model.task != "text-embeddings":
+        return as_result(answer, model.shape, model.price, wants_json=item.wants_json)
+    asked = {} if item.item is None else orjson.loads(item.item)
+    if not embeddings.is_native(asked):
+        return priced(answer, model.price)
+    return embeddings.as_result(answer, asked, model.pooling, model.price)

@@ -12,16 +12,18 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app import trace
-from app.api import body, submits
+from app.api import body, fields, submits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.lean import LeanRoute
-from app.api.workers_ai import results, synchronous
+from app.api.workers_ai import look, results, synchronous
+from app.api.workers_ai.look import MISSING
 from app.batches import service as batches
 from app.engines.catalogue import Model
 from app.errors import BadInput, NotFound, SlackwaterError
-from app.queue import reading
-from app.storage.store import Store
+from app.queue import failures
+from app.queue.reading import Status
+from app.states import BatchState
 from app.tenants.service import Tenant
 from app.webhooks import rules
 
@@ -30,7 +32,9 @@ router = APIRouter(route_class=LeanRoute)
 _TAG = re.compile(r"[A-Za-z0-9:\-./@]{1,50}")
 _MOST_TAGS = 5
 METADATA = "cf-aig-metadata"
-_FALSE = ("", "false", "0", "no")
+_QUEUE = "queueRequest"
+_QUERY = frozenset([_QUEUE, "tags", "tag", "completion_window", "strict"])
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 @router.post("/ai/run/{model:path}")
@@ -92,26 +96,24 @@ async def _submit_lines(name: str, request: Request, tenant: Tenant, parts: Part
 
 
 async def _poll(request_id: Any, tenant: Tenant, parts: Parts) -> Response:
-    missing = NotFound("No batch with this request_id in this account")
     parsed = submits.batch_id(request_id)
     if parsed is None:
-        raise missing
+        raise NotFound(MISSING)
     found = await parts.polls.why(tenant.tenant_id, parsed)
     if found is None:
-        raise missing
-    status = found.status
-    if status.finalized_at is None:
+        raise await look.not_run(parsed, tenant, parts)
+    if found.status.finalized_at is None:
         return success(results.pending(found))
-    model = parts.catalogue.resolve(status.model)
-    pages = reading.results(
-        parts.database,
-        status.batch_id,
-        status.run,
-        store=Store.of(parts.settings),
-        items=model is not None and model.task == "text-embeddings",
-    )
-    stream = results.render(status, pages, model)
-    code = results.http_status(status)
+    return await _final(found.status, parts)
+
+
+async def _final(status: Status, parts: Parts) -> Response:
+    all_refused = False
+    if status.state == BatchState.FAILED:
+        async with parts.database.relaxed() as conn:
+            all_refused = await failures.all_refused(conn, status.batch_id, status.run)
+    code = results.http_status(status, all_refused=all_refused)
+    stream = results.render(status, look.pages(status, parts), parts.catalogue, code)
     headers = {} if code == 200 else {"x-should-retry": "false"}
     return StreamingResponse(stream, code, headers, media_type="application/json")
 
@@ -121,22 +123,30 @@ def _order(model: Model, request: Request, tenant: Tenant) -> batches.Order:
     if not _wants_queue(request):
         raise BadInput("requests: a batch is queued; add ?queueRequest=true to the URL")
     _check_queue(model)
-    tags = tuple(tag for value in request.query_params.getlist("tags") for tag in value.split(",") if tag)
-    if len(tags) > _MOST_TAGS or not all(_TAG.fullmatch(tag) for tag in tags):
-        raise BadInput(
-            f"tags: at most {_MOST_TAGS}, each of 1 to 50 letters, digits or : - . / @, got {','.join(tags)[:80]}"
-        )
+    fields.check(request, request.query_params, _QUERY, called="query parameter")
     headers = request.headers
     session = headers.get("x-session-affinity") or headers.get("x-session-id")
     traceparent = trace.parse(headers.get(trace.HEADER))
     names = request.state.request_id, traceparent, session
     key = submits.idempotency_key(headers.get("idempotency-key"), "Idempotency-Key")
-    return batches.Order(tenant, model, *names, tags, _metadata(request), key, _deadline(request))
+    return batches.Order(tenant, model, *names, _tags(request), _metadata(request), key, _deadline(request))
 
 
 def _check_queue(model: Model) -> None:
     if "async_queue" not in model.capabilities:
         raise SlackwaterError("This model does not support request queuing", status=400, code=8007)
+
+
+def _tags(request: Request) -> tuple[str, ...]:
+    """Those of `tags`, and of `tag`, which is the same. Raises BadInput."""
+    query = request.query_params
+    values = [*query.getlist("tags"), *query.getlist("tag")]
+    tags = tuple(tag for value in values for tag in value.split(",") if tag)
+    if len(tags) > _MOST_TAGS or not all(_TAG.fullmatch(tag) for tag in tags):
+        raise BadInput(
+            f"tags: at most {_MOST_TAGS}, each of 1 to 50 ASCII letters, digits or : - . / @, got {','.join(tags)[:80]}"
+        )
+    return tags
 
 
 def _deadline(request: Request) -> float | None:
@@ -167,7 +177,13 @@ def _metadata(request: Request) -> dict[str, str] | None:
 
 
 def _wants_queue(request: Request) -> bool:
-    return request.query_params.get("queueRequest", "").lower() not in _FALSE
+    """Whether the query asks to be queued. Raises BadInput for a value that is neither yes nor no."""
+    given = request.query_params.get(_QUEUE, _FALSE[0])
+    if given.lower() in _TRUE:
+        return True
+    if given.lower() not in _FALSE:
+        raise BadInput(f"{_QUEUE}: must be {', '.join(_TRUE)} or {', '.join(_FALSE)}, got {given[:40]!r}", param=_QUEUE)
+    return False
 
 
 def _queued(request_id: UUID, asked: str) -> Response:

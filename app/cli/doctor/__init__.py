@@ -1,12 +1,14 @@
 """`slackwater doctor`: looks at the set-up as it is, changes nothing, and says how to mend what is wrong."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.cli.doctor import machine, parts
+from app.cli import tables
+from app.cli.doctor import attached, machine, parts, running
 from app.cli.doctor.check import Check, Status
 from app.failure import Failure
 from app.settings import Settings
@@ -22,6 +24,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     parts.broker,
     parts.engine,
     parts.model,
+    running.installation,
 )
 
 _COLOUR = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
@@ -42,24 +45,29 @@ def render(checks: list[Check]) -> Table:
     return table
 
 
-def main(settings: Settings) -> int:
-    """Print the table; 1 if anything failed, else 0."""
-    checks = run_checks(settings)
-    Console().print(render(checks))
+def main(settings: Settings, *, as_json: bool = False) -> int:
+    """Print the checks; 1 if anything failed, else 0."""
+    with tables.patience("Checking …"):
+        checks = run_checks(settings)
+    if as_json:
+        tables.document(Console(), [asdict(check) for check in checks])
+    else:
+        Console().print(render(checks))
     return int(any(check.status is Status.FAIL for check in checks))
 
 
-def require_engine(settings: Settings, *, answering: bool = False) -> None:
-    """Raise Failure with the first thing that would keep a managed engine from ever starting.
+def require_engine(settings: Settings, *, answering: bool = False) -> Settings:
+    """The settings with the model that the engine serves. Raises Failure with the first thing that would keep a managed engine
+    from ever starting, or in which an attached one contradicts the settings or the catalogue.
 
-    Of an attached one only its model must be known, unless it has to be `answering` already.
+    An attached engine may be away, unless it has to be `answering` already.
     """
-    managed = not settings.engine_url
-    checks = [*([machine.processor, machine.memory] if managed else []), parts.model]
-    checks += [parts.engine] if managed or answering else []
-    for check in (_run(check, settings) for check in checks):
+    if settings.engine_url:
+        return attached.adopting(settings, answering=answering)
+    for check in (_run(check, settings) for check in (machine.processor, machine.memory, parts.model, parts.engine)):
         if check.status is Status.FAIL:
             raise Failure(f"{check.name}: {check.detail}", check.fix)
+    return settings
 
 
 def _run(check: Callable[[Settings], Check], settings: Settings) -> Check:

@@ -74,15 +74,21 @@ def port(settings: Settings) -> Check:
     """The API's port is free, or it is our API that has it."""
     place = f"{settings.host}:{settings.port}"
     if problem := bind_problem(settings):
-        if _our_api(settings):
+        if our_api(settings):
             return ok("port", f"{place} answers as Slackwater's API")
         return fail("port", f"{place}: {problem}", "stop what listens there, or set SLACKWATER_PORT")
     return ok("port", f"{place} is free")
 
 
-def _our_api(settings: Settings) -> bool:
+def our_api(settings: Settings) -> bool:
+    """Whether what has the API's port is a Slackwater."""
+    return slackwater_at(base_url(settings))
+
+
+def slackwater_at(url: str) -> bool:
+    """Whether a Slackwater answers there."""
     try:
-        return bool(httpx.get(f"{base_url(settings)}/health", timeout=2).json() == {"status": "ok"})
+        return bool(httpx.get(f"{url}/health", timeout=2).json() == {"status": "ok"})
     except (httpx.HTTPError, ValueError):
         return False
 

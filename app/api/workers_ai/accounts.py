@@ -1,0 +1,16 @@
+"""`GET /client/v4/accounts`: the accounts that a key may use, which is its own."""
+
+from fastapi import APIRouter, Response
+
+from app.api.deps import KeyHolder
+from app.api.envelope import success
+
+router = APIRouter()
+
+
+@router.get("/client/v4/accounts", summary="List the accounts of this API key")
+async def list_accounts(tenant: KeyHolder) -> Response:
+    """The one account that the key belongs to, in the list that Cloudflare's API answers here."""
+    account = {"id": tenant.account_id, "name": tenant.account_id, "type": "standard"}
+    info = {"page": 1, "per_page": 20, "total_pages": 1, "count": 1, "total_count": 1}
+    return success([account], result_info=info)

@@ -1,0 +1,114 @@
+"""Accounts as a whole: what one has, and its end.
+
+`close` takes effect at once: keys are revoked, webhooks disabled. `sweep`, repeated by the steward, cancels the batches, waits
+for what an engine still runs, and removes everything the account has, some at a time. It may be killed between any two steps.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg.errors import ForeignKeyViolation
+
+from app.batches import account_queries as queries
+from app.batches import lifecycle
+from app.db.pool import Connection, Database
+from app.errors import AccountUnknown, Conflict, NotFound
+from app.files import service as files
+from app.queue import removal
+from app.states import TenantState
+from app.storage.store import Store
+from app.tenants import service as tenants
+from app.tenants.service import Tenant
+from app.webhooks import accounts as webhooks
+
+_SLICE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account with what it has now. `keys`: those that work; `open_batches`: those of `batches` that are not final."""
+
+    tenant_id: int
+    account_id: str
+    state: TenantState
+    created_at: datetime
+    weight: float
+    max_inflight_tokens: int
+    retention_days: int | None
+    webhook_hosts: list[str] | None
+    keys: int
+    webhooks: int
+    files: int
+    batches: int
+    open_batches: int
+
+
+async def listing(conn: Connection) -> list[Account]:
+    """Every account, those that are being deleted too, by name."""
+    return await _found(conn, None)
+
+
+async def show(conn: Connection, account_id: str) -> Account:
+    """One account. Raises AccountUnknown."""
+    found = await _found(conn, account_id)
+    if not found:
+        raise AccountUnknown(f"There is no account {account_id}")
+    return found[0]
+
+
+async def close(conn: Connection, account_id: str) -> None:
+    """Begin to delete an account; done before is done. Call inside a transaction. Raises AccountUnknown."""
+    account = await show(conn, account_id)
+    await tenants.close(conn, account.tenant_id)
+    await webhooks.silence(conn, account.tenant_id)
+
+
+async def sweep(database: Database, store: Store) -> list[str]:
+    """Go on deleting every closed account. Returns those that are gone now. Raises StorageError."""
+    async with database.relaxed() as conn:
+        closing = await tenants.closing(conn)
+    return [tenant.account_id for tenant in closing if await _emptied(database, store, tenant)]
+
+
+async def _emptied(database: Database, store: Store, tenant: Tenant) -> bool:
+    """Remove what can be removed by now. False: something is left for the next time."""
+    await _cancel(database, tenant)
+    while batches := await _ended(database, tenant):
+        for batch in batches:
+            await removal.remove(database, store, batch)
+    async with database.relaxed() as conn:
+        row = await (await conn.execute(queries.HAS_BATCHES, {"tenant_id": tenant.tenant_id})).fetchone()
+    if row is None or row[0]:
+        return False
+    await files.forget(database, store, tenant.tenant_id)
+    await webhooks.forget(database, tenant.tenant_id)
+    with suppress(ForeignKeyViolation):  # a request that came before the close has stored something since
+        async with database.transaction() as conn:
+            await removal.remove_shares(conn, tenant.tenant_id)
+            await tenants.remove(conn, tenant.tenant_id)
+        return True
+    return False
+
+
+async def _cancel(database: Database, tenant: Tenant) -> None:
+    """Cancel every batch that can be, each in a transaction of its own."""
+    values = {"tenant_id": tenant.tenant_id, "limit": _SLICE}
+    while True:
+        async with database.relaxed() as conn:
+            rows = await (await conn.execute(queries.OPEN, values)).fetchall()
+        for (request_id,) in rows:
+            with suppress(Conflict, NotFound):  # it has ended by itself
+                await lifecycle.halt(database, tenant, request_id, "cancel")
+        if not rows:
+            return
+
+
+async def _ended(database: Database, tenant: Tenant) -> list[removal.Ended]:
+    async with database.relaxed() as conn:
+        return await removal.ended(conn, tenant.tenant_id)
+
+
+async def _found(conn: Connection, account_id: str | None) -> list[Account]:
+    rows = await (await conn.execute(queries.ACCOUNTS, {"account_id": account_id})).fetchall()
+    return [Account(row[0], row[1], TenantState(row[2]), *row[3:]) for row in rows]

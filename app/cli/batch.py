@@ -1,0 +1,162 @@
+"""`slackwater batch …`: look at an account's batches; pause, resume, cancel, retry them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import typer
+
+from app.cli import batch_ids, progress, tables
+from app.cli.client import Client
+from app.cli.options import BatchId, Json, console, pairs, settings
+from app.headroom import words
+
+app = typer.Typer(help="Look at batches; pause, resume, cancel, retry them.", no_args_is_help=True)
+
+Object = dict[str, Any]
+_COLUMNS = ("batch", "state", "done", "failed", "submitted", "model", "ended", "tags")
+_WIDE = ("model", "ended", "tags")
+
+
+@app.command("list")
+def show_list(
+    state: Annotated[
+        list[str] | None, typer.Option(help="in this state, such as running or failed; may be repeated")
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(help="of this model; may be repeated")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="with this tag; repeated: with all of them")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: with this pair; may be repeated")] = None,
+    created_after: Annotated[datetime | None, typer.Option(help="made then or later, in this machine's zone")] = None,
+    created_before: Annotated[datetime | None, typer.Option(help="made before then")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=batch_ids.MOST_SEARCHED, help="so many at most")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List batches, newest first."""
+    filters = {
+        "state": state,
+        "model": model,
+        "tag": tag,
+        "metadata": [f"{key}:{value}" for key, value in pairs(metadata).items()],
+        "created_after": _zoned(created_after),
+        "created_before": _zoned(created_before),
+    }
+    with Client.of(settings()) as client, tables.patience("Reading the list …"):
+        found = list(batch_ids.newest(client, limit, **filters))
+    if as_json:
+        tables.document(console, found)
+    else:
+        tables.show(console, _COLUMNS, map(_row, found), whole=("batch", "state"), wide=_WIDE)
+
+
+@app.command("show")
+def show(
+    batch: BatchId,
+    watch: Annotated[bool, typer.Option("--watch", help="show progress until the batch ends")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how a batch stands, when it will be done, what it waits for, and why items failed."""
+    with Client.of(settings()) as client:
+        request_id = batch_ids.resolve(client, batch)
+        found = progress.watch(client, request_id) if watch else client.get(f"/ai/batches/{request_id}")
+    if watch and not as_json:
+        raise typer.Exit(progress.exit_code(found))
+    if as_json:
+        tables.document(console, found)
+        return
+    tables.facts(console, _described(found))
+    _print_reasons(found)
+
+
+@app.command("pause")
+def pause(batch: BatchId, as_json: Json = False) -> None:
+    """Start nothing more of a batch; what runs, ends."""
+    _change(batch, "pause", "{id} is paused; `slackwater batch resume` goes on.", as_json=as_json)
+
+
+@app.command("resume")
+def resume(batch: BatchId, as_json: Json = False) -> None:
+    """Let a paused batch go on."""
+    _change(batch, "resume", "{id} goes on.", as_json=as_json)
+
+
+@app.command("cancel")
+def cancel(batch: BatchId, as_json: Json = False) -> None:
+    """Drop what is queued, abort what runs, keep what is done."""
+    _change(batch, "cancel", "{id} is cancelled; what runs is aborted within a heartbeat.", as_json=as_json)
+
+
+@app.command("retry")
+def retry(batch: BatchId, as_json: Json = False) -> None:
+    """Run what failed, was cancelled or has expired once more."""
+    _change(batch, "retry", "{id} runs again: {open} without an answer.", as_json=as_json)
+
+
+def _change(batch: str, verb: Literal["pause", "resume", "cancel", "retry"], done: str, *, as_json: bool) -> None:
+    with Client.of(settings()) as client:
+        request_id = batch_ids.resolve(client, batch)
+        found = client.call("POST", f"/ai/batches/{request_id}/{verb}")
+    if as_json:
+        tables.document(console, found)
+        return
+    counts = found["progress"]
+    unanswered = words.many(counts["total"] - counts["succeeded"], "item")
+    tables.sentence(console, done.format(id=request_id, open=unanswered))
+
+
+def _described(batch: Object) -> dict[str, object]:
+    """What there is to say about a batch, by name, from the API's answer. A refused one has no model."""
+    run = batch["run"]
+    return {
+        "batch": batch["request_id"],
+        "model": batch["model"],
+        "state": batch["status"] + (f", run {run}" if run > 1 else ""),
+        "items": _items(batch["progress"]),
+        "tokens": _tokens(batch["usage"]),
+        "tags": ", ".join(batch["tags"]) or None,
+        "metadata": ", ".join(f"{key}={value}" for key, value in (batch["metadata"] or {}).items()) or None,
+        "submitted": tables.when(batch["created_at"]),
+        "ended": tables.when(batch["finished_at"]),
+        "expires": tables.when(batch["expires_at"]),
+        "done": _eta(batch.get("estimate")),
+        "waits": (batch.get("waiting") or {}).get("message"),
+    }
+
+
+def _print_reasons(batch: Object) -> None:
+    """Why items failed, the most frequent reason first; or for which lines of its file the batch was refused."""
+    failed = [(f"{each['count']:,}", each["message"]) for each in batch.get("failures") or ()]
+    wrong = [(each["line"], each["message"]) for each in batch.get("errors") or ()]
+    for columns, rows in ((("items", "why they failed"), failed), (("line", "why the batch was refused"), wrong)):
+        if rows:
+            console.print()
+            tables.show(console, columns, rows, whole=columns[:1])
+
+
+def _row(batch: Object) -> tuple[object, ...]:
+    progress, brief = batch["progress"], console.is_terminal
+    done = f"{progress['succeeded']}/{progress['total']}"
+    made, ended = (tables.when(batch[name], brief=brief) for name in ("created_at", "finished_at"))
+    return batch["request_id"], batch["status"], done, progress["failed"], made, batch["model"], ended, batch["tags"]
+
+
+def _items(progress: dict[str, int]) -> str:
+    return f"{progress['succeeded']:,} of {progress['total']:,} done, {progress['failed']:,} failed"
+
+
+def _tokens(usage: Object) -> str | None:
+    """Counted as chunks end, so that a batch which has just begun has none."""
+    if not usage["total_tokens"]:
+        return None
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    return f"{usage['prompt_tokens']:,} in ({cached:,} cached), {usage['completion_tokens']:,} out"
+
+
+def _eta(estimate: Object | None) -> str | None:
+    if estimate is None:
+        return None
+    if (seconds := estimate["eta_seconds"]) is None:
+        return "unknown: nothing was measured yet"
+    return f"in about {words.duration(seconds)} (confidence: {estimate['confidence']})"
+
+
+def _zoned(moment: datetime | None) -> str | None:
+    return moment.astimezone().isoformat() if moment else None

@@ -1,0 +1,133 @@
+"""The API as the caller's commands use it: over HTTP, with one account's key, from any machine.
+
+What the API refuses, and an API that does not answer, becomes a Failure that says what to do.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from app.cli import credentials
+from app.failure import Failure
+from app.settings import Settings
+
+_TIMEOUT = httpx.Timeout(30, read=120)
+_REMEDIES = {
+    401: "Check SLACKWATER_API_KEY, or run `slackwater login`.",
+    403: "Use a key of that account: SLACKWATER_API_KEY or `slackwater login`.",
+    429: "Wait a moment and try again.",
+    503: "`slackwater status` shows what is wrong.",
+}
+
+
+class Refused(Failure):
+    """The API answered with an error. `status` is its HTTP status, `code` its own."""
+
+    def __init__(self, status: int, code: int, message: str) -> None:
+        super().__init__(message, _REMEDIES.get(status, ""))
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list, and the cursor of the next one; empty at the end."""
+
+    rows: list[dict[str, Any]]
+    cursor: str
+
+
+class Client:
+    """Calls one installation's API. Use as a context manager. Every call raises Failure."""
+
+    def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url.rstrip("/").removesuffix("/v1")  # as many know it from OpenAI's clients
+        headers = {"authorization": f"Bearer {key}"}
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT, transport=transport)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The client of the installation that environment or stored credentials name. Raises Failure if there is no key."""
+        return cls(*credentials.find(settings))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    @cached_property
+    def account(self) -> str:
+        """The account that the key belongs to."""
+        with self.stream("GET", "/client/v4/accounts") as response:
+            return str(response_json(response)["result"][0]["id"])
+
+    def get(self, path: str, **params: Any) -> Any:
+        """The `result` at a path below the account, such as `/ai/batches`. Parameters that are None are left out."""
+        return self.call("GET", path, params=params)
+
+    def page(self, path: str, **params: Any) -> Page:
+        """One page of the list at a path below the account."""
+        body = self._answer("GET", path, params=params)
+        return Page(body["result"], str((body.get("result_info") or {}).get("cursor") or ""))
+
+    def call(self, method: str, path: str, **options: Any) -> Any:
+        """The `result` of any call below the account; `options` are httpx's."""
+        return self._answer(method, path, **options).get("result")
+
+    @contextmanager
+    def stream(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
+        """A successful response to any path of the installation, its body unread."""
+        if isinstance(options.get("params"), Mapping):
+            options["params"] = {name: value for name, value in options["params"].items() if value is not None}
+        try:
+            with self._http.stream(method, path, **options) as response:
+                if response.is_error:
+                    raise _refusal(response)
+                yield response
+        except httpx.UnsupportedProtocol as error:
+            raise Failure(f"{self.url} is no URL of an API.", "It begins with http:// or https://.") from error
+        except httpx.LocalProtocolError as error:  # its words may hold the key
+            raise Failure("The request could not be sent: a header holds what no header may.") from error
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise self._unreachable(error) from error
+
+    def below_account(self, path: str) -> str:
+        """The whole path of one below the account."""
+        return f"/client/v4/accounts/{self.account}{path}"
+
+    def _answer(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        with self.stream(method, self.below_account(path), **options) as response:
+            return response_json(response)
+
+    def _unreachable(self, error: Exception) -> Failure:
+        reason = str(error) or type(error).__name__
+        remedy = "Start it with `slackwater up`, or name another with SLACKWATER_URL or `slackwater login`."
+        return Failure(f"No Slackwater answers at {self.url}: {reason}.", remedy)
+
+
+def response_json(response: httpx.Response) -> dict[str, Any]:
+    """The body of a response, which must be a JSON object. Raises Failure."""
+    response.read()
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        url = response.request.url
+        raise Failure(f"{url} answered {response.status_code}, but not as Slackwater does.", "Check SLACKWATER_URL.")
+    return body
+
+
+def _refusal(response: httpx.Response) -> Refused:
+    body = response_json(response)
+    first = (body.get("errors") or [{}])[0]
+    message = first.get("message") or f"{response.request.url} answered {response.status_code}"
+    return Refused(response.status_code, int(first.get("code") or 0), str(message))

@@ -1,0 +1,152 @@
+"""What was sent to a webhook and how it went: `slackwater subscription deliveries`, `test`, `redeliver`, `replay`."""
+
+import time
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from app import clock
+from app.cli import tables
+from app.cli.client import Client
+from app.cli.options import Json, console, settings
+from app.failure import Failure
+from app.states import DELIVERY, DeliveryState
+
+SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
+PATIENCE_SECONDS = 20.0  # for the outcome of a test
+
+Object = dict[str, Any]
+_LOOK_SECONDS = 0.2
+_MOST_SHOWN = 200  # characters of a receiver's answer
+_COLUMNS = ("delivery", "event", "state", "tries", "last attempt", "next", "request id")
+_ATTEMPTS = ("attempt", "at", "ms", "outcome", "address", "answer")
+
+SubscriptionId = Annotated[UUID, typer.Argument(metavar="ID", help="as `slackwater subscription list` shows it")]
+DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="as `slackwater subscription deliveries` shows it")]
+
+
+def mount(app: typer.Typer) -> None:
+    """Add these commands to the group of subscriptions."""
+    app.command("test")(send_test)
+    app.command("deliveries")(show_list)
+    app.command("delivery")(show)
+    app.command("redeliver")(redeliver)
+    app.command("replay")(replay)
+
+
+def send_test(subscription_id: SubscriptionId, as_json: Json = False) -> None:
+    """Send a test event and wait for its outcome."""
+    path = _path(subscription_id)
+    with Client.of(settings()) as client, tables.patience("Waiting for the receiver …"):
+        found = _attempted(client, path, client.call("POST", f"{path}/test"))
+    if as_json:
+        tables.document(console, found)
+    outcome = _outcome(found["last_attempt"])
+    if found["state"] != DeliveryState.DELIVERED:
+        remedy = "It is tried again; `slackwater subscription deliveries` shows how it goes."
+        raise Failure(f"Not delivered: {_in_words(found['last_attempt'])}.", remedy)
+    if not as_json:
+        tables.sentence(console, f"delivered in {found['last_attempt']['duration_ms']} ms: {outcome}")
+
+
+def _attempted(client: Client, path: str, delivery: Object) -> Object:
+    """The delivery after its first attempt. Raises Failure if there is none in time."""
+    deadline = clock.monotonic() + PATIENCE_SECONDS
+    while delivery["last_attempt"] is None:
+        if clock.monotonic() > deadline:
+            raise Failure(
+                f"Nobody has sent it within {PATIENCE_SECONDS:.0f} s.",
+                "Is a notifier running? `slackwater up` has one.",
+            )
+        time.sleep(_LOOK_SECONDS)
+        delivery = client.get(f"{path}/deliveries/{delivery['id']}")
+    return delivery
+
+
+def show_list(
+    subscription_id: SubscriptionId,
+    state: Annotated[str | None, typer.Option(help=f"only those: {', '.join(DELIVERY.stored())}")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="so many, the newest first")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List what was sent to a webhook and how it went."""
+    with Client.of(settings()) as client:
+        found = client.get(f"{_path(subscription_id)}/deliveries", state=state, limit=limit)
+    if as_json:
+        tables.document(console, found)
+        return
+    whole = ("delivery", "event", "state", "request id")
+    tables.show(console, _COLUMNS, map(_row, found), whole=whole, wide=("request id",))
+
+
+def show(subscription_id: SubscriptionId, delivery_id: DeliveryId, as_json: Json = False) -> None:
+    """Show one delivery: every attempt and what the receiver answered."""
+    with Client.of(settings()) as client:
+        found = client.get(f"{_path(subscription_id)}/deliveries/{delivery_id}")
+    if as_json:
+        tables.document(console, found)
+        return
+    names = ("webhook_id", "event", "request_id", "state")
+    tables.facts(console, {name.replace("_", " "): found[name] for name in names})
+    console.print()
+    tables.show(console, _ATTEMPTS, map(_attempt, found["tries"]), whole=("at", "ms"), wide=("address",))
+
+
+def redeliver(subscription_id: SubscriptionId, delivery_id: DeliveryId) -> None:
+    """Send one delivery again, now, whatever became of it."""
+    with Client.of(settings()) as client:
+        client.call("POST", f"{_path(subscription_id)}/deliveries/{delivery_id}/redeliver")
+    tables.sentence(console, "sent within a moment; `slackwater subscription delivery` shows how it goes")
+
+
+def replay(
+    subscription_id: SubscriptionId,
+    since: Annotated[datetime, typer.Option(help="from this time on, in this machine's zone")],
+    until: Annotated[datetime | None, typer.Option(help="up to this time; without: now")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="what was accepted too, not only the rest")] = False,
+    as_json: Json = False,
+) -> None:
+    """Send what happened in a time again: what the receiver has not accepted, or has never got."""
+    body: Object = {"since": since.astimezone().isoformat(), "only_failed": not everything}
+    if until is not None:
+        body["until"] = until.astimezone().isoformat()
+    with Client.of(settings()) as client, tables.patience("Looking for what is to be sent again …"):
+        found = client.call("POST", f"{_path(subscription_id)}/replay", json=body)
+    if as_json:
+        tables.document(console, found)
+        return
+    more = "" if found["complete"] else "; there may be more: repeat it with a later --since"
+    tables.sentence(console, f"{found['replayed']} events are sent again{more}")
+
+
+def _path(subscription_id: UUID) -> str:
+    return f"{SUBSCRIPTIONS}/{subscription_id.hex}"
+
+
+def _row(found: Object) -> tuple[object, ...]:
+    due = tables.when(found["next_attempt_at"], brief=console.is_terminal)
+    outcome = _outcome(found["last_attempt"])
+    state, tries = found["state"], found["attempts"]
+    return found["id"], found["event"], state, tries, outcome, due, found["request_id"]
+
+
+def _attempt(found: Object) -> tuple[object, ...]:
+    at = tables.when(found["started_at"], brief=console.is_terminal)
+    answer = (found.get("response_body") or "")[:_MOST_SHOWN]
+    return found["number"], at, found["duration_ms"], _outcome(found), found["address"], answer
+
+
+def _in_words(attempt: Object) -> str:
+    """Why an attempt failed."""
+    from app.webhooks.egress import FAULTS
+
+    fault = FAULTS.get(attempt["error"] or "")
+    return f"the receiver could not be reached: {fault}" if fault else _outcome(attempt)
+
+
+def _outcome(attempt: Object | None) -> str:
+    if attempt is None:
+        return "none yet"
+    return " ".join(str(part) for part in (attempt["http_status"], attempt["error"]) if part is not None)

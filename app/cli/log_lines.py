@@ -1,0 +1,91 @@
+"""Log lines as they stand in a file and as a terminal shows them: parse, shorten, colour. Pure."""
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.text import Text
+
+_CONSOLE = re.compile(r"(?P<at>\d{4}-\d\d-\d\dT\S+Z) \[(?P<level>\w+)\s*\] (?P<part>\S+)\s+(?P<text>.*)")
+_FACT = re.compile(r"(\w+)=('[^']*'|\S+)")
+_STYLES = {"warning": "yellow", "error": "bold red", "critical": "bold red", "debug": "dim"}
+_TRACEBACK = re.compile(r"\s*(\+ )?(Exception Group )?Traceback \(most recent call last\):")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event: when, how grave, which part, and the rest."""
+
+    at: datetime
+    level: str
+    part: str
+    text: str
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing that asks for attention."""
+        return self.level in ("info", "debug")
+
+
+def parse(line: str) -> Line | None:
+    """An event in either log format; None for what is none, such as a line of a traceback."""
+    if line.startswith("{"):
+        return _from_json(line)
+    found = _CONSOLE.match(line)
+    if found is None:
+        return None
+    return Line(datetime.fromisoformat(found["at"]), found["level"], found["part"], " ".join(found["text"].split()))
+
+
+def _from_json(line: str) -> Line | None:
+    try:
+        event = json.loads(line)
+        at, level, part = datetime.fromisoformat(event.pop("timestamp")), event.pop("level"), event.pop("part")
+        text = " ".join([str(event.pop("event")), *(f"{name}={value}" for name, value in event.items())])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return Line(at, level, part, text)
+
+
+def shown(line: Line, width: int) -> Text:
+    """The event in one row of a terminal, by local time. What asks for attention is never cut, nor what is said of a batch."""
+    style = _STYLES.get(line.level, "")
+    at = f"{line.at.astimezone():%H:%M:%S} ", "dim"
+    if line.quiet and (batch := _batch(line.text)):
+        return Text.assemble(at, ("batch ", "cyan"), batch)
+    text = Text.assemble(at, (f"{line.part:<12} ", "cyan"), (line.text, style))
+    if line.quiet:
+        text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def _batch(text: str) -> str:
+    """What is told of a batch, short enough for its whole id to stand in one row; nothing if it is about something else."""
+    event, _, rest = text.partition(" ")
+    facts = dict(_FACT.findall(rest))
+    if not event.startswith("batch.") or "request_id" not in facts:
+        return ""
+    name, verb, pace = facts["request_id"], event.removeprefix("batch."), facts.get("items_per_second")
+    speed = f", {pace} items/s" if pace else ""
+    if verb == "progress":
+        return f"{name} {facts.get('percent')} %{speed}"
+    if verb == "started":
+        return f"{name} started, items: {facts.get('items')}"
+    failed = f", {facts['failed']} failed" if facts.get("failed", "0") != "0" else ""
+    return f"{name} {verb}, {facts.get('ok')} ok{failed}{speed}"
+
+
+class Tracebacks:
+    """Drops tracebacks from the lines of one part, down to their last line, which says what happened."""
+
+    def __init__(self) -> None:
+        self._inside = False
+
+    def drops(self, line: str) -> bool:
+        """Whether this line, which is no event, belongs to a traceback."""
+        if _TRACEBACK.match(line):
+            self._inside = True
+        elif self._inside and line and not line[0].isspace():
+            self._inside = False
+        return self._inside

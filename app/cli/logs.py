@@ -1,0 +1,44 @@
+"""`slackwater logs`: what the parts of this installation have logged."""
+
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from app.cli import log_files, log_lines
+from app.cli.options import console
+from app.cli.options import settings as configured
+
+Part = Annotated[
+    str | None,
+    typer.Argument(
+        help="api, engine-0, gpu-worker, notifier, steward or up; without: all but the engines' own",
+        autocompletion=lambda: log_files.parts(configured().data_dir),
+    ),
+]
+
+
+def logs(
+    part: Part = None,
+    count: Annotated[int, typer.Option("-n", "--lines", min=0, max=1_000_000, help="so many of the last lines")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until interrupted")] = False,
+) -> None:
+    """Show the logs of the parts that `slackwater up` runs on this machine."""
+    settings = configured()
+    files = log_files.chosen(settings.data_dir, part)
+    if part is None:
+        ours = [file for file in files if file.stem in log_files.OURS]
+        files = ours or files
+    tails = [log_files.Tail.from_end(file) for file in files]
+    for line in log_files.latest(files, count):
+        show(line)
+    if follow:
+        with suppress(KeyboardInterrupt):
+            log_files.follow(tails, show)
+
+
+def show(line: str) -> None:
+    """A terminal gets one row per event, a pipe the line as it is."""
+    event = log_lines.parse(line) if console.is_terminal else None
+    console.print(log_lines.shown(event, console.width) if event else Text(line), soft_wrap=True, highlight=False)

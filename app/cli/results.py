@@ -1,0 +1,205 @@
+"""`slackwater results`: the answers of a batch as NDJSON or as a table, also beside the rows that they answer."""
+
+import contextlib
+import csv
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+import typer
+
+from app.cli import inputs, progress
+from app.cli.batch_ids import resolve
+from app.cli.client import Client
+from app.cli.options import errors, settings
+from app.engines.shapes import said
+from app.failure import Failure
+
+Form = Literal["jsonl", "csv", "tsv", "parquet"]
+_FORMS: dict[str, Form] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+_FORMS[".parquet"] = "parquet"
+_ERROR = "error"
+_PARQUET_ROWS = 4096
+
+
+def results(
+    request_id: Annotated[str, typer.Argument(metavar="ID", help="the batch, as `slackwater submit` printed it")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="file: .jsonl, .csv, .tsv or .parquet; without: standard output"),
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="only items that failed")] = False,
+    join: Annotated[
+        Path | None,
+        typer.Option(metavar="INPUT", help="the file that was submitted: its rows with the answers beside them"),
+    ] = None,
+    form: Annotated[str | None, typer.Option("--format", help=f"of the joined file: {', '.join(inputs.KINDS)}")] = None,
+    column: Annotated[str, typer.Option(help="with --join: name of the column of answers")] = "answer",
+) -> None:
+    """Print or save the results of a batch, also while it runs."""
+    kind = inputs.kind(join, form) if join else None
+    to = _form(output, kind)
+    with Client.of(settings()) as client:
+        batch = client.get(f"/ai/batches/{resolve(client, request_id)}")
+        found = _lines(client, batch, failed=failed)
+        if join and kind:
+            write(output, to, _joined(join, kind, found, batch, column, failed=failed))
+        elif to == "jsonl":
+            write_lines(output, found)
+        else:
+            write(output, to, (_flat(line) for line in found))
+    if not progress.final(batch):
+        done, total = progress.counts(batch)
+        errors.print(f"The batch is {batch['status']}: {done:,} of {total:,} items have ended so far.")
+
+
+def _form(output: Path | None, kind: inputs.Kind | None) -> Form:
+    """What to write: by the output's name, else as the joined input, else NDJSON."""
+    if output is None:
+        return "jsonl" if kind in (None, "items", "openai") else "tsv" if kind == "tsv" else "csv"
+    if (form := _FORMS.get(output.suffix.lower())) is None:
+        raise Failure(f"{output}: results are written as {', '.join(_FORMS)}.", "Name the file accordingly.")
+    return form
+
+
+def _lines(client: Client, batch: dict[str, Any], *, failed: bool) -> Iterator[bytes]:
+    """The results as the API sends them, one JSON object each, without the line's end."""
+    path = client.below_account(f"/ai/batches/{batch['request_id']}/results")
+    with (
+        progress.reading(None if failed else progress.counts(batch)[0]) as count,
+        client.stream("GET", path, params={"failed": 1 if failed else None}) as response,
+    ):
+        for line in split_lines(response.iter_bytes()):
+            yield line
+            count()
+
+
+def split_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a body that are not empty. Only a line feed ends a line: an answer may hold all other separators."""
+    rest = b""
+    for block in blocks:
+        *lines, rest = (rest + block).split(b"\n")
+        yield from filter(None, lines)
+    if rest:
+        yield rest
+
+
+def _flat(line: bytes) -> dict[str, Any]:
+    """A result as a row of a table."""
+    entry = orjson.loads(line)
+    answer, error = _outcome(entry)
+    return {"id": entry["id"], "reference": entry.get("external_reference"), "answer": answer, _ERROR: error}
+
+
+def _outcome(entry: dict[str, Any]) -> tuple[str | None, str | None]:
+    if entry["success"]:
+        return _answer(entry["result"]), None
+    error = entry.get("error") or {}
+    return None, str(error.get("message") or error)
+
+
+def _answer(result: dict[str, Any]) -> str:
+    """The text that a model answered; the whole result as JSON where there is none, as of embeddings and tool calls."""
+    text = said(result)
+    return text if isinstance(text, str) else orjson.dumps(text if text is not None else result).decode()
+
+
+def _joined(
+    file: Path, kind: inputs.Kind, lines: Iterable[bytes], batch: dict[str, Any], column: str, *, failed: bool
+) -> Iterator[dict[str, Any]]:
+    """The rows of the input with answer and error. The n-th row is the item `id` n. Raises Failure if it is another file."""
+    count, total = sum(1 for _ in inputs.rows(file, kind)), batch["progress"]["total"]
+    if count != total:
+        raise Failure(f"{file} has {count:,} rows, the batch has {total:,} items.", "Join the file that was submitted.")
+    found = {}
+    for line in lines:
+        entry = orjson.loads(line)
+        found[entry["id"]] = _outcome(entry)
+    for number, row in enumerate(inputs.rows(file, kind)):
+        if taken := {column, _ERROR} & row.keys():
+            raise Failure(f"{file} has a column '{min(taken)}' already.", "Choose another name with --column.")
+        answer, error = found.get(number, (None, None))
+        if not failed or error is not None:
+            yield {**row, column: answer, _ERROR: error}
+
+
+def write_lines(output: Path | None, lines: Iterable[bytes]) -> None:
+    """Write lines to a file, which appears once it is whole, or to standard output."""
+    with _target(output) as file:
+        for line in lines:
+            file.write(line + b"\n")
+
+
+def write(output: Path | None, form: Form, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows in a form to a file, which appears once it is whole, or to standard output."""
+    if form == "jsonl":
+        write_lines(output, (orjson.dumps(row) for row in rows))
+    elif form == "parquet":
+        _write_parquet(output, rows)
+    else:
+        with _target(output) as file:
+            _write_table(file, rows, "," if form == "csv" else "\t")
+
+
+def _write_table(file: Any, rows: Iterable[dict[str, Any]], delimiter: str) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer: Any = None
+    for row in rows:
+        if writer is None:
+            writer = csv.DictWriter(text, list(row), delimiter=delimiter, lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(row)
+    text.detach()
+
+
+def _write_parquet(output: Path | None, rows: Iterable[dict[str, Any]]) -> None:
+    if output is None:
+        raise Failure("Parquet is not written to a terminal.", "Name a file with --output.")
+    parquet = inputs.parquet_module()
+    import pyarrow
+
+    with _target(output) as file, contextlib.ExitStack() as closing:
+        schema: Any = None
+        writer: Any = None
+        for page in _pages(rows):
+            if schema is None:
+                found = pyarrow.Table.from_pylist(page).schema
+                schema = pyarrow.schema(
+                    [each.with_type(pyarrow.string()) if each.type == pyarrow.null() else each for each in found]
+                )
+                writer = closing.enter_context(parquet.ParquetWriter(file, schema))
+            writer.write_table(pyarrow.Table.from_pylist(page, schema=schema))
+
+
+def _pages(rows: Iterable[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+    page: list[dict[str, Any]] = []
+    for row in rows:
+        page.append(row)
+        if len(page) == _PARQUET_ROWS:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+@contextmanager
+def _target(output: Path | None) -> Iterator[Any]:
+    """Where to write bytes. A file takes its name only when all of it is written."""
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if not output.parent.is_dir():
+        raise Failure(f"{output}: there is no folder {output.parent}.", "Make it, or write elsewhere with --output.")
+    partial = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,123 @@
+"""`slackwater status`: one screen that says how the installation is, read from the API's `GET /status`."""
+
+import json
+import re
+from typing import Any
+
+import httpx
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from app.cli import tables
+from app.cli.credentials import api_url
+from app.cli.options import Json, console
+from app.cli.options import settings as configured
+from app.cli.text import plain
+from app.failure import Failure
+from app.headroom import words
+from app.settings import Settings
+
+Status = dict[str, Any]
+SECONDS = 5.0
+_COLOURS = {"ok": "green", "ready": "green", "degraded": "yellow", "starting": "yellow", "down": "red", "away": "red"}
+
+
+def fetch(settings: Settings) -> Status:
+    """What the API says. Raises Failure where it does not answer."""
+    return fetch_from(api_url(settings))
+
+
+def fetch_from(url: str) -> Status:
+    """What the API at `url` says. Raises Failure where it does not answer."""
+    try:
+        answer = httpx.get(f"{url}/status", timeout=SECONDS, trust_env=False)
+        found: Status = answer.raise_for_status().json()
+    except (httpx.TransportError, httpx.InvalidURL) as error:
+        remedy = "Start it with `slackwater up` (or `slackwater api`), or set SLACKWATER_URL to where it is."
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+        raise Failure(f"The API at {url} does not answer: {reason}", remedy) from error
+    except (httpx.HTTPStatusError, ValueError) as error:
+        remedy = (
+            "Something else listens there: set SLACKWATER_PORT or SLACKWATER_URL. Or its Slackwater is older than this."
+        )
+        raise Failure(f"What listens at {url} has no status to tell.", remedy) from error
+    return found
+
+
+def status(as_json: Json = False) -> None:
+    """Tell how the installation is: parts, engines, queue, problems. Exit code 1 when it is down."""
+    raise typer.Exit(report(configured(), console, as_json=as_json))
+
+
+def report(settings: Settings, to: Console, *, as_json: bool) -> int:
+    """Print the status. Returns the exit code: 1 if the installation is down. Raises Failure."""
+    found = fetch(settings)
+    if as_json:
+        to.print(json.dumps(found, indent=2), markup=False, highlight=False, soft_wrap=True)
+    else:
+        show(found, api_url(settings), to)
+    return int(found["status"] == "down")
+
+
+def show(found: Status, url: str, to: Console) -> None:
+    """One screen: the verdict, parts, engines, queue, and each problem with what to do about it."""
+    head = Text.assemble(_coloured(found["status"]), f" · Slackwater {found['version']} at {url}")
+    to.print(head, soft_wrap=True)
+    to.print()
+    rows = [("parts", _parts(found["parts"])), ("queue", plain(_queue(found["queue"])))]
+    rows += [("engine", _engine(engine)) for engine in found["engines"]]
+    if to.is_terminal:
+        facts = Table.grid(Column(style="cyan", no_wrap=True, width=8), Column(overflow="fold"), padding=(0, 2, 0, 0))
+        for row in rows:
+            facts.add_row(*row)
+        to.print(facts)
+    for name, fact in () if to.is_terminal else rows:
+        tables.raw(to, f"{name}\t{fact.plain.replace(chr(10), ' · ')}")
+    for line in problems(found):
+        to.print()
+        to.print(plain(line), soft_wrap=not to.is_terminal)
+
+
+def problems(found: Status) -> list[str]:
+    """Each problem of a status document in words: what is wrong, and on a line of its own what to do about it."""
+    return [
+        f"{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
+        for problem in found["problems"]
+    ]
+
+
+def _parts(parts: Status) -> Text:
+    text = Text()
+    for name, state in parts.items():
+        said = plain(name + " ") if name != "workers" else plain("GPU workers ")
+        text.append(" · " if text else "").append(said).append(_coloured("unknown" if state is None else str(state)))
+    return text
+
+
+def _queue(queue: Status) -> str:
+    if queue["open_batches"] is None:
+        return "unknown"
+    batches = words.many(queue["open_batches"], "open batch").replace("batchs", "batches")
+    said = f"{batches}: {words.many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} running"
+    oldest = queue["oldest_waiting_seconds"]
+    return said if oldest is None else f"{said}; the oldest has waited {words.duration(oldest)}"
+
+
+def _engine(engine: Status) -> Text:
+    """Two or three lines: how it is, what it is, what it may take."""
+    window = "" if engine["max_model_len"] is None else f", {engine['max_model_len']:,} tokens"
+    version = "" if engine["version"] is None else f" · vLLM {engine['version']}"
+    places = f"batch may hold {engine['allowance']} of {words.many(engine['slots'], 'slot')}"
+    return Text.assemble(
+        plain(engine["name"] + " "),
+        _coloured(engine["state"]),
+        plain(f" · {engine['mode']} · {engine['model'] or 'model unknown'}{window}{version}\n"),
+        plain(f"{engine['message']}\n"),
+        plain(f"{places} · protection {engine['protection']} the engine"),
+    )
+
+
+def _coloured(word: str) -> Text:
+    return Text(word, _COLOURS.get(word, ""))

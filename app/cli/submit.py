@@ -1,0 +1,230 @@
+"""`slackwater submit`: a batch made of a file of items, of OpenAI requests, of prompts, or of a table."""
+
+import json
+import shutil
+import sys
+import tempfile
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from app.cli import inputs, progress, tables
+from app.cli.client import Client, response_json
+from app.cli.inputs import KINDS, Kind
+from app.cli.options import Json, console, errors, pairs, settings
+from app.failure import Failure
+
+_SHOWN_ERRORS = 5
+_BLOCK_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """How a row becomes an item: template, options of every item, and the column that names the item."""
+
+    template: str | None = None
+    system: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    reference: str | None = None
+
+    def item(self, row: inputs.Row) -> dict[str, Any]:
+        """The Workers AI item of a row. Raises Failure that names a missing column."""
+        text = inputs.filled(self.template or self._usual(row), row)
+        item: dict[str, Any] = {"prompt": text}
+        if self.system is not None:
+            item = {"messages": [{"role": "system", "content": self.system}, {"role": "user", "content": text}]}
+        if self.reference is not None:
+            if self.reference not in row:
+                raise Failure(f"--reference: there is no column '{self.reference}'.", f"Columns: {', '.join(row)}.")
+            item["external_reference"] = str(row[self.reference])
+        given = {"max_tokens": self.max_tokens, "temperature": self.temperature}
+        return item | {name: value for name, value in given.items() if value is not None}
+
+    @staticmethod
+    def _usual(row: inputs.Row) -> str:
+        for column in ("prompt", inputs.LINE):
+            if column in row:
+                return f"{{{column}}}"
+        columns = ", ".join(map(str, row))
+        raise Failure(
+            "--prompt is needed: there is no column 'prompt'.", f"Columns: {columns}. Write {{column}} in it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for beside the items."""
+
+    model: str | None
+    window: str | None
+    tags: tuple[str, ...]
+    metadata: dict[str, str]
+    key: str | None
+
+
+def submit(
+    file: Annotated[
+        Path, typer.Argument(help="NDJSON of items or of OpenAI requests, prompts, CSV, Parquet; - is stdin")
+    ],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="model that answers; without: the only one that has an engine")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="template for the rows of a table or text file, like 'Summarise: {text}'")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="system message of every prompt")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, max=2**31 - 1, help="longest answer to a prompt, in tokens")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=5, help="temperature of every prompt")] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="column that names a row in the results")
+    ] = None,
+    window: Annotated[str | None, typer.Option(help="expire after this time, like 90s, 30m, 24h or 7d")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="a tag of the batch; may be repeated")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(help="KEY=VALUE of the batch; may be repeated")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="the same key submits the same batch once")] = None,
+    form: Annotated[str | None, typer.Option("--format", help=f"of the file: {', '.join(KINDS)}")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="show progress until the batch ends")] = False,
+    as_json: Json = False,
+) -> None:
+    """Submit a file as a batch, and print the id of the batch."""
+    prompts = Prompts(prompt, system, max_tokens, temperature, reference)
+    if idempotency_key is not None and not idempotency_key.isascii():
+        raise Failure(f"--idempotency-key: must be ASCII, got '{idempotency_key}'")
+    wish = Wish(model, window, tuple(tag or ()), pairs(metadata), idempotency_key)
+    with _at_hand(file) as path, Client.of(settings()) as client:
+        request_id = _send(client, path, _kind(file, path, form, prompts), prompts, wish)
+        if not watch:
+            _print_made(client, request_id, as_json=as_json)
+            return
+        if not as_json:
+            errors.print(f"batch {request_id}", highlight=False)
+        found = progress.watch(client, request_id)
+        if as_json:
+            tables.document(console, found)
+    raise typer.Exit(progress.exit_code(found))
+
+
+def _print_made(client: Client, request_id: str, *, as_json: bool) -> None:
+    if as_json:
+        tables.document(console, client.get(f"/ai/batches/{request_id}"))
+    else:
+        tables.raw(console, request_id)
+
+
+def _kind(file: Path, path: Path, form: str | None, prompts: Prompts) -> Kind:
+    """What is to be submitted. A table on standard input looks like prompts, so with a template its format must be said."""
+    if form is None and str(file) == "-" and prompts.template is not None:
+        raise Failure(
+            "--format is needed: standard input has no name that shows what it holds.", "Such as --format csv."
+        )
+    return inputs.kind(path, form)
+
+
+@contextmanager
+def _at_hand(file: Path) -> Iterator[Path]:
+    """The file itself, or what comes on standard input in a file of its own for the block."""
+    if str(file) != "-":
+        yield file
+        return
+    with tempfile.NamedTemporaryFile(prefix="slackwater-stdin-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def _send(client: Client, path: Path, kind: Kind, prompts: Prompts, wish: Wish) -> str:
+    """Submit and return the batch's id. Raises Failure."""
+    if kind in ("items", "openai") and prompts != Prompts():
+        raise Failure(
+            f"{path} holds whole requests, each with its own options.",
+            "Leave out --prompt, --system, --max-tokens, --temperature and --reference; `--format prompts` takes plain lines.",
+        )
+    if kind == "openai":
+        return _send_requests(client, path, wish)
+    if kind == "items":
+        return _send_items(client, _blocks(path), path.stat().st_size, wish)
+    lines = (orjson.dumps(prompts.item(row)) + b"\n" for row in inputs.rows(path, kind))
+    return _send_items(client, lines, None, wish)
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        if file.read(len(BOM_UTF8)) != BOM_UTF8:
+            file.seek(0)
+        while block := file.read(_BLOCK_BYTES):
+            yield block
+
+
+def _send_items(client: Client, lines: Iterator[bytes], size: int | None, wish: Wish) -> str:
+    """One NDJSON submit, streamed as it is made."""
+    params: dict[str, Any] = {"queueRequest": "true", "completion_window": wish.window}
+    if wish.tags:
+        params["tags"] = ",".join(wish.tags)
+    headers = {"content-type": "application/x-ndjson"}
+    if wish.metadata:
+        headers["cf-aig-metadata"] = json.dumps(wish.metadata)  # ASCII, as a header must be
+    if wish.key:
+        headers["idempotency-key"] = wish.key
+    path = f"/ai/run/{wish.model or default_model(client)}"
+    with progress.uploading(lines, size) as content:
+        result = client.call("POST", path, params=params, headers=headers, content=content)
+    return str(result["request_id"])
+
+
+def _send_requests(client: Client, path: Path, wish: Wish) -> str:
+    """An upload and a batch of it, by OpenAI's routes. Raises Failure with the first wrong lines."""
+    urls, models = set(), set()
+    for row in inputs.rows(path, "openai"):
+        body = row.get("body")
+        urls.add(str(row.get("url")))
+        models.add(str(body.get("model")) if isinstance(body, dict) else "")
+    if not urls:
+        raise Failure(f"{path} is empty.", "It needs at least one request.")
+    if wish.tags or wish.model:
+        raise Failure("--tag and --model do not go with OpenAI requests.", "Each line names its model; use --metadata.")
+    with path.open("rb") as file, tables.patience(f"Uploading {path.name} …"):
+        upload = {"file": (path.name, file, "application/jsonl")}
+        with client.stream("POST", "/v1/files", data={"purpose": "batch"}, files=upload) as response:
+            file_id = response_json(response)["id"]
+    body = {
+        "input_file_id": file_id,
+        "endpoint": min(urls),
+        "completion_window": wish.window or "background",
+        "metadata": wish.metadata or None,
+        "mixed": len(urls) > 1 or len(models) > 1,
+    }
+    headers = {"idempotency-key": wish.key} if wish.key else {}
+    with client.stream("POST", "/v1/batches", json=body, headers=headers) as response:
+        batch = response_json(response)
+    if batch["status"] == "failed":
+        raise _refused(batch)
+    return str(batch["id"])
+
+
+def _refused(batch: dict[str, Any]) -> Failure:
+    found = (batch.get("errors") or {}).get("data") or []
+    lines = [f"line {each.get('line')}: {each.get('message')}" for each in found[:_SHOWN_ERRORS]]
+    if len(found) > _SHOWN_ERRORS:
+        lines.append(f"… and {len(found) - _SHOWN_ERRORS} more")
+    return Failure(
+        f"The batch was refused; nothing of it runs.\n{chr(10).join(lines)}", "Mend the file and submit it again."
+    )
+
+
+def default_model(client: Client) -> str:
+    """The model of the engines, if they all serve the same. Raises Failure that lists the models."""
+    with client.stream("GET", "/status") as response:
+        models = sorted({engine["model"] for engine in response_json(response)["engines"] if engine.get("model")})
+    if len(models) == 1:
+        return str(models[0])
+    known = f"Engines serve {', '.join(models)}." if models else "`slackwater model list` shows the catalogue."
+    raise Failure("Name the model with --model.", known)

@@ -1,0 +1,27 @@
+"""`slackwater --version`."""
+
+import platform
+from typing import Annotated
+
+import typer
+
+from app.version import version
+
+
+def text() -> str:
+    """The version of Slackwater and of the Python that runs it."""
+    return f"slackwater {version()} (Python {platform.python_version()})"
+
+
+def _show(wanted: bool) -> None:
+    if wanted:
+        typer.echo(text())
+        raise typer.Exit
+
+
+def options(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_show, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The options in front of every command."""

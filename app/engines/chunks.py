@@ -1,0 +1,55 @@
+"""Puts the chunks of a streamed chat completion together again, as if the call had not been streamed. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# Texts of a message that a stream tells piece by piece.
+_TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
+
+
+class Chunks:
+    """The chunks of one answer, in their order."""
+
+    def __init__(self) -> None:
+        self._head: dict[str, Any] = {}
+        self._usage: dict[str, Any] | None = None
+        self._choices: dict[int, dict[str, Any]] = {}
+
+    def take(self, chunk: Mapping[str, Any]) -> None:
+        """The next chunk."""
+        self._head = self._head or {name: chunk.get(name) for name in ("id", "created", "model")}
+        self._usage = chunk.get("usage") or self._usage
+        for part in chunk.get("choices") or ():
+            fresh = {"index": part["index"], "message": {"role": "assistant", "content": None}, "logprobs": None}
+            choice = self._choices.setdefault(part["index"], fresh)
+            _add_delta(choice["message"], part.get("delta") or {})
+            _add_logprobs(choice, part.get("logprobs") or {})
+            for name in ("finish_reason", "stop_reason"):
+                choice[name] = choice.get(name) if part.get(name) is None else part[name]
+
+    def answer(self) -> dict[str, Any] | None:
+        """The whole answer; None: a choice has no end."""
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        if not choices or any(choice["finish_reason"] is None for choice in choices):
+            return None
+        return {**self._head, "object": "chat.completion", "choices": choices, "usage": self._usage}
+
+
+def _add_delta(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    for name in _TEXTS:
+        if delta.get(name) is not None:
+            message[name] = (message.get(name) or "") + delta[name]
+    for part in delta.get("tool_calls") or ():
+        calls = message.setdefault("tool_calls", [])
+        while len(calls) <= part.get("index", 0):
+            calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
+        call, said = calls[part.get("index", 0)], part.get("function") or {}
+        call["id"] = part.get("id") or call["id"]
+        for name in ("name", "arguments"):
+            call["function"][name] += said.get(name) or ""
+
+
+def _add_logprobs(choice: dict[str, Any], logprobs: Mapping[str, Any]) -> None:
+    if logprobs.get("content"):
+        choice["logprobs"] = choice["logprobs"] or {"content": []}
+        choice["logprobs"]["content"] += logprobs["content"]

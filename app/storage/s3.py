@@ -1,0 +1,70 @@
+"""Objects in an S3-compatible store. The client is an extra, `slackwater[s3]`."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+_PAGE = 1000
+_BLOCK = 1 << 20
+_PATIENCE = timedelta(seconds=20)
+
+
+class Bucket:
+    """A prefix of a bucket. Keys and region are in AWS_*. Failures are OSErrors and the library's `errors`."""
+
+    errors: tuple[type[Exception], ...] = (BaseError,)
+
+    def __init__(self, name: str, prefix: str, endpoint: str) -> None:
+        self._store = S3Store(
+            name,
+            prefix=prefix or None,
+            config={"endpoint": endpoint, "virtual_hosted_style_request": False} if endpoint else {},
+            client_options={"allow_http": endpoint.startswith("http://"), "timeout": _PATIENCE},
+            retry_config={"max_retries": 3, "retry_timeout": _PATIENCE},
+        )
+
+    def away(self) -> bool:
+        """Never: a bucket that does not answer is an error of its own."""
+        return False
+
+    async def put(self, key: str, body: bytes) -> None:
+        """Keep an object in place of an older one of that key."""
+        await obstore.put_async(self._store, key, body)
+
+    async def put_file(self, key: str, path: Path) -> None:
+        """Keep a file's content, read piece by piece."""
+        await obstore.put_async(self._store, key, path)
+
+    async def get(self, key: str) -> bytes:
+        """A whole object."""
+        found = await obstore.get_async(self._store, key)
+        return bytes(await found.bytes_async())
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """A part of an object; less at its end. The start has to be inside."""
+        return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+
+    async def stream(self, key: str) -> AsyncIterator[bytes]:
+        """An object in blocks of about a megabyte."""
+        found = await obstore.get_async(self._store, key)
+        async for block in found.stream(_BLOCK):
+            yield bytes(block)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that do not exist are no error."""
+        try:
+            await obstore.delete_async(self._store, list(keys))
+        except FileNotFoundError:  # the others may not have been tried
+            for key in keys:
+                with suppress(FileNotFoundError):
+                    await obstore.delete_async(self._store, key)
+
+    async def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]:
+        """Key and size of every object below a prefix, some at a time."""
+        async for page in obstore.list(self._store, prefix, chunk_size=_PAGE):
+            yield [(found["path"], found["size"]) for found in page]

@@ -1,0 +1,242 @@
+"""How soon batches are done beside calm synchronous traffic, and how right their ETAs are meanwhile.
+
+    python -m benchmarks.completion_time --json            one real vLLM, started and owned by `slackwater up`
+    python -m benchmarks.completion_time --fake --json     a scripted engine of a fixed speed, which the result names
+
+Synchronous chat requests arrive at the engine as a Poisson process; batches of mixed sizes arrive at Slackwater as another.
+Printed: the share of batches that were done within five minutes of their submit (the time within which Workers AI says that most
+of its own are done), and how long they took. At the polls that first showed a quarter, a half and three quarters of a batch
+answered, the ETA is compared with the time that was left indeed: its absolute error as a share of that time, the median over all
+batches; and of those ETAs whose confidence was `high`, how many missed by no more than a fifth.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import Any
+
+import httpx
+
+from app import processes
+from benchmarks.machine import describe
+from benchmarks.pipeline import MODEL, Installation, prompts
+
+WITHIN_SECONDS = 300.0
+ACCOUNT = "benchmark"
+MARKS = (0.25, 0.5, 0.75)  # shares of a batch's items at which its ETA is noted
+HIGH_WITHIN = 0.2
+POLL_SECONDS = 0.25
+FAKE_SLOTS, FAKE_TOKEN_SECONDS = 16, 0.04
+TOLD = ("seconds", "sync_per_second", "batches_per_minute", "sizes", "max_tokens", "seed")
+
+
+@dataclass
+class Sample:
+    """An ETA as it was told. `left`: the seconds that were left indeed, once they are known."""
+
+    mark: float
+    at: float
+    eta: float | None
+    confidence: str
+    left: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """The share by which it missed."""
+        return abs((self.eta or 0.0) - self.left) / max(self.left, POLL_SECONDS)
+
+
+@dataclass
+class Course:
+    """One batch from submit to end."""
+
+    items: int
+    began: float = field(default_factory=monotonic)
+    seconds: float = 0.0
+    samples: list[Sample] = field(default_factory=list)
+
+    def note(self, answer: dict[str, Any]) -> None:
+        """A poll of the unfinished batch."""
+        done, estimate = answer["progress"]["succeeded"] / self.items, answer.get("estimate") or {}
+        due = [mark for mark in MARKS if mark <= done and mark not in {sample.mark for sample in self.samples}]
+        for mark in due:
+            told = estimate.get("eta_seconds"), estimate.get("confidence", "none")
+            self.samples.append(Sample(mark, monotonic(), *told))
+
+    def end(self) -> None:
+        """It is done."""
+        now = monotonic()
+        self.seconds = now - self.began
+        for sample in self.samples:
+            sample.left = now - sample.at
+
+
+def say(line: str) -> None:
+    """Progress, apart from the result."""
+    print(line, file=sys.stderr, flush=True)
+
+
+async def synchronous(engine: str, options: argparse.Namespace, until: float, chance: random.Random) -> list[float]:
+    """Seconds that each synchronous request took."""
+    taken: list[float] = []
+    async with httpx.AsyncClient(base_url=engine, timeout=600) as client, asyncio.TaskGroup() as group:
+
+        async def one(text: str) -> None:
+            began = monotonic()
+            messages = [{"role": "user", "content": text}]
+            body = {"model": MODEL, "messages": messages, "max_tokens": 32, "ignore_eos": True}
+            (await client.post("/v1/chat/completions", json=body)).raise_for_status()
+            taken.append(monotonic() - began)
+
+        for text in prompts(100_000):
+            await asyncio.sleep(chance.expovariate(options.sync_per_second))
+            if monotonic() > until:
+                break
+            group.create_task(one(text))
+    return taken
+
+
+async def batches(
+    installation: Installation, options: argparse.Namespace, until: float, chance: random.Random
+) -> list[Course]:
+    """The course of each batch, submitted until then."""
+    headers = {"authorization": f"Bearer {await asyncio.to_thread(installation.key, ACCOUNT)}"}
+    path = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
+    done: list[Course] = []
+    async with (
+        httpx.AsyncClient(base_url=installation.base, headers=headers, timeout=60) as client,
+        asyncio.TaskGroup() as group,
+    ):
+
+        async def one(items: int) -> None:
+            lengths = random.Random(items)
+            tokens = [lengths.randint(options.max_tokens // 2, options.max_tokens) for _ in range(items)]
+            requests = [
+                {"prompt": text, "max_tokens": most, "ignore_eos": True}
+                for text, most in zip(prompts(items), tokens, strict=True)
+            ]
+            course = Course(items)
+            made = await client.post(path, params={"queueRequest": "true"}, json={"requests": requests})
+            request_id = made.raise_for_status().json()["result"]["request_id"]
+            while (answer := await polled(client, path, request_id)).get("status") in ("queued", "running"):
+                course.note(answer)
+                await asyncio.sleep(POLL_SECONDS)
+            assert all(response["success"] for response in answer["responses"])
+            course.end()
+            done.append(course)
+            told = ", ".join(f"{s.mark:.0%}: {s.error:.0%} {s.confidence}" for s in course.samples)
+            say(f"  {items:4} items in {course.seconds:6.1f} s; ETA missed at {told}")
+
+        while monotonic() < until:
+            group.create_task(one(chance.choice(options.sizes)))
+            await asyncio.sleep(chance.expovariate(options.batches_per_minute / 60))
+    return done
+
+
+async def polled(client: httpx.AsyncClient, path: str, request_id: str) -> dict[str, Any]:
+    """The poll's result."""
+    answer: dict[str, Any] = (await client.post(path, json={"request_id": request_id})).raise_for_status().json()
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def judged(done: list[Course]) -> dict[str, object]:
+    """How far ETAs missed. Those that were not told are counted, not judged."""
+    samples = [sample for course in done for sample in course.samples]
+    told = [sample for sample in samples if sample.eta is not None]
+    high = [sample.error <= HIGH_WITHIN for sample in told if sample.confidence == "high"]
+
+    def middle(found: list[Sample]) -> float | None:
+        return round(median(sample.error for sample in found), 3) if found else None
+
+    return {
+        **{f"eta_error_at_{mark * 100:.0f}": middle([s for s in told if s.mark == mark]) for mark in MARKS},
+        "eta_error": middle(told),
+        "etas": len(told),
+        "etas_not_told": len(samples) - len(told),
+        "high": len(high),
+        "high_within_20_percent": round(sum(high) / len(high), 3) if high else None,
+    }
+
+
+@contextmanager
+def fake_engine(wanted: bool) -> Iterator[str]:
+    """The URL of a scripted engine in a process of its own; empty where none is wanted."""
+    if not wanted:
+        yield ""
+        return
+    port = processes.free_port()
+    script = json.dumps([{"tokens": 4096}])
+    speed = ["--token-seconds", str(FAKE_TOKEN_SECONDS), "--slots", str(FAKE_SLOTS)]
+    command = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), *speed, "--script", script]
+    engine = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert engine.stdout is not None
+    try:
+        yield engine.stdout.readline().decode().strip()
+    finally:
+        engine.kill()
+        engine.wait()
+
+
+async def run(options: argparse.Namespace) -> dict[str, object]:
+    """Both streams for the given time, then the wait for the last batch."""
+    folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
+    folder.chmod(0o755)
+    chance = random.Random(options.seed)
+    try:
+        with fake_engine(options.fake) as attach:
+            async with Installation(folder, FAKE_SLOTS, attach) as installation:
+                say(f"engine is up; {options.seconds} s of traffic")
+                until = monotonic() + options.seconds
+                sync = asyncio.create_task(
+                    synchronous(installation.engine_url, options, until, random.Random(chance.random()))
+                )
+                done = await batches(installation, options, until, chance)
+                taken = await sync
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    seconds = sorted(course.seconds for course in done)
+    scripted = f"fake: {FAKE_SLOTS} slots, {1 / FAKE_TOKEN_SECONDS:.0f} tokens/s each"
+    return {
+        "benchmark": "completion_time",
+        "engine": scripted if options.fake else MODEL,
+        **judged(done),
+        "share_within_5_minutes": round(sum(took <= WITHIN_SECONDS for took in seconds) / len(seconds), 4),
+        "batches": len(done),
+        "items": sum(course.items for course in done),
+        "batch_p50_s": round(median(seconds), 1),
+        "batch_max_s": round(seconds[-1], 1),
+        "sync_requests": len(taken),
+        "sync_p50_s": round(median(taken), 2) if taken else None,
+        **{name: getattr(options, name) for name in TOLD},
+        "machine": describe(),
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="for uniformity; stdout is always one JSON line")
+    parser.add_argument("--seconds", type=float, default=240, help="length of the traffic")
+    parser.add_argument("--sync-per-second", type=float, default=0.3, help="mean rate of synchronous requests")
+    parser.add_argument("--batches-per-minute", type=float, default=6, help="mean rate of submits")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16, 64], help="items of a batch, chosen evenly")
+    parser.add_argument("--max-tokens", type=int, default=64, help="most tokens of an answer; the least is half of it")
+    parser.add_argument("--fake", action="store_true", help="a scripted engine of a fixed speed instead of vLLM")
+    parser.add_argument("--seed", type=int, default=7)
+    print(json.dumps(asyncio.run(run(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""How an installation is said to be: each part that is missing, each engine that is not right."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from app import clock
+from app.batches import installation
+from app.db.pool import Database
+from app.engines import service as engines
+from app.engines.service import Told
+from app.queue import overview
+from app.queue import service as queue
+from app.queue.overview import Overview
+from app.settings import Settings
+from tests.queue import support
+from workers.steward import leader
+
+CALM = Overview(0, 0, 0, None, 1, steward=True, notifier=True)
+
+
+def engine(**changes: Any) -> Told:
+    """An engine that takes batch work, with changes."""
+    usual: dict[str, Any] = {
+        "name": "engine-0",
+        "model": "toy",
+        "mode": "attached",
+        "state": "ready",
+        "reason": "open",
+        "signal": None,
+        "value": None,
+        "threshold": None,
+        "since": clock.now() - timedelta(seconds=40),
+        "slots": 32,
+        "allowance": 30,
+        "serves": ["toy"],
+        "max_model_len": 8192,
+        "version": "0.32.0",
+        "scheduling_policy": "priority",
+        "protection": "outside",
+        "problems": [],
+        "controlled": True,
+        "silent_seconds": 1.0,
+        "held_seconds": 40.0,
+    }
+    return Told(**usual | changes)
+
+
+def judged(*told: Told, seen: Overview | None = CALM) -> tuple[str, list[str]]:
+    """The verdict and the codes of the problems."""
+    document = installation.describe(told, seen)
+    assert all(problem["message"] and problem["remedy"] for problem in document["problems"])
+    return document["status"], [problem["code"] for problem in document["problems"]]
+
+
+WRONG = {"code": "model_missing", "message": "The engine serves a, not b.", "remedy": "Mend it."}
+MISSING = {"state": "down", "reason": "model_missing", "problems": [WRONG]}
+GONE = {"controlled": False, "silent_seconds": 90.0}
+
+
+def test_an_engine_that_takes_work_beside_all_parts_is_ok_and_told_in_a_sentence() -> None:
+    assert judged(engine()) == ("ok", [])
+    document = installation.describe([engine()], CALM)
+    assert document["engines"][0]["message"] == "engine-0 takes batch work for 40 s"
+    assert document["parts"] == {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "workers": 1}
+    assert "url" not in document["engines"][0]
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict", "codes"),
+    [
+        ([], "down", ["no_engine"]),
+        ([engine(**MISSING)], "down", ["model_missing"]),
+        ([engine(), engine(name="other", **MISSING)], "degraded", ["model_missing"]),
+        ([engine(mode="managed", state="down", reason="engine_down", problems=[WRONG])], "degraded", ["model_missing"]),
+        ([engine(**GONE)], "down", ["no_worker"]),
+        ([engine(), engine(name="other", **GONE)], "degraded", ["no_worker"]),
+        ([engine(), engine(name="other", state="down", reason="released", **GONE)], "ok", []),
+        ([engine(**MISSING, controlled=False)], "down", ["model_missing"]),
+        ([engine(**MISSING, **GONE)], "down", ["model_missing", "no_worker"]),
+        ([engine(intake="draining")], "down", ["drained"]),
+        ([engine(), engine(name="other", intake="returning")], "degraded", ["drained"]),
+        ([engine(intake="draining", mode="managed", state="starting")], "down", ["drained"]),
+        ([engine(reason="closed_unknown")], "degraded", ["no_telemetry"]),
+        ([engine(reason="closed_unknown", held_seconds=1.0)], "ok", []),
+        ([engine(problems=[{**WRONG, "code": "no_priority_scheduling"}])], "degraded", ["no_priority_scheduling"]),
+    ],
+)
+def test_the_verdict_follows_from_the_engines(told: list[Told], verdict: str, codes: list[str]) -> None:
+    assert judged(*told) == (verdict, codes)
+
+
+def test_an_engine_that_nobody_looks_after_is_not_called_ready() -> None:
+    [view] = installation.describe([engine(**GONE)], CALM)["engines"]
+    assert view["state"] == "down"
+
+
+def test_without_a_database_everything_else_is_unknown_and_the_installation_down() -> None:
+    assert judged(seen=None) == ("down", ["database_away"])
+    document = installation.describe((), None)
+    assert document["parts"]["steward"] == "unknown"
+    assert set(document["queue"].values()) == {None}
+
+
+def test_a_steward_or_notifier_that_is_away_degrades_it() -> None:
+    seen = Overview(0, 0, 0, None, 1, steward=False, notifier=False)
+    assert judged(engine(), seen=seen) == ("degraded", ["steward_away", "notifier_away"])
+
+
+async def test_the_queue_and_its_parts_are_counted(settings: Settings, database: Database) -> None:
+    async with database.durable() as conn:
+        tenant = await support.make_tenant(conn)
+        pool = await engines.ensure_pool(conn, "toy")
+        before = await overview.overview(conn)
+        assert before == Overview(0, 0, 0, None, 0, steward=False, notifier=False)
+        await support.submit(database, tenant, pool, 40)
+        worker = await support.make_worker(database, pool)
+        waiting = await overview.overview(conn)
+        assert (waiting.open_batches, waiting.items_waiting, waiting.items_running, waiting.workers) == (1, 40, 0, 1)
+        assert waiting.oldest_waiting_seconds is not None
+        assert await queue.claim(conn, pool, worker)
+        leased = await overview.overview(conn)
+        assert leased.items_running > 0
+        assert leased.items_waiting + leased.items_running == 40
+
+
+async def test_a_leading_steward_and_a_connected_notifier_are_seen(settings: Settings, database: Database) -> None:
+    async with (
+        leader.leadership(settings.database_url, asyncio.Event()) as lead,
+        Database.of(settings, "notifier") as notifier,
+        notifier.relaxed(),
+        database.relaxed() as conn,
+    ):
+        assert lead is not None
+        seen = await overview.overview(conn)
+    assert (seen.steward, seen.notifier) == (True, True)

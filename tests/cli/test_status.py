@@ -1,0 +1,117 @@
+"""`slackwater status`: one screen of what the API tells."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from app import processes
+from app.batches import installation
+from app.cli import status
+from app.failure import Failure
+from app.settings import Settings
+from tests.batches.test_installation import CALM, MISSING, engine
+
+
+@contextmanager
+def api(body: str, code: int = 200) -> Iterator[Settings]:
+    """Settings of an installation whose API answers this to everything."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code if self.path == "/status" else 404)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Settings(port=server.server_port)
+        server.shutdown()
+
+
+def shown(document: dict[str, Any], *, terminal: bool = False, as_json: bool = False) -> tuple[int, str]:
+    """Exit code and screen, 80 columns wide."""
+    console = Console(file=(screen := io.StringIO()), width=80, force_terminal=terminal, no_color=True)
+    with api(json.dumps(document)) as settings:
+        code = status.report(settings, console, as_json=as_json)
+    return code, Text.from_ansi(screen.getvalue()).plain
+
+
+def test_one_screen_tells_parts_engines_and_queue_and_fits_80_columns() -> None:
+    code, text = shown(installation.describe([engine(name="gpu-7", max_model_len=131072)], CALM), terminal=True)
+    assert code == 0
+    assert text.startswith("ok · Slackwater ")
+    assert "steward ok" in text
+    assert "0 open batches: 0 items waiting, 0 running" in text
+    assert "gpu-7 ready · attached · toy, 131,072 tokens · vLLM 0.32.0" in text
+    assert "gpu-7 takes batch work for 40 s" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert len(text.splitlines()) <= 24
+
+
+def test_problems_come_with_what_to_do_and_down_is_exit_code_1() -> None:
+    code, text = shown(installation.describe([engine(**MISSING)], CALM))
+    assert code == 1
+    assert text.startswith("down · ")
+    assert "engine-0: The engine serves a, not b.\n→ Mend it." in text
+
+
+def test_degraded_is_exit_code_0() -> None:
+    code, text = shown(installation.describe([engine(), engine(name="other", **MISSING)], CALM))
+    assert (code, text.split()[0]) == (0, "degraded")
+
+
+def test_json_is_the_apis_own_document() -> None:
+    document = installation.describe([engine()], CALM)
+    code, text = shown(document, as_json=True)
+    assert (code, json.loads(text)) == (0, document)
+
+
+def test_a_database_that_is_away_is_shown_without_numbers() -> None:
+    code, text = shown(installation.describe((), None))
+    assert code == 1
+    assert "database away" in text
+    assert "queue\tunknown" in text.splitlines()
+
+
+def test_a_pipe_gets_each_fact_in_one_line_without_padding() -> None:
+    name = "gpu-" + "7" * 90
+    console = Console(file=(pipe := io.StringIO()), width=80)
+    status.show(installation.describe([engine(name=name)], CALM), "http://127.0.0.1:1", console)
+    _, blank, parts, queue, told = pipe.getvalue().splitlines()
+    assert (blank, parts.split("\t")[0]) == ("", "parts")
+    assert queue == "queue\t0 open batches: 0 items waiting, 0 running"
+    assert told.startswith(
+        f"engine\t{name} ready · attached · toy, 8,192 tokens · vLLM 0.32.0 · {name} takes batch work"
+    )
+    assert told.endswith("batch may hold 30 of 32 slots · protection outside the engine")
+
+
+def test_an_api_that_is_away_is_said_with_how_to_start_it() -> None:
+    settings = Settings(port=processes.free_port())
+    with pytest.raises(Failure, match=f"http://127.0.0.1:{settings.port} does not answer") as failure:
+        status.fetch(settings)
+    assert "slackwater up" in failure.value.remedy
+    assert "SLACKWATER_URL" in failure.value.remedy
+
+
+@pytest.mark.parametrize(("body", "code"), [("<html>", 200), ("{}", 404)])
+def test_something_else_on_the_port_is_not_taken_for_the_api(body: str, code: int) -> None:
+    with api(body, code) as settings, pytest.raises(Failure, match="no status"):
+        status.fetch(settings)
+
+
+def test_the_url_of_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    with api(json.dumps(installation.describe([engine()], CALM))) as settings:
+        monkeypatch.setenv("SLACKWATER_URL", f"http://127.0.0.1:{settings.port}/")
+        assert status.fetch(Settings(port=processes.free_port()))["status"] == "ok"

@@ -1,0 +1,191 @@
+"""Claims about `slackwater subscription …`: made, tried, looked at, sent again, all over HTTP."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from app import crypto
+from app.cli import deliveries
+from app.db.pool import Database
+from app.settings import Settings
+from app.tenants import service as tenants
+from app.webhooks import service
+from app.webhooks.egress import Egress
+from tests.cli.conftest import TERMINAL, Run
+from tests.webhooks.support import Receiver, receiving, send_due, statuses
+from workers.notifier.delivery import Sender
+
+URL = "http://127.0.0.1:9/x"
+Make = Callable[..., str]
+
+
+def happen(settings: Settings, batch_id: int) -> None:
+    async def emit() -> None:
+        async with Database.of(settings, "test") as database, database.transaction() as conn:
+            tenant_id = await tenants.find_tenant(conn, "acme")
+            data = {"request_id": f"request-{batch_id}", "account_id": "acme"}
+            await service.emit(
+                conn, tenant_id=tenant_id, kind="batch.succeeded", model="m", batch_id=batch_id, run=1, data=data
+            )
+
+    asyncio.run(emit())
+
+
+def send_all(settings: Settings) -> None:
+    """What a notifier does for every delivery that is due."""
+
+    async def send() -> None:
+        async with Database.of(settings, "test") as database, Egress.of(settings) as egress:
+            sender = Sender(database, egress, crypto.secret_key(settings), settings)
+            await send_due(sender, database)
+
+    asyncio.run(send())
+
+
+@pytest.fixture
+def webhook_to(run: Run, settings: Settings) -> Make:
+    """Makes a webhook that has accepted its test event; returns its id."""
+
+    def call(receiver: Receiver, *options: str) -> str:
+        made = json.loads(run("subscription", "create", receiver.url, "--json", *options).output)
+        with psycopg.connect(settings.database_url) as conn:
+            conn.execute("update endpoint set state = 'active'")
+            conn.execute("delete from delivery where probe")
+        return str(made["id"])
+
+    return call
+
+
+def test_subscriptions_are_made_listed_and_deleted(run: Run) -> None:
+    made = run("subscription", "create", URL, "--name", "[/b]x", "--metadata", "team=search", "--asymmetric")
+    assert made.exit_code == 0, made.output
+    fields = dict(line.split() for line in made.output.splitlines())
+    assert fields["secret"].startswith("whsec_")
+    assert fields["public"].startswith("whpk_")
+    head, row = (line.split("\t") for line in run("subscription", "list").output.splitlines())
+    assert head == ["id", "state", "name", "to", "model", "events", "format"]
+    assert row[:5] == [fields["id"], "pending", "[/b]x", URL, "*"]
+    assert "batch.queued,batch.succeeded" in row[5]
+    shown = run("subscription", "show", fields["id"]).output
+    assert "metadata  team=search\n" in shown
+    assert fields["secret"] not in shown
+    assert run("subscription", "delete", fields["id"]).exit_code == 0
+    assert json.loads(run("subscription", "list", "--json").output) == []
+    gone = run("subscription", "show", fields["id"])
+    assert (gone.exit_code, "Subscription not found" in gone.output) == (1, True)
+
+
+def test_ids_are_whole_on_a_terminal_of_80_columns(run: Run) -> None:
+    made = json.loads(run("subscription", "create", URL + "y" * 200, "--json").output)
+    lines = run("subscription", "list", env=TERMINAL).output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(made["id"] in line for line in lines)
+
+
+def test_the_api_decides_what_a_webhook_may_be(run: Run) -> None:
+    for arguments, message in (
+        (["ftp://example.com"], "destination.url"),
+        ([URL, "--model", "nobody"], "source.model_name: no such model nobody"),
+        ([URL, "--event", "batch.done"], "events[0]"),
+        ([URL, "--format", "xml"], "destination.format"),
+    ):
+        refused = run("subscription", "create", *arguments)
+        assert (refused.exit_code, message in refused.output) == (1, True), refused.output
+    assert run("subscription", "list").output.count("\n") == 1
+
+
+def test_every_page_of_the_list_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.cli.subscription._PAGE", 2)
+    for n in range(5):
+        run("subscription", "queue", f"queue-{n}")
+    assert len(json.loads(run("subscription", "list", "--json").output)) == 5
+
+
+def test_deliveries_are_shown_sent_again_and_replayed(run: Run, settings: Settings, webhook_to: Make) -> None:
+    with receiving(statuses(500, 204)) as receiver:
+        webhook = webhook_to(receiver)
+        for batch_id in (1, 2):
+            happen(settings, batch_id)
+        send_all(settings)
+        listed = run("subscription", "deliveries", webhook, "--limit", "9").output
+        assert ("request-1" in listed, "request-2" in listed) == (True, True)
+        assert "\t500 http_5xx\t" in listed
+        pending = json.loads(run("subscription", "deliveries", webhook, "--state", "pending", "--json").output)
+        delivery = pending[0]["id"]
+        shown = run("subscription", "delivery", webhook, delivery).output
+        assert "\t500 http_5xx\t127.0.0.1\t" in shown
+        assert run("subscription", "redeliver", webhook, delivery).exit_code == 0
+        send_all(settings)
+        hour_ago = f"{datetime.now().astimezone() - timedelta(hours=1):%Y-%m-%d %H:%M:%S}"
+        replay = ["subscription", "replay", webhook, "--since", hour_ago]
+        assert run(*replay).output == "0 events are sent again\n"
+        assert run(*replay, "--all").output == "2 events are sent again\n"
+        send_all(settings)
+        assert len(receiver.requests) == 5
+        unknown = run("subscription", "redeliver", webhook, "99")
+        assert (unknown.exit_code, "Delivery not found" in unknown.output) == (1, True)
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(204, "delivered in "), (500, "Not delivered: 500 http_5xx")])
+def test_a_test_waits_for_its_outcome(
+    run: Run, settings: Settings, webhook_to: Make, status: int, outcome: str
+) -> None:
+    with receiving(statuses(status)) as receiver:
+        webhook = webhook_to(receiver)
+        notifier = threading.Timer(0.5, send_all, [settings])
+        notifier.start()
+        shown = run("subscription", "test", webhook)
+        notifier.join()
+    assert shown.exit_code == (status == 500)
+    assert outcome in shown.output
+
+
+def test_a_test_of_a_receiver_that_is_not_there_says_so_in_words(
+    run: Run, settings: Settings, webhook_to: Make
+) -> None:
+    with receiving() as receiver:
+        webhook = webhook_to(receiver)
+    notifier = threading.Timer(0.5, send_all, [settings])
+    notifier.start()
+    shown = run("subscription", "test", webhook)
+    notifier.join()
+    said = " ".join(shown.output.split())
+    assert shown.exit_code == 1
+    assert "Not delivered: the receiver could not be reached: no connection to it could be made (connect)." in said
+
+
+def test_a_test_that_nobody_sends_names_what_is_missing(
+    run: Run, webhook_to: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert deliveries.PATIENCE_SECONDS > 5
+    monkeypatch.setattr(deliveries, "PATIENCE_SECONDS", 0.1)
+    with receiving() as receiver:
+        webhook = webhook_to(receiver)
+        shown = run("subscription", "test", webhook)
+    assert shown.exit_code == 1
+    assert "slackwater up" in shown.output
+
+
+def test_a_webhook_is_paused_disabled_enabled_and_gets_a_new_key(
+    run: Run, settings: Settings, webhook_to: Make
+) -> None:
+    with receiving() as receiver:
+        webhook = webhook_to(receiver, "--format", "standard")
+        assert run("subscription", "pause", webhook).output.startswith("paused; ")
+        assert run("subscription", "disable", webhook).output == "disabled\n"
+        assert "disabled: by its owner" in run("subscription", "list").output
+        happen(settings, 1)
+        yesterday = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+        replay = ["subscription", "replay", webhook, "--since", yesterday]
+        assert "disabled" in run(*replay).output
+        assert run("subscription", "enable", webhook).output.startswith("pending; ")
+        send_all(settings)
+        secret = run("subscription", "rotate", webhook, "--overlap-hours", "0").output.split()[1]
+        assert json.loads(run(*replay, "--json").output) == {"replayed": 1, "complete": True}
+        send_all(settings)
+        assert receiver.requests[-1].verified(secret)["data"]["id"] == "request-1"

@@ -1,0 +1,35 @@
+"""What the real vLLM tells of itself, and what the installation says of it."""
+
+from typing import Any
+
+import pytest
+
+from app.engines.client import EngineClient
+from tests.system.stack import MODEL, Stack, wait_for
+
+pytestmark = pytest.mark.engine
+
+
+async def test_the_real_engine_tells_its_name_its_window_and_its_version(engine_url: str) -> None:
+    async with EngineClient(engine_url, timeout_seconds=5) as client:
+        seen = await client.look()
+        assert await client.task() == "text-generation"
+    assert seen.windows == {MODEL: 8192}
+    assert seen.version
+    assert seen.policy is None  # it would in development mode
+
+
+def test_the_status_of_a_managed_engine_is_ok_and_its_protection_inside(stack: Stack, engine_url: str) -> None:
+    def calm() -> dict[str, Any] | None:
+        """The status once the scheduler in the engine has reported its first steps."""
+        said: dict[str, Any] = stack.client.get("/status").json()
+        return said if said["status"] == "ok" and said["engines"][0]["protection"] == "inside" else None
+
+    request_id = stack.submit([{"prompt": "Say hello.", "max_tokens": 8}])
+    assert wait_for(lambda: stack.poll(request_id))
+    found = wait_for(calm)
+    [engine] = found["engines"]
+    expected = {"model": MODEL, "serves": [MODEL], "max_model_len": 8192, "mode": "managed", "state": "ready"}
+    assert expected.items() <= engine.items()
+    assert (engine["scheduling_policy"], found["problems"]) == ("priority", [])
+    assert engine_url not in str(found)

@@ -1,0 +1,89 @@
+"""The README, walked from top to bottom: every block pasted in order, against one installation on a port of its own."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from app import processes
+from app.cli import admin
+from app.failure import Failure
+from app.settings import Settings, foreign_environment
+from tests.system.stack import wait_for
+from tests.timing import note
+from tests.walking import Block, Shell, blocks
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).parents[2]
+FOREIGN = ("OPENAI_", "CLOUDFLARE_", "CURL_")  # what clients would read besides
+START_SECONDS = 120
+
+
+@pytest.fixture
+def clone() -> Iterator[Path]:
+    """A folder that looks like a clone after `make install`, and in which a reader may leave files."""
+    folder = Path(tempfile.mkdtemp(prefix="slackwater-readme-"))
+    folder.chmod(0o755)  # the embedded server runs as a user of its own
+    for entry in ROOT.iterdir():
+        if entry.name not in (".git", ".venv"):
+            (folder / entry.name).symlink_to(entry)
+    (folder / ".venv").symlink_to(sys.prefix)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def shell(clone: Path, engine_url: str) -> Iterator[Shell]:
+    """The reader's shell. Its installation uses the engine of this folder's tests, as if it were the reader's own."""
+    inherited = {name: value for name, value in foreign_environment().items() if not name.startswith(FOREIGN)}
+    own = {
+        "HOME": str(clone),
+        "NO_PROXY": "127.0.0.1,localhost",
+        "PATH": f"{sys.prefix}/bin{os.pathsep}{inherited['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "SLACKWATER_DATA_DIR": str(clone / "data"),
+        "SLACKWATER_ENGINE_SLOTS": "32",
+        "SLACKWATER_ENGINE_URL": engine_url,
+        "SLACKWATER_PORT": str(processes.free_port()),
+    }
+    with Shell(clone, {**inherited, **own}) as shell:
+        yield shell
+
+
+def test_every_block_of_the_readme_works_as_it_is_pasted(shell: Shell, clone: Path) -> None:
+    walked = []
+    for block in blocks((ROOT / "README.md").read_text()):
+        if block.skipped:
+            continue
+        walked.append(block)
+        if block.background:
+            _started(shell, block, clone)
+        else:
+            shell.paste(block)
+    note(f"README: {len(walked)} blocks pasted")
+    assert shell.ended() == []
+    assert len(walked) >= 6
+
+
+def _started(shell: Shell, block: Block, clone: Path) -> None:
+    """Start what keeps running; go on when it is of use, as a reader would."""
+    output = shell.start(block)
+    if "slackwater up" in block.code:
+        settings = Settings(data_dir=clone / "data")
+        try:
+            wait_for(lambda: _ready(settings), START_SECONDS, "the installation is ready")
+        except AssertionError:
+            print(output.read_text()[-8000:])
+            raise
+
+
+def _ready(settings: Settings) -> bool:
+    with suppress(Failure):
+        return admin.engine_state(settings).startswith("ready")
+    return False

@@ -1,0 +1,103 @@
+"""A caller waits in line for an engine only if one is expected in time, and else hears when to come back."""
+
+import asyncio
+
+import pytest
+
+from app.db.pool import Database
+from app.engines import service as engines
+from app.errors import NoCapacity
+from app.gateway import relay
+from app.gateway.relay import Call, Gateway
+from tests.fakes.engine import FakeEngine
+from tests.gateway.support import Registry
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.gateway.directory.GRACE_SECONDS", 0.05)
+
+
+async def away(database: Database, ids: tuple[int, int], expected: float | None) -> None:
+    async with database.durable() as conn:
+        said = {"ready": False, "reason": "engine_down", "allowance": 0, "expected_seconds": expected}
+        await engines.report_engine(conn, *ids, **said)  # type: ignore[arg-type]
+
+
+async def back(database: Database, ids: tuple[int, int]) -> None:
+    async with database.durable() as conn:
+        await engines.report_engine(conn, *ids, ready=True, reason=None, allowance=0)
+
+
+async def refused(gateway: Gateway, call: Call) -> NoCapacity:
+    async with asyncio.timeout(3):
+        with pytest.raises(NoCapacity) as error:
+            await gateway.complete(call)
+    assert error.value.status == 503
+    return error.value
+
+
+async def test_an_engine_that_is_expected_too_late_is_not_waited_for(
+    gateway: Gateway, registry: Registry, database: Database, call: Call
+) -> None:
+    async with FakeEngine() as engine:
+        await away(database, await registry.ready(engine), 60)
+        error = await refused(gateway, call)
+        assert 55 <= error.retry_after <= 60
+        assert "one is expected in about " in error.message
+
+
+async def test_an_engine_of_which_nobody_knows_when_it_comes_back_is_not_waited_for(
+    gateway: Gateway, registry: Registry, database: Database, call: Call
+) -> None:
+    async with FakeEngine() as engine:
+        await away(database, await registry.ready(engine), None)
+        assert (await refused(gateway, call)).retry_after == relay.RETRY_SECONDS
+
+
+async def test_an_engine_that_is_expected_in_time_is_waited_for(
+    gateway: Gateway, registry: Registry, database: Database, call: Call
+) -> None:
+    async with FakeEngine() as engine:
+        ids = await registry.ready(engine)
+        await away(database, ids, 10)
+        waiting = asyncio.create_task(gateway.complete(call))
+        await asyncio.sleep(0.3)  # several times the grace
+        assert not waiting.done()
+        await back(database, ids)
+        assert b"echo: hello" in await waiting
+
+
+async def test_those_who_wait_in_line_are_told_as_soon_as_their_engine_is_gone_for_long(
+    gateway: Gateway, registry: Registry, database: Database, call: Call
+) -> None:
+    async with FakeEngine(latency=30) as engine:
+        ids = await registry.ready(engine, slots=1)
+        first = asyncio.create_task(gateway.complete(call))
+        while not engine.running:
+            await asyncio.sleep(0.01)
+        waiting = [asyncio.create_task(refused(gateway, call)) for _ in range(3)]
+        await away(database, ids, 90)
+        errors = await asyncio.gather(*waiting)
+        assert all(80 <= error.retry_after <= 90 for error in errors)
+        first.cancel()
+
+
+async def test_a_grace_begins_anew_with_every_absence(
+    gateway: Gateway, registry: Registry, database: Database, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeEngine() as engine:
+        ids = await registry.ready(engine)
+        await away(database, ids, None)
+        await refused(gateway, call)
+        await back(database, ids)
+        await asyncio.sleep(0.6)  # as long as the gateway believes what it read
+        await gateway.complete(call)
+        monkeypatch.setattr("app.gateway.directory.GRACE_SECONDS", 5.0)
+        await away(database, ids, None)
+        await asyncio.sleep(0.6)
+        waiting = asyncio.create_task(gateway.complete(call))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await back(database, ids)
+        assert b"echo: hello" in await waiting

@@ -1,0 +1,257 @@
+"""Claims about the end of an account: nobody can use it from that moment on, and nothing of it is left."""
+
+import uuid
+from pathlib import Path
+from types import ModuleType
+
+import psycopg
+import pytest
+
+from app.batches import accounts
+from app.clock import now
+from app.db import embedded, migrate
+from app.db.pool import Connection
+from app.errors import AccountUnknown
+from app.files import parts
+from app.files import service as files
+from app.queue import care, removal, service
+from app.settings import Settings
+from app.storage import keys
+from app.tenants import service as tenants
+from tests.queue import support
+from tests.queue.past import Past, deliver
+from workers.steward.rounds import Rounds
+
+PEPPER = b"pepper"
+OF_TENANTS = ("api_key", "endpoint", "batch", "event", "file", "file_batch", "upload", "sched", "tenant")
+
+
+async def close(past: Past, account: str = "acme") -> None:
+    async with past.database.transaction() as conn:
+        await accounts.close(conn, account)
+
+
+async def sweep(past: Past) -> list[str]:
+    return await accounts.sweep(past.database, past.store)
+
+
+async def left(past: Past, tenant: int) -> dict[str, int]:
+    """Rows by table."""
+    return {table: await past.one(f"select count(*) from {table} where tenant_id = %s", tenant) for table in OF_TENANTS}
+
+
+async def use(past: Past, tenant: int, account: str, folder: Path) -> str:
+    """A key, a file with its object, an upload with a part, and a batch of a file that was refused. Returns the key."""
+    content = folder / "content"
+    content.write_bytes(b"x")
+    async with past.database.transaction() as conn:
+        key = await tenants.create_key(conn, PEPPER, account, "test")
+        await conn.execute("insert into key_usage values (%s, now(), 1, 1)", (key.key_id,))
+        await conn.execute(
+            "insert into file_batch (request_id, tenant_id, input_file_id, endpoint, completion_window, problems,"
+            "  output_file_id, error_file_id)"
+            " select gen_random_uuid(), %s, 'file-x', '/v1/x', '24h', '[]', gen_random_uuid(), gen_random_uuid()",
+            (tenant,),
+        )
+        upload = await parts.create(conn, tenant, filename="f", purpose="batch", size=1, file_seconds=9)
+    await parts.add(past.database, past.store, tenant, upload.upload_id, content, 1)
+    values = {"filename": "f", "size": 1, "expires_seconds": 99, "lines": 1, "problems": [], "demand": {}}
+    await files.keep(
+        past.database, past.store, content, file_id=uuid.uuid4(), tenant_id=tenant, purpose="batch", **values
+    )
+    return str(key)
+
+
+async def objects(past: Past) -> list[str]:
+    return [key for page in [page async for page in past.store._pages("")] for key, _ in page]
+
+
+async def test_an_account_goes_with_everything_it_has_and_another_one_keeps_all(past: Past, tmp_path: Path) -> None:
+    other = await support.make_tenant(past.conn, "other")
+    for tenant, account in ((past.tenant, "acme"), (other, "other")):
+        await use(past, tenant, account, tmp_path)
+        for day in (await past.day(ago=5 + tenant), now().date()):
+            await past.batch(day, final_ago=0, tenant=tenant)
+    batches = await (await past.conn.execute("select batch_id, tenant_id from batch")).fetchall()
+    for batch_id, _ in batches:
+        for key in (keys.payload(batch_id, 0), keys.result(batch_id, 1, 0, (1, 1, 1))):
+            await past.store.put(key, b"body")
+    await deliver(past)
+    before = await left(past, other)
+    await close(past)
+    assert await sweep(past) == ["acme"]
+    assert await left(past, past.tenant) == dict.fromkeys(OF_TENANTS, 0)
+    assert await left(past, other) == before
+    ids = [batch_id for batch_id, tenant in batches if tenant == other]
+    for table in ("item_payload", "item_result"):
+        found = await (await past.conn.execute(f"select distinct batch_id from {table} order by 1")).fetchall()
+        assert [row[0] for row in found] == sorted(ids)
+    names = await objects(past)
+    assert len(names) == 6
+    assert all(f"/{other}/" in name or any(f"/{batch_id}/" in name for batch_id in ids) for name in names)
+    assert await past.one("select count(*) from delivery") == 0  # only the first account had an endpoint
+    assert await past.one("select count(*) from key_usage") == 1
+    assert await sweep(past) == []
+
+
+async def test_its_keys_and_webhooks_are_dead_from_the_moment_of_the_delete(past: Past, tmp_path: Path) -> None:
+    key = await use(past, past.tenant, "acme", tmp_path)
+    assert await tenants.authenticate(past.conn, PEPPER, key) is not None
+    await close(past)
+    assert await tenants.authenticate(past.conn, PEPPER, key) is None
+    row = await (await past.conn.execute("select state, reason from endpoint")).fetchone()
+    assert row == ("disabled", "its account is being deleted")
+    for attempt in (tenants.find_tenant(past.conn, "acme"), tenants.ensure_tenant(past.conn, "acme")):
+        with pytest.raises(AccountUnknown, match="acme is being deleted"):
+            await attempt
+    await close(past)
+    assert await past.one("select count(*) from tenant where state = 'closing'") == 1
+
+
+async def test_a_key_that_is_made_during_the_delete_does_not_live_on(past: Past) -> None:
+    async with past.database.transaction() as conn:
+        await tenants.find_tenant(past.conn, "acme")
+        await accounts.close(conn, "acme")
+    with pytest.raises(AccountUnknown):
+        await _insert_key(past.conn, past.tenant)
+    assert await past.one("select count(*) from api_key") == 0
+
+
+async def _insert_key(conn: Connection, tenant_id: int) -> None:
+    """What `create_key` does once it has found the account."""
+    found = tenants.ensure_tenant
+
+    async def known(conn: Connection, account_id: str) -> int:
+        return tenant_id
+
+    tenants.ensure_tenant = known
+    try:
+        await tenants.create_key(conn, PEPPER, "acme", "late")
+    finally:
+        tenants.ensure_tenant = found
+
+
+async def test_what_waits_is_cancelled_and_what_runs_is_waited_for(past: Past) -> None:
+    for _ in range(2):
+        await past.batch(now().date(), items=3)
+    worker = await support.make_worker(past.database, past.pool)
+    lease = await service.claim(past.conn, past.pool, worker)
+    assert lease is not None
+    await close(past)
+    assert await sweep(past) == []
+    assert await (await past.conn.execute("select batch_id, state from batch")).fetchall() == [
+        (lease.batch_id, "cancelling")
+    ]
+    await support.run_chunk(past.database, lease)
+    await care.sweep(past.conn)
+    await support.settle(past.database)
+    assert await sweep(past) == ["acme"]
+    assert await left(past, past.tenant) == dict.fromkeys(OF_TENANTS, 0)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (removal, "remove"),
+        (files, "forget"),
+        (accounts.webhooks, "forget"),
+        (removal, "remove_shares"),
+        (tenants, "remove"),
+    ],
+)
+async def test_a_delete_that_is_cut_short_is_finished_by_the_next(
+    past: Past, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: ModuleType, name: str
+) -> None:
+    await use(past, past.tenant, "acme", tmp_path)
+    await past.batch(now().date(), final_ago=0)
+    await deliver(past)
+    await close(past)
+    with monkeypatch.context() as broken:
+        broken.setattr(module, name, _killed)
+        with pytest.raises(SystemExit):
+            await sweep(past)
+    assert await sweep(past) == ["acme"]
+    assert await left(past, past.tenant) == dict.fromkeys(OF_TENANTS, 0)
+
+
+async def _killed(*_: object) -> None:
+    raise SystemExit
+
+
+async def test_items_go_in_slices(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "_ITEMS", 2)
+    await past.batch(now().date(), final_ago=0, items=5)
+    await close(past)
+    assert await sweep(past) == ["acme"]
+    assert await past.one("select count(*) from item_payload") == 0
+
+
+async def test_something_stored_at_the_last_moment_holds_the_account_until_the_next_sweep(
+    past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = accounts.webhooks.forget
+
+    async def late(*arguments: object) -> None:
+        await real(*arguments)  # type: ignore[arg-type]
+        await past.batch(now().date())
+
+    await close(past)
+    with monkeypatch.context() as slow:
+        slow.setattr(accounts.webhooks, "forget", late)
+        assert await sweep(past) == []
+    assert await past.one("select count(*) from batch") == 1
+    assert await sweep(past) == ["acme"]
+
+
+async def test_the_pace_of_a_pool_does_not_fall_when_an_account_goes(past: Past) -> None:
+    other = await support.make_tenant(past.conn, "other")
+    for tenant in (past.tenant, other):
+        await past.batch(now().date(), final_ago=0, tenant=tenant)
+    await past.batch(now().date(), tenant=other)  # open, and there is an engine, so that the pace is noted
+    await support.make_engine(past.conn, past.database, past.pool)
+    await care.note_pace(past.conn)
+    await close(past)
+    assert await sweep(past) == ["acme"]
+    await care.note_pace(past.conn)
+    served = await (await past.conn.execute("select served_tokens from pace order by at")).fetchall()
+    assert len(served) == 2
+    assert served[0] == served[1]
+
+
+async def test_a_name_can_be_used_again_and_its_number_never(past: Past) -> None:
+    newest = await tenants.create_tenant(past.conn, "newest")
+    await close(past, "newest")
+    assert await sweep(past) == ["newest"]
+    assert await tenants.create_tenant(past.conn, "newest") > newest
+
+
+async def test_the_steward_does_it_by_itself(past: Past, settings: Settings) -> None:
+    await past.batch(now().date())
+    await close(past)
+    rounds = Rounds(past.database, _no_hints, settings)  # type: ignore[arg-type]
+    await rounds._close_accounts()
+    assert rounds._closing is not None
+    await rounds._closing
+    assert await past.one("select count(*) from tenant") == 0
+
+
+async def _no_hints(*_: object) -> None: ...
+
+
+def test_accounts_of_before_keep_their_numbers(server_settings: Settings) -> None:
+    admin = embedded.database_url(server_settings)
+    url = admin.replace("/postgres?", "/accounts_of_before?")
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute("create database accounts_of_before")
+    try:
+        migrate.upgrade(url, "0011")
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("insert into tenant (tenant_id, account_id, name) values (7, 'old', 'old')")
+            migrate.upgrade(url)
+            assert conn.execute(
+                "insert into tenant (account_id, name) values ('n', 'n') returning tenant_id"
+            ).fetchone() == (8,)
+            assert conn.execute("select state from tenant where tenant_id = 7").fetchone() == ("active",)
+    finally:
+        with psycopg.connect(admin, autocommit=True) as conn:
+            conn.execute("drop database accounts_of_before with (force)")

@@ -1,0 +1,83 @@
+"""What the log tells of each batch: that it has started, each tenth of it, and its end. Pure.
+
+A single request in the queue (a background response, flex) is told only at its end.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app import clock
+from app.queue.care import Progress, Settled
+from app.queue.types import Kind
+
+MOST = 10_000  # batches under way that are remembered; a forgotten one is told as started again
+_LEAST_SECONDS = 0.5  # a pace measured over less means nothing
+
+Event = tuple[str, dict[str, Any]]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """When a batch was first seen, how many items were done by then, and the last tenth that was told."""
+
+    at: float
+    done: int
+    tenth: int = 0
+
+
+class BatchLog:
+    """Remembers what was told. Every method yields events by name, with their facts."""
+
+    def __init__(self, now: Callable[[], float] = clock.monotonic) -> None:
+        self._now = now
+        self._seen: OrderedDict[tuple[int, int], _Seen] = OrderedDict()
+
+    def running(self, batches: Sequence[Progress]) -> Iterator[Event]:
+        """These have something in an engine."""
+        for batch in batches:
+            if batch.kind == Kind.BATCH and (batch.batch_id, batch.run) not in self._seen:
+                yield self._start(batch)
+
+    def moved(self, batches: Sequence[Progress]) -> Iterator[Event]:
+        """Of these some items were counted. The last tenth is the end's to tell."""
+        for batch in batches:
+            yield from self.running([batch])
+            seen = self._seen.get((batch.batch_id, batch.run))
+            tenth = 10 * batch.done // max(1, batch.total)
+            if seen is not None and seen.tenth < tenth < 10:
+                seen.tenth = tenth
+                facts = {"percent": 100 * batch.done // batch.total, "done": batch.done, "failed": batch.failed}
+                yield "batch.progress", self._named(batch) | facts | self._pace(seen, batch.done)
+
+    def ended(self, batches: Sequence[Settled]) -> Iterator[Event]:
+        """These are final."""
+        for batch in batches:
+            seen, done = self._seen.pop((batch.batch_id, batch.run), None), batch.ok + batch.failed
+            pace = self._pace(seen, done) if seen else {}
+            facts = {
+                "request_id": str(batch.request_id),
+                "ok": batch.ok,
+                "failed": batch.failed,
+                "unfinished": batch.total - done,
+                "prompt_tokens": batch.prompt_tokens,
+                "completion_tokens": batch.completion_tokens,
+                "seconds": round(batch.seconds, 1),
+            }
+            yield f"batch.{batch.state}", facts | pace
+
+    def _start(self, batch: Progress) -> Event:
+        self._seen[batch.batch_id, batch.run] = _Seen(self._now(), batch.done)
+        if len(self._seen) > MOST:
+            self._seen.popitem(last=False)
+        return "batch.started", self._named(batch) | {"model": batch.model, "run": batch.run}
+
+    def _named(self, batch: Progress) -> dict[str, Any]:
+        return {"request_id": str(batch.request_id), "items": batch.total}
+
+    def _pace(self, seen: _Seen, done: int) -> dict[str, float]:
+        """Since the first look; nothing where that tells too little. The time in the queue before it is not in it."""
+        seconds = self._now() - seen.at
+        known = seconds >= _LEAST_SECONDS and done > seen.done
+        return {"items_per_second": round((done - seen.done) / seconds, 1)} if known else {}
