@@ -37,7 +37,7 @@ ACCOUNT = "benchmark"
 MARKS = (0.25, 0.5, 0.75)  # shares of a batch's items at which its ETA is noted
 HIGH_WITHIN = 0.2
 POLL_SECONDS = 0.25
-FAKE_SLOTS, FAKE_TOKEN_SECONDS = 16, 0.04
+FAKE_SLOTS, FAKE_BATCH, FAKE_TOKEN_SECONDS = 64, 16, 0.04
 TOLD = ("seconds", "sync_per_second", "batches_per_minute", "sizes", "max_tokens", "seed")
 
 
@@ -196,7 +196,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     chance = random.Random(options.seed)
     try:
         with fake_engine(options.fake) as attach:
-            async with Installation(folder, FAKE_SLOTS, attach) as installation:
+            async with Installation(folder, FAKE_BATCH, attach) as installation:
                 say(f"engine is up; {options.seconds} s of traffic")
                 until = monotonic() + options.seconds
                 sync = asyncio.create_task(

@@ -19,6 +19,7 @@ from app.queue.pace import STRETCH
 from app.states import BatchState, EngineState
 
 SPREADS = {"high": 0.2, "medium": 0.5}  # by which an ETA usually misses at most; more is low
+_END_SECONDS = 0.5  # by which the end of a batch is uncertain at any pace: its last answers, and the round that counts them
 
 Other = tuple[float, float]  # an account's weight, and its tokens that wait or run
 
@@ -162,8 +163,8 @@ def _eta(state: BatchState, outlook: Outlook) -> float | None:
 
 
 def _confidence(outlook: Outlook, eta: float) -> Confidence:
-    """By the spread, which is that of a stretch of time: a shorter one is missed by more."""
+    """By the spread, which is that of a stretch of time: a shorter one is missed by more, and a short one by its end alone."""
     if outlook.spread is None or not any(gate.open for gate in outlook.gates):
         return Confidence.LOW
-    spread = outlook.spread * math.sqrt(max(1.0, STRETCH / max(eta, 1.0)))
+    spread = outlook.spread * math.sqrt(max(1.0, STRETCH / max(eta, 1.0))) + _END_SECONDS / max(eta, _END_SECONDS)
     return next((Confidence(level) for level, most in SPREADS.items() if spread <= most), Confidence.LOW)
