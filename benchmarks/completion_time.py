@@ -3,7 +3,8 @@
     python -m benchmarks.completion_time --json            one real vLLM, started and owned by `slackwater up`
     python -m benchmarks.completion_time --fake --json     a scripted engine of a fixed speed, which the result names
 
-Synchronous chat requests arrive at the engine as a Poisson process; batches of mixed sizes arrive at Slackwater as another.
+Synchronous chat requests arrive at the engine as a Poisson process, to the end; batches of mixed sizes arrive at
+Slackwater as another.
 Printed: the share of batches that were done within five minutes of their submit (the time within which Workers AI says that most
 of its own are done), and how long they took. At the polls that first showed a quarter, a half and three quarters of a batch
 answered, the ETA is compared with the time that was left indeed: its absolute error as a share of that time, the median over all
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -37,7 +38,7 @@ ACCOUNT = "benchmark"
 MARKS = (0.25, 0.5, 0.75)  # shares of a batch's items at which its ETA is noted
 HIGH_WITHIN = 0.2
 POLL_SECONDS = 0.25
-FAKE_SLOTS, FAKE_BATCH, FAKE_TOKEN_SECONDS = 64, 16, 0.04
+FAKE_SLOTS, FAKE_BATCH, FAKE_TOKEN_SECONDS = 64, 16, 0.04  # callers find a free one, so that the gate stays open
 TOLD = ("seconds", "sync_per_second", "batches_per_minute", "sizes", "max_tokens", "seed")
 
 
@@ -87,8 +88,8 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-async def synchronous(engine: str, options: argparse.Namespace, until: float, chance: random.Random) -> list[float]:
-    """Seconds that each synchronous request took."""
+async def synchronous(engine: str, per_second: float, ended: asyncio.Event, chance: random.Random) -> list[float]:
+    """Seconds that each synchronous request took. They go on until the last batch is done: only so is the load steady."""
     taken: list[float] = []
     async with httpx.AsyncClient(base_url=engine, timeout=600) as client, asyncio.TaskGroup() as group:
 
@@ -100,8 +101,9 @@ async def synchronous(engine: str, options: argparse.Namespace, until: float, ch
             taken.append(monotonic() - began)
 
         for text in prompts(100_000):
-            await asyncio.sleep(chance.expovariate(options.sync_per_second))
-            if monotonic() > until:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), chance.expovariate(per_second))
+            if ended.is_set():
                 break
             group.create_task(one(text))
     return taken
@@ -190,24 +192,25 @@ def fake_engine(wanted: bool) -> Iterator[str]:
 
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
-    """Both streams for the given time, then the wait for the last batch."""
+    """Both streams: submits for the given time, synchronous requests until the last batch is done."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)
     chance = random.Random(options.seed)
     try:
         with fake_engine(options.fake) as attach:
             async with Installation(folder, FAKE_BATCH, attach) as installation:
-                say(f"engine is up; {options.seconds} s of traffic")
-                until = monotonic() + options.seconds
+                say(f"engine is up; {options.seconds} s of submits")
+                ended, arrivals = asyncio.Event(), random.Random(chance.random())
                 sync = asyncio.create_task(
-                    synchronous(installation.engine_url, options, until, random.Random(chance.random()))
+                    synchronous(installation.engine_url, options.sync_per_second, ended, arrivals)
                 )
-                done = await batches(installation, options, until, chance)
+                done = await batches(installation, options, monotonic() + options.seconds, chance)
+                ended.set()
                 taken = await sync
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     seconds = sorted(course.seconds for course in done)
-    scripted = f"fake: {FAKE_SLOTS} slots, {1 / FAKE_TOKEN_SECONDS:.0f} tokens/s each"
+    scripted = f"fake: {FAKE_SLOTS} slots, {FAKE_BATCH} of them for batch, {1 / FAKE_TOKEN_SECONDS:.0f} tokens/s each"
     return {
         "benchmark": "completion_time",
         "engine": scripted if options.fake else MODEL,
@@ -228,7 +231,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="for uniformity; stdout is always one JSON line")
-    parser.add_argument("--seconds", type=float, default=240, help="length of the traffic")
+    parser.add_argument("--seconds", type=float, default=240, help="for which batches are submitted")
     parser.add_argument("--sync-per-second", type=float, default=0.3, help="mean rate of synchronous requests")
     parser.add_argument("--batches-per-minute", type=float, default=6, help="mean rate of submits")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16, 64], help="items of a batch, chosen evenly")
