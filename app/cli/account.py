@@ -15,10 +15,12 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="the account in the UR
 
 
 @app.command("create")
-def create(account: Name) -> None:
+def create(account: Name, as_json: Json = False) -> None:
     """Make an account."""
     accounts.create(settings(), account)
-    _say(f"Account {account} was made. `slackwater key create --account {account}` makes a key for it.")
+    _tell(
+        account, f"Account {account} was made. `slackwater key create --account {account}` makes a key for it.", as_json
+    )
 
 
 @app.command("list")
@@ -43,14 +45,19 @@ def delete(account: Name, yes: Annotated[bool, typer.Option("--yes", help="do no
             raise Failure(f"Account {account} has {what}. All of it would be deleted.", "Add --yes to do it.")
         typer.confirm(f"Account {account} has {what}. Delete all of it?", abort=True)
     accounts.close(current, account)
-    _say(
+    _tell(
+        account,
         f"Account {account} is being deleted: its keys are revoked, its webhooks disabled, its batches cancelled. "
-        "The steward removes the rest; `slackwater account list` shows the account until then."
+        "The steward removes the rest; `slackwater account list` shows the account until then.",
     )
 
 
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False)
+def _tell(account: str, text: str, as_json: bool = False) -> None:
+    """Say what was done, or print the account as it is now."""
+    if as_json:
+        accounts.show(settings(), account, console, as_json=True)
+    else:
+        console.print(text, markup=False, highlight=False)
 
 
 @app.command("retention")
@@ -59,9 +66,11 @@ def retention(
     days: Annotated[
         int | None, typer.Argument(min=1, max=36500, help="keep its batches at least so long; without: as all others")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Keep an account's batches longer than SLACKWATER_RETENTION_DAYS says."""
-    console.print(f"The batches of {account} are kept {admin.set_retention(settings(), account, days)}.")
+    kept = admin.set_retention(settings(), account, days)
+    _tell(account, f"The batches of {account} are kept {kept}.", as_json)
 
 
 @app.command("webhook-hosts")
@@ -70,10 +79,11 @@ def webhook_hosts(
     hosts: Annotated[
         list[str] | None, typer.Argument(help="`.example.com` is every host below it; without: to any")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Let an account's webhooks go to these hosts only, of those that SLACKWATER_WEBHOOK_ALLOWED_HOSTS allows."""
     admin.set_webhook_hosts(settings(), account, hosts or ())
-    console.print(f"The webhooks of {account} may go to {', '.join(hosts) if hosts else 'any host'}.", highlight=False)
+    _tell(account, f"The webhooks of {account} may go to {', '.join(hosts) if hosts else 'any host'}.", as_json)
 
 
 @app.command("share")

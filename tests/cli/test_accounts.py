@@ -40,6 +40,14 @@ def test_an_account_is_made_listed_shown_and_deleted(settings: Settings) -> None
     assert "closing" in slackwater(settings, "account", "show", "acme").stdout
 
 
+def test_who_changes_an_account_can_have_it_as_it_is_then_as_json(settings: Settings) -> None:
+    made = json.loads(slackwater(settings, "account", "create", "acme", "--json").stdout)
+    kept = json.loads(slackwater(settings, "account", "retention", "acme", "400", "--json").stdout)
+    bound = json.loads(slackwater(settings, "account", "webhook-hosts", "acme", "example.com", "--json").stdout)
+    assert (made["account_id"], made["retention_days"], made["webhook_hosts"]) == ("acme", None, None)
+    assert (kept["retention_days"], bound["webhook_hosts"]) == (400, ["example.com"])
+
+
 def test_only_key_create_makes_an_account_by_the_way_and_says_so(settings: Settings) -> None:
     made = slackwater(settings, "key", "create", "--account", "new")
     assert made.stdout.startswith("sk_sw_")
