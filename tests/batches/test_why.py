@@ -175,7 +175,7 @@ async def test_a_batch_that_runs_beside_others_at_full_speed_does_not_wait(scene
     await scene.claim()
     found = await scene.why()
     assert found.waiting is None
-    assert "1 of 4 chunks are with an engine" in [link.message for link in found.chain]
+    assert "with an engine: 1 of 4 chunks" in [link.message for link in found.chain]
     assert "every place for batch work is taken, 16 requests in all" in [link.message for link in found.chain]
     other = await support.make_tenant(scene.conn, "other", 3)
     theirs = await support.submit(scene.database, other, scene.pool, 16)
