@@ -18,7 +18,7 @@ order by x.day, c.relname"""
 
 _OF_DAY = "b.batch_id >= %(low)s and b.batch_id < %(high)s"
 
-# A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled endpoint nothing is sent. One that is
+# A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled or deleted endpoint nothing is sent. One that is
 # to be fetched keeps nothing for ever: nobody may come.
 _IS_OVER = """b.finalized_at is not null
   and not exists (select from chunk c where c.batch_id = b.batch_id)
@@ -28,7 +28,7 @@ _MAY_GO = f"""{_IS_OVER} and b.finalized_at < now() - make_interval(days => grea
                   where e.batch_id = b.batch_id
                     and ({DELIVERY.guard("reap", "d.")}
                          or ({DELIVERY.guard("claim", "d.")} or {DELIVERY.guard("release", "d.")})
-                         and p.state <> 'disabled' and p.url is not null))"""
+                         and p.state not in ('disabled', 'closing') and p.url is not null))"""
 
 IS_HELD = f"""
 select exists (select from batch b join tenant t using (tenant_id) where {_OF_DAY} and ({_MAY_GO}) is not true)"""

@@ -1,7 +1,7 @@
 """SQL of those who look after webhooks: what was sent, again, replayed, tried."""
 
 from app.states import DELIVERY, ENDPOINT, DeliveryState
-from app.webhooks.queries import NEVER_SENT, chosen
+from app.webhooks.queries import DEAF, NEVER_SENT, chosen
 
 
 def _deliveries(where: str) -> str:
@@ -38,7 +38,7 @@ REPLAY = f"""
 insert into delivery (event_id, endpoint_id, batch_id, next_attempt_at)
 select v.event_id, e.endpoint_id, v.batch_id, case when e.url is null then {NEVER_SENT} else now() end
 from endpoint e join event v using (tenant_id)
-where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s
+where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s and e.state not in {DEAF}
   and v.occurred_at >= %(since)s and v.occurred_at < %(until)s
   and v.kind = any(coalesce(%(kinds)s::text[], e.kinds)) and v.batch_id is not null
   and (e.model is null or e.model = v.model)
@@ -46,7 +46,7 @@ where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s
   and not exists (select from delivery d where d.event_id = v.event_id and d.endpoint_id = e.endpoint_id
                   and (d.state not in ('{DeliveryState.DELIVERED}', '{DeliveryState.DEAD}')
                        or %(only_failed)s and d.state = '{DeliveryState.DELIVERED}'))
-order by v.event_id limit %(limit)s
+order by v.event_id limit %(limit)s for key share of e, v skip locked
 on conflict (event_id, endpoint_id) do update set {_ANEW}
 where {DELIVERY.guard("redeliver", "delivery.")}
 returning delivery_id

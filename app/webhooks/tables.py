@@ -117,6 +117,7 @@ endpoint = Table(
     CheckConstraint("(url is null) <> (queue_id is null) and (url is null) = (secret is null)", name="sent_or_fetched"),
 )
 Index("endpoint_tenant", endpoint.c.tenant_id)
+Index("endpoint_closing", endpoint.c.endpoint_id, postgresql_where=text("state = 'closing'"))
 
 delivery = Table(
     "delivery",
@@ -150,6 +151,7 @@ delivery = Table(
         server_default=text("false"),
         comment="a test event; it is sent to endpoints that are not active, too",
     ),
+    Column("reason", Text, comment="why it is dead"),
     UniqueConstraint("event_id", "endpoint_id"),
     CheckConstraint("(state = 'sending') = (lease_until is not null)", name="sending_has_lease"),
 )
