@@ -60,7 +60,10 @@ FORGET_ITEMS = tuple(
 
 # The pace of a pool is the growth of what all its tenants were served: without this it would fall below zero.
 FORGET_SHARES = """
-with gone as (delete from sched where tenant_id = %(tenant_id)s returning pool_id, served_tokens)
+with own as materialized (
+  select pool_id from sched where tenant_id = %(tenant_id)s order by pool_id for update),
+ gone as (delete from sched s using own where s.pool_id = own.pool_id and s.tenant_id = %(tenant_id)s
+          returning s.pool_id, s.served_tokens)
 update pace p set served_tokens = p.served_tokens - gone.served_tokens from gone where p.pool_id = gone.pool_id"""
 
 # ---------------------------------------------------------------- events of no batch

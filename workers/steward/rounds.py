@@ -18,6 +18,7 @@ from app.files import parts
 from app.files import service as files
 from app.queue import care, pace, retention
 from app.queue.care import Progress
+from app.queue.losses import Watch
 from app.settings import Settings
 from app.storage.store import Store
 from app.webhooks import removal
@@ -59,6 +60,7 @@ class Rounds:
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
         self._batches = BatchLog()
+        self._watch = Watch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._stuck = False
@@ -71,7 +73,7 @@ class Rounds:
                 if await self._managed(care_for):
                     self._due[i] = monotonic() + seconds
         async with self._database.relaxed() as conn:
-            workers, chunks = await care.reap(conn)
+            workers, chunks = await care.reap(conn, self._watch)
             promoted = await care.promote(conn)
             expired = await care.expire(conn)
             has_work = await care.has_work(conn)
