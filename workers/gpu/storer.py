@@ -187,4 +187,6 @@ def _next(chunk: OpenChunk) -> list[Result]:
 
 
 def _failed(result: Result, message: str) -> Result:
-    return replace(result, ok=False, body=orjson.dumps({"code": FAILED, "message": message}))
+    """The item's error in place of its answer; as other errors it counts no tokens."""
+    body = orjson.dumps({"code": FAILED, "message": message})
+    return replace(result, ok=False, prompt_tokens=0, cached_tokens=0, completion_tokens=0, body=body)
