@@ -7,7 +7,6 @@ from app.states import BATCH, CHUNK, BatchState, ChunkState, EngineState
 _HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
 
 
-
 def _in_order(changes: str) -> str:
     """`x`: what is to change, by pool and tenant, its rows of `sched` locked in the one order in which everybody locks them."""
     return f""" x as materialized (select change.* from sched s join ({changes}) change using (pool_id, tenant_id)

@@ -7,7 +7,7 @@ from app.webhooks.queries import DEAF, NEVER_SENT, chosen
 def _deliveries(where: str) -> str:
     return f"""
 select d.delivery_id, d.state, d.attempts, nullif(d.next_attempt_at, {NEVER_SENT}), v.message_id, v.kind, v.data, v.occurred_at,
-       a.n, a.started_at, a.duration_ms, a.http_status, a.error_class, a.address, null::bytea
+       d.reason, a.n, a.started_at, a.duration_ms, a.http_status, a.error_class, a.address, null::bytea
 from delivery d join event v using (event_id)
 left join lateral (select * from attempt where attempt.delivery_id = d.delivery_id order by attempt_id desc limit 1) a on true
 where d.endpoint_id = %(endpoint_id)s and {where}
@@ -24,7 +24,7 @@ select n, started_at, duration_ms, http_status, error_class, address, response_b
 from attempt where delivery_id = %s order by attempt_id
 """
 
-_ANEW = f"""state = '{DeliveryState.PENDING}', attempts_before = delivery.attempts,
+_ANEW = f"""state = '{DeliveryState.PENDING}', attempts_before = delivery.attempts, reason = null,
     next_attempt_at = case when delivery.next_attempt_at = {NEVER_SENT} then {NEVER_SENT} else now() end"""
 
 REDELIVER = f"""

@@ -3,6 +3,7 @@
 from app.states import DELIVERY, ENDPOINT, DeliveryState, EndpointState
 
 TEST_KIND = "test"  # of an event that is sent to one endpoint, on request or to verify it
+SENDER_LOST = "sender_lost"  # of an attempt whose notifier died or hung
 NEVER_SENT = "'infinity'::timestamptz"  # when a delivery is due that is fetched
 _OPEN = ", ".join(f"'{state}'" for state in DELIVERY.stored() if state not in DELIVERY.final())
 
@@ -255,7 +256,7 @@ due as materialized (
 ),
 taken as (
     update delivery d
-    set state = '{DeliveryState.SENDING}', fence = fence + 1, attempts = attempts + 1,
+    set state = '{DeliveryState.SENDING}', fence = fence + 1, attempts = attempts + 1, claimed_at = now(),
         lease_until = now() + make_interval(secs => %(lease)s)
     from due where d.delivery_id = due.delivery_id
     returning d.delivery_id, d.endpoint_id, d.fence, d.attempts - d.attempts_before as attempt, d.event_id, d.probe
@@ -282,12 +283,12 @@ RECORD = f"""
 with given as (
     select * from unnest(%(ids)s::bigint[], %(fences)s::int[], %(states)s::text[], %(delays)s::float8[],
                          %(started)s::timestamptz[], %(durations)s::int[], %(statuses)s::smallint[], %(errors)s::text[],
-                         %(bodies)s::bytea[], %(addresses)s::text[])
-      as g (delivery_id, fence, state, delay, started_at, duration_ms, http_status, error_class, response_body, address)
+                         %(bodies)s::bytea[], %(addresses)s::text[], %(reasons)s::text[])
+      as g (delivery_id, fence, state, delay, started_at, duration_ms, http_status, error_class, response_body, address, reason)
 ),
 outcome as (
     update delivery d
-    set state = g.state, lease_until = null, next_attempt_at = now() + make_interval(secs => g.delay)
+    set state = g.state, lease_until = null, next_attempt_at = now() + make_interval(secs => g.delay), reason = g.reason
     from given g where d.delivery_id = g.delivery_id and d.fence = g.fence and {DELIVERY.guard("deliver", "d.")}
     returning d.delivery_id, d.attempts
 )
@@ -297,17 +298,23 @@ from outcome o join given g using (delivery_id)
 returning delivery_id
 """
 
+# Nobody knows what came of it, if anything; the attempt stands there all the same, from its beginning until now.
 REAP = f"""
 with lost as materialized (
-    select delivery_id from delivery where {DELIVERY.guard("reap")} and lease_until < now() limit %(limit)s for update skip locked
+    select delivery_id, attempts - attempts_before >= %(attempts)s as last from delivery where {DELIVERY.guard("reap")} and lease_until < now() limit %(limit)s for update skip locked
 ),
 ended as (
     update delivery d
-    set state = case when attempts - attempts_before < %(attempts)s
-          then '{DeliveryState.PENDING}' else '{DeliveryState.DEAD}' end,
+    set state = case when lost.last then '{DeliveryState.DEAD}' else '{DeliveryState.PENDING}' end,
+        reason = case when lost.last then %(reason)s end,
         fence = fence + 1, lease_until = null, next_attempt_at = now()
     from lost where d.delivery_id = lost.delivery_id
-    returning d.endpoint_id, d.state
+    returning d.delivery_id, d.endpoint_id, d.state, d.attempts, coalesce(d.claimed_at, now()) as claimed_at
+),
+noted as (
+    insert into attempt (delivery_id, n, started_at, duration_ms, error_class)
+    select delivery_id, attempts, claimed_at, least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int, '{SENDER_LOST}'
+    from ended
 ),
 told as (update endpoint e set hinted_at = null from ended where e.endpoint_id = ended.endpoint_id)
 select count(*) filter (where state = '{DeliveryState.PENDING}'), count(*) filter (where state = '{DeliveryState.DEAD}')

@@ -1,4 +1,4 @@
-"""A deleted endpoint goes in steps; when a worker last renewed its lease; why a delivery is dead.
+"""A deleted endpoint goes in steps; when a worker last renewed its lease; when a delivery was taken, why it is dead.
 
 Revision ID: 0018
 Revises: 0017
@@ -19,12 +19,17 @@ ALTER TABLE endpoint ADD CONSTRAINT endpoint_state CHECK (state in ('pending', '
 CREATE INDEX endpoint_closing ON endpoint (endpoint_id) WHERE state = 'closing';
 ALTER TABLE worker ADD COLUMN renewed_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL;
 COMMENT ON COLUMN worker.renewed_at IS 'when the lease was last renewed; not indexed, as lease_until';
+ALTER TABLE delivery ADD COLUMN claimed_at TIMESTAMP WITH TIME ZONE;
+COMMENT ON COLUMN delivery.claimed_at IS 'when its latest attempt began';
+COMMENT ON COLUMN attempt.error_class IS
+    'dns, connect, tls, timeout, http_4xx, ssrf_blocked, sender_lost, …; null: delivered';
 ALTER TABLE delivery ADD COLUMN reason TEXT;
 COMMENT ON COLUMN delivery.reason IS 'why it is dead';
 """
 
 DOWN = """
-ALTER TABLE delivery DROP COLUMN reason;
+COMMENT ON COLUMN attempt.error_class IS 'dns, connect, tls, timeout, http_4xx, ssrf_blocked, …; null: delivered';
+ALTER TABLE delivery DROP COLUMN reason, DROP COLUMN claimed_at;
 ALTER TABLE worker DROP COLUMN renewed_at;
 DROP INDEX endpoint_closing;
 DELETE FROM endpoint WHERE state = 'closing';
@@ -34,7 +39,7 @@ ALTER TABLE endpoint ADD CONSTRAINT endpoint_state CHECK (state in ('pending', '
 
 
 def upgrade() -> None:
-    """A state, and two columns."""
+    """A state, and columns."""
     run_script(op.get_bind(), SCRIPT)
 
 

@@ -34,7 +34,9 @@ async def two_pools(database: Database, most: int = 2) -> tuple[int, list[int]]:
     return tenant, pools
 
 
-async def never_in_a_circle(database: Database, pools: Sequence[int], verb: Callable[[Connection], Awaitable[object]]) -> None:
+async def never_in_a_circle(
+    database: Database, pools: Sequence[int], verb: Callable[[Connection], Awaitable[object]]
+) -> None:
     """Somebody holds the first pool's row and then wants the last one's; `verb` must wait for the first before it has the last."""
     lock = "select from sched where pool_id = %s for update"
     async with asyncio.timeout(SECONDS):

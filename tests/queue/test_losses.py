@@ -94,7 +94,9 @@ def test_workers_lost_together_are_spared_though_they_lapse_one_after_the_other_
 
 
 @given(st.lists(st.floats(0, 300), min_size=1, max_size=8), st.floats(0, 300))
-def test_charged_are_only_lapsed_workers_whose_whole_last_lease_was_watched(renewals: list[float], begun: float) -> None:
+def test_charged_are_only_lapsed_workers_whose_whole_last_lease_was_watched(
+    renewals: list[float], begun: float
+) -> None:
     workers = [beat(n, renewed) for n, renewed in enumerate(renewals)]
     lapsed, charged = watching(301, workers, begun=begun).judge(301, START, workers)
     assert lapsed == [worker.worker_id for worker in workers if worker.lease_until < 301]
