@@ -23,7 +23,8 @@ _LOST = """select u.pool_id, u.tenant_id, count(*) as n, sum(u.est_tokens) as to
              from u join tenant w using (tenant_id) group by 1, 2"""
 BEATS = """
 select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start_time())::float8, w.worker_id,
-       extract(epoch from w.started_at)::float8, extract(epoch from w.renewed_at)::float8, extract(epoch from w.lease_until)::float8
+       extract(epoch from w.started_at)::float8, extract(epoch from w.renewed_at)::float8,
+       extract(epoch from w.lease_until)::float8
 from (select) one left join worker w on true"""
 
 # The token bump fences every late write of the dead worker. Its estimate is refunded: tenants do not pay for lost workers. Which

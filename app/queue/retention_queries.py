@@ -18,8 +18,8 @@ order by x.day, c.relname"""
 
 _OF_DAY = "b.batch_id >= %(low)s and b.batch_id < %(high)s"
 
-# A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled or deleted endpoint nothing is sent. One that is
-# to be fetched keeps nothing for ever: nobody may come.
+# A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled or deleted endpoint nothing is sent. One
+# that is to be fetched keeps nothing for ever: nobody may come.
 _IS_OVER = """b.finalized_at is not null
   and not exists (select from chunk c where c.batch_id = b.batch_id)
   and not exists (select from batch_delta d where d.batch_id = b.batch_id)"""

@@ -315,7 +315,7 @@ async def rotate_secret(
 
 
 async def delete(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
-    """Let an endpoint be gone; returns what it was. Raises `NotFound`. The steward removes it, its deliveries first (`removal`)."""
+    """Let an endpoint be gone; returns what it was. The steward removes it, deliveries first (`removal`). Raises `NotFound`."""
     known = await get(conn, tenant_id, endpoint_id)
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id}
     if (await conn.execute(queries.CLOSE_ENDPOINT.encode(), values)).rowcount == 0:

@@ -190,7 +190,8 @@ where e.state = '{EndpointState.ACTIVE}' and d.endpoint_id = e.endpoint_id and {
 """
 HOLD_STRAYS = f"""
 update delivery d set state = '{DeliveryState.HELD}' from endpoint e
-where e.state not in ('{EndpointState.ACTIVE}', '{EndpointState.CLOSING}') and d.endpoint_id = e.endpoint_id and {DELIVERY.guard("hold", "d.")} and not d.probe
+where e.state not in ('{EndpointState.ACTIVE}', '{EndpointState.CLOSING}') and d.endpoint_id = e.endpoint_id
+  and {DELIVERY.guard("hold", "d.")} and not d.probe
 """
 
 ROTATE_SECRET = f"""
@@ -301,7 +302,8 @@ returning delivery_id
 # Nobody knows what came of it, if anything; the attempt stands there all the same, from its beginning until now.
 REAP = f"""
 with lost as materialized (
-    select delivery_id, attempts - attempts_before >= %(attempts)s as last from delivery where {DELIVERY.guard("reap")} and lease_until < now() limit %(limit)s for update skip locked
+    select delivery_id, attempts - attempts_before >= %(attempts)s as last from delivery
+    where {DELIVERY.guard("reap")} and lease_until < now() limit %(limit)s for update skip locked
 ),
 ended as (
     update delivery d
@@ -313,7 +315,8 @@ ended as (
 ),
 noted as (
     insert into attempt (delivery_id, n, started_at, duration_ms, error_class)
-    select delivery_id, attempts, claimed_at, least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int, '{SENDER_LOST}'
+    select delivery_id, attempts, claimed_at, least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int,
+           '{SENDER_LOST}'
     from ended
 ),
 told as (update endpoint e set hinted_at = null from ended where e.endpoint_id = ended.endpoint_id)

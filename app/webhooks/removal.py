@@ -5,6 +5,6 @@ from app.webhooks import queries
 
 
 async def step(conn: Connection, *, limit: int = 1000) -> int:
-    """Remove at most `limit` deliveries of deleted endpoints, and the endpoints that have none left. Returns how many rows went."""
+    """Remove at most `limit` deliveries of deleted endpoints, and the endpoints that have none left. Returns how many went."""
     deliveries = await conn.execute(queries.FORGET_DELIVERIES.encode(), {"limit": limit})
     return deliveries.rowcount + (await conn.execute(queries.REMOVE_ENDPOINTS.encode())).rowcount

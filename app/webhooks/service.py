@@ -251,7 +251,7 @@ async def move(conn: Connection, tenant_id: int, endpoint_id: UUID, verb: str, r
 
 
 async def reap(conn: Connection, *, limit: int = 1000) -> Care:
-    """End expired leases: their senders died or hang. The attempt counts and is noted, so a delivery that kills its sender ends."""
+    """End expired leases: their senders died or hang. The attempt counts, so a delivery that kills its sender ends."""
     values = {"attempts": schedule.ATTEMPTS, "limit": limit, "reason": _LOST}
     row = await (await conn.execute(queries.REAP.encode(), values)).fetchone()
     return Care(*row) if row else Care(0, 0)

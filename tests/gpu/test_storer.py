@@ -1,4 +1,4 @@
-"""Claims about storing results: statements bounded in bytes, answers too large, and one chunk's trouble that is not the others'."""
+"""Claims about storing results: bounded statements, answers too large, and one chunk's trouble that is not the others'."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Claims about several pools in one transaction: their rows of the fair order are locked in one order, so nobody waits in a circle."""
+"""Claims about several pools in one transaction: their rows of the fair order are locked in one order, never in a circle."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,7 +37,7 @@ async def two_pools(database: Database, most: int = 2) -> tuple[int, list[int]]:
 async def never_in_a_circle(
     database: Database, pools: Sequence[int], verb: Callable[[Connection], Awaitable[object]]
 ) -> None:
-    """Somebody holds the first pool's row and then wants the last one's; `verb` must wait for the first before it has the last."""
+    """Somebody holds the first pool's row and then wants the last one's; `verb` waits for the first before it has the last."""
     lock = "select from sched where pool_id = %s for update"
     async with asyncio.timeout(SECONDS):
         async with database.transaction() as other:

@@ -27,7 +27,7 @@ SECONDS = 5  # nobody waits for the delete; generous, for a slow machine
 
 
 @asynccontextmanager
-async def deleting(database: Database, endpoint: Endpoint, *, commit: bool = True) -> AsyncIterator[None]:
+async def deleting(database: Database, endpoint: Endpoint) -> AsyncIterator[None]:
     """The row is deleted; the transaction ends with the block."""
     async with database.transaction() as conn:
         await conn.execute("delete from endpoint where endpoint_id = %s", [endpoint.endpoint_id])
@@ -69,9 +69,8 @@ async def test_a_settle_beside_the_removal_of_an_endpoint_neither_waits_nor_fail
     endpoint, tenant, pool = await hearing(database, settings)
     await support.submit(database, tenant, pool, 2)
     await support.drain(database, pool, await support.make_worker(database, pool))
-    async with deleting(database, endpoint), asyncio.timeout(SECONDS):
-        async with database.transaction() as conn:
-            settled = await batches.settle(conn)
+    async with deleting(database, endpoint), asyncio.timeout(SECONDS), database.transaction() as conn:
+        settled = await batches.settle(conn)
     assert [batch.ok for batch in settled] == [2]
 
 

@@ -78,7 +78,7 @@ class Storer:
                 self.hurry()
 
     async def _tried(self, chunk: OpenChunk) -> bool:
-        """Store a chunk's results. False: to be tried again; those of other chunks may be taken. Raises when the database is away."""
+        """Store a chunk's results. False: to be tried again, and other chunks' are not. Raises when the database is away."""
         try:
             await self._store(chunk)
         except StorageError as error:
@@ -147,8 +147,8 @@ class Storer:
 
     def _too_large(self, size: int) -> str:
         return (
-            f"the answer has {size / MB:.1f} MB, more than the {self._answer_bytes // MB} MB of SLACKWATER_ANSWER_MB: ask for less "
-            "by max_tokens, or let large answers lie in the object store by SLACKWATER_OBJECT_KB"
+            f"the answer has {size / MB:.1f} MB, more than the {self._answer_bytes // MB} MB of SLACKWATER_ANSWER_MB: ask for "
+            "less by max_tokens, or let large answers lie in the object store by SLACKWATER_OBJECT_KB"
         )
 
     async def _finish(self, chunk: OpenChunk) -> None:

@@ -69,9 +69,8 @@ class Rounds:
     async def run(self) -> bool:
         """One round. True: something moved, so the next round should follow soon."""
         for i, (seconds, care_for) in enumerate(self._now_and_then):
-            if monotonic() >= self._due[i]:
-                if await self._managed(care_for):
-                    self._due[i] = monotonic() + seconds
+            if monotonic() >= self._due[i] and await self._managed(care_for):
+                self._due[i] = monotonic() + seconds
         async with self._database.relaxed() as conn:
             workers, chunks = await care.reap(conn, self._watch)
             promoted = await care.promote(conn)
