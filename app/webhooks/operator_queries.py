@@ -73,3 +73,21 @@ told as (delete from delivery using old where delivery.event_id = old.event_id)
 delete from event using old where event.event_id = old.event_id"""
 FORGET_ENDPOINTS = "delete from endpoint where tenant_id = %(tenant_id)s"
 ENDPOINT_IDS = f"select endpoint_id from endpoint where tenant_id = %(tenant_id)s and {ENDPOINT.guard('disable')}"
+
+# Of deleted endpoints the deliveries go in steps, then they: a cascade over all of them would hold up whoever writes an event
+# meanwhile. The last step finds at most what was written while the endpoint was being closed.
+FORGET_DELIVERIES = f"""
+with old as materialized (
+    select d.delivery_id from endpoint e join delivery d using (endpoint_id)
+    where {ENDPOINT.guard("remove", "e.")} limit %(limit)s for update of d skip locked
+)
+delete from delivery using old where delivery.delivery_id = old.delivery_id
+"""
+REMOVE_ENDPOINTS = f"""
+with old as materialized (
+    select e.endpoint_id from endpoint e
+    where {ENDPOINT.guard("remove", "e.")} and not exists (select from delivery d where d.endpoint_id = e.endpoint_id)
+    for update skip locked
+)
+delete from endpoint using old where endpoint.endpoint_id = old.endpoint_id
+"""

@@ -139,26 +139,9 @@ where {_THIS}
 returning {ENDPOINT_COLUMNS}
 """
 
-# Their deliveries go in steps, then they: a cascade over all of them would hold up whoever writes an event meanwhile. The last
-# step finds at most what was written while the endpoint was being closed.
 CLOSE_ENDPOINT = f"""
 update endpoint set state = '{ENDPOINT.target("close")}', modified_at = now()
 where tenant_id = %(tenant_id)s and endpoint_id = %(endpoint_id)s and {ENDPOINT.guard("close")} returning endpoint_id
-"""
-FORGET_DELIVERIES = f"""
-with old as materialized (
-    select d.delivery_id from endpoint e join delivery d using (endpoint_id)
-    where {ENDPOINT.guard("remove", "e.")} limit %(limit)s for update of d skip locked
-)
-delete from delivery using old where delivery.delivery_id = old.delivery_id
-"""
-REMOVE_ENDPOINTS = f"""
-with old as materialized (
-    select e.endpoint_id from endpoint e
-    where {ENDPOINT.guard("remove", "e.")} and not exists (select from delivery d where d.endpoint_id = e.endpoint_id)
-    for update skip locked
-)
-delete from endpoint using old where endpoint.endpoint_id = old.endpoint_id
 """
 
 

@@ -1,7 +1,7 @@
 """Endpoints that were deleted are removed in steps, so that nobody who writes an event waits for one."""
 
 from app.db.pool import Connection
-from app.webhooks import queries
+from app.webhooks import operator_queries as queries
 
 
 async def step(conn: Connection, *, limit: int = 1000) -> int:
