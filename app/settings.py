@@ -109,6 +109,9 @@ class Settings(BaseSettings):
     )
     item_retries: int = Field(2, ge=0, description="rounds of such tries after the first one, minutes apart")
     item_attempts: int = Field(4, ge=3, description="workers lost under an item before it is given up")
+    answer_mb: int = Field(
+        64, ge=1, le=512, description="an answer beyond this that does not go to the object store is an item's error"
+    )
     flush_items: int = Field(32, gt=0, description="results per flush")
     flush_seconds: float = Field(0.25, gt=0, description="a result waits no longer for its flush")
     drain_seconds: float = Field(20, ge=0, description="on SIGTERM, time for requests in flight before hand-back")

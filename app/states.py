@@ -36,13 +36,16 @@ class ChunkState(StrEnum):
 
 class EndpointState(StrEnum):
     """Where a tenant wants to be told. `pending`: until a test event was accepted; `paused`: what happens waits for it;
-    `disabled`: it is told nothing.
+    `disabled`: it is told nothing; `closing`: deleted, nobody sees it, and its deliveries are being removed. A removed one is
+    `gone`, never stored.
     """
 
     PENDING = "pending"
     ACTIVE = "active"
     PAUSED = "paused"
     DISABLED = "disabled"
+    CLOSING = "closing"
+    GONE = "gone"
 
 
 class DeliveryState(StrEnum):
@@ -233,7 +236,10 @@ ENDPOINT = Machine(
         Transition("pause", (_P.PENDING, _P.ACTIVE), _P.PAUSED),
         Transition("disable", (_P.PENDING, _P.ACTIVE, _P.PAUSED), _P.DISABLED),
         Transition("enable", (_P.PAUSED, _P.DISABLED), _P.PENDING),
+        Transition("close", (_P.PENDING, _P.ACTIVE, _P.PAUSED, _P.DISABLED), _P.CLOSING),
+        Transition("remove", (_P.CLOSING,), _P.GONE),
     ),
+    frozenset({_P.GONE}),
 )
 
 ENGINE = Machine(

@@ -1,13 +1,13 @@
 """SQL that looks across everything an account has."""
 
-from app.states import BATCH
+from app.states import BATCH, EndpointState
 
 # Counted one account at a time, over indexes that begin with the tenant.
-ACCOUNTS = """
+ACCOUNTS = f"""
 select t.tenant_id, t.account_id, t.state, t.created_at, t.weight, t.max_inflight_tokens, t.retention_days, t.webhook_hosts,
        (select count(*) from api_key k where k.tenant_id = t.tenant_id and k.revoked_at is null
           and (k.expires_at is null or k.expires_at > now())),
-       (select count(*) from endpoint e where e.tenant_id = t.tenant_id),
+       (select count(*) from endpoint e where e.tenant_id = t.tenant_id and e.state <> '{EndpointState.CLOSING}'),
        (select count(*) from file f where f.tenant_id = t.tenant_id and (f.expires_at is null or f.expires_at > now())),
        b.many, b.open
 from tenant t cross join lateral (

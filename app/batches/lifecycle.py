@@ -5,6 +5,7 @@ Each verb is one durable transaction that writes a state change together with it
 
 import asyncio
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, Literal
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from app.errors import Conflict, ModelUnknown, NotFound
 from app.files import service as files
 from app.queue import care, failures, singles
 from app.queue import lifecycle as queue
-from app.queue.cutting import cut
+from app.queue.cutting import Cut, cut
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BATCH, BatchState
@@ -107,7 +108,7 @@ async def _requeue(
     conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: queue.Reopened
 ) -> int:
     """Put what no run has answered into the queue, by model. Returns how many items. Raises ModelUnknown."""
-    count = 0
+    by_pool: list[tuple[int, list[Cut]]] = []
     for name, (seqs, est_tokens) in (await queue.unanswered(conn, batch.batch_id)).items():
         model = catalogue.resolve(name or batch.model)
         if model is None:
@@ -115,9 +116,10 @@ async def _requeue(
         tokens, items = settings.chunk_tokens, settings.chunk_items
         cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs)
         pool_id = await ensure_pool(conn, model.served)
+        by_pool.append((pool_id, cuts))
+    for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # whoever locks pools locks them in this order
         await queue.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
-        count += len(seqs)
-    return count
+    return sum(part.n for _, cuts in by_pool for part in cuts)
 
 
 async def settle(

@@ -14,6 +14,7 @@ from app.batches.items import Examine, ItemRules
 from app.batches.offload import Offload
 from app.batches.spool import Spool, SpoolOptions
 from app.db.pool import Connection, Database
+from app.db.transient import repeated
 from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, EMBEDDINGS, Target
 from app.engines.service import ensure_pool
@@ -163,13 +164,17 @@ async def commit(
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await webhooks.hears_items(conn, order.tenant.tenant_id)
     batch = _new_batch(order, intake, pool_id, tells_items=tells_items)
-    async with database.transaction() as conn:
-        request_id = await _store(conn, batch, order.tenant.account_id, intake, cuts)
-        if request_id == batch.request_id:
-            if register is not None:
-                await register(conn, batch)
-            offload.seal()
-    return request_id
+
+    async def store() -> UUID:
+        async with database.transaction() as conn:
+            request_id = await _store(conn, batch, order.tenant.account_id, intake, cuts)
+            if request_id == batch.request_id:
+                if register is not None:
+                    await register(conn, batch)
+                offload.seal()
+        return request_id
+
+    return await repeated(store)
 
 
 def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) -> ingest.NewBatch:

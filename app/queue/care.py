@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from uuid import UUID
 
 from psycopg import sql
@@ -9,6 +10,7 @@ from psycopg import sql
 from app.db.pool import Connection
 from app.queue import care_queries as queries
 from app.queue import pace
+from app.queue.losses import Beat, Watch
 from app.states import BatchState
 
 
@@ -75,9 +77,16 @@ async def under_way(conn: Connection, tenant_ids: list[int]) -> list[UnderWay]:
     return [UnderWay(*row) for row in rows]
 
 
-async def reap(conn: Connection) -> tuple[int, int]:
-    """Take the chunks of workers whose lease lapsed. Returns (workers, chunks)."""
-    row = await (await conn.execute(queries.REAP)).fetchone()
+async def reap(conn: Connection, watch: Watch | None = None) -> tuple[int, int]:
+    """Take the chunks of workers whose lease lapsed. Returns (workers, chunks).
+
+    `watch` says which of the losses are charged to the chunks, and learns of them; without one those of single workers are.
+    """
+    rows = await (await conn.execute(queries.BEATS)).fetchall()
+    now, server_start = rows[0][:2]
+    workers = [Beat(*row[2:]) for row in rows if row[2] is not None]
+    lapsed, charged = (watch or Watch(since=-inf)).judge(now, server_start, workers)
+    row = await (await conn.execute(queries.REAP, {"lapsed": lapsed, "charged": charged})).fetchone()
     return (row[0], row[1]) if row else (0, 0)
 
 

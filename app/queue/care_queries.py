@@ -1,4 +1,4 @@
-"""The SQL of the steward's care, and of what callers do to a whole batch. Lock order: batch, chunk, sched."""
+"""The SQL of the steward's care, and of what callers do to a whole batch. Lock order: batch, chunk, sched by pool and tenant."""
 
 from app.queue.queries import PACE, WAKE
 from app.queue.types import Kind
@@ -6,32 +6,53 @@ from app.states import BATCH, CHUNK, BatchState, ChunkState, EngineState
 
 _HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
 
+
+def _in_order(changes: str) -> str:
+    """`x`: what is to change, by pool and tenant, its rows of `sched` locked in the one order in which everybody locks them."""
+    return f""" x as materialized (select change.* from sched s join ({changes}) change using (pool_id, tenant_id)
+       order by s.pool_id, s.tenant_id for update of s)"""
+
+
+def _counted(chunks: str) -> str:
+    return f"select pool_id, tenant_id, count(*) as n from {chunks} group by 1, 2"
+
+
 # ---------------------------------------------------------------- lost workers, time that has come
 
-# The token bump fences every late write of the dead worker. Its estimate is refunded: tenants do not pay for lost workers.
+_LOST = """select u.pool_id, u.tenant_id, count(*) as n, sum(u.est_tokens) as tokens, min(w.weight) as weight
+             from u join tenant w using (tenant_id) group by 1, 2"""
+BEATS = """
+select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start_time())::float8, w.worker_id,
+       extract(epoch from w.started_at)::float8, extract(epoch from w.renewed_at)::float8,
+       extract(epoch from w.lease_until)::float8
+from (select) one left join worker w on true"""
+
+# The token bump fences every late write of the dead worker. Its estimate is refunded: tenants do not pay for lost workers. Which
+# losses are charged to their chunks, `losses` says.
 # A claim may commit after its worker was reaped or has retired; its chunk belongs to nobody and is taken back as well.
 # Chunks are locked in one order or, where the next round comes anyway, skipped when locked: no two of us wait in a circle.
 REAP = f"""
-with dead as materialized (select worker_id from worker where lease_until < now() for update skip locked),
+with dead as materialized (select worker_id from worker
+       where worker_id = any(%(lapsed)s::bigint[]) and lease_until < now() for update skip locked),
  k as materialized (
        select c.chunk_id from chunk c
        where {CHUNK.guard("reap", "c.")} and (c.worker_id in (select worker_id from dead)
          or not exists (select from worker w where w.worker_id = c.worker_id))
        for update of c skip locked),
- u as (update chunk c set state = '{ChunkState.READY}', attempt = attempt + 1, token = token + 1, worker_id = null
+ u as (update chunk c set state = '{ChunkState.READY}', token = token + 1, worker_id = null,
+              attempt = attempt + (c.worker_id = any(%(charged)s::bigint[]))::int
        from k where c.chunk_id = k.chunk_id returning c.pool_id, c.tenant_id, c.est_tokens),
+{_in_order(_LOST)},
  s as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,
               vtime = {WAKE} - x.tokens / x.weight
-       from (select u.pool_id, u.tenant_id, count(*) as n, sum(u.est_tokens) as tokens, min(w.weight) as weight
-             from u join tenant w using (tenant_id) group by 1, 2) x
-       where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id),
+       from x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id),
  gone as (delete from worker w using dead where w.worker_id = dead.worker_id)
 select (select count(*) from dead), (select count(*) from u)"""
 
 _MORE_READY = f"""
+{_in_order(_counted("u"))},
  s as (update sched s set ready = s.ready + x.n, vtime = {WAKE}
-       from (select pool_id, tenant_id, count(*) as n from u group by 1, 2) x
-       where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
+       from x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from u"""
 
 # What a cancelled batch's worker has just handed back must not be handed out again before it is swept.
@@ -66,9 +87,9 @@ with k as materialized (
 
 
 _LESS_READY = f"""
+{_in_order(_counted(f"k where state = '{ChunkState.READY}'"))},
  s as (update sched s set ready = s.ready - x.n
-       from (select pool_id, tenant_id, count(*) as n from k where state = '{ChunkState.READY}' group by 1, 2) x
-       where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
+       from x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from k"""
 
 
@@ -196,7 +217,7 @@ STATE = (
 
 # ---------------------------------------------------------------- caches, pace, stock
 
-LOCK_CACHES = "select from sched for update"
+LOCK_CACHES = "select from sched order by pool_id, tenant_id for update"
 
 # A second statement, because under READ COMMITTED it sees what the holders of the locks before us have committed. Who changes
 # a chunk later has not touched `sched` yet and will add its difference to what we write.

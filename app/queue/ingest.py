@@ -86,7 +86,9 @@ async def enqueue(
     async with conn.cursor() as cursor, cursor.copy(queries.COPY_PAYLOAD) as copy:
         for block in payload:
             await copy.write(block)
-    for pool_id, part in {batch.pool_id: cuts, **elsewhere}.items():
+    for pool_id, part in sorted(
+        {batch.pool_id: cuts, **elsewhere}.items()
+    ):  # whoever locks pools locks them in this order
         await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, pool_id), part, deadline)
     return int(run)
 

@@ -59,7 +59,7 @@ values (%(pool_id)s, %(host)s, %(pid)s, now() + make_interval(secs => %(lease_se
 # A lapsed lease cannot be revived: its chunks may already be someone else's. The answer lists what the worker holds, by
 # which it learns of cancelled and paused batches, and of leases it does not know of. No row: the lease has lapsed.
 HEARTBEAT = f"""
-with h as (update worker set lease_until = now() + make_interval(secs => %(lease_seconds)s)
+with h as (update worker set lease_until = now() + make_interval(secs => %(lease_seconds)s), renewed_at = now()
            where worker_id = %(worker_id)s and lease_until > now() returning worker_id)
 select c.chunk_id, c.token, c.batch_id, c.run, c.n, b.state
 from h left join (chunk c join batch b on b.batch_id = c.batch_id)

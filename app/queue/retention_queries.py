@@ -18,8 +18,8 @@ order by x.day, c.relname"""
 
 _OF_DAY = "b.batch_id >= %(low)s and b.batch_id < %(high)s"
 
-# A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled endpoint nothing is sent. One that is
-# to be fetched keeps nothing for ever: nobody may come.
+# A delivery still to be made keeps its batch, unless nobody is to hear it: of a disabled or deleted endpoint nothing is sent. One
+# that is to be fetched keeps nothing for ever: nobody may come.
 _IS_OVER = """b.finalized_at is not null
   and not exists (select from chunk c where c.batch_id = b.batch_id)
   and not exists (select from batch_delta d where d.batch_id = b.batch_id)"""
@@ -28,7 +28,7 @@ _MAY_GO = f"""{_IS_OVER} and b.finalized_at < now() - make_interval(days => grea
                   where e.batch_id = b.batch_id
                     and ({DELIVERY.guard("reap", "d.")}
                          or ({DELIVERY.guard("claim", "d.")} or {DELIVERY.guard("release", "d.")})
-                         and p.state <> 'disabled' and p.url is not null))"""
+                         and p.state not in ('disabled', 'closing') and p.url is not null))"""
 
 IS_HELD = f"""
 select exists (select from batch b join tenant t using (tenant_id) where {_OF_DAY} and ({_MAY_GO}) is not true)"""
@@ -60,7 +60,10 @@ FORGET_ITEMS = tuple(
 
 # The pace of a pool is the growth of what all its tenants were served: without this it would fall below zero.
 FORGET_SHARES = """
-with gone as (delete from sched where tenant_id = %(tenant_id)s returning pool_id, served_tokens)
+with own as materialized (
+  select pool_id from sched where tenant_id = %(tenant_id)s order by pool_id for update),
+ gone as (delete from sched s using own where s.pool_id = own.pool_id and s.tenant_id = %(tenant_id)s
+          returning s.pool_id, s.served_tokens)
 update pace p set served_tokens = p.served_tokens - gone.served_tokens from gone where p.pool_id = gone.pool_id"""
 
 # ---------------------------------------------------------------- events of no batch

@@ -271,6 +271,13 @@ worker = Table(
     Column("pid", Integer, nullable=False),
     Column("lease_until", Timestamp, nullable=False, comment="not indexed, so that a heartbeat is a HOT update"),
     Column("started_at", Timestamp, nullable=False, server_default=func.now()),
+    Column(
+        "renewed_at",
+        Timestamp,
+        nullable=False,
+        server_default=func.now(),
+        comment="when the lease was last renewed; not indexed, as lease_until",
+    ),
     postgresql_with={"fillfactor": 50, **_HOT},
 )
 

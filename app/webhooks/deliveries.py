@@ -38,7 +38,7 @@ class Attempt:
 class Delivery:
     """One event on its way to one endpoint. `attempts` counts all; `last` is the latest that has ended.
 
-    `next_attempt_at` None: it is fetched.
+    `next_attempt_at` None: it is fetched. `reason`: why it is dead.
     """
 
     delivery_id: int
@@ -49,6 +49,7 @@ class Delivery:
     kind: str
     request_id: str
     occurred_at: datetime
+    reason: str | None
     last: Attempt | None
 
 
@@ -140,7 +141,7 @@ async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
 
 
 def _delivery(row: tuple[Any, ...]) -> Delivery:
-    delivery_id, state, attempts, next_attempt_at, message_id, kind, data, occurred_at, *last = row
+    delivery_id, state, attempts, next_attempt_at, message_id, kind, data, occurred_at, reason, *last = row
     request_id = orjson.loads(data)["request_id"]
     return Delivery(
         delivery_id,
@@ -151,6 +152,7 @@ def _delivery(row: tuple[Any, ...]) -> Delivery:
         kind,
         request_id,
         occurred_at,
+        reason,
         None if last[0] is None else Attempt(*last),
     )
 

@@ -191,11 +191,12 @@ async def _insert(
 async def send_test(
     conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = queries.TEST_KIND
 ) -> int:
-    """An event of no batch for this endpoint alone. Returns the delivery's id."""
+    """An event of no batch for this endpoint alone. Returns the delivery's id. Raises `NotFound`."""
     data = orjson.dumps({"request_id": _NO_REQUEST, "account_id": account_id})
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "kind": kind, "data": data}
     row = await (await conn.execute(queries.TEST.encode(), values)).fetchone()
-    assert row is not None
+    if row is None:
+        raise _no_endpoint()
     return int(row[0])
 
 
@@ -314,8 +315,12 @@ async def rotate_secret(
 
 
 async def delete(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
-    """Remove an endpoint with its deliveries; returns what it was. Raises `NotFound`."""
-    return await _one(conn, queries.DELETE_ENDPOINT, tenant_id=tenant_id, endpoint_id=endpoint_id)
+    """Let an endpoint be gone; returns what it was. The steward removes it, deliveries first (`removal`). Raises `NotFound`."""
+    known = await get(conn, tenant_id, endpoint_id)
+    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id}
+    if (await conn.execute(queries.CLOSE_ENDPOINT.encode(), values)).rowcount == 0:
+        raise _no_endpoint()
+    return known
 
 
 async def _one(conn: Connection, statement: str, **values: Any) -> Endpoint:
@@ -323,5 +328,9 @@ async def _one(conn: Connection, statement: str, **values: Any) -> Endpoint:
         await cursor.execute(statement.encode(), values)
         endpoint = await cursor.fetchone()
     if endpoint is None:
-        raise NotFound("Subscription not found", code=404)
+        raise _no_endpoint()
     return endpoint
+
+
+def _no_endpoint() -> NotFound:
+    return NotFound("Subscription not found", code=404)

@@ -1,13 +1,13 @@
 """SQL of those who look after webhooks: what was sent, again, replayed, tried."""
 
 from app.states import DELIVERY, ENDPOINT, DeliveryState
-from app.webhooks.queries import NEVER_SENT, chosen
+from app.webhooks.queries import DEAF, NEVER_SENT, chosen
 
 
 def _deliveries(where: str) -> str:
     return f"""
 select d.delivery_id, d.state, d.attempts, nullif(d.next_attempt_at, {NEVER_SENT}), v.message_id, v.kind, v.data, v.occurred_at,
-       a.n, a.started_at, a.duration_ms, a.http_status, a.error_class, a.address, null::bytea
+       d.reason, a.n, a.started_at, a.duration_ms, a.http_status, a.error_class, a.address, null::bytea
 from delivery d join event v using (event_id)
 left join lateral (select * from attempt where attempt.delivery_id = d.delivery_id order by attempt_id desc limit 1) a on true
 where d.endpoint_id = %(endpoint_id)s and {where}
@@ -24,7 +24,7 @@ select n, started_at, duration_ms, http_status, error_class, address, response_b
 from attempt where delivery_id = %s order by attempt_id
 """
 
-_ANEW = f"""state = '{DeliveryState.PENDING}', attempts_before = delivery.attempts,
+_ANEW = f"""state = '{DeliveryState.PENDING}', attempts_before = delivery.attempts, reason = null,
     next_attempt_at = case when delivery.next_attempt_at = {NEVER_SENT} then {NEVER_SENT} else now() end"""
 
 REDELIVER = f"""
@@ -38,7 +38,7 @@ REPLAY = f"""
 insert into delivery (event_id, endpoint_id, batch_id, next_attempt_at)
 select v.event_id, e.endpoint_id, v.batch_id, case when e.url is null then {NEVER_SENT} else now() end
 from endpoint e join event v using (tenant_id)
-where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s
+where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s and e.state not in {DEAF}
   and v.occurred_at >= %(since)s and v.occurred_at < %(until)s
   and v.kind = any(coalesce(%(kinds)s::text[], e.kinds)) and v.batch_id is not null
   and (e.model is null or e.model = v.model)
@@ -46,7 +46,7 @@ where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s
   and not exists (select from delivery d where d.event_id = v.event_id and d.endpoint_id = e.endpoint_id
                   and (d.state not in ('{DeliveryState.DELIVERED}', '{DeliveryState.DEAD}')
                        or %(only_failed)s and d.state = '{DeliveryState.DELIVERED}'))
-order by v.event_id limit %(limit)s
+order by v.event_id limit %(limit)s for key share of e, v skip locked
 on conflict (event_id, endpoint_id) do update set {_ANEW}
 where {DELIVERY.guard("redeliver", "delivery.")}
 returning delivery_id
@@ -73,3 +73,21 @@ told as (delete from delivery using old where delivery.event_id = old.event_id)
 delete from event using old where event.event_id = old.event_id"""
 FORGET_ENDPOINTS = "delete from endpoint where tenant_id = %(tenant_id)s"
 ENDPOINT_IDS = f"select endpoint_id from endpoint where tenant_id = %(tenant_id)s and {ENDPOINT.guard('disable')}"
+
+# Of deleted endpoints the deliveries go in steps, then they: a cascade over all of them would hold up whoever writes an event
+# meanwhile. The last step finds at most what was written while the endpoint was being closed.
+FORGET_DELIVERIES = f"""
+with old as materialized (
+    select d.delivery_id from endpoint e join delivery d using (endpoint_id)
+    where {ENDPOINT.guard("remove", "e.")} limit %(limit)s for update of d skip locked
+)
+delete from delivery using old where delivery.delivery_id = old.delivery_id
+"""
+REMOVE_ENDPOINTS = f"""
+with old as materialized (
+    select e.endpoint_id from endpoint e
+    where {ENDPOINT.guard("remove", "e.")} and not exists (select from delivery d where d.endpoint_id = e.endpoint_id)
+    for update skip locked
+)
+delete from endpoint using old where endpoint.endpoint_id = old.endpoint_id
+"""

@@ -3,10 +3,18 @@
 from app.states import DELIVERY, ENDPOINT, DeliveryState, EndpointState
 
 TEST_KIND = "test"  # of an event that is sent to one endpoint, on request or to verify it
+SENDER_LOST = "sender_lost"  # of an attempt whose notifier died or hung
 NEVER_SENT = "'infinity'::timestamptz"  # when a delivery is due that is fetched
 _OPEN = ", ".join(f"'{state}'" for state in DELIVERY.stored() if state not in DELIVERY.final())
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# Of which endpoints nothing is told, now or later.
+DEAF = f"('{EndpointState.DISABLED}', '{EndpointState.CLOSING}')"
+
+# Whoever writes a delivery holds its endpoint, and passes over one that is being removed at this moment: nobody waits, and the
+# foreign key holds.
+_HELD = "for key share of e skip locked"
 
 # How the delivery to endpoint e begins: one that is not active yet, or paused, gets it when it is.
 _BEGINS = f"""case when e.state = '{EndpointState.ACTIVE}' then '{DELIVERY.initial}' else '{DeliveryState.HELD}' end,
@@ -29,10 +37,11 @@ with happened as (
 insert into delivery (event_id, endpoint_id, batch_id, state, next_attempt_at)
 select happened.event_id, e.endpoint_id, %(batch_id)s, {_BEGINS}
 from happened, endpoint e
-where e.tenant_id = %(tenant_id)s and e.state <> '{EndpointState.DISABLED}'
+where e.tenant_id = %(tenant_id)s and e.state not in {DEAF}
   and %(kind)s = any(e.kinds)
   and (e.model is null or e.model = %(model)s)
   and {chosen("%(batch_id)s")}
+{_HELD}
 """
 
 TEST = f"""
@@ -40,29 +49,31 @@ with happened as (
     insert into event (tenant_id, kind, model, data) values (%(tenant_id)s, %(kind)s, '', %(data)s) returning event_id
 )
 insert into delivery (event_id, endpoint_id, probe, next_attempt_at)
-select event_id, endpoint_id, url is not null, case when url is null then {NEVER_SENT} else now() end
-from happened, endpoint where endpoint_id = %(endpoint_id)s
+select event_id, e.endpoint_id, e.url is not null, case when e.url is null then {NEVER_SENT} else now() end
+from happened, endpoint e where e.endpoint_id = %(endpoint_id)s and e.state <> '{EndpointState.CLOSING}'
+{_HELD}
 returning delivery_id
 """
 
 WANTED = f"""
 select distinct tenant_id, kind from endpoint cross join unnest(kinds) kind
-where state <> '{EndpointState.DISABLED}' and kind = any(%s)
+where state not in {DEAF} and kind = any(%s)
 """
 
 HEARS_ITEMS = f"""
-select exists (select from endpoint where tenant_id = %s and state <> '{EndpointState.DISABLED}'
+select exists (select from endpoint where tenant_id = %s and state not in {DEAF}
                and kinds && '{{item.succeeded,item.failed}}')
 """
 
 # One event for each item, if anybody is to hear of it; `n` tells them apart.
 EMIT_ITEMS = f"""
 with batch as (select b.*, t.account_id from batch b join tenant t using (tenant_id) where batch_id = %(batch_id)s),
- hears as (
+ hears as materialized (
     select e.endpoint_id, e.kinds, e.state, e.url from endpoint e, batch b
-    where e.tenant_id = b.tenant_id and e.state <> '{EndpointState.DISABLED}' and e.kinds && '{{item.succeeded,item.failed}}'
+    where e.tenant_id = b.tenant_id and e.state not in {DEAF} and e.kinds && '{{item.succeeded,item.failed}}'
       and (e.model is null or e.model = b.model) and e.tags <@ b.tags
       and e.metadata <@ coalesce(b.meta, '{{}}')
+    {_HELD}
 ),
  happened as (
     insert into event (tenant_id, kind, model, batch_id, run, n, data)
@@ -88,6 +99,10 @@ ENDPOINT_COLUMNS = """endpoint_id, tenant_id, name, url, queue_id, model, kinds,
 max_in_flight, max_per_second,
 state, reason, failing_since, created_at, modified_at"""
 
+# To its owner one that is closing is not there any more.
+_THERE = f"tenant_id = %(tenant_id)s and state <> '{EndpointState.CLOSING}'"
+_THIS = f"{_THERE} and endpoint_id = %(endpoint_id)s"
+
 HOSTS = "select webhook_hosts from tenant where tenant_id = %s"
 
 INSERT_ENDPOINT = f"""
@@ -98,20 +113,18 @@ values (%(endpoint_id)s, %(tenant_id)s, %(name)s, %(url)s, %(queue_id)s, %(model
 returning {ENDPOINT_COLUMNS}
 """
 
-GET_ENDPOINT = f"""
-select {ENDPOINT_COLUMNS} from endpoint where tenant_id = %(tenant_id)s and endpoint_id = %(endpoint_id)s
-"""
+GET_ENDPOINT = f"select {ENDPOINT_COLUMNS} from endpoint where {_THIS}"
 
-COUNT_ENDPOINTS = "select count(*) from endpoint where tenant_id = %(tenant_id)s"
+COUNT_ENDPOINTS = f"select count(*) from endpoint where {_THERE}"
 
-LIST_ENDPOINTS = """
-select {columns} from endpoint where tenant_id = %(tenant_id)s
-order by {order} {direction}, endpoint_id limit %(limit)s offset %(offset)s
+LIST_ENDPOINTS = f"""
+select {{columns}} from endpoint where {_THERE}
+order by {{order}} {{direction}}, endpoint_id limit %(limit)s offset %(offset)s
 """
 
 NEWEST_ENDPOINTS = f"""
 select {ENDPOINT_COLUMNS} from endpoint
-where tenant_id = %(tenant_id)s and url is not null
+where {_THERE} and url is not null
   and (%(after)s::uuid is null or (created_at, endpoint_id) < (
     select a.created_at, a.endpoint_id from endpoint a where a.tenant_id = %(tenant_id)s and a.endpoint_id = %(after)s))
 order by created_at desc, endpoint_id desc limit %(limit)s
@@ -122,12 +135,13 @@ update endpoint
 set name = coalesce(%(name)s, name), url = coalesce(%(url)s, url), kinds = coalesce(%(kinds)s, kinds),
     tags = coalesce(%(tags)s, tags), metadata = coalesce(%(metadata)s, metadata), ordered = %(ordered)s,
     max_in_flight = %(max_in_flight)s, max_per_second = %(max_per_second)s, modified_at = now()
-where tenant_id = %(tenant_id)s and endpoint_id = %(endpoint_id)s
+where {_THIS}
 returning {ENDPOINT_COLUMNS}
 """
 
-DELETE_ENDPOINT = f"""
-delete from endpoint where tenant_id = %(tenant_id)s and endpoint_id = %(endpoint_id)s returning {ENDPOINT_COLUMNS}
+CLOSE_ENDPOINT = f"""
+update endpoint set state = '{ENDPOINT.target("close")}', modified_at = now()
+where tenant_id = %(tenant_id)s and endpoint_id = %(endpoint_id)s and {ENDPOINT.guard("close")} returning endpoint_id
 """
 
 
@@ -159,7 +173,8 @@ where e.state = '{EndpointState.ACTIVE}' and d.endpoint_id = e.endpoint_id and {
 """
 HOLD_STRAYS = f"""
 update delivery d set state = '{DeliveryState.HELD}' from endpoint e
-where e.state <> '{EndpointState.ACTIVE}' and d.endpoint_id = e.endpoint_id and {DELIVERY.guard("hold", "d.")} and not d.probe
+where e.state not in ('{EndpointState.ACTIVE}', '{EndpointState.CLOSING}') and d.endpoint_id = e.endpoint_id
+  and {DELIVERY.guard("hold", "d.")} and not d.probe
 """
 
 ROTATE_SECRET = f"""
@@ -167,7 +182,7 @@ update endpoint
 set previous_secret = case when %(overlap)s > 0 then secret end,
     previous_until = case when %(overlap)s > 0 then now() + make_interval(secs => %(overlap)s) end,
     secret = %(secret)s, modified_at = now()
-where tenant_id = %(tenant_id)s and endpoint_id = %(endpoint_id)s
+where {_THIS}
 returning {ENDPOINT_COLUMNS}
 """
 
@@ -225,7 +240,7 @@ due as materialized (
 ),
 taken as (
     update delivery d
-    set state = '{DeliveryState.SENDING}', fence = fence + 1, attempts = attempts + 1,
+    set state = '{DeliveryState.SENDING}', fence = fence + 1, attempts = attempts + 1, claimed_at = now(),
         lease_until = now() + make_interval(secs => %(lease)s)
     from due where d.delivery_id = due.delivery_id
     returning d.delivery_id, d.endpoint_id, d.fence, d.attempts - d.attempts_before as attempt, d.event_id, d.probe
@@ -252,12 +267,12 @@ RECORD = f"""
 with given as (
     select * from unnest(%(ids)s::bigint[], %(fences)s::int[], %(states)s::text[], %(delays)s::float8[],
                          %(started)s::timestamptz[], %(durations)s::int[], %(statuses)s::smallint[], %(errors)s::text[],
-                         %(bodies)s::bytea[], %(addresses)s::text[])
-      as g (delivery_id, fence, state, delay, started_at, duration_ms, http_status, error_class, response_body, address)
+                         %(bodies)s::bytea[], %(addresses)s::text[], %(reasons)s::text[])
+      as g (delivery_id, fence, state, delay, started_at, duration_ms, http_status, error_class, response_body, address, reason)
 ),
 outcome as (
     update delivery d
-    set state = g.state, lease_until = null, next_attempt_at = now() + make_interval(secs => g.delay)
+    set state = g.state, lease_until = null, next_attempt_at = now() + make_interval(secs => g.delay), reason = g.reason
     from given g where d.delivery_id = g.delivery_id and d.fence = g.fence and {DELIVERY.guard("deliver", "d.")}
     returning d.delivery_id, d.attempts
 )
@@ -267,17 +282,25 @@ from outcome o join given g using (delivery_id)
 returning delivery_id
 """
 
+# Nobody knows what came of it, if anything; the attempt stands there all the same, from its beginning until now.
 REAP = f"""
 with lost as materialized (
-    select delivery_id from delivery where {DELIVERY.guard("reap")} and lease_until < now() limit %(limit)s for update skip locked
+    select delivery_id, attempts - attempts_before >= %(attempts)s as last from delivery
+    where {DELIVERY.guard("reap")} and lease_until < now() limit %(limit)s for update skip locked
 ),
 ended as (
     update delivery d
-    set state = case when attempts - attempts_before < %(attempts)s
-          then '{DeliveryState.PENDING}' else '{DeliveryState.DEAD}' end,
+    set state = case when lost.last then '{DeliveryState.DEAD}' else '{DeliveryState.PENDING}' end,
+        reason = case when lost.last then %(reason)s end,
         fence = fence + 1, lease_until = null, next_attempt_at = now()
     from lost where d.delivery_id = lost.delivery_id
-    returning d.endpoint_id, d.state
+    returning d.delivery_id, d.endpoint_id, d.state, d.attempts, coalesce(d.claimed_at, now()) as claimed_at
+),
+noted as (
+    insert into attempt (delivery_id, n, started_at, duration_ms, error_class)
+    select delivery_id, attempts, claimed_at, least(extract(epoch from now() - claimed_at) * 1000, 2147483647)::int,
+           '{SENDER_LOST}'
+    from ended
 ),
 told as (update endpoint e set hinted_at = null from ended where e.endpoint_id = ended.endpoint_id)
 select count(*) filter (where state = '{DeliveryState.PENDING}'), count(*) filter (where state = '{DeliveryState.DEAD}')
@@ -300,7 +323,8 @@ where endpoint_id = %(endpoint_id)s
 WAITING = f"""
 select d.delivery_id, e.endpoint_id, e.queue_id, e.format, v.message_id, v.kind, v.model, v.data, v.occurred_at
 from endpoint e join delivery d using (endpoint_id) join event v using (event_id)
-where e.tenant_id = %(tenant_id)s and e.queue_id is not null and (%(queue_id)s::text is null or e.queue_id = %(queue_id)s)
+where e.tenant_id = %(tenant_id)s and e.state <> '{EndpointState.CLOSING}'
+  and e.queue_id is not null and (%(queue_id)s::text is null or e.queue_id = %(queue_id)s)
   and {DELIVERY.guard("claim", "d.")} and d.next_attempt_at = {NEVER_SENT} and d.delivery_id > %(after)s
 order by d.delivery_id limit %(limit)s
 """

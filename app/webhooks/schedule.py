@@ -69,6 +69,19 @@ def judge(answer: Answer, attempt: int, jitter: float) -> Verdict:
     return Verdict("retry", pause, counts=counts)
 
 
+def epitaph(answer: Answer, verdict: Verdict) -> str | None:
+    """Why nothing more is sent of a delivery that is given up; None for any other."""
+    if verdict.verb != "give_up":
+        return None
+    if verdict.disable is not None:
+        return verdict.disable
+    if answer.control == "abort-message":
+        return "the receiver ended it"
+    if answer.error in TERMINAL:
+        return f"{answer.error}: it is of no use to try again"
+    return f"all {ATTEMPTS} attempts failed, the last one with {answer.error}"
+
+
 def delay(attempt: int, retry_after: float | None, jitter: float) -> float | None:
     """Seconds from failed attempt number `attempt` to the next; None when that was the last."""
     if attempt >= ATTEMPTS:

@@ -182,6 +182,7 @@ async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: tim
         "errors": [answer.error for _, answer in outcomes],
         "bodies": [answer.body or None for _, answer in outcomes],
         "addresses": [answer.address for _, answer in outcomes],
+        "reasons": [schedule.epitaph(answer, verdict) for (_, answer), verdict in zip(outcomes, verdicts, strict=True)],
     }
     written = {row[0] for row in await (await conn.execute(queries.RECORD.encode(), values)).fetchall()}
     told = [
@@ -227,6 +228,7 @@ async def _settle(conn: Connection, changed: Sequence[tuple[Claim, Verdict]], pa
             await conn.execute(queries.SET_HEALTH.encode(), values)
 
 
+_LOST = f"the notifier that sent it was lost, in the last of {schedule.ATTEMPTS} attempts"
 _GIVEN_UP = "every attempt failed since {:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -250,6 +252,6 @@ async def move(conn: Connection, tenant_id: int, endpoint_id: UUID, verb: str, r
 
 async def reap(conn: Connection, *, limit: int = 1000) -> Care:
     """End expired leases: their senders died or hang. The attempt counts, so a delivery that kills its sender ends."""
-    values = {"attempts": schedule.ATTEMPTS, "limit": limit}
+    values = {"attempts": schedule.ATTEMPTS, "limit": limit, "reason": _LOST}
     row = await (await conn.execute(queries.REAP.encode(), values)).fetchone()
     return Care(*row) if row else Care(0, 0)

@@ -117,6 +117,7 @@ endpoint = Table(
     CheckConstraint("(url is null) <> (queue_id is null) and (url is null) = (secret is null)", name="sent_or_fetched"),
 )
 Index("endpoint_tenant", endpoint.c.tenant_id)
+Index("endpoint_closing", endpoint.c.endpoint_id, postgresql_where=text("state = 'closing'"))
 
 delivery = Table(
     "delivery",
@@ -150,6 +151,8 @@ delivery = Table(
         server_default=text("false"),
         comment="a test event; it is sent to endpoints that are not active, too",
     ),
+    Column("claimed_at", Timestamp, comment="when its latest attempt began"),
+    Column("reason", Text, comment="why it is dead"),
     UniqueConstraint("event_id", "endpoint_id"),
     CheckConstraint("(state = 'sending') = (lease_until is not null)", name="sending_has_lease"),
 )
@@ -184,7 +187,11 @@ attempt = Table(
     Column("started_at", Timestamp, nullable=False),
     Column("duration_ms", Integer, nullable=False),
     Column("http_status", SmallInteger),
-    Column("error_class", Text, comment="dns, connect, tls, timeout, http_4xx, ssrf_blocked, …; null: delivered"),
+    Column(
+        "error_class",
+        Text,
+        comment="dns, connect, tls, timeout, http_4xx, ssrf_blocked, sender_lost, …; null: delivered",
+    ),
     Column("response_body", LargeBinary, comment="the first bytes of the receiver's answer"),
     Column("address", Text, comment="that answered"),
 )

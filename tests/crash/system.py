@@ -129,7 +129,6 @@ class System:
             chunk_items=16,
             flush_items=8,
             batch_max_in_flight=4,
-            item_attempts=1000,  # nothing here is poison; with the usual limit the innocent would be given up
             drain_seconds=2,
             webhook_sweep_seconds=0.5,
             webhook_rehint_seconds=2,

@@ -338,7 +338,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "refused all": (failure_queries.REFUSED_ALL, one | {"run": 1, "code": "5006"}),
         **_listings(backlog),
         "pressure": (queries.PRESSURE, {"pool_id": 1}),
-        "reap": (care_queries.REAP, {}),
+        "reap": (care_queries.REAP, {"lapsed": [lease.worker_id], "charged": []}),
         "promote": (care_queries.PROMOTE, {}),
         "expire": (care_queries.EXPIRE, {}),
         "has work": (care_queries.HAS_WORK, {}),

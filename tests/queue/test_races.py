@@ -384,17 +384,18 @@ async def test_of_a_reap_and_a_heartbeat_at_once_the_first_decides_whether_the_w
     await world.submit()
     lease = await world.leased()
     reap = queries.REAP.replace("lease_until < now()", "lease_until < now() + interval '1 hour'")
+    lapsed = {"lapsed": [world.worker], "charged": [world.worker]}
     if first == "heartbeat":
         async with world.database.transaction() as conn:
             assert await service.heartbeat(conn, world.worker, 30)
             async with world.database.transaction() as reaper:
-                assert await (await reaper.execute(reap)).fetchone() == (0, 0)
+                assert await (await reaper.execute(reap, lapsed)).fetchone() == (0, 0)
         await world.store(lease)
         assert await world.chunks() == [ChunkState.LEASED]
     else:
         async with world.database.relaxed() as worker:
             async with world.database.transaction() as conn:
-                assert await (await conn.execute(reap)).fetchone() == (1, 1)
+                assert await (await conn.execute(reap, lapsed)).fetchone() == (1, 1)
                 beat = asyncio.create_task(service.heartbeat(worker, world.worker, 30))
                 await support.until_waiting(world.database)
             assert await beat is None

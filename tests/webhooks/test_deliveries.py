@@ -12,7 +12,7 @@ from app.db import migrate
 from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.states import EndpointState
-from app.webhooks import endpoints, health, schedule, service
+from app.webhooks import deliveries, endpoints, health, schedule, service
 from app.webhooks.rules import Limits
 from app.webhooks.schedule import Answer, Verdict
 from app.webhooks.service import Claim
@@ -114,7 +114,10 @@ async def test_a_late_outcome_is_rejected_by_the_fence(database: Database, setti
     assert current.event.webhook_id == late.event.webhook_id
     assert await record(database, late, BROKEN) is None
     async with database.durable() as conn:
-        assert await value(conn, "select state, (select count(*) from attempt) from delivery") == ("sending", 0)
+        assert await value(conn, "select state, (select array_agg(error_class) from attempt) from delivery") == (
+            "sending",
+            ["sender_lost"],
+        )
     assert await record(database, current, OK) is not None
 
 
@@ -145,7 +148,8 @@ async def test_after_the_last_attempt_a_delivery_is_visibly_dead(database: Datab
             await conn.execute("update delivery set next_attempt_at = now()")
             await conn.execute("update endpoint set open_until = null, failures = 0")
     async with database.durable() as conn:
-        assert await value(conn, "select state, attempts from delivery") == ("dead", 10)
+        reason = "all 10 attempts failed, the last one with http_5xx"
+        assert await value(conn, "select state, attempts, reason from delivery") == ("dead", 10, reason)
         assert await value(conn, "select count(*), max(n) from attempt") == (10, 10)
         assert await service.due(conn, rehint_seconds=0) == []
 
@@ -160,7 +164,41 @@ async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Databa
             last = n == schedule.ATTEMPTS
             assert await service.reap(conn) == service.Care(revived=int(not last), dead=int(last))
     async with database.durable() as conn:
-        assert await value(conn, "select state from delivery") == "dead"
+        state, reason = await value(conn, "select state, reason from delivery")
+        assert state == "dead"
+        assert reason == "the notifier that sent it was lost, in the last of 10 attempts"
+
+
+async def test_an_attempt_whose_sender_was_lost_stands_among_the_attempts(
+    database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        endpoint, _ = await subscribe(conn, settings, URL)
+        await emit(conn, 7)
+    lost = await claimed(database, lease=-1)
+    async with database.durable() as conn:
+        await service.reap(conn)
+    await record(database, await claimed(database), OK)
+    async with database.durable() as conn:
+        found, attempts = await deliveries.show(conn, 1, endpoint.endpoint_id, lost.delivery_id)
+    assert [(attempt.n, attempt.error) for attempt in attempts] == [(1, "sender_lost"), (2, None)]
+    assert all(attempt.duration_ms >= 0 for attempt in attempts)
+    assert (found.state, found.attempts, found.reason) == ("delivered", 2, None)
+
+
+async def test_what_is_sent_anew_is_not_dead_any_more_and_has_no_reason(database: Database, settings: Settings) -> None:
+    async with database.durable() as conn:
+        endpoint, _ = await subscribe(conn, settings, URL)
+        await emit(conn, 7)
+    claim = await claimed(database)
+    await record(database, claim, Answer(NOW, 5, None, "ssrf_blocked"))
+    async with database.durable() as conn:
+        assert await value(conn, "select state, reason from delivery") == (
+            "dead",
+            "ssrf_blocked: it is of no use to try again",
+        )
+        await deliveries.redeliver(conn, 1, endpoint.endpoint_id, claim.delivery_id)
+        assert await value(conn, "select state, reason from delivery") == ("pending", None)
 
 
 @pytest.mark.parametrize(

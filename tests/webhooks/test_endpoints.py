@@ -10,7 +10,7 @@ from app import crypto
 from app.db.pool import Database
 from app.errors import BadInput, NotFound
 from app.settings import Settings
-from app.webhooks import endpoints, signing
+from app.webhooks import endpoints, removal, signing
 from app.webhooks.egress import Egress
 from tests.webhooks.support import ACCOUNT, subscribe
 
@@ -127,16 +127,20 @@ async def test_foreign_and_unknown_endpoints_read_the_same(database: Database, s
                 await endpoints.delete(conn, 1, endpoint_id)
 
 
-async def test_delete_returns_what_it_was_and_takes_its_deliveries_along(
-    database: Database, settings: Settings
-) -> None:
+async def test_delete_returns_what_it_was_and_its_deliveries_follow_it(database: Database, settings: Settings) -> None:
     from tests.webhooks.support import emit
 
     async with database.durable() as conn:
         made, _ = await subscribe(conn, settings, URL)
         await emit(conn, 1)
         assert await endpoints.delete(conn, 1, made.endpoint_id) == made
+        with pytest.raises(NotFound):
+            await endpoints.get(conn, 1, made.endpoint_id)
+        await emit(conn, 2)
+        assert await removal.step(conn) == 2
         row = await (
-            await conn.execute("select (select count(*) from delivery), (select count(*) from event)")
+            await conn.execute(
+                "select (select count(*) from delivery), (select count(*) from endpoint), (select count(*) from event)"
+            )
         ).fetchone()
-        assert row == (0, 1)
+        assert row == (0, 0, 2)

@@ -22,7 +22,7 @@ class OpenChunk:
     An item in none of the three either has a durable result or goes back to the queue when the lease is finished;
     `suspects` and `retried` say of some why. `progress` is what items keep over their calls; the requests of those
     in `yielding` are being aborted, and come back to the front of `pending`, unless the chunk is `closing`. `tells`: its
-    results are events, too.
+    results are events, too. `faults`: how often in a row the first of `results` was refused.
     """
 
     lease: Lease
@@ -38,6 +38,7 @@ class OpenChunk:
     split: bool = False
     closing: bool = False
     tells: bool = False
+    faults: int = 0
 
     @classmethod
     def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":

@@ -12,11 +12,11 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import psycopg
 import structlog
 
 from app import clock
 from app.db.pool import Database
+from app.db.transient import TRANSIENT
 from app.engines.outcome import EngineDown, Retry
 from app.queue import service as queue
 from app.queue.types import Held, Item, Kind, Lease
@@ -190,7 +190,7 @@ class Puller:
                 await asyncio.sleep(self._settings.poll_seconds * (1 - self._room()))
                 async with self._claiming:
                     found = await self._claim()
-            except psycopg.OperationalError as error:
+            except TRANSIENT as error:
                 log.warning("database.unavailable", verb="claim", error=str(error).strip())
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
                 continue

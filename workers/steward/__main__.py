@@ -4,14 +4,13 @@ import asyncio
 import signal
 from contextlib import suppress
 
-import psycopg
 import structlog
-from psycopg_pool import PoolTimeout
 
 from app import settings as configuration
 from app import telemetry
 from app.db.embedded import database_url
 from app.db.pool import Database
+from app.db.transient import TRANSIENT
 from app.failure import guarded
 from app.settings import Settings
 from app.tasks.producer import Hints
@@ -32,7 +31,7 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
             while not stopping.is_set():
                 try:
                     await _lead(rounds, settings, stopping)
-                except (psycopg.OperationalError, PoolTimeout) as error:
+                except TRANSIENT as error:
                     if not away:
                         log.warning("database.away", error=str(error).strip().split("\n")[0])
                     away = True

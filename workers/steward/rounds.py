@@ -12,13 +12,16 @@ from app.batches import lifecycle as batches
 from app.batches.news import News
 from app.clock import monotonic
 from app.db.pool import Database
+from app.db.transient import TRANSIENT, away
 from app.errors import StorageError
 from app.files import parts
 from app.files import service as files
 from app.queue import care, pace, retention
 from app.queue.care import Progress
+from app.queue.losses import Watch
 from app.settings import Settings
 from app.storage.store import Store
+from app.webhooks import removal
 from app.webhooks import service as webhooks
 from app.webhooks.sweep import Hints, sweep
 from workers.steward.batch_log import BatchLog, Event
@@ -28,6 +31,7 @@ MEND_SECONDS = 5.0
 RECOMPUTE_SECONDS = 120.0
 PARTITION_SECONDS = 600.0
 RETENTION_SECONDS = 600.0
+REMOVE_SECONDS = 1.0
 ACCOUNT_SECONDS = 1.0
 log = structlog.get_logger("steward")
 
@@ -48,6 +52,7 @@ class Rounds:
         self._now_and_then: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (NEWS_SECONDS, self._tell_news),
             (MEND_SECONDS, self._mend_deliveries),
+            (REMOVE_SECONDS, self._remove_endpoints),
             (PARTITION_SECONDS, self._keep_partitions),
             (pace.NOTE_SECONDS, self._note_pace),
             (RECOMPUTE_SECONDS, self._recompute),
@@ -55,6 +60,7 @@ class Rounds:
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
         self._batches = BatchLog()
+        self._watch = Watch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._stuck = False
@@ -63,22 +69,31 @@ class Rounds:
     async def run(self) -> bool:
         """One round. True: something moved, so the next round should follow soon."""
         for i, (seconds, care_for) in enumerate(self._now_and_then):
-            if monotonic() >= self._due[i]:
-                await care_for()
+            if monotonic() >= self._due[i] and await self._managed(care_for):
                 self._due[i] = monotonic() + seconds
         async with self._database.relaxed() as conn:
-            workers, chunks = await care.reap(conn)
+            workers, chunks = await care.reap(conn, self._watch)
             promoted = await care.promote(conn)
             expired = await care.expire(conn)
             has_work = await care.has_work(conn)
         if workers:
             log.warning("worker.reaped", workers=workers, chunks=chunks)
-        moved = await self._settle() if has_work else 0
+        moved = await self._managed(self._settle) if has_work else False
         hinted = await sweep(self._database, self._hints, self._settings)
         return bool(chunks or promoted or expired or moved or hinted)
 
-    async def _settle(self) -> int:
-        """Returns how many chunks and batches moved."""
+    async def _managed(self, step: Callable[[], Awaitable[bool | None]]) -> bool:
+        """False: nothing moved, or the database refused it; then it comes again, and the other steps go on meanwhile."""
+        try:
+            return await step() is not False
+        except TRANSIENT as error:
+            if away(error):
+                raise
+            log.warning("round.failed", step=getattr(step, "__name__", ""), error=str(error).strip())
+            return False
+
+    async def _settle(self) -> bool:
+        """Whether chunks or batches moved."""
         async with self._database.relaxed() as conn:
             swept = await care.sweep(conn)  # apart from what follows: it holds locks that come after those of batches
         moved: list[Progress] = []
@@ -86,7 +101,7 @@ class Rounds:
             settled = await batches.settle(conn, moved.append)
         _log(self._batches.moved(moved))
         _log(self._batches.ended(settled))
-        return swept + len(settled)
+        return bool(swept or settled)
 
     async def _keep_partitions(self) -> None:
         async with self._database.transaction() as conn:
@@ -104,6 +119,10 @@ class Rounds:
     async def _mend_deliveries(self) -> None:
         async with self._database.relaxed() as conn:
             await webhooks.mend(conn)
+
+    async def _remove_endpoints(self) -> None:
+        async with self._database.relaxed() as conn:
+            await removal.step(conn)
 
     async def _note_pace(self) -> None:
         async with self._database.relaxed() as conn:

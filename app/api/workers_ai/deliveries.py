@@ -164,6 +164,7 @@ def _view(delivery: Delivery) -> dict[str, Any]:
         "request_id": delivery.request_id,
         "occurred_at": timestamp(delivery.occurred_at),
         "state": delivery.state,
+        "reason": delivery.reason,
         "attempts": delivery.attempts,
         "next_attempt_at": timestamp(due) if due else None,
         "last_attempt": None if delivery.last is None else _attempt(delivery.last),

@@ -1,0 +1,156 @@
+"""Claims about deleting an endpoint while events are written: real transactions on two connections."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import orjson
+import pytest
+
+from app.batches import lifecycle as batches
+from app.batches import service as intake
+from app.db.pool import Connection, Database
+from app.engines import catalogue
+from app.queue import service as queue
+from app.settings import Settings
+from app.tenants.service import Tenant
+from app.webhooks import endpoints, removal
+from app.webhooks.endpoints import Endpoint
+from app.webhooks.rules import KINDS
+from tests.queue import support
+from tests.webhooks.support import ACCOUNT, emit, subscribe
+from workers.gpu.chunk import OpenChunk
+from workers.gpu.storer import Storer
+
+URL = "http://127.0.0.1:9/hook"
+SECONDS = 5  # nobody waits for the delete; generous, for a slow machine
+
+
+@asynccontextmanager
+async def deleting(database: Database, endpoint: Endpoint) -> AsyncIterator[None]:
+    """The row is deleted; the transaction ends with the block."""
+    async with database.transaction() as conn:
+        await conn.execute("delete from endpoint where endpoint_id = %s", [endpoint.endpoint_id])
+        yield
+
+
+async def hearing(database: Database, settings: Settings, **options: object) -> tuple[Endpoint, int, int]:
+    """An endpoint that hears everything, its tenant, a pool."""
+    async with database.durable() as conn:
+        endpoint, _ = await subscribe(conn, settings, URL, kinds=list(KINDS), **options)
+        return endpoint, endpoint.tenant_id, await support.make_pool(conn)
+
+
+async def count(conn: Connection, table: str) -> int:
+    row = await (await conn.execute(f"select count(*) from {table}".encode())).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def test_a_submit_beside_the_removal_of_an_endpoint_neither_waits_nor_fails(
+    database: Database, settings: Settings
+) -> None:
+    endpoint, tenant, _ = await hearing(database, settings)
+    model = catalogue.load(settings.models_file).resolve("smollm2-135m-instruct")
+    assert model is not None
+
+    async def blocks() -> AsyncIterator[bytes]:
+        yield orjson.dumps({"prompt": "x", "max_tokens": 10}) + b"\n"
+
+    async with deleting(database, endpoint), asyncio.timeout(SECONDS):
+        await intake.submit_lines(database, settings, intake.Order(Tenant(tenant, ACCOUNT), model), blocks())
+    async with database.relaxed() as conn:
+        assert (await count(conn, "event"), await count(conn, "delivery")) == (1, 0)
+
+
+async def test_a_settle_beside_the_removal_of_an_endpoint_neither_waits_nor_fails(
+    database: Database, settings: Settings
+) -> None:
+    endpoint, tenant, pool = await hearing(database, settings)
+    await support.submit(database, tenant, pool, 2)
+    await support.drain(database, pool, await support.make_worker(database, pool))
+    async with deleting(database, endpoint), asyncio.timeout(SECONDS), database.transaction() as conn:
+        settled = await batches.settle(conn)
+    assert [batch.ok for batch in settled] == [2]
+
+
+async def test_a_flush_beside_the_removal_of_an_endpoint_neither_waits_nor_fails(
+    database: Database, settings: Settings
+) -> None:
+    endpoint, tenant, pool = await hearing(database, settings)
+    await support.submit(database, tenant, pool, 2)
+    worker = await support.make_worker(database, pool)
+    async with database.durable() as conn:
+        await conn.execute("update batch set tells_items = true")
+        lease = await queue.claim(conn, pool, worker)
+        assert lease is not None
+        items = await queue.load(conn, lease)
+    chunks = {lease.chunk_id: OpenChunk.of(lease, [], settings.item_attempts)}
+    chunk = chunks[lease.chunk_id]
+    chunk.tells, chunk.results = True, support.answers(items)
+    async with deleting(database, endpoint), asyncio.timeout(SECONDS):
+        storer = Storer(settings, database, chunks)
+        storer.hurry()
+        running = asyncio.create_task(storer.run())
+        while chunks and not running.done():
+            await asyncio.sleep(0.01)
+        running.cancel()
+        assert not chunks
+    async with database.relaxed() as conn:
+        assert (await count(conn, "item_result"), await count(conn, "delivery")) == (2, 0)
+
+
+async def test_deleting_an_endpoint_with_50000_deliveries_goes_in_bounded_steps_and_holds_up_no_settle(
+    database: Database, settings: Settings
+) -> None:
+    endpoint, tenant, pool = await hearing(database, settings)
+    async with database.transaction() as conn:
+        await conn.execute(
+            "with e as (insert into event (tenant_id, kind, model, batch_id, run, data, n)"
+            "  select %s, 'batch.queued', 'm', 1, 1, '{}', n from generate_series(1, 50000) n returning event_id)"
+            " insert into delivery (event_id, endpoint_id) select event_id, %s from e",
+            [tenant, endpoint.endpoint_id],
+        )
+        await conn.execute(
+            "insert into attempt (delivery_id, n, started_at, duration_ms) select delivery_id, 1, now(), 1 from delivery"
+        )
+    await support.submit(database, tenant, pool, 2)
+    await support.drain(database, pool, await support.make_worker(database, pool))
+    async with database.durable() as conn, asyncio.timeout(SECONDS):
+        await endpoints.delete(conn, tenant, endpoint.endpoint_id)
+        assert await count(conn, "delivery") == 50_000  # the call itself removes none
+        async with database.transaction() as removing:
+            assert await removal.step(removing, limit=1000) == 1000
+            async with database.transaction() as settling:
+                assert len(await batches.settle(settling)) == 1
+        assert await count(conn, "delivery") == 49_000
+        steps = 0
+        while moved := await removal.step(conn, limit=10_000):
+            assert moved <= 10_001
+            steps += 1
+        assert steps == 5
+        assert [await count(conn, table) for table in ("delivery", "attempt", "endpoint")] == [0, 0, 0]
+
+
+async def test_who_wrote_an_event_while_its_endpoint_was_closed_leaves_nothing_behind(
+    database: Database, settings: Settings
+) -> None:
+    endpoint, tenant, _ = await hearing(database, settings)
+    async with database.durable() as conn:
+        async with database.transaction() as writing:
+            await emit(writing, 1)
+            await endpoints.delete(conn, tenant, endpoint.endpoint_id)
+            assert await removal.step(conn) == 0  # whoever writes holds the row
+            assert await count(conn, "endpoint") == 1
+        assert await removal.step(conn) == 2
+        assert [await count(conn, table) for table in ("delivery", "endpoint")] == [0, 0]
+
+
+@pytest.mark.parametrize("kinds", [["batch.queued"]])
+async def test_a_closed_endpoint_hears_of_nothing(database: Database, settings: Settings, kinds: list[str]) -> None:
+    async with database.durable() as conn:
+        endpoint, _ = await subscribe(conn, settings, URL, kinds=kinds)
+        await endpoints.delete(conn, 1, endpoint.endpoint_id)
+        await emit(conn, 1)
+        assert await count(conn, "delivery") == 0
+        assert (await endpoints.listing(conn, 1), await endpoints.newest(conn, 1)) == (([], 0), ([], False))
