@@ -155,10 +155,10 @@ class Egress:
 
     async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
         """See `EgressClient.post`."""
-        started_at, start = clock.now(), clock.monotonic()
+        start = clock.monotonic()
 
         def ended(**outcome: object) -> Answer:
-            return Answer(started_at, round((clock.monotonic() - start) * 1000), **outcome)  # type: ignore[arg-type]
+            return Answer(round((clock.monotonic() - start) * 1000), **outcome)  # type: ignore[arg-type]
 
         try:
             async with asyncio.timeout(self._timeout):  # over all of it, which a dripping receiver cannot stretch
