@@ -9,8 +9,8 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Protocol, Self
 
@@ -22,6 +22,7 @@ from yarl import URL
 
 from app import clock
 from app.settings import PrivateTargets, Settings
+from app.webhooks.lookups import Lookups
 from app.webhooks.schedule import CONTROL, Answer, parse_retry_after, status_error
 
 _LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
@@ -45,8 +46,6 @@ _MORE: dict[PrivateTargets, str] = {
 }
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` counts; aiohttp's would be a second clock
 _PROTOCOL = (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError)
-_LOOKUP_SECONDS = 5.0
-_LOOKUPS = 64  # at once; one that hangs cannot be cancelled
 
 
 # The classes of an attempt without an answer, and what each means.
@@ -95,7 +94,7 @@ class Egress:
         self._timeout = timeout_seconds
         self._response_bytes = response_bytes
         self._resolver = resolver
-        self._lookups = ThreadPoolExecutor(_LOOKUPS, "lookup")
+        self._lookups: Lookups[tuple[Checked, ...]] = Lookups()
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
@@ -118,7 +117,7 @@ class Egress:
         """Close open connections."""
         if self._session is not None:
             await self._session.close()
-        self._lookups.shutdown(wait=False, cancel_futures=True)
+        self._lookups.close()
 
     async def check(self, url: str, hosts: Sequence[str] | None = None) -> None:
         """See `EgressClient.check`."""
@@ -126,10 +125,10 @@ class Egress:
         try:
             target = self._target(url, hosts)
             secure = _is_secure(target)
-            await asyncio.wait_for(self._resolve(target), _LOOKUP_SECONDS)
+            await self._resolve(target)
         except SSRFGuardError as error:
             raise Refused(_reason(self._allows)) from error
-        except (OSError, TimeoutError, UnicodeError) as error:
+        except (OSError, UnicodeError) as error:
             if self._allows == "loopback" and not secure:
                 raise Refused(_reason(self._allows)) from error  # a name of this machine would be known
             return  # no such name today; every attempt checks again
@@ -145,13 +144,9 @@ class Egress:
 
     async def _resolve(self, target: Target) -> tuple[Checked, ...]:
         """Its addresses, all of them found fit."""
-        policy = self._policy if _is_secure(target) else self._plain
-        if target.is_literal_address:
-            return resolve(target, policy=policy, resolver=self._resolver)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._lookups, lambda: resolve(target, policy=policy, resolver=self._resolver)
-        )
+        secure = _is_secure(target)
+        look = partial(resolve, target, policy=self._policy if secure else self._plain, resolver=self._resolver)
+        return look() if target.is_literal_address else await self._lookups.get((target.host, secure), look)
 
     async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
         """See `EgressClient.post`."""
