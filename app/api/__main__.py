@@ -11,6 +11,7 @@ from app.api.app import create_app
 from app.crypto import secret_key
 from app.engines import catalogue
 from app.failure import guarded
+from app.webhooks import exposure
 
 
 def main() -> None:
@@ -21,6 +22,7 @@ def main() -> None:
     # What the user can mend is reported before uvicorn can wrap it in a traceback.
     catalogue.load(settings.models_file)
     secret_key(settings)
+    exposure.check(settings)
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
     uvicorn.run(
         create_app(settings),

@@ -19,6 +19,7 @@ from app.engines.service import EngineOverview
 from app.headroom import words
 from app.settings import Settings
 from app.states import Intake
+from app.webhooks import exposure
 
 ACCOUNT = "local"
 log = structlog.get_logger("start")
@@ -160,6 +161,7 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
     if access.made:
         _say(console, f"  Key      {access.made}")
         _say(console, "           shown this once" + ("; this machine's commands find it" if access.stored else ""))
+    _say(console, f"  Webhooks go to {exposure.told(settings)}")
     _say(console, f"  Data     {settings.data_dir}")
     _say(console, f"  Logs     {program()} logs --follow")
     _say(console, "  Ctrl-C stops everything.")

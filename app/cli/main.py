@@ -74,9 +74,11 @@ def up(
 ) -> None:
     """Run everything on this machine: database, API, engine, GPU worker, notifier, steward."""
     from app.cli.up import up as run
+    from app.webhooks import exposure
 
     settings = configured(engine_url=_engine_url(attach), engine_model=model, port=port)
-    if "webhook_allow_private" not in settings.model_fields_set:  # on one machine, receivers are on it too
+    # On one machine, receivers are on it too.
+    if "webhook_allow_private" not in settings.model_fields_set and exposure.only_here(settings):
         settings = settings.model_copy(update={"webhook_allow_private": "loopback"})
     run(settings, console)
 

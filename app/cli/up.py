@@ -21,6 +21,7 @@ from app.engines import model as weights
 from app.failure import Failure
 from app.settings import Settings, masked
 from app.version import version
+from app.webhooks import exposure
 
 _LOOK_SECONDS = 0.5
 _ATTACH_SECONDS = 5.0  # an attached engine not ready by then is reported
@@ -32,6 +33,7 @@ log = structlog.get_logger("supervisor")
 def up(settings: Settings, console: Console) -> None:
     """Run until told to stop. A machine without a key gets one, which is shown and stored. Raises Failure."""
     refuse_second(settings)
+    exposure.check(settings)
     settings = require_engine(settings)
     if problem := bind_problem(settings):
         raise _port_taken(settings, problem)

@@ -1,8 +1,8 @@
 """The only way out to addresses that customers name.
 
 `EgressClient` is the whole interface. ssrfguard decides on URLs and addresses; what is dialled is the address that it found fit,
-written into the URL in the place of the name, so that nothing resolves a second time. HTTPS on port 443 to public addresses, and
-what SLACKWATER_WEBHOOK_ALLOW_PRIVATE adds; no redirects, no proxies, no cookies, no credentials in the URL.
+written into the URL in the place of the name, so that nothing resolves a second time. Public addresses are reached by HTTPS on
+port 443 alone, others as SLACKWATER_WEBHOOK_ALLOW_PRIVATE says; no redirects, no proxies, no cookies, no credentials in the URL.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ _SECURE = ("https", 443)
 _RULES: dict[PrivateTargets, str] = {
     "off": "must be https on port 443 of a public address, without credentials",
     "loopback": "must be https on port 443 of a public address, or http or https on a loopback address, without credentials",
-    "all": "must be http or https on a public, private or loopback address, without credentials",
+    "all": "must be https on port 443 of a public address, or http or https on a private or loopback one, without credentials",
 }
 _MORE: dict[PrivateTargets, str] = {
-    "off": "`loopback` adds receivers on the same machine, `all` also private networks and plain http",
-    "loopback": "`all` adds private networks and plain http",
+    "off": "`loopback` adds receivers on the same machine, `all` also private networks",
+    "loopback": "`all` adds private networks",
     "all": "",
 }
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` counts; aiohttp's would be a second clock
@@ -257,14 +257,14 @@ def _policies(allows: PrivateTargets) -> tuple[Policy, Policy]:
     if allows == "off":
         strict = Policy(frozenset({"https"}), denied, (), frozenset({443}), max_redirects=0)
         return strict, strict
-    if allows == "all":  # metadata services in these networks have rows of their own, which stay
-        denied = AddressTable(tuple(block for block in denied.blocks if block.network not in _PRIVATE))
-    ports = frozenset(range(1, 65536))
-    wide = Policy(frozenset({"http", "https"}), denied, _LOOPBACK, ports, max_redirects=0)
-    if allows == "all":
-        return wide, wide
-    nothing = AddressTable(tuple(Block(network, "not loopback", "operator", Reach.DENIED) for network in _EVERYTHING))
-    return wide, replace(wide, denied_networks=nothing)
+    private = _PRIVATE if allows == "all" else ()
+    # Metadata services in these networks have rows of their own, which stay: the narrowest row decides.
+    denied = AddressTable(tuple(block for block in denied.blocks if block.network not in private))
+    wide = Policy(frozenset({"http", "https"}), denied, _LOOPBACK, frozenset(range(1, 65536)), max_redirects=0)
+    local = [block for block in denied.blocks if block.reach is Reach.DENIED]
+    local += [Block(network, "public", "operator", Reach.DENIED) for network in _EVERYTHING]
+    local += [Block(network, "private", "operator", Reach.PERMITTED) for network in private]
+    return wide, replace(wide, denied_networks=AddressTable(tuple(local)))
 
 
 def _reason(allows: PrivateTargets) -> str:

@@ -177,8 +177,21 @@ async def test_https_to_public_addresses_is_always_allowed(allows: str, dialled:
     assert dialled == [PUBLIC]
 
 
-@pytest.mark.parametrize("host", [*PRIVATE, "127.0.0.1", PUBLIC, "public"])
-async def test_all_opens_private_networks_and_plain_http(host: str, dialled: list[str]) -> None:
+@pytest.mark.parametrize("allows", ["off", "loopback", "all"])
+@pytest.mark.parametrize("host", [PUBLIC, "public", "mixed", "[2606:4700::1111]", "192.0.0.9", "nat64"])
+async def test_nothing_is_ever_sent_to_a_public_address_but_by_https_on_443(
+    allows: str, host: str, dialled: list[str]
+) -> None:
+    async with guarded(allow_private=allows, resolver=StubDns()) as egress:
+        for url in (f"http://{host}/", f"http://{host}:443/", f"http://{host}:8080/", f"https://{host}:8443/"):
+            with pytest.raises(Refused, match="must be https on port 443 of a public address"):
+                await egress.check(url)
+            assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
+    assert dialled == []
+
+
+@pytest.mark.parametrize("host", [*PRIVATE, "127.0.0.1"])
+async def test_all_opens_private_networks_by_http(host: str, dialled: list[str]) -> None:
     async with guarded(allow_private="all", resolver=StubDns()) as egress:
         await egress.check(f"http://{host}:8080/")
         assert (await egress.post(f"http://{host}:8080/", {}, b"{}")).error == "connect"
