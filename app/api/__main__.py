@@ -5,13 +5,12 @@ import sys
 
 import uvicorn
 
+from app import exposure, telemetry
 from app import settings as configuration
-from app import telemetry
 from app.api.app import create_app
 from app.crypto import secret_key
 from app.engines import catalogue
 from app.failure import guarded
-from app.webhooks import exposure
 
 
 def main() -> None:

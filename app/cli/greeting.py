@@ -11,6 +11,7 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
+from app import exposure
 from app.cli import admin, credentials
 from app.cli.address import base_url
 from app.engines import catalogue
@@ -19,7 +20,6 @@ from app.engines.service import EngineOverview
 from app.headroom import words
 from app.settings import Settings
 from app.states import Intake
-from app.webhooks import exposure
 
 ACCOUNT = "local"
 log = structlog.get_logger("start")

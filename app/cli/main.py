@@ -73,8 +73,8 @@ def up(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="port of the API")] = None,
 ) -> None:
     """Run everything on this machine: database, API, engine, GPU worker, notifier, steward."""
+    from app import exposure
     from app.cli.up import up as run
-    from app.webhooks import exposure
 
     settings = configured(engine_url=_engine_url(attach), engine_model=model, port=port)
     # On one machine, receivers are on it too.

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from rich.console import Console
 
-from app import telemetry
+from app import exposure, telemetry
 from app.cli import greeting
 from app.cli.address import base_url, bind_problem, until_ready
 from app.cli.doctor import attached, require_engine
@@ -21,7 +21,6 @@ from app.engines import model as weights
 from app.failure import Failure
 from app.settings import Settings, masked
 from app.version import version
-from app.webhooks import exposure
 
 _LOOK_SECONDS = 0.5
 _ATTACH_SECONDS = 5.0  # an attached engine not ready by then is reported

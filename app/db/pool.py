@@ -90,6 +90,9 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
         " -c plan_cache_mode=force_generic_plan",
     }
 
+    if "connect_timeout" not in conninfo.conninfo_to_dict(url):
+        kwargs["connect_timeout"] = CONNECT_SECONDS
+
     async def check(conn: AsyncConnection[Any]) -> None:
         """Where one connection is lost all are: one after the other they would be found so, with growing pauses between."""
         try:
@@ -99,7 +102,7 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
             raise
 
     pool = AsyncConnectionPool(
-        conninfo.make_conninfo(**{"connect_timeout": CONNECT_SECONDS} | conninfo.conninfo_to_dict(url)),
+        url,
         connection_class=_Connection,
         kwargs=kwargs,
         min_size=1,

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import psycopg
 from kombu.connection import Connection
 
-from app import extras
+from app import exposure, extras
 from app.cli.doctor import attached
 from app.cli.doctor.check import Check, fail, ok, warn
 from app.cli.doctor.machine import ATTACH
@@ -19,7 +19,6 @@ from app.engines.client import EngineAway
 from app.engines.model import is_ready
 from app.failure import Failure
 from app.settings import Settings
-from app.webhooks import exposure
 
 OLDEST_POSTGRES = 15
 OLDEST_RABBITMQ = 4
