@@ -200,7 +200,7 @@ class Settings(BaseSettings):
     webhook_allow_private: PrivateTargets = Field(
         "off",
         description="receivers allowed beside https on public addresses: off: none; loopback: those on the same machine; "
-        "all: private networks and plain http too; true means loopback, false off",
+        "all: private networks too, by http or https; true means loopback, false off",
     )
     webhook_timeout_seconds: float = Field(15, gt=0, description="total time of one delivery attempt")
     webhook_response_kb: int = Field(16, gt=0, description="most of a receiver's answer that is kept")

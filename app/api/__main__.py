@@ -5,8 +5,8 @@ import sys
 
 import uvicorn
 
+from app import exposure, telemetry
 from app import settings as configuration
-from app import telemetry
 from app.api.app import create_app
 from app.crypto import secret_key
 from app.engines import catalogue
@@ -21,6 +21,7 @@ def main() -> None:
     # What the user can mend is reported before uvicorn can wrap it in a traceback.
     catalogue.load(settings.models_file)
     secret_key(settings)
+    exposure.check(settings)
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
     uvicorn.run(
         create_app(settings),

@@ -11,6 +11,7 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
+from app import exposure
 from app.cli import admin, credentials
 from app.cli.address import base_url
 from app.engines import catalogue
@@ -160,6 +161,7 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
     if access.made:
         _say(console, f"  Key      {access.made}")
         _say(console, "           shown this once" + ("; this machine's commands find it" if access.stored else ""))
+    _say(console, f"  Webhooks go to {exposure.told(settings)}")
     _say(console, f"  Data     {settings.data_dir}")
     _say(console, f"  Logs     {program()} logs --follow")
     _say(console, "  Ctrl-C stops everything.")

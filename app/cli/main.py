@@ -73,10 +73,12 @@ def up(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="port of the API")] = None,
 ) -> None:
     """Run everything on this machine: database, API, engine, GPU worker, notifier, steward."""
+    from app import exposure
     from app.cli.up import up as run
 
     settings = configured(engine_url=_engine_url(attach), engine_model=model, port=port)
-    if "webhook_allow_private" not in settings.model_fields_set:  # on one machine, receivers are on it too
+    # On one machine, receivers are on it too.
+    if "webhook_allow_private" not in settings.model_fields_set and exposure.only_here(settings):
         settings = settings.model_copy(update={"webhook_allow_private": "loopback"})
     run(settings, console)
 

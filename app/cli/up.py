@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from rich.console import Console
 
-from app import telemetry
+from app import exposure, telemetry
 from app.cli import greeting
 from app.cli.address import base_url, bind_problem, until_ready
 from app.cli.doctor import attached, require_engine
@@ -32,6 +32,7 @@ log = structlog.get_logger("supervisor")
 def up(settings: Settings, console: Console) -> None:
     """Run until told to stop. A machine without a key gets one, which is shown and stored. Raises Failure."""
     refuse_second(settings)
+    exposure.check(settings)
     settings = require_engine(settings)
     if problem := bind_problem(settings):
         raise _port_taken(settings, problem)

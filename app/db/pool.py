@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, OperationalError, conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
@@ -24,6 +24,8 @@ Connection = AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Any]
 
 IDLE_SECONDS = 1.0
+RECONNECT_SECONDS = 2.0  # between two attempts at most, however long the server is away
+CONNECT_SECONDS = 5  # for one attempt, unless the URL says otherwise
 
 
 class Database:
@@ -87,7 +89,19 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
         "options": f"-c synchronous_commit={synchronous_commit} -c idle_in_transaction_session_timeout=60s"
         " -c plan_cache_mode=force_generic_plan",
     }
-    return AsyncConnectionPool(
+
+    if "connect_timeout" not in conninfo.conninfo_to_dict(url):
+        kwargs["connect_timeout"] = CONNECT_SECONDS
+
+    async def check(conn: AsyncConnection[Any]) -> None:
+        """Where one connection is lost all are: one after the other they would be found so, with growing pauses between."""
+        try:
+            await _check(conn)
+        except OperationalError:
+            await pool.drain()
+            raise
+
+    pool = AsyncConnectionPool(
         url,
         connection_class=_Connection,
         kwargs=kwargs,
@@ -96,8 +110,16 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
         open=False,
         timeout=patience_seconds,
         reset=_stamp,
-        check=_check,
+        check=check,
+        reconnect_timeout=RECONNECT_SECONDS,
+        reconnect_failed=_begin_anew,
     )
+    return pool
+
+
+async def _begin_anew(pool: Pool) -> None:
+    """The pool's pauses double until it gives up; so it gives up soon, and whoever waits has it begin again."""
+    await pool.check()
 
 
 class _Connection(AsyncConnection[TupleRow]):

@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from app import clock
 from app.db.pool import Connection, Database
 from app.errors import BadInput, Conflict, NotFound
 from app.files import queries
@@ -22,7 +21,10 @@ _SLICE = 100
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file on its way in. `bytes`: as announced; `file_seconds`: how long the file will be kept; `file_id` once it is one."""
+    """A file on its way in. `bytes`: as announced; `file_seconds`: how long the file will be kept; `file_id` once it is one.
+
+    `over`: whether its hour is, by the database's clock.
+    """
 
     upload_id: UUID
     filename: str
@@ -33,11 +35,12 @@ class Upload:
     expires_at: datetime
     file_seconds: float
     file_id: UUID | None
+    over: bool
 
     @property
     def status(self) -> str:
         """Its state; one whose hour is over is `expired`."""
-        return "expired" if self.state == UploadState.PENDING and self.expires_at <= clock.now() else self.state
+        return "expired" if self.state == UploadState.PENDING and self.over else self.state
 
 
 async def create(

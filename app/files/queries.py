@@ -129,7 +129,9 @@ where tenant_id = %(tenant_id)s and request_id = %(request_id)s
 
 # ── files that come in parts ──────────────────────────────────────────────────────────────────────────────────────
 
-_UPLOAD = "upload_id, filename, purpose, bytes, state, created_at, expires_at, file_seconds, file_id"
+_UPLOAD = (
+    "upload_id, filename, purpose, bytes, state, created_at, expires_at, file_seconds, file_id, expires_at <= now()"
+)
 
 INSERT_UPLOAD = f"""
 insert into upload (upload_id, tenant_id, filename, purpose, bytes, expires_at, file_seconds)

@@ -103,16 +103,16 @@ async def replay(
     endpoint_id: UUID,
     *,
     since: datetime,
-    until: datetime,
+    until: datetime | None = None,
     kinds: Sequence[str] | None = None,
     only_failed: bool = True,
 ) -> int:
     """Send what happened in a time again, at most `MOST_REPLAYED` events, the oldest first. Returns how many.
 
     `only_failed`: only what the endpoint has not accepted, which includes what it was never told. `kinds`: other than those
-    that it is subscribed to. Raises BadInput, NotFound, Conflict.
+    that it is subscribed to. `until` None: now, by the database's clock. Raises BadInput, NotFound, Conflict.
     """
-    if since.tzinfo is None or until.tzinfo is None or since >= until:
+    if since.tzinfo is None or (until is not None and (until.tzinfo is None or since >= until)):
         raise BadInput("since: must be a time with its zone, before until")
     endpoint = await endpoints.get(conn, tenant_id, endpoint_id)
     _must_be_active(endpoint)

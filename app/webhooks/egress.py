@@ -1,16 +1,16 @@
 """The only way out to addresses that customers name.
 
 `EgressClient` is the whole interface. ssrfguard decides on URLs and addresses; what is dialled is the address that it found fit,
-written into the URL in the place of the name, so that nothing resolves a second time. HTTPS on port 443 to public addresses, and
-what SLACKWATER_WEBHOOK_ALLOW_PRIVATE adds; no redirects, no proxies, no cookies, no credentials in the URL.
+written into the URL in the place of the name, so that nothing resolves a second time. Public addresses are reached by HTTPS on
+port 443 alone, others as SLACKWATER_WEBHOOK_ALLOW_PRIVATE says; no redirects, no proxies, no cookies, no credentials in the URL.
 """
 
 import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Protocol, Self
 
@@ -22,6 +22,7 @@ from yarl import URL
 
 from app import clock
 from app.settings import PrivateTargets, Settings
+from app.webhooks.lookups import Lookups
 from app.webhooks.schedule import CONTROL, Answer, parse_retry_after, status_error
 
 _LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
@@ -36,17 +37,15 @@ _SECURE = ("https", 443)
 _RULES: dict[PrivateTargets, str] = {
     "off": "must be https on port 443 of a public address, without credentials",
     "loopback": "must be https on port 443 of a public address, or http or https on a loopback address, without credentials",
-    "all": "must be http or https on a public, private or loopback address, without credentials",
+    "all": "must be https on port 443 of a public address, or http or https on a private or loopback one, without credentials",
 }
 _MORE: dict[PrivateTargets, str] = {
-    "off": "`loopback` adds receivers on the same machine, `all` also private networks and plain http",
-    "loopback": "`all` adds private networks and plain http",
+    "off": "`loopback` adds receivers on the same machine, `all` also private networks",
+    "loopback": "`all` adds private networks",
     "all": "",
 }
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` counts; aiohttp's would be a second clock
 _PROTOCOL = (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError)
-_LOOKUP_SECONDS = 5.0
-_LOOKUPS = 64  # at once; one that hangs cannot be cancelled
 
 
 # The classes of an attempt without an answer, and what each means.
@@ -95,7 +94,7 @@ class Egress:
         self._timeout = timeout_seconds
         self._response_bytes = response_bytes
         self._resolver = resolver
-        self._lookups = ThreadPoolExecutor(_LOOKUPS, "lookup")
+        self._lookups: Lookups[tuple[Checked, ...]] = Lookups()
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
@@ -118,7 +117,7 @@ class Egress:
         """Close open connections."""
         if self._session is not None:
             await self._session.close()
-        self._lookups.shutdown(wait=False, cancel_futures=True)
+        self._lookups.close()
 
     async def check(self, url: str, hosts: Sequence[str] | None = None) -> None:
         """See `EgressClient.check`."""
@@ -126,10 +125,10 @@ class Egress:
         try:
             target = self._target(url, hosts)
             secure = _is_secure(target)
-            await asyncio.wait_for(self._resolve(target), _LOOKUP_SECONDS)
+            await self._resolve(target)
         except SSRFGuardError as error:
             raise Refused(_reason(self._allows)) from error
-        except (OSError, TimeoutError, UnicodeError) as error:
+        except (OSError, UnicodeError) as error:
             if self._allows == "loopback" and not secure:
                 raise Refused(_reason(self._allows)) from error  # a name of this machine would be known
             return  # no such name today; every attempt checks again
@@ -145,20 +144,16 @@ class Egress:
 
     async def _resolve(self, target: Target) -> tuple[Checked, ...]:
         """Its addresses, all of them found fit."""
-        policy = self._policy if _is_secure(target) else self._plain
-        if target.is_literal_address:
-            return resolve(target, policy=policy, resolver=self._resolver)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._lookups, lambda: resolve(target, policy=policy, resolver=self._resolver)
-        )
+        secure = _is_secure(target)
+        look = partial(resolve, target, policy=self._policy if secure else self._plain, resolver=self._resolver)
+        return look() if target.is_literal_address else await self._lookups.get((target.host, secure), look)
 
     async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
         """See `EgressClient.post`."""
-        started_at, start = clock.now(), clock.monotonic()
+        start = clock.monotonic()
 
         def ended(**outcome: object) -> Answer:
-            return Answer(started_at, round((clock.monotonic() - start) * 1000), **outcome)  # type: ignore[arg-type]
+            return Answer(round((clock.monotonic() - start) * 1000), **outcome)  # type: ignore[arg-type]
 
         try:
             async with asyncio.timeout(self._timeout):  # over all of it, which a dripping receiver cannot stretch
@@ -262,14 +257,14 @@ def _policies(allows: PrivateTargets) -> tuple[Policy, Policy]:
     if allows == "off":
         strict = Policy(frozenset({"https"}), denied, (), frozenset({443}), max_redirects=0)
         return strict, strict
-    if allows == "all":  # metadata services in these networks have rows of their own, which stay
-        denied = AddressTable(tuple(block for block in denied.blocks if block.network not in _PRIVATE))
-    ports = frozenset(range(1, 65536))
-    wide = Policy(frozenset({"http", "https"}), denied, _LOOPBACK, ports, max_redirects=0)
-    if allows == "all":
-        return wide, wide
-    nothing = AddressTable(tuple(Block(network, "not loopback", "operator", Reach.DENIED) for network in _EVERYTHING))
-    return wide, replace(wide, denied_networks=nothing)
+    private = _PRIVATE if allows == "all" else ()
+    # Metadata services in these networks have rows of their own, which stay: the narrowest row decides.
+    denied = AddressTable(tuple(block for block in denied.blocks if block.network not in private))
+    wide = Policy(frozenset({"http", "https"}), denied, _LOOPBACK, frozenset(range(1, 65536)), max_redirects=0)
+    local = [block for block in denied.blocks if block.reach is Reach.DENIED]
+    local += [Block(network, "public", "operator", Reach.DENIED) for network in _EVERYTHING]
+    local += [Block(network, "private", "operator", Reach.PERMITTED) for network in private]
+    return wide, replace(wide, denied_networks=AddressTable(tuple(local)))
 
 
 def _reason(allows: PrivateTargets) -> str:

@@ -39,7 +39,7 @@ insert into delivery (event_id, endpoint_id, batch_id, next_attempt_at)
 select v.event_id, e.endpoint_id, v.batch_id, case when e.url is null then {NEVER_SENT} else now() end
 from endpoint e join event v using (tenant_id)
 where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s and e.state not in {DEAF}
-  and v.occurred_at >= %(since)s and v.occurred_at < %(until)s
+  and v.occurred_at >= %(since)s and v.occurred_at < coalesce(%(until)s, now())
   and v.kind = any(coalesce(%(kinds)s::text[], e.kinds)) and v.batch_id is not null
   and (e.model is null or e.model = v.model)
   and {chosen("v.batch_id")}

@@ -257,7 +257,7 @@ noted as (
 select t.delivery_id, t.fence, t.attempt, t.probe, p.endpoint_id, p.tenant_id, p.url, p.secret,
        case when p.previous_until > now() then p.previous_secret end, p.signing_key, p.format,
        p.failures > 0 or p.state = '{EndpointState.PENDING}', o.webhook_hosts,
-       v.message_id, v.kind, v.model, v.data, v.occurred_at
+       now(), v.message_id, v.kind, v.model, v.data, v.occurred_at
 from taken t join place p using (endpoint_id) join event v using (event_id)
 join tenant o on o.tenant_id = p.tenant_id
 """
@@ -310,7 +310,7 @@ from ended
 # ── health ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 HEALTH = """
-select endpoint_id, tenant_id, state, failures, failing_since, open_until, warned from endpoint
+select now(), endpoint_id, tenant_id, state, failures, failing_since, open_until, warned from endpoint
 where endpoint_id = any(%s) order by endpoint_id for no key update
 """
 SET_HEALTH = """

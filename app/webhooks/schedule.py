@@ -30,7 +30,6 @@ class Answer:
     `address`: the one that answered; `control`: what its `webhook-delivery` header says.
     """
 
-    started_at: datetime
     duration_ms: int
     status: int | None = None
     error: str | None = None

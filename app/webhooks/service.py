@@ -7,13 +7,12 @@ have at once; they are posted with no transaction open, and outcomes are written
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from app import clock
 from app.db.pool import Connection
 from app.states import DeliveryState, EndpointState
 from app.webhooks import health, queries, schedule
@@ -30,7 +29,7 @@ class Claim:
 
     `secrets`: sealed; the endpoint's own, and while it is being changed the one before. `signing_key`: sealed, or None.
     `watched`: its endpoint was failing or is not verified, so that a success changes something. `probe`: a test event.
-    `hosts`: the only ones that its tenant's webhooks may go to, None: any.
+    `hosts`: the only ones that its tenant's webhooks may go to, None: any. `begun`: when, by the database's clock.
     """
 
     delivery_id: int
@@ -45,6 +44,7 @@ class Claim:
     format: str
     watched: bool
     hosts: tuple[str, ...] | None
+    begun: datetime
     event: Event
 
 
@@ -140,6 +140,7 @@ def _claim(row: tuple[Any, ...]) -> Claim:
         shape,
         watched,
         hosts,
+        begun,
         *happened,
     ) = row
     message_id, kind, model, data, occurred_at = happened
@@ -158,6 +159,7 @@ def _claim(row: tuple[Any, ...]) -> Claim:
         shape,
         watched,
         hosts,
+        begun,
         event,
     )
 
@@ -176,7 +178,7 @@ async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: tim
         "fences": [claim.fence for claim, _ in outcomes],
         "states": [_STATES[verdict.verb] for verdict in verdicts],
         "delays": [verdict.delay for verdict in verdicts],
-        "started": [answer.started_at for _, answer in outcomes],
+        "started": [claim.begun for claim, _ in outcomes],
         "durations": [answer.duration_ms for _, answer in outcomes],
         "statuses": [answer.status for _, answer in outcomes],
         "errors": [answer.error for _, answer in outcomes],
@@ -202,8 +204,9 @@ async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: tim
 async def _settle(conn: Connection, changed: Sequence[tuple[Claim, Verdict]], patience: timedelta) -> None:
     """What the outcomes mean for the endpoints: well again, verified, left alone for a while, warned of, disabled."""
     ids = sorted({claim.endpoint_id for claim, _ in changed})
-    now = clock.now()
-    for endpoint_id, tenant_id, state, *known in await (await conn.execute(queries.HEALTH.encode(), [ids])).fetchall():
+    for now, endpoint_id, tenant_id, state, *known in await (
+        await conn.execute(queries.HEALTH.encode(), [ids])
+    ).fetchall():
         own = [(claim, verdict) for claim, verdict in changed if claim.endpoint_id == endpoint_id]
         found, reason = Health(*known), ""
         for claim, verdict in own:
@@ -213,7 +216,7 @@ async def _settle(conn: Connection, changed: Sequence[tuple[Claim, Verdict]], pa
                 if claim.probe and state == EndpointState.PENDING:
                     await move(conn, tenant_id, endpoint_id, "verify")
                 continue
-            found, share = health.after_failure(found, now, patience)
+            found, share = health.after_failure(found, claim.begun, now, patience)
             if share is not None and share >= 1:
                 reason = reason or _GIVEN_UP.format(found.failing_since)
             elif share is not None:

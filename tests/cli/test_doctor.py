@@ -150,6 +150,25 @@ def test_port(settings: Settings, listener: int, monkeypatch: pytest.MonkeyPatch
     assert machine.port(changed(settings, port=0)).status is Status.OK
 
 
+@pytest.mark.parametrize(
+    ("allows", "host", "status"),
+    [
+        ("off", "0.0.0.0", Status.OK),
+        ("loopback", "127.0.0.1", Status.OK),
+        ("all", "::1", Status.OK),
+        ("all", "0.0.0.0", Status.WARN),
+        ("loopback", "0.0.0.0", Status.FAIL),
+    ],
+)
+def test_webhooks_to_this_machine_are_for_its_own_callers(
+    settings: Settings, allows: str, host: str, status: Status
+) -> None:
+    check = parts.webhooks(changed(settings, webhook_allow_private=allows, host=host))
+    assert check.status is status
+    assert f"SLACKWATER_WEBHOOK_ALLOW_PRIVATE={allows}" in check.detail
+    assert status is Status.OK or f"SLACKWATER_HOST={host}" in check.detail
+
+
 def test_database_migrated(settings: Settings, database_url: str) -> None:
     assert parts.database(changed(settings, database_url=database_url)).status is Status.OK
 

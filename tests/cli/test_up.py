@@ -151,6 +151,23 @@ def test_an_attached_engine_says_its_model(settings: Settings) -> None:
     assert configuration.child_environment(found, {})["SLACKWATER_ENGINE_MODEL"] == "org/theirs"
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "gpu.lan"])
+def test_up_does_not_start_where_others_could_have_webhooks_sent_to_this_machine(settings: Settings, host: str) -> None:
+    with pytest.raises(Failure) as failure:
+        up.up(settings.model_copy(update={"host": host, "webhook_allow_private": "loopback"}), Console())
+    assert f"SLACKWATER_HOST={host}" in failure.value.problem
+    assert "SLACKWATER_WEBHOOK_ALLOW_PRIVATE=loopback" in failure.value.problem
+    assert failure.value.remedy == "Set SLACKWATER_WEBHOOK_ALLOW_PRIVATE=off, or SLACKWATER_HOST=127.0.0.1."
+
+
+def test_neither_does_the_api(settings: Settings) -> None:
+    exposed = settings.model_copy(update={"host": "0.0.0.0", "webhook_allow_private": "loopback"})
+    command, environment = [sys.executable, "-m", "app.api"], configuration.child_environment(exposed, {})
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "SLACKWATER_HOST=0.0.0.0" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("host", "url"),
     [("0.0.0.0", "http://127.0.0.1:8700"), ("::", "http://[::1]:8700"), ("localhost", "http://localhost:8700")],
@@ -160,11 +177,22 @@ def test_the_api_is_reached_where_it_listens(host: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "allowed"), [(None, "loopback"), ("false", "off"), ("true", "loopback"), ("all", "all")]
+    ("said", "host", "allowed"),
+    [
+        (None, "127.0.0.1", "loopback"),
+        (None, "::1", "loopback"),
+        (None, "localhost", "loopback"),
+        (None, "0.0.0.0", "off"),
+        (None, "gpu.lan", "off"),
+        ("false", "127.0.0.1", "off"),
+        ("true", "127.0.0.1", "loopback"),
+        ("all", "0.0.0.0", "all"),
+    ],
 )
-def test_up_allows_local_receivers_unless_told_not_to(
-    monkeypatch: pytest.MonkeyPatch, said: str | None, allowed: str
+def test_up_allows_local_receivers_to_callers_of_the_same_machine_unless_told_not_to(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, host: str, allowed: str
 ) -> None:
+    monkeypatch.setenv("SLACKWATER_HOST", host)
     ran: list[Settings] = []
     monkeypatch.setattr(up, "up", lambda settings, console: ran.append(settings))
     monkeypatch.delenv("SLACKWATER_WEBHOOK_ALLOW_PRIVATE", raising=False)

@@ -3,7 +3,11 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
 import httpx
 import pytest
@@ -12,14 +16,19 @@ from psycopg import OperationalError
 from app.api import app as api
 from app.crypto import secret_key
 from app.db import embedded, migrate, remembered
-from app.db.pool import Database
+from app.db.pool import IDLE_SECONDS, Database
 from app.db.remembered import FAITH_SECONDS, Remembered
+from app.engines import catalogue
+from app.engines.service import Engine
+from app.gateway.directory import RETURN_SECONDS, seen
 from app.queue import care
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.limits import Limits
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry, serve
+from workers.gpu.attached import AttachedEngine
+from workers.gpu.worker import Worker
 
 RUN = "/client/v4/accounts/acme/ai/run/smollm2-135m-instruct"
 SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
@@ -86,6 +95,138 @@ async def test_synchronous_calls_go_on_without_the_database_and_submits_are_told
         while (await plain.post(RUN, params={"queueRequest": "true"}, json={"requests": [SAY]})).status_code != 200:
             await asyncio.sleep(0.1)
     assert (await limited.post(RUN, json=SAY)).headers["ratelimit-policy"] == '"requests";q=100;w=60'
+
+
+@asynccontextmanager
+async def working(settings: Settings) -> AsyncIterator[None]:
+    """A real worker of the engine that the settings name, with the lease that ships, until the block is left."""
+    model = catalogue.load(settings.models_file).resolve("smollm2-135m-instruct")
+    assert model is not None
+    stop = asyncio.Event()
+    async with Database.of(settings, "gpu test") as database:
+        task = asyncio.create_task(Worker(settings, database, model, AttachedEngine(settings)).run(stop))
+        try:
+            async with asyncio.timeout(20):
+                while not await ready(database):
+                    await asyncio.sleep(0.05)
+            yield
+        finally:
+            stop.set()
+            await task
+
+
+async def ready(database: Database) -> bool:
+    """Whether a worker with a live lease has said that its engine is ready."""
+    async with database.durable() as conn:
+        sql = "select from engine join worker using (worker_id) where state = 'ready' and lease_until > now()"
+        return (await (await conn.execute(sql)).fetchone()) is not None
+
+
+@pytest.mark.parametrize("seconds", [14, pytest.param(60, marks=pytest.mark.slow)])
+async def test_no_synchronous_call_fails_in_an_outage_that_is_longer_than_the_workers_lease(
+    own_server: Settings, seconds: float
+) -> None:
+    answers: list[tuple[float, int, str]] = []
+
+    async def call_on(client: httpx.AsyncClient) -> None:
+        while True:
+            answer = await client.post(RUN, json=SAY)
+            answers.append((monotonic(), answer.status_code, answer.text))
+            await asyncio.sleep(0.05)
+
+    async with FakeEngine(latency=0.01) as engine, Database.of(own_server, "test") as database:
+        settings = own_server.model_copy(update={"engine_url": engine.url, "worker_metrics_port": 0})
+        assert settings.lease_seconds < seconds
+        async with database.transaction() as conn:
+            key = await tenants.create_key(conn, secret_key(settings), "acme", "test", None, Limits())
+        headers = {"authorization": f"Bearer {key}"}
+        async with (
+            working(settings),
+            serve(settings) as url,
+            httpx.AsyncClient(base_url=url, timeout=20, headers=headers) as client,
+        ):
+            calls = asyncio.create_task(call_on(client))
+            await asyncio.sleep(1)
+            await asyncio.to_thread(embedded.stop, settings, "immediate")
+            began = monotonic()
+            await asyncio.sleep(seconds)
+            await asyncio.to_thread(embedded.start, settings)
+            back = monotonic()
+            async with asyncio.timeout(30), database.durable() as conn:
+                await care.reap(conn)  # the steward is there before the worker
+            async with asyncio.timeout(30):
+                while not await ready(database):
+                    await asyncio.sleep(0.1)
+            print(f"the worker is back {monotonic() - back:.1f} s after the database")
+            await asyncio.sleep(1)
+            calls.cancel()
+    print(f"{len(answers)} calls, {sum(began < at < back for at, _, _ in answers)} during the outage")
+    assert [(f"{at - back:+.1f} s", text) for at, status, text in answers if status != 200] == []
+    assert any(at < began for at, _, _ in answers)
+    assert any(began + settings.lease_seconds < at < back for at, _, _ in answers)
+    assert any(at > back for at, _, _ in answers)
+
+
+async def test_an_engine_whose_worker_takes_longer_to_come_back_than_the_database_is_called_meanwhile(
+    own_server: Settings,
+) -> None:
+    async with FakeEngine() as engine, Database.of(own_server, "test") as database:
+        await Registry(database).ready(engine, lease_seconds=3)
+        async with database.transaction() as conn:
+            key = await tenants.create_key(conn, secret_key(own_server), "acme", "test", None, Limits())
+        headers = {"authorization": f"Bearer {key}"}
+        async with serve(own_server) as url, httpx.AsyncClient(base_url=url, timeout=20, headers=headers) as client:
+            assert (await client.post(RUN, json=SAY)).status_code == 200
+            await asyncio.to_thread(embedded.stop, own_server, "immediate")
+            await asyncio.sleep(4)
+            await asyncio.to_thread(embedded.start, own_server)
+            async with asyncio.timeout(20):
+                while (await client.get("/ready")).status_code != 200:
+                    await asyncio.sleep(0.1)
+            assert not await ready(database)
+            for _ in range(8):  # for longer than what the database said is taken for fresh
+                answer = await client.post(RUN, json=SAY)
+                assert answer.status_code == 200, answer.text
+                await asyncio.sleep(0.25)
+
+
+def test_an_engine_is_dropped_at_once_when_its_lease_lapses_under_our_eyes_and_after_a_while_when_it_did_not() -> None:
+    held = Engine(
+        1, "e", "m", "", None, "attached", 1, "ready", None, 0, datetime.now(UTC), controlled=True, intake="open"
+    )
+    lapsed = replace(held, controlled=False)
+    looked = seen(None, [held], 100)
+    assert looked.looked_after(held)
+    assert not seen(looked, [lapsed], 101).looked_after(lapsed)
+    blind = seen(looked, [lapsed], 160)
+    assert blind.looked_after(lapsed)
+    assert seen(blind, [lapsed], 160.5 + RETURN_SECONDS / 2).looked_after(lapsed)
+    late = blind
+    for moment in range(161, 162 + int(RETURN_SECONDS)):
+        late = seen(late, [lapsed], moment)
+    assert not late.looked_after(lapsed)
+    assert not seen(late, [lapsed], 300).looked_after(lapsed)
+
+
+async def test_a_pool_whose_connections_were_all_lost_gives_one_out_soon_after_a_long_outage(
+    own_server: Settings,
+) -> None:
+    async with Database.of(own_server, "test") as database:
+
+        async def hold(everybody: asyncio.Barrier) -> None:
+            async with database.durable() as conn:
+                await conn.execute("select")
+                await everybody.wait()
+
+        everybody = asyncio.Barrier(own_server.database_pool_size)
+        await asyncio.gather(*(hold(everybody) for _ in range(own_server.database_pool_size)))
+        await asyncio.to_thread(embedded.stop, own_server, "immediate")
+        await asyncio.sleep(IDLE_SECONDS + 0.1)  # from then on a connection is looked at before it is handed out
+        waiting = asyncio.create_task(hold(asyncio.Barrier(1)))
+        await asyncio.sleep(8)  # a pause that is doubled each time would now be one of eight seconds
+        await asyncio.to_thread(embedded.start, own_server)
+        async with asyncio.timeout(4):
+            await waiting
 
 
 async def test_what_was_said_is_believed_while_nobody_answers_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from app import clock
 from app.db import migrate
 from app.db.pool import Connection, Database
 from app.settings import Settings
@@ -21,7 +22,7 @@ from tests.webhooks.support import ACCOUNT, MODEL, emit, subscribe
 
 URL = "http://127.0.0.1:9/hook"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-OK, BROKEN = Answer(NOW, 5, 200), Answer(NOW, 5, 500, "http_5xx", b"oops")
+OK, BROKEN = Answer(5, 200), Answer(5, 500, "http_5xx", b"oops")
 DAYS = timedelta(days=5)
 
 
@@ -204,8 +205,8 @@ async def test_what_is_sent_anew_is_not_dead_any_more_and_has_no_reason(database
 @pytest.mark.parametrize(
     ("answer", "state", "reason"),
     [
-        (Answer(NOW, 5, 410, "http_410"), "dead", "the receiver answered 410 Gone"),
-        (Answer(NOW, 5, 200, control="disable"), "delivered", "the receiver asked for it"),
+        (Answer(5, 410, "http_410"), "dead", "the receiver answered 410 Gone"),
+        (Answer(5, 200, control="disable"), "delivered", "the receiver asked for it"),
     ],
 )
 async def test_a_receiver_may_end_its_subscription_and_nothing_more_is_sent(
@@ -226,7 +227,7 @@ async def test_a_receiver_may_end_one_delivery(database: Database, settings: Set
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-    await record(database, await claimed(database), Answer(NOW, 5, 500, "http_5xx", control="abort-message"))
+    await record(database, await claimed(database), Answer(5, 500, "http_5xx", control="abort-message"))
     async with database.durable() as conn:
         assert await value(conn, "select d.state, e.state, e.failures from delivery d, endpoint e") == (
             "dead",
@@ -305,6 +306,60 @@ async def test_failures_in_a_row_open_the_breaker_then_one_at_a_time_until_one_i
     (single,) = await claims(database)
     await record(database, single, OK)
     assert len(await claims(database)) == 7
+
+
+async def test_what_fails_at_once_opens_the_breaker_once_and_each_trial_that_fails_makes_the_next_pause_longer(
+    database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        await subscribe(conn, settings, URL)
+        for batch_id in range(8):
+            await emit(conn, batch_id)
+    on_their_way = await claims(database)
+    assert len(on_their_way) == 8
+    *early, late = on_their_way
+    for claim in early:
+        await record(database, claim, BROKEN)
+    pauses = [await pause(database)]
+    async with database.durable() as conn:
+        await conn.execute("update endpoint set open_until = now()")
+        await conn.execute("update delivery set next_attempt_at = now() where state = 'pending'")
+    for trial in (await claims(database), await claims(database)):  # one at a time: `late` is still on its way
+        assert trial == []
+    await record(database, late, BROKEN)
+    for _ in range(3):
+        async with database.durable() as conn:
+            await conn.execute("update delivery set next_attempt_at = now() where state = 'pending'")
+        (trial,) = await claims(database)
+        await record(database, trial, BROKEN)
+        pauses.append(await pause(database))
+        async with database.durable() as conn:
+            await conn.execute("update endpoint set open_until = now()")
+    assert pauses == list(health.PAUSES[:4])
+
+
+async def pause(database: Database) -> float:
+    """The pause that begins with the breaker's last opening, as the ladder has it."""
+    async with database.durable() as conn:
+        left = await value(conn, "select extract(epoch from open_until - now())::float8 from endpoint")
+    return min(step for step in health.PAUSES if step >= left)
+
+
+@pytest.mark.parametrize("hours", [-30, 30])
+async def test_an_endpoints_times_are_the_databases_however_wrong_our_clock_is(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) + timedelta(hours=hours))
+    async with database.durable() as conn:
+        await subscribe(conn, settings, URL)
+        for batch_id in range(health.FAILURES_IN_A_ROW):
+            await emit(conn, batch_id)
+    for claim in await claims(database):
+        await record(database, claim, BROKEN)
+    async with database.durable() as conn:
+        for moment in ("open_until from endpoint", "failing_since from endpoint", "started_at from attempt limit 1"):
+            column, _, rest = moment.partition(" ")
+            assert await value(conn, f"select abs(extract(epoch from {column} - now())) < 600 {rest}"), column
 
 
 async def test_no_more_is_on_its_way_than_the_endpoint_takes_whoever_claims(

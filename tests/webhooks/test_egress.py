@@ -2,6 +2,9 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
+import threading
 import time
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler
@@ -14,8 +17,9 @@ from app import crypto
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.webhooks import endpoints
+from app.webhooks import endpoints, lookups
 from app.webhooks.egress import Egress, Refused, parse_hosts
+from app.webhooks.rules import Limits
 from tests.webhooks.support import ACCOUNT, answer, emit, receiving, send_due, statuses, subscribe
 from workers.notifier.delivery import Sender
 
@@ -173,8 +177,21 @@ async def test_https_to_public_addresses_is_always_allowed(allows: str, dialled:
     assert dialled == [PUBLIC]
 
 
-@pytest.mark.parametrize("host", [*PRIVATE, "127.0.0.1", PUBLIC, "public"])
-async def test_all_opens_private_networks_and_plain_http(host: str, dialled: list[str]) -> None:
+@pytest.mark.parametrize("allows", ["off", "loopback", "all"])
+@pytest.mark.parametrize("host", [PUBLIC, "public", "mixed", "[2606:4700::1111]", "192.0.0.9", "nat64"])
+async def test_nothing_is_ever_sent_to_a_public_address_but_by_https_on_443(
+    allows: str, host: str, dialled: list[str]
+) -> None:
+    async with guarded(allow_private=allows, resolver=StubDns()) as egress:
+        for url in (f"http://{host}/", f"http://{host}:443/", f"http://{host}:8080/", f"https://{host}:8443/"):
+            with pytest.raises(Refused, match="must be https on port 443 of a public address"):
+                await egress.check(url)
+            assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
+    assert dialled == []
+
+
+@pytest.mark.parametrize("host", [*PRIVATE, "127.0.0.1"])
+async def test_all_opens_private_networks_by_http(host: str, dialled: list[str]) -> None:
     async with guarded(allow_private="all", resolver=StubDns()) as egress:
         await egress.check(f"http://{host}:8080/")
         assert (await egress.post(f"http://{host}:8080/", {}, b"{}")).error == "connect"
@@ -297,6 +314,93 @@ async def test_retry_after_of_a_throttling_receiver_is_passed_on() -> None:
     with receiving(lambda h, _: answer(h, 429, retry_after="77")) as receiver:
         async with guarded(allow_private="loopback") as egress:
             assert (await egress.post(receiver.url, {}, b"{}")).retry_after == 77
+
+
+class SilentDns:
+    """Names whose servers keep silent until `speak`; any other name is this machine."""
+
+    def __init__(self) -> None:
+        self.speak = threading.Event()
+        self.hanging: list[str] = []
+
+    def __call__(self, host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
+        if host.startswith("silent"):
+            self.hanging.append(host)
+            self.speak.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+
+async def test_a_name_that_hangs_in_the_dns_holds_up_only_its_own_endpoints(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookups, "SECONDS", 60)
+    dns = SilentDns()
+    with receiving() as receiver:
+        silent, well = f"http://silent.example:{receiver.port}/hook", f"http://well.example:{receiver.port}/hook"
+        async with guarded(allow_private="loopback", resolver=dns, timeout_seconds=60) as egress:
+            async with database.transaction() as conn:
+                held, _ = await subscribe(conn, settings, receiver.url, limits=Limits(max_in_flight=64))
+                other, _ = await subscribe(conn, settings, receiver.url, limits=Limits(max_in_flight=64))
+                for endpoint, url in ((held, silent), (other, silent)):
+                    await conn.execute(
+                        "update endpoint set url = %s where endpoint_id = %s", [url, endpoint.endpoint_id]
+                    )
+                for batch_id in range(100):
+                    await emit(conn, batch_id)
+            sender = Sender(database, egress, crypto.secret_key(settings), settings)
+            sender.kick(held.endpoint_id)
+            sender.kick(other.endpoint_id)
+            await in_flight(database, 128)
+            async with database.transaction() as conn:
+                third, _ = await subscribe(conn, settings, receiver.url)
+                await conn.execute("update endpoint set url = %s where endpoint_id = %s", [well, third.endpoint_id])
+                await emit(conn, 200)
+            sender.kick(third.endpoint_id)
+            try:
+                await asyncio.to_thread(receiver.wait, 1, 15)
+                assert dns.hanging == ["silent.example"]
+            finally:
+                dns.speak.set()
+                await sender.idle()
+
+
+async def in_flight(database: Database, count: int) -> None:
+    """Wait until so many deliveries are on their way."""
+    async with asyncio.timeout(20), database.durable() as conn:
+        sql = "select count(*) from delivery where state = 'sending'"
+        while (await (await conn.execute(sql)).fetchone()) != (count,):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_lookup_without_an_answer_fails_its_attempt_as_dns_and_is_not_begun_again_while_it_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookups, "SECONDS", 0.1)
+    dns = SilentDns()
+    async with guarded(resolver=dns) as egress:
+        answers = [await egress.post("https://silent.example/hook", {}, b"{}") for _ in range(3)]
+        assert [each.error for each in answers] == ["dns"] * 3
+        assert dns.hanging == ["silent.example"]
+        assert (await egress.post("https://well.example/hook", {}, b"{}")).error == "ssrf_blocked"
+    dns.speak.set()
+
+
+def test_a_process_ends_while_a_lookup_hangs() -> None:
+    script = """
+import asyncio, threading
+from app.webhooks import lookups
+lookups.SECONDS = 0.01
+async def main():
+    names = lookups.Lookups()
+    try:
+        await names.get("silent", threading.Event().wait)
+    except OSError:
+        print("no answer")
+    names.close()
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "no answer\n"
 
 
 async def test_where_hosts_are_named_no_other_is_called(dialled: list[str]) -> None:

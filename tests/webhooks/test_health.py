@@ -14,7 +14,7 @@ PATIENCE = timedelta(days=5)
 def test_the_breaker_opens_after_some_failures_and_stays_open_longer_with_each_more() -> None:
     health, pauses = WELL, []
     for _ in range(FAILURES_IN_A_ROW + len(PAUSES) + 2):
-        health, _ = after_failure(health, NOW, PATIENCE)
+        health, _ = after_failure(health, health.open_until or NOW, NOW, PATIENCE)
         pauses.append((health.open_until - NOW).total_seconds() if health.open_until else None)
     assert pauses[: FAILURES_IN_A_ROW - 1] == [None] * (FAILURES_IN_A_ROW - 1)
     assert pauses[FAILURES_IN_A_ROW - 1 :] == [*PAUSES, PAUSES[-1], PAUSES[-1], PAUSES[-1]]
@@ -25,7 +25,7 @@ def test_each_step_of_the_ladder_is_told_once_and_in_order(gaps: list[float]) ->
     health, moment, told = WELL, NOW, []
     for gap in gaps:
         moment += timedelta(seconds=gap)
-        health, share = after_failure(health, moment, PATIENCE)
+        health, share = after_failure(health, moment, moment, PATIENCE)
         if share is not None:
             told.append(share)
     passed = [step for step in (*LADDER, 1.0) if (moment - (health.failing_since or moment)) / PATIENCE >= step]

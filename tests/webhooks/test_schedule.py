@@ -12,7 +12,7 @@ HOUR = 3600
 
 
 def failed(error: str, **more: object) -> Answer:
-    return Answer(NOW, 5, error=error, **more)  # type: ignore[arg-type]
+    return Answer(5, error=error, **more)  # type: ignore[arg-type]
 
 
 def test_ten_attempts_over_about_75_hours() -> None:
@@ -45,8 +45,8 @@ def test_only_2xx_is_success(status: int, error: str | None) -> None:
 @pytest.mark.parametrize(
     ("answer", "attempt", "verb"),
     [
-        (Answer(NOW, 5, 200), 1, "deliver"),
-        (Answer(NOW, 5, 200), 10, "deliver"),
+        (Answer(5, 200), 1, "deliver"),
+        (Answer(5, 200), 10, "deliver"),
         (failed("http_5xx"), 1, "retry"),
         (failed("http_4xx"), 9, "retry"),
         (failed("http_5xx"), 10, "give_up"),

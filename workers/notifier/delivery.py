@@ -132,7 +132,7 @@ class Sender:
             secrets = [crypto.unseal(self._key, sealed, context).decode() for sealed in claim.secrets]
             private = crypto.unseal(self._key, claim.signing_key, context) if claim.signing_key else None
         except crypto.Unreadable:
-            return Answer(now, 0, error="secret_unreadable")
+            return Answer(0, error="secret_unreadable")
         content_type, body = formats.render(claim.format, claim.event, claim.endpoint_id)
         headers = {"content-type": content_type, "user-agent": _USER_AGENT}
         headers |= trace.onward(claim.event.data.get("traceparent"))

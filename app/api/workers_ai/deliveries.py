@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app import clock
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import subscriptions
@@ -97,7 +96,7 @@ async def replay(subscription_id: str, request: Request, tenant: Caller, parts: 
             tenant.tenant_id,
             endpoint_id,
             since=asked.since,
-            until=asked.until or clock.now(),
+            until=asked.until,
             kinds=asked.events,
             only_failed=asked.only_failed,
         )

@@ -20,6 +20,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     machine.disk,
     machine.port,
     parts.secret_key,
+    parts.webhooks,
     parts.database,
     parts.broker,
     parts.engine,

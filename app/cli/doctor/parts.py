@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import psycopg
 from kombu.connection import Connection
 
-from app import extras
+from app import exposure, extras
 from app.cli.doctor import attached
 from app.cli.doctor.check import Check, fail, ok, warn
 from app.cli.doctor.machine import ATTACH
@@ -17,6 +17,7 @@ from app.engines.adoption import Contradiction
 from app.engines.catalogue import Model
 from app.engines.client import EngineAway
 from app.engines.model import is_ready
+from app.failure import Failure
 from app.settings import Settings
 
 OLDEST_POSTGRES = 15
@@ -39,6 +40,22 @@ def secret_key(settings: Settings) -> Check:
         fix = "on more than one host set SLACKWATER_SECRET_KEY, the same everywhere"
         return warn("secret key", f"none yet; the first start makes {kept}", fix)
     return ok("secret key", str(kept) if kept.exists() else f"the first start makes {kept}")
+
+
+def webhooks(settings: Settings) -> Check:
+    """Webhooks go to this machine and its networks only for those who may have that."""
+    try:
+        exposure.check(settings)
+    except Failure as failure:
+        return fail("webhooks", failure.problem, failure.remedy)
+    if settings.webhook_allow_private == "all" and not exposure.only_here(settings):
+        seen = f"{exposure.told(settings)}, for all callers of SLACKWATER_HOST={settings.host}"
+        return warn(
+            "webhooks",
+            seen,
+            "fine for callers whom you trust in your network; else SLACKWATER_WEBHOOK_ALLOW_PRIVATE=off",
+        )
+    return ok("webhooks", exposure.told(settings))
 
 
 def database(settings: Settings) -> Check:
