@@ -87,6 +87,13 @@ select f.request_id, f.input_file_id, f.endpoint, f.completion_window, f.created
        f.output_file_id, f.error_file_id, f.partial, f.mixed, b.model
 from file_batch f left join batch b using (batch_id) where f.tenant_id = %(tenant_id)s
 """
+# A file never changes, so what was asked of the same one in the same terms was the same.
+ASKED_ALIKE = """
+select from file_batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s
+  and input_file_id = %(input_file_id)s and endpoint = %(endpoint)s and completion_window = %(completion_window)s
+  and metadata is not distinct from %(metadata)s::jsonb and output_seconds is not distinct from %(output_seconds)s
+  and partial = %(partial)s and mixed = %(mixed)s
+"""
 BATCHES = f"{_BATCH} and f.request_id = any(%(request_ids)s)"
 # A batch that came by another way than a file has a row from the moment it is first looked at as if it were one of a file.
 ADOPT = """
@@ -138,14 +145,12 @@ values (%(upload_id)s, %(tenant_id)s, %(filename)s, %(purpose)s, %(bytes)s, now(
 returning {_UPLOAD}
 """
 GET_UPLOAD = f"select {_UPLOAD} from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s"
-# Only while the upload may still be completed, so that no part is kept that nobody will use.
-INSERT_PART = f"""
-insert into upload_part (part_id, upload_id, bytes)
-select %(part_id)s, upload_id, %(bytes)s from upload
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("complete")} and expires_at > now()
-  and (select count(*) < %(most)s from upload_part p where p.upload_id = upload.upload_id)
-returning created_at
+LOCK_UPLOAD = "select from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s for update"
+SUM_OF_PARTS = "select count(*), coalesce(sum(bytes), 0) from upload_part where upload_id = %(upload_id)s"
+INSERT_PART = """
+insert into upload_part (part_id, upload_id, bytes) values (%(part_id)s, %(upload_id)s, %(bytes)s) returning created_at
 """
+DELETE_PART = "delete from upload_part where part_id = %(part_id)s"
 PARTS = "select part_id, bytes from upload_part where upload_id = %(upload_id)s"
 COMPLETE_UPLOAD = f"""
 update upload set state = '{UploadState.COMPLETED}', file_id = %(file_id)s
