@@ -9,6 +9,7 @@ from uuid import UUID
 
 _FIRST_DAY = date(2024, 1, 1)  # of next_batch_id() in the first migration
 _DAY_BITS = 36
+_INCOMPLETE = "-incomplete"
 
 
 def payload(batch_id: int, seq: int) -> str:
@@ -16,9 +17,17 @@ def payload(batch_id: int, seq: int) -> str:
     return f"payload/{_day(batch_id)}/{batch_id}/{seq}"
 
 
-def result(batch_id: int, run: int, seq: int, fence: tuple[int, int, int]) -> str:
-    """Of an item's answer, written under this (chunk, token, worker)."""
-    return f"result/{_day(batch_id)}/{batch_id}/{run}/{seq}/{'-'.join(map(str, fence))}"
+def result(batch_id: int, run: int, seq: int, fence: tuple[int, int, int], *, incomplete: bool = False) -> str:
+    """Of an item's answer, written under this (chunk, token, worker). One that says that it is `incomplete` has it in its key, so
+    that this is known without the object.
+    """
+    end = _INCOMPLETE if incomplete else ""
+    return f"result/{_day(batch_id)}/{batch_id}/{run}/{seq}/{'-'.join(map(str, fence))}{end}"
+
+
+def is_incomplete(key: str) -> bool:
+    """Whether the answer under this key says that it is incomplete."""
+    return key.endswith(_INCOMPLETE)
 
 
 def upload(tenant_id: int, file_id: UUID) -> str:
