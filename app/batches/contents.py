@@ -90,6 +90,7 @@ async def _without(blocks: AsyncIterator[bytes], skip: int) -> AsyncIterator[byt
         if start < len(block):
             yield block[start:]
 
+
 async def _cut(blocks: AsyncIterator[bytes], start: int, length: int) -> AsyncIterator[bytes]:
     """`length` bytes from `start` on."""
     async for block in blocks:

@@ -99,7 +99,9 @@ def _check_room(upload: Upload, count: int, before: int, size: int) -> None:
         raise BadInput(f"data: this part has {size} bytes, the whole upload was to have {upload.bytes}", param="data")
     if before + size > upload.bytes * TIMES_SENT:
         most = f"{TIMES_SENT} times the {upload.bytes} bytes that were announced"
-        raise BadInput(f"data: the parts of this upload have {before} bytes together, and {most} are taken", param="data")
+        raise BadInput(
+            f"data: the parts of this upload have {before} bytes together, and {most} are taken", param="data"
+        )
     if count >= MOST_PARTS:
         raise Conflict(f"The upload has {MOST_PARTS} parts already")
 

@@ -1,13 +1,18 @@
 """All SQL on files, whole or in parts, and the batches made of them."""
 
-from app.states import BATCH, UPLOAD, UploadState
+from app.states import BATCH, FILE, UPLOAD, FileState, UploadState
 
 _FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"
 
-INSERT_FILE = f"""
+# Its object has as long to come as the row has to live; what does not becomes ready goes with what has expired.
+INSERT_FILE = """
 insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems, demand)
 values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s,
-        now() + make_interval(secs => %(expires_seconds)s), %(lines)s, %(problems)s, %(demand)s)
+        now() + make_interval(secs => %(arrival_seconds)s), %(lines)s, %(problems)s, %(demand)s)
+"""
+KEEP_FILE = f"""
+update file set state = '{FileState.READY}', created_at = now(), expires_at = now() + make_interval(secs => %(expires_seconds)s)
+where file_id = %(file_id)s and {FILE.guard("keep")}
 returning {_FILE}, null::uuid, null::boolean
 """
 
@@ -20,7 +25,7 @@ def _readable(upload: str = "true", batch: str = "true") -> str:
     """
     return f"""
 select {_FILE}, null::uuid as request_id, null::boolean as of_errors from file
-where tenant_id = %(tenant_id)s and (expires_at is null or expires_at > now()) and {upload}
+where tenant_id = %(tenant_id)s and state = '{FileState.READY}' and (expires_at is null or expires_at > now()) and {upload}
 union all
 select x.file_id, 'batch_output', f.request_id || x.suffix, case when {_IS_FINAL} and f.counted_run = b.run then x.bytes end,
        coalesce(b.finalized_at, f.created_at), b.finalized_at + make_interval(secs => f.output_seconds), x.lines, null, null,
@@ -52,6 +57,7 @@ order by created_at {order}, file_id {order} limit %(limit)s
 """
 
 
+END_UPLOAD = "update file set expires_at = now() where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
 DELETE_UPLOAD = "delete from file where tenant_id = %(tenant_id)s and file_id = %(file_id)s returning file_id"
 DELETE_OUTPUT = """
 update file_batch set output_deleted_at = case when output_file_id = %(file_id)s then now() else output_deleted_at end,
@@ -67,7 +73,12 @@ from batch b
 where b.batch_id = f.batch_id and {_IS_FINAL} and b.run = %(run)s
   and f.tenant_id = %(tenant_id)s and %(file_id)s in (f.output_file_id, f.error_file_id)
 """
-EXPIRED_FILES = "select tenant_id, file_id from file where expires_at < now() limit %(limit)s"
+EXPIRED_FILES = "select tenant_id, file_id from file where expires_at <= now() limit %(limit)s"
+# Of what an object in the store may belong to, by the first part of its key.
+UNKNOWN = {
+    table: f"select id from unnest(%(ids)s::uuid[]) id where not exists (select from {table} where {table}_id = id)"
+    for table in ("file", "upload")
+}
 
 FORGET_REFUSED = (
     "delete from file_batch where batch_id is null and created_at < now() - make_interval(days => %(days)s)"
@@ -174,3 +185,12 @@ FORGET_FILES = tuple(
     f"delete from {table} where {key} in (select {key} from {table} where tenant_id = %(tenant_id)s limit %(limit)s)"
     for table, key in (("file", "file_id"), ("file_batch", "request_id"), ("upload", "upload_id"))
 )
+
+# ── the store that every part shares ──────────────────────────────────────────────────────────────────────────────
+
+MARKER = "select marker, writer, place, bodies from object_store"
+MARK = """
+insert into object_store (marker, writer, place, bodies) values (%(marker)s, %(writer)s, %(place)s, %(bodies)s)
+on conflict do nothing
+"""
+BODIES = "update object_store set bodies = true"

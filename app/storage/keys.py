@@ -4,6 +4,7 @@ The day comes first, as in the tables: what belongs to a day, orphans included, 
 fence it was written under, so that a late writer cannot replace what another one has stored.
 """
 
+from contextlib import suppress
 from datetime import date, timedelta
 from uuid import UUID
 
@@ -43,6 +44,20 @@ def parts(tenant_id: int, upload_id: UUID) -> str:
 def part(tenant_id: int, upload_id: UUID, part_id: UUID) -> str:
     """Of one part."""
     return f"{parts(tenant_id, upload_id)}{part_id.hex}"
+
+
+def owner(key: str) -> UUID | None:
+    """The file, or the upload, that an object belongs to; None for a key of another kind."""
+    match key.split("/"):
+        case ["file", _, name] | ["upload", _, name, _]:
+            with suppress(ValueError):
+                return UUID(name)
+    return None
+
+
+def marker(name: UUID) -> str:
+    """Of the object by which parts know that they share a store."""
+    return f"marker/{name.hex}"
 
 
 def of_day(day: date) -> tuple[str, ...]:

@@ -23,6 +23,11 @@ Part = tuple[int, int]  # so many bytes left out, so many read
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
+def place(settings: Settings) -> str:
+    """The URL of the store that the settings name."""
+    return settings.storage_url or (settings.data_dir / "objects").absolute().as_uri()
+
+
 class Backend(Protocol):
     """What holds objects. It raises OSError, FileNotFoundError for a missing object, or one of its own `errors`."""
 
@@ -47,8 +52,7 @@ class Store:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The store that the settings name: made at the first call, then shared. Raises NotInstalled."""
-        url = settings.storage_url or (settings.data_dir / "objects").absolute().as_uri()
-        return cls(_backend(url, settings.storage_endpoint))
+        return cls(_backend(place(settings), settings.storage_endpoint))
 
     async def put(self, key: str, body: bytes) -> None:
         """Keep an object durably, in place of an older one of that key."""

@@ -21,6 +21,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     machine.port,
     parts.secret_key,
     parts.database,
+    parts.object_store,
     parts.broker,
     parts.engine,
     parts.model,
