@@ -210,7 +210,7 @@ async def expire(database: Database, store: Store) -> int:
 
 
 async def sweep(database: Database, store: Store) -> int:
-    """Remove objects of files and uploads that have no row. Rows come before objects, so nobody waits for those. Returns how many."""
+    """Remove objects of files and uploads that have no row; a row comes before its objects. Returns how many."""
     count = 0
     for kind, query in queries.UNKNOWN.items():
         found: dict[str, UUID] = {}

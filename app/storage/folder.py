@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -60,7 +61,7 @@ class Folder:
         start, left = part or (0, sys.maxsize)
         file.seek(start)
         try:
-            while block := await _threaded(lambda: file.read(min(_BLOCK, left))):
+            while block := await _threaded(partial(file.read, min(_BLOCK, left))):
                 left -= len(block)
                 yield block
         finally:

@@ -20,8 +20,10 @@ def chosen(batch_id: str) -> str:
 
 
 def heard(kind: str, batch_id: str) -> str:
-    """What an event of this kind is to endpoint e, of the kinds that it may hear. A batch that ran in vain is a completed one in OpenAI's form; only one that
-    was refused for its file, and so never was in the queue, has failed.
+    """What an event of this kind is to endpoint e, of the kinds that it may hear.
+
+    A batch that ran in vain is a completed one in OpenAI's form; only one that was refused for its file, and so never was in the
+    queue, has failed.
     """
     in_vain = f"e.format = 'openai' and {kind} = 'batch.failed' and {batch_id} is not null"
     return f"case when {in_vain} then 'batch.succeeded' else {kind} end"
