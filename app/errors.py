@@ -159,8 +159,8 @@ class StoreNotShared(SlackwaterError):
     status, code = 503, 5001
     remedy = (
         "Give every part the same SLACKWATER_STORAGE_URL: s3://bucket/prefix, or file:///folder where all of them have that "
-        "folder mounted. Where the old store is gone for good, `delete from object_store` in the database lets the next start mark "
-        "a new one."
+        "folder mounted. Where the old store is gone for good, `delete from object_store` in the database lets the next start "
+        "mark a new one."
     )
 
 
