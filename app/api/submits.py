@@ -1,4 +1,4 @@
-"""What Workers AI's routes and OpenAI's read alike: a batch's id, its completion window, its idempotency key, whether it was sent before."""
+"""What routes read alike: a batch's id, its window, its idempotency key, and whether a request was sent before."""
 
 import re
 from collections.abc import Mapping
