@@ -153,6 +153,17 @@ class StorageError(SlackwaterError):
         self.missing = missing
 
 
+class StoreNotShared(SlackwaterError):
+    """A part's object store is not the one that the other parts use."""
+
+    status, code = 503, 5001
+    remedy = (
+        "Give every part the same SLACKWATER_STORAGE_URL: s3://bucket/prefix, or file:///folder where all of them have that "
+        "folder mounted. Where the old store is gone for good, `delete from object_store` in the database lets the next start "
+        "mark a new one."
+    )
+
+
 class StorageFull(StorageError):
     """The disk that holds spools or the database is full; nothing was stored."""
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from app import settings as configuration
+from app.errors import StoreNotShared
 from app.settings import Settings, masked
 
 # From the particular to the general: an error, what is said of it, and what to do.
@@ -23,6 +24,7 @@ _MENDABLE = (
         "{}",
         "`slackwater account list` shows the accounts, `slackwater account create NAME` makes one.",
     ),
+    ("app.errors.StoreNotShared", "{}", StoreNotShared.remedy),
     ("app.errors.SlackwaterError", "{}", ""),
     (
         "app.engines.catalogue.CatalogueError",

@@ -85,6 +85,13 @@ class Intake(StrEnum):
     RETURNING = "returning"
 
 
+class FileState(StrEnum):
+    """A file. `pending`: its object may not be there yet, and nobody sees it."""
+
+    PENDING = "pending"
+    READY = "ready"
+
+
 class UploadState(StrEnum):
     """A file that comes in parts."""
 
@@ -168,7 +175,7 @@ def _literals(states: tuple[StrEnum, ...]) -> str:
 
 
 _B, _C, _D, _E, _I, _P = BatchState, ChunkState, DeliveryState, EngineState, Intake, EndpointState
-_T, _U = TenantState, UploadState
+_T, _U, _F = TenantState, UploadState, FileState
 
 _ENDS = (_B.COMPLETED, _B.FAILED, _B.CANCELLED, _B.EXPIRED)
 
@@ -266,6 +273,13 @@ INTAKE = Machine(
     column="intake",
 )
 
+FILE = Machine(
+    "file",
+    FileState,
+    _F.PENDING,
+    (Transition("keep", (_F.PENDING,), _F.READY),),
+)
+
 TENANT = Machine(
     "tenant",
     TenantState,
@@ -287,4 +301,4 @@ UPLOAD = Machine(
     ),
 )
 
-MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE, INTAKE, TENANT, UPLOAD)
+MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE, FILE, INTAKE, TENANT, UPLOAD)

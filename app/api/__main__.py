@@ -1,16 +1,32 @@
 """`python -m app.api`: serve the API until told to stop."""
 
+import asyncio
 import signal
 import sys
+from contextlib import suppress
 
+import psycopg
 import uvicorn
+from psycopg_pool import PoolTimeout
 
 from app import exposure, telemetry
 from app import settings as configuration
 from app.api.app import create_app
 from app.crypto import secret_key
+from app.db.pool import Database
 from app.engines import catalogue
 from app.failure import guarded
+from app.files import marker
+from app.settings import Settings
+
+_PATIENCE_SECONDS = 5.0
+
+
+async def _check_store(settings: Settings) -> None:
+    """Raises StoreNotShared. A database that is away is waited for later, and the steward looks too."""
+    async with Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database:
+        with suppress(psycopg.OperationalError, PoolTimeout):
+            await marker.require(database, settings, "api")
 
 
 def main() -> None:
@@ -22,6 +38,7 @@ def main() -> None:
     catalogue.load(settings.models_file)
     secret_key(settings)
     exposure.check(settings)
+    asyncio.run(_check_store(settings))
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
     uvicorn.run(
         create_app(settings),

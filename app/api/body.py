@@ -33,18 +33,19 @@ def content_type(request: Request) -> str:
     )
 
 
-async def blocks(request: Request, cap_mb: float) -> AsyncIterator[bytes]:
-    """The body as it arrives. Raises BodyTooLarge as soon as it is known to exceed the cap."""
+async def blocks(request: Request, cap_mb: float, refusal: BodyTooLarge | None = None) -> AsyncIterator[bytes]:
+    """The body as it arrives. Raises BodyTooLarge, or the `refusal`, as soon as it is known to exceed the cap."""
     cap = int(cap_mb * 2**20)
     declared = request.headers.get("content-length", "")
     message = f"Request is too large: this body may have at most {cap_mb:g} MB; send several batches, or NDJSON"
+    refusal = refusal or BodyTooLarge(message)
     if declared.isdigit() and int(declared) > cap:
-        raise BodyTooLarge(message)
+        raise refusal
     size = 0
     async for block in request.stream():
         size += len(block)
         if size > cap:
-            raise BodyTooLarge(message)
+            raise refusal
         if block:
             yield block
 

@@ -13,6 +13,7 @@ from app.engines.catalogue import Catalogue, Model
 from app.engines.known import KnownModels
 from app.errors import AuthenticationError, ModelUnknown
 from app.gateway.relay import Gateway
+from app.gateway.resends import Resends
 from app.queue.lengths import AnswerLengths
 from app.settings import Settings
 from app.tenants.known import KnownKeys
@@ -50,6 +51,11 @@ class Parts:
     def polls(self) -> Polls:
         """Where batches stand."""
         return Polls(self.database)
+
+    @cached_property
+    def resends(self) -> Resends:
+        """Calls under way that may be sent again."""
+        return Resends(self.gateway.complete)
 
     @cached_property
     def installation(self) -> Installation:

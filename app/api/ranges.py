@@ -1,7 +1,6 @@
 """One range of bytes of an answer (RFC 9110, section 14). Several at once, and what is malformed, are answered with the whole."""
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -32,15 +31,3 @@ def parse(header: str | None) -> Range | None:
         return None
     first, last = (int(text) if text else None for text in found.groups())
     return None if first is not None and last is not None and last < first else Range(first, last)
-
-
-async def cut(blocks: AsyncIterator[bytes], start: int, length: int) -> AsyncIterator[bytes]:
-    """`length` bytes from `start` on."""
-    async for block in blocks:
-        part = block[start : start + length]
-        start = max(0, start - len(block))
-        if part:
-            yield part
-            length -= len(part)
-        if not length:
-            return

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from app import trace
-from app.api import limits
+from app.api import limits, submits
 from app.api.deps import Parts
 from app.batches.items import ItemError, ItemFacts, ItemRules, examine
 from app.batches.service import rules_of
@@ -104,6 +104,15 @@ async def while_there(receive: Receive) -> AsyncIterator[None]:
         raise
     finally:
         watcher.cancel()
+
+
+async def whole(call: Call, request: Request, parts: Parts) -> bytes:
+    """The engine's answer in one piece, or that of the same call which is under way already. Raises CallerGone."""
+    sending = submits.sending(request.headers)
+    async with while_there(request.receive):
+        if sending is None:
+            return await parts.gateway.complete(call)
+        return await parts.resends.answer(call, sending)
 
 
 async def streamed(request: Request, events: Events, render: Render, price: Price | None) -> StreamingResponse:

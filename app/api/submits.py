@@ -1,9 +1,11 @@
-"""What Workers AI's routes and OpenAI's read alike: a batch's id, its completion window, its idempotency key."""
+"""What routes read alike: a batch's id, its window, its idempotency key, and whether a request was sent before."""
 
 import re
+from collections.abc import Mapping
 from uuid import UUID
 
 from app.errors import BadInput
+from app.gateway.resends import Sending
 
 BATCH_PREFIX = "batch_"
 WINDOWS = "like 90s, 30m, 24h or 7d and at most 90d"
@@ -11,6 +13,23 @@ _WINDOW = re.compile(r"(\d{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_WINDOW = 90 * 86_400
 _LONGEST_KEY = 255
+RETRY_COUNT = (
+    "x-stainless-retry-count"  # the clients of OpenAI and Cloudflare count in it how often they sent a request before
+)
+
+
+def sent_before(headers: Mapping[str, str]) -> bool:
+    """Whether the client says that it sends this request again."""
+    count = headers.get(RETRY_COUNT, "")
+    return count.isdecimal() and int(count[:6]) > 0
+
+
+def sending(headers: Mapping[str, str]) -> Sending | None:
+    """How a call may be sent again; None: its client does not say that it would."""
+    key = headers.get("idempotency-key")
+    if key is None and RETRY_COUNT not in headers:
+        return None
+    return Sending(key, again=key is not None or sent_before(headers))
 
 
 def batch_id(text: object) -> UUID | None:

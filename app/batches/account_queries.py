@@ -8,7 +8,8 @@ select t.tenant_id, t.account_id, t.state, t.created_at, t.weight, t.max_infligh
        (select count(*) from api_key k where k.tenant_id = t.tenant_id and k.revoked_at is null
           and (k.expires_at is null or k.expires_at > now())),
        (select count(*) from endpoint e where e.tenant_id = t.tenant_id and e.state <> '{EndpointState.CLOSING}'),
-       (select count(*) from file f where f.tenant_id = t.tenant_id and (f.expires_at is null or f.expires_at > now())),
+       (select count(*) from file f where f.tenant_id = t.tenant_id and f.state = 'ready'
+          and (f.expires_at is null or f.expires_at > now())),
        b.many, b.open
 from tenant t cross join lateral (
   select count(*) as many, count(*) filter (where finalized_at is null) as open from batch where batch.tenant_id = t.tenant_id) b

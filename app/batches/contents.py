@@ -19,9 +19,12 @@ _PAGE = 500  # results
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """`blocks(n)`: the content without its first n lines. `complete`: nothing will be added to it. `run`: of its batch."""
+    """`blocks(n)`: the content without its first n lines; `part(n, m)`: m of its bytes behind the first n. `complete`: nothing
+    will be added to it. `run`: of its batch.
+    """
 
     blocks: Callable[[int], AsyncIterator[bytes]]
+    part: Callable[[int, int], AsyncIterator[bytes]]
     complete: bool = True
     run: int | None = None
 
@@ -34,7 +37,8 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
     """What is in a file of the tenant. The files of a batch that runs have more at every look, and keep what they had."""
     store = Store.of(settings)
     if file.request_id is None:
-        return Contents(lambda skip: _without(store.stream(keys.upload(tenant.tenant_id, file.file_id)), skip))
+        key = keys.upload(tenant.tenant_id, file.file_id)
+        return Contents(lambda skip: _without(store.stream(key), skip), lambda *part: store.stream(key, part))
     batch = await file_batches.get(database, tenant, file.request_id)
     status = batch.status
     assert status is not None
@@ -56,7 +60,10 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
             skip=skip,
         )
 
-    return Contents(blocks, status.finalized_at is not None, status.run)
+    def part(start: int, length: int) -> AsyncIterator[bytes]:
+        return _cut(blocks(0), start, length)
+
+    return Contents(blocks, part, status.finalized_at is not None, status.run)
 
 
 async def size_of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> int:
@@ -82,3 +89,15 @@ async def _without(blocks: AsyncIterator[bytes], skip: int) -> AsyncIterator[byt
             skip -= 1
         if start < len(block):
             yield block[start:]
+
+
+async def _cut(blocks: AsyncIterator[bytes], start: int, length: int) -> AsyncIterator[bytes]:
+    """`length` bytes from `start` on."""
+    async for block in blocks:
+        part = block[start : start + length]
+        start = max(0, start - len(block))
+        if part:
+            yield part
+            length -= len(part)
+        if not length:
+            return

@@ -24,7 +24,7 @@ from app.batches.offload import Offload
 from app.batches.why import explain
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
-from app.errors import BadInput, Conflict, NotFound
+from app.errors import BadInput, Conflict, KeyReused, NotFound
 from app.files import ids, queries
 from app.files import service as files
 from app.files.service import File
@@ -99,7 +99,8 @@ async def create(
         file = await files.find(conn, tenant.tenant_id, ids.read(wish.input_file_id))
         batch_id = await ingest.next_batch_id(conn)
     if (problem := _unusable(file, wish, tenant)) is not None:
-        return await _refuse(database, tenant, wish, [problem])
+        made = await _made_before(database, tenant, wish)
+        return await get(database, tenant, made) if made else await _refuse(database, tenant, wish, [problem])
     assert file is not None
     store = Store.of(settings)
     endpoint = None if wish.mixed else wish.endpoint
@@ -146,6 +147,20 @@ def _unusable(file: File | None, wish: Wish, tenant: Tenant) -> Problem | None:
     return Problem("invalid_request", None, message, "file_id")
 
 
+async def _made_before(database: Database, tenant: Tenant, wish: Wish) -> UUID | None:
+    """The batch that was made under this key, of the file that has gone. Raises KeyReused where it was asked for otherwise."""
+    if wish.idempotency_key is None:
+        return None
+    async with database.relaxed() as conn:
+        found = await ingest.find_key(conn, tenant.tenant_id, wish.idempotency_key)
+        if found is None:
+            return None
+        values = _columns(wish) | {"tenant_id": tenant.tenant_id, "request_id": found[0]}
+        if (await (await conn.execute(queries.ASKED_ALIKE, values)).fetchone()) is None:
+            raise KeyReused(service.KEY_REUSED)
+    return found[0]
+
+
 def _terms(wish: Wish) -> bytes:
     """What beside its lines makes a create another one under the same idempotency key."""
     flags = [wish.endpoint, wish.window, wish.output_seconds, wish.partial, wish.mixed, wish.lenient]
@@ -186,18 +201,24 @@ async def _register(
         "request_id": request_id,
         "tenant_id": tenant.tenant_id,
         "batch_id": batch_id,
+        "problems": None if problems is None else Jsonb(problems),
+        "output_file_id": uuid.uuid4(),
+        "error_file_id": uuid.uuid4(),
+    }
+    await conn.execute(queries.INSERT_BATCH, values | _columns(wish))
+
+
+def _columns(wish: Wish) -> dict[str, Any]:
+    """What a row says of the wish."""
+    return {
         "input_file_id": wish.input_file_id,
         "endpoint": wish.endpoint,
         "completion_window": wish.window,
         "metadata": None if wish.metadata is None else Jsonb(dict(wish.metadata)),
-        "problems": None if problems is None else Jsonb(problems),
-        "output_file_id": uuid.uuid4(),
-        "error_file_id": uuid.uuid4(),
         "output_seconds": wish.output_seconds,
         "partial": wish.partial,
         "mixed": wish.mixed,
     }
-    await conn.execute(queries.INSERT_BATCH, values)
 
 
 async def get(database: Database, tenant: Tenant, request_id: UUID) -> FileBatch:

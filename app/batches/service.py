@@ -60,6 +60,7 @@ class Order:
     open_ended: bool = False
 
 
+KEY_REUSED = "Idempotency-Key: this key was used for another request; take a new key for a new request"
 Register = Callable[[Connection, ingest.NewBatch], Awaitable[None]]
 
 
@@ -246,5 +247,5 @@ async def _replay(conn: Connection, batch: ingest.NewBatch, key: str) -> UUID:
     assert found is not None
     request_id, request_hash = found
     if request_hash != batch.request_hash:
-        raise KeyReused("Idempotency-Key: this key was used for another request; take a new key for a new request")
+        raise KeyReused(KEY_REUSED)
     return request_id

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import IO, Self, TypedDict, Unpack
 
 from app import clock
 from app.batches.items import ItemFacts
@@ -167,6 +167,19 @@ def sweep(folder: Path) -> int:
     for path in old:
         path.unlink(missing_ok=True)
     return len(old)
+
+
+@contextmanager
+def spooled(folder: Path) -> Iterator[IO[bytes]]:
+    """A named file in the folder, until the block is left. Raises StorageFull where there is no room to make it."""
+    with room():
+        folder.mkdir(parents=True, exist_ok=True)
+        file = tempfile.NamedTemporaryFile(dir=folder)  # noqa: SIM115
+    try:
+        yield file
+    finally:
+        with suppress(OSError):  # what is still buffered finds no room on a full disk, and nobody wants it
+            file.close()
 
 
 @contextmanager

@@ -4,9 +4,8 @@ What is checked is what any batch of it would complain of; whether its lines fit
 """
 
 import asyncio
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +17,7 @@ import orjson
 from app.batches.lines import Lines
 from app.batches.ndjson import LineSplitter, LineTooLong
 from app.batches.service import rules_of_lines
-from app.batches.spool import room
+from app.batches.spool import room, spooled
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, BodyTooLarge
@@ -39,10 +38,8 @@ class Upload:
     """A context manager: leaving it deletes the spool. `lines` has read all that came, unless the purpose is a plain file's."""
 
     def __init__(self, settings: Settings, models: Catalogue, usual: Usual) -> None:
-        folder = settings.data_dir / "spool"
-        with room():
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.NamedTemporaryFile(dir=folder)  # noqa: SIM115
+        self._open = ExitStack()
+        self._file = self._open.enter_context(spooled(settings.data_dir / "spool"))
         self._splitter = LineSplitter(int(settings.ndjson_line_mb * 2**20))
         self._most = int(settings.ndjson_body_mb * 2**20)
         self.lines = Lines(models, rules_of_lines(models, usual), mixed=True)
@@ -54,8 +51,7 @@ class Upload:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        with suppress(OSError):
-            self._file.close()
+        self._open.close()
 
     @property
     def path(self) -> Path:
@@ -66,7 +62,7 @@ class Upload:
         """The next bytes of the file. Raises BodyTooLarge, BadInput, StorageFull."""
         self.size += len(piece)
         if self.size > self._most:
-            raise BodyTooLarge("File is too large.", status=400)
+            raise too_large()
         with room():
             self._file.write(piece)
         if self.purpose in PLAIN or self._too_long:
@@ -93,6 +89,11 @@ class Upload:
     def _check_length(self) -> None:
         if self._too_long:
             raise BadInput(f"{self._too_long}; split the request or raise SLACKWATER_NDJSON_LINE_MB")
+
+
+def too_large() -> BodyTooLarge:
+    """What is said of a file above the cap, in OpenAI's words."""
+    return BodyTooLarge("File is too large.", status=400)
 
 
 async def kept(

@@ -16,6 +16,7 @@ from app.storage.store import Store
 PREFIX, PART_PREFIX = "upload_", "part_"
 OPEN_SECONDS = 3600.0  # in which an upload has to be completed
 MOST_PARTS = 10_000
+TIMES_SENT = 2  # a part whose answer was lost is sent again; so often a whole upload may come
 _SLICE = 100
 
 
@@ -65,23 +66,47 @@ async def get(conn: Connection, tenant_id: int, upload_id: UUID) -> Upload:
 async def add(
     database: Database, store: Store, tenant_id: int, upload_id: UUID, content: Path, size: int
 ) -> tuple[UUID, datetime]:
-    """Keep a part. Returns its id, and when it came. Raises NotFound, Conflict once the upload has ended."""
+    """Keep a part. Returns its id, and when it came. Raises NotFound, BadInput, Conflict once the upload has ended.
+
+    Its row comes first: what is on its way counts, and what did not arrive counts no more.
+    """
     part_id = uuid4()
-    async with database.relaxed() as conn:
+    values = _names(tenant_id, upload_id) | {"part_id": part_id, "bytes": size}
+    async with database.transaction() as conn:
+        await conn.execute(queries.LOCK_UPLOAD, values)  # so that parts that come at once are counted together
         upload = await get(conn, tenant_id, upload_id)
-    check_open(upload)
+        check_open(upload)
+        count, before = await _sum(conn, upload_id)
+        _check_room(upload, count, before, size)
+        row = await (await conn.execute(queries.INSERT_PART, values)).fetchone()
+    assert row is not None
+    try:
+        await store.put_file(keys.part(tenant_id, upload_id, part_id), content)
+    except BaseException:
+        async with database.durable() as conn:
+            await conn.execute(queries.DELETE_PART, values)
+        raise
+    return part_id, row[0]
+
+
+async def _sum(conn: Connection, upload_id: UUID) -> tuple[int, int]:
+    """How many parts an upload has, and their bytes."""
+    row = await (await conn.execute(queries.SUM_OF_PARTS, {"upload_id": upload_id})).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
+
+
+def _check_room(upload: Upload, count: int, before: int, size: int) -> None:
+    """Raise where the upload does not take one more part of this size."""
     if size > upload.bytes:
         raise BadInput(f"data: this part has {size} bytes, the whole upload was to have {upload.bytes}", param="data")
-    key = keys.part(tenant_id, upload_id, part_id)
-    await store.put_file(key, content)
-    values = _names(tenant_id, upload_id) | {"part_id": part_id, "bytes": size, "most": MOST_PARTS}
-    async with database.durable() as conn:
-        row = await (await conn.execute(queries.INSERT_PART, values)).fetchone()
-        if row is None:
-            await store.delete([key])
-            check_open(await get(conn, tenant_id, upload_id))
-            raise Conflict(f"The upload has {MOST_PARTS} parts already")
-    return part_id, row[0]
+    if before + size > upload.bytes * TIMES_SENT:
+        most = f"{TIMES_SENT} times the {upload.bytes} bytes that were announced"
+        raise BadInput(
+            f"data: the parts of this upload have {before} bytes together, and {most} are taken", param="data"
+        )
+    if count >= MOST_PARTS:
+        raise Conflict(f"The upload has {MOST_PARTS} parts already")
 
 
 async def chosen(conn: Connection, upload: Upload, part_ids: Sequence[UUID | None]) -> None:

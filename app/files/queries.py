@@ -1,13 +1,18 @@
 """All SQL on files, whole or in parts, and the batches made of them."""
 
-from app.states import BATCH, UPLOAD, UploadState
+from app.states import BATCH, FILE, UPLOAD, FileState, UploadState
 
 _FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"
 
-INSERT_FILE = f"""
+# Its object has as long to come as the row has to live; what does not becomes ready goes with what has expired.
+INSERT_FILE = """
 insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems, demand)
 values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s,
-        now() + make_interval(secs => %(expires_seconds)s), %(lines)s, %(problems)s, %(demand)s)
+        now() + make_interval(secs => %(arrival_seconds)s), %(lines)s, %(problems)s, %(demand)s)
+"""
+KEEP_FILE = f"""
+update file set state = '{FileState.READY}', created_at = now(), expires_at = now() + make_interval(secs => %(expires_seconds)s)
+where file_id = %(file_id)s and {FILE.guard("keep")}
 returning {_FILE}, null::uuid, null::boolean
 """
 
@@ -20,7 +25,7 @@ def _readable(upload: str = "true", batch: str = "true") -> str:
     """
     return f"""
 select {_FILE}, null::uuid as request_id, null::boolean as of_errors from file
-where tenant_id = %(tenant_id)s and (expires_at is null or expires_at > now()) and {upload}
+where tenant_id = %(tenant_id)s and state = '{FileState.READY}' and (expires_at is null or expires_at > now()) and {upload}
 union all
 select x.file_id, 'batch_output', f.request_id || x.suffix, case when {_IS_FINAL} and f.counted_run = b.run then x.bytes end,
        coalesce(b.finalized_at, f.created_at), b.finalized_at + make_interval(secs => f.output_seconds), x.lines, null, null,
@@ -52,6 +57,7 @@ order by created_at {order}, file_id {order} limit %(limit)s
 """
 
 
+END_UPLOAD = "update file set expires_at = now() where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
 DELETE_UPLOAD = "delete from file where tenant_id = %(tenant_id)s and file_id = %(file_id)s returning file_id"
 DELETE_OUTPUT = """
 update file_batch set output_deleted_at = case when output_file_id = %(file_id)s then now() else output_deleted_at end,
@@ -67,7 +73,12 @@ from batch b
 where b.batch_id = f.batch_id and {_IS_FINAL} and b.run = %(run)s
   and f.tenant_id = %(tenant_id)s and %(file_id)s in (f.output_file_id, f.error_file_id)
 """
-EXPIRED_FILES = "select tenant_id, file_id from file where expires_at < now() limit %(limit)s"
+EXPIRED_FILES = "select tenant_id, file_id from file where expires_at <= now() limit %(limit)s"
+# Of what an object in the store may belong to, by the first part of its key.
+UNKNOWN = {
+    table: f"select id from unnest(%(ids)s::uuid[]) id where not exists (select from {table} where {table}_id = id)"
+    for table in ("file", "upload")
+}
 
 FORGET_REFUSED = (
     "delete from file_batch where batch_id is null and created_at < now() - make_interval(days => %(days)s)"
@@ -86,6 +97,13 @@ _BATCH = """
 select f.request_id, f.input_file_id, f.endpoint, f.completion_window, f.created_at, f.cancelling_at, f.metadata, f.problems,
        f.output_file_id, f.error_file_id, f.partial, f.mixed, b.model
 from file_batch f left join batch b using (batch_id) where f.tenant_id = %(tenant_id)s
+"""
+# A file never changes, so what was asked of the same one in the same terms was the same.
+ASKED_ALIKE = """
+select from file_batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s
+  and input_file_id = %(input_file_id)s and endpoint = %(endpoint)s and completion_window = %(completion_window)s
+  and metadata is not distinct from %(metadata)s::jsonb and output_seconds is not distinct from %(output_seconds)s
+  and partial = %(partial)s and mixed = %(mixed)s
 """
 BATCHES = f"{_BATCH} and f.request_id = any(%(request_ids)s)"
 # A batch that came by another way than a file has a row from the moment it is first looked at as if it were one of a file.
@@ -140,14 +158,12 @@ values (%(upload_id)s, %(tenant_id)s, %(filename)s, %(purpose)s, %(bytes)s, now(
 returning {_UPLOAD}
 """
 GET_UPLOAD = f"select {_UPLOAD} from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s"
-# Only while the upload may still be completed, so that no part is kept that nobody will use.
-INSERT_PART = f"""
-insert into upload_part (part_id, upload_id, bytes)
-select %(part_id)s, upload_id, %(bytes)s from upload
-where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("complete")} and expires_at > now()
-  and (select count(*) < %(most)s from upload_part p where p.upload_id = upload.upload_id)
-returning created_at
+LOCK_UPLOAD = "select from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s for update"
+SUM_OF_PARTS = "select count(*), coalesce(sum(bytes), 0) from upload_part where upload_id = %(upload_id)s"
+INSERT_PART = """
+insert into upload_part (part_id, upload_id, bytes) values (%(part_id)s, %(upload_id)s, %(bytes)s) returning created_at
 """
+DELETE_PART = "delete from upload_part where part_id = %(part_id)s"
 PARTS = "select part_id, bytes from upload_part where upload_id = %(upload_id)s"
 COMPLETE_UPLOAD = f"""
 update upload set state = '{UploadState.COMPLETED}', file_id = %(file_id)s
@@ -171,3 +187,12 @@ FORGET_FILES = tuple(
     f"delete from {table} where {key} in (select {key} from {table} where tenant_id = %(tenant_id)s limit %(limit)s)"
     for table, key in (("file", "file_id"), ("file_batch", "request_id"), ("upload", "upload_id"))
 )
+
+# ── the store that every part shares ──────────────────────────────────────────────────────────────────────────────
+
+MARKER = "select marker, writer, place, bodies from object_store"
+MARK = """
+insert into object_store (marker, writer, place, bodies) values (%(marker)s, %(writer)s, %(place)s, %(bodies)s)
+on conflict do nothing
+"""
+BODIES = "update object_store set bodies = true"

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 from psycopg.types.json import Jsonb
+from psycopg_pool import PoolTimeout
 
 from app.db.pool import Connection, Database
 from app.errors import BadInput, NotFound, StorageError
@@ -19,6 +21,8 @@ from app.storage.store import Store
 
 MOST_LISTED = 10_000
 _SLICE, _REFUSED_DAYS = 100, 30
+_ARRIVAL_SECONDS = 3600.0  # after which an object that was announced is not waited for any more
+_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +60,28 @@ async def keep(
     problems: Sequence[dict[str, Any]],
     demand: Mapping[str, dict[str, int]] | None,
 ) -> File:
-    """Put an upload into the store, then register it. What could not be registered is taken out again."""
+    """Register an upload, put it into the store, then let it be seen. What could not be put is forgotten again; what died
+    between is `expire`d.
+    """
     key = keys.upload(tenant_id, file_id)
     values = {"file_id": file_id, "tenant_id": tenant_id, "purpose": purpose, "filename": filename, "bytes": size}
-    values |= {"expires_seconds": expires_seconds, "lines": lines}
+    values |= {"expires_seconds": expires_seconds, "arrival_seconds": _ARRIVAL_SECONDS, "lines": lines}
     values |= {
         "problems": Jsonb(list(problems), dumps=json.dumps) if problems else None,
         "demand": None if demand is None else Jsonb(dict(demand)),
     }
-    await store.put_file(key, content)
+    async with database.durable() as conn:
+        await conn.execute(queries.INSERT_FILE, values)
     try:
+        await store.put_file(key, content)
         async with database.durable() as conn:
-            row = await (await conn.execute(queries.INSERT_FILE.encode(), values)).fetchone()
+            row = await (await conn.execute(queries.KEEP_FILE.encode(), values)).fetchone()
+        if row is None:
+            raise StorageError("The file took too long to be stored; send it again.")
     except Exception:
-        with suppress(StorageError):
-            await store.delete([key])
+        with suppress(StorageError, psycopg.Error, PoolTimeout):  # the steward will do it
+            await _remove(database, store, tenant_id, file_id)
         raise
-    assert row is not None
     return File(*row)
 
 
@@ -159,9 +168,16 @@ async def delete(database: Database, store: Store, tenant_id: int, file: File) -
     """Remove a file. Batches that were made of it go on; results stay with their batch, and only this view of them ends."""
     values = {"tenant_id": tenant_id, "file_id": file.file_id}
     async with database.durable() as conn:
-        await conn.execute(queries.DELETE_UPLOAD if file.request_id is None else queries.DELETE_OUTPUT, values)
+        await conn.execute(queries.END_UPLOAD if file.request_id is None else queries.DELETE_OUTPUT, values)
     if file.request_id is None:
-        await store.delete([keys.upload(tenant_id, file.file_id)])
+        await _remove(database, store, tenant_id, file.file_id)
+
+
+async def _remove(database: Database, store: Store, tenant_id: int, file_id: UUID) -> None:
+    """The object first: while its row is there, it is not forgotten."""
+    await store.delete([keys.upload(tenant_id, file_id)])
+    async with database.durable() as conn:
+        await conn.execute(queries.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
 
 
 async def forget(database: Database, store: Store, tenant_id: int) -> None:
@@ -175,7 +191,9 @@ async def forget(database: Database, store: Store, tenant_id: int) -> None:
 
 
 async def expire(database: Database, store: Store) -> int:
-    """Remove uploads whose time is over, and batches that were refused a month ago. Returns how many uploads."""
+    """Remove uploads whose time is over, or that never arrived, and batches that were refused a month ago. Returns how many
+    uploads.
+    """
     async with database.relaxed() as conn:
         await conn.execute(queries.FORGET_REFUSED, {"days": _REFUSED_DAYS})
     count = 0
@@ -189,3 +207,27 @@ async def expire(database: Database, store: Store) -> int:
             for tenant_id, file_id in rows:
                 await conn.execute(queries.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
         count += len(rows)
+
+
+async def sweep(database: Database, store: Store) -> int:
+    """Remove objects of files and uploads that have no row; a row comes before its objects. Returns how many."""
+    count = 0
+    for kind, query in queries.UNKNOWN.items():
+        found: dict[str, UUID] = {}
+        async for key, _ in store.list(f"{kind}/"):
+            if (owner := keys.owner(key)) is not None:
+                found[key] = owner
+            if len(found) == _PAGE:
+                count += await _sweep(database, store, query, found)
+                found = {}
+        count += await _sweep(database, store, query, found)
+    return count
+
+
+async def _sweep(database: Database, store: Store, query: str, found: Mapping[str, UUID]) -> int:
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute(query.encode(), {"ids": list(set(found.values()))})).fetchall()
+    unknown = {row[0] for row in rows}
+    orphans = [key for key, owner in found.items() if owner in unknown]
+    await store.delete(orphans)
+    return len(orphans)

@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db.metadata import metadata
-from app.states import UPLOAD, UploadState
+from app.states import FILE, UPLOAD, UploadState
 
 Timestamp = DateTime(timezone=True)
 
@@ -31,6 +31,9 @@ file = Table(
     Column("purpose", Text, nullable=False),
     Column("filename", Text, nullable=False),
     Column("bytes", BigInteger, nullable=False),
+    Column(
+        "state", Text, CheckConstraint(FILE.check(), name="state"), nullable=False, server_default=FILE.initial.value
+    ),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
     Column("expires_at", Timestamp),
     Column("lines", Integer, nullable=False, comment="that are not blank"),
@@ -117,3 +120,14 @@ upload_part = Table(
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
 )
 Index("upload_part_upload", upload_part.c.upload_id)
+
+object_store = Table(
+    "object_store",
+    metadata,
+    Column("single", Boolean, CheckConstraint("single", name="one"), primary_key=True, server_default="true"),
+    Column("marker", Uuid, nullable=False, comment="the object that every part must find"),
+    Column("writer", Text, nullable=False, comment="the part that put it there, and its host"),
+    Column("place", Text, nullable=False, comment="the store as the writer calls it"),
+    Column("bodies", Boolean, nullable=False, comment="whether bodies of items may lie there"),
+    Column("made_at", Timestamp, nullable=False, server_default=func.now()),
+)

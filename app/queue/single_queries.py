@@ -36,7 +36,7 @@ returning number"""
 EVENTS = """
 select number, body from response_events where batch_id = %(batch_id)s and last > %(after)s order by number limit 100"""
 
-ANSWER = "select body from item_result where batch_id = %(batch_id)s and seq = 0 and ok = 1 and not stored"
+ANSWER = "select body, stored from item_result where batch_id = %(batch_id)s and seq = 0 and ok = 1"
 
 STORED = """
 select convert_from(body, 'UTF8') from item_payload where batch_id = %(batch_id)s and stored

@@ -12,6 +12,7 @@ import orjson
 from app.db.pool import Connection
 from app.queue import single_queries as queries
 from app.queue.types import Kind, Lease
+from app.storage import keys
 
 
 async def find(conn: Connection, tenant_id: int, request_id: UUID, kind: Kind) -> int | None:
@@ -60,15 +61,23 @@ async def events(conn: Connection, batch_id: int, after: int) -> list[tuple[int,
 async def answer_status(conn: Connection, batch_id: int) -> str:
     """`completed` or `incomplete`, as the answer of a background response says."""
     row = await (await conn.execute(queries.ANSWER, {"batch_id": batch_id})).fetchone()
-    said = orjson.loads(row[0]).get("status") if row else None
-    return "incomplete" if said == "incomplete" else "completed"
+    if row is None:
+        return "completed"
+    body, stored = row
+    cut = keys.is_incomplete(body.decode()) if stored else is_incomplete(body)
+    return "incomplete" if cut else "completed"
+
+
+def is_incomplete(answer: bytes) -> bool:
+    """Whether an engine's answer says that it was cut short."""
+    return b'"incomplete"' in answer and orjson.loads(answer).get("status") == "incomplete"
 
 
 async def forget(conn: Connection, batch_id: int) -> list[str]:
     """Delete what was asked and what was said. Call inside a transaction, for a batch that is final. Returns the keys of objects
     that are to be deleted after it.
     """
-    keys = [key for (key,) in await (await conn.execute(queries.STORED, {"batch_id": batch_id})).fetchall()]
+    stored = [key for (key,) in await (await conn.execute(queries.STORED, {"batch_id": batch_id})).fetchall()]
     for statement in queries.FORGET:
         await conn.execute(statement, {"batch_id": batch_id})
-    return keys
+    return stored

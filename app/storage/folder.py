@@ -8,9 +8,11 @@ import asyncio
 import errno
 import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -53,11 +55,14 @@ class Folder:
         """A part of an object; less at its end. The start has to be inside."""
         return await _threaded(lambda: _read(self._root / key, start, length))
 
-    async def stream(self, key: str) -> AsyncIterator[bytes]:
-        """An object in blocks of a megabyte."""
+    async def stream(self, key: str, part: tuple[int, int] | None) -> AsyncIterator[bytes]:
+        """An object, or a part (start, length) of it, in blocks of a megabyte."""
         file = await _threaded(lambda: (self._root / key).open("rb"))
+        start, left = part or (0, sys.maxsize)
+        file.seek(start)
         try:
-            while block := await _threaded(lambda: file.read(_BLOCK)):
+            while block := await _threaded(partial(file.read, min(_BLOCK, left))):
+                left -= len(block)
                 yield block
         finally:
             file.close()

@@ -4,11 +4,13 @@ The day comes first, as in the tables: what belongs to a day, orphans included, 
 fence it was written under, so that a late writer cannot replace what another one has stored.
 """
 
+from contextlib import suppress
 from datetime import date, timedelta
 from uuid import UUID
 
 _FIRST_DAY = date(2024, 1, 1)  # of next_batch_id() in the first migration
 _DAY_BITS = 36
+_INCOMPLETE = "-incomplete"
 
 
 def payload(batch_id: int, seq: int) -> str:
@@ -16,9 +18,17 @@ def payload(batch_id: int, seq: int) -> str:
     return f"payload/{_day(batch_id)}/{batch_id}/{seq}"
 
 
-def result(batch_id: int, run: int, seq: int, fence: tuple[int, int, int]) -> str:
-    """Of an item's answer, written under this (chunk, token, worker)."""
-    return f"result/{_day(batch_id)}/{batch_id}/{run}/{seq}/{'-'.join(map(str, fence))}"
+def result(batch_id: int, run: int, seq: int, fence: tuple[int, int, int], *, incomplete: bool = False) -> str:
+    """Of an item's answer, written under this (chunk, token, worker). One that says that it is `incomplete` has it in its key, so
+    that this is known without the object.
+    """
+    end = _INCOMPLETE if incomplete else ""
+    return f"result/{_day(batch_id)}/{batch_id}/{run}/{seq}/{'-'.join(map(str, fence))}{end}"
+
+
+def is_incomplete(key: str) -> bool:
+    """Whether the answer under this key says that it is incomplete."""
+    return key.endswith(_INCOMPLETE)
 
 
 def upload(tenant_id: int, file_id: UUID) -> str:
@@ -34,6 +44,20 @@ def parts(tenant_id: int, upload_id: UUID) -> str:
 def part(tenant_id: int, upload_id: UUID, part_id: UUID) -> str:
     """Of one part."""
     return f"{parts(tenant_id, upload_id)}{part_id.hex}"
+
+
+def owner(key: str) -> UUID | None:
+    """The file, or the upload, that an object belongs to; None for a key of another kind."""
+    match key.split("/"):
+        case ["file", _, name] | ["upload", _, name, _]:
+            with suppress(ValueError):
+                return UUID(name)
+    return None
+
+
+def marker(name: UUID) -> str:
+    """Of the object by which parts know that they share a store."""
+    return f"marker/{name.hex}"
 
 
 def of_day(day: date) -> tuple[str, ...]:

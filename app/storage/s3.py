@@ -49,9 +49,9 @@ class Bucket:
         """A part of an object; less at its end. The start has to be inside."""
         return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
 
-    async def stream(self, key: str) -> AsyncIterator[bytes]:
-        """An object in blocks of about a megabyte."""
-        found = await obstore.get_async(self._store, key)
+    async def stream(self, key: str, part: tuple[int, int] | None) -> AsyncIterator[bytes]:
+        """An object, or a part (start, length) of it, in blocks of about a megabyte."""
+        found = await obstore.get_async(self._store, key, options={"range": (part[0], sum(part))} if part else {})
         async for block in found.stream(_BLOCK):
             yield bytes(block)
 

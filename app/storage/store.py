@@ -19,7 +19,13 @@ _AWAY = "The object store cannot be reached right now. Try again in a few second
 _NO_ROOM = (
     "The object store is full; nothing was stored. Send the request again once the operator has freed space there."
 )
+Part = tuple[int, int]  # so many bytes left out, so many read
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+
+
+def place(settings: Settings) -> str:
+    """The URL of the store that the settings name."""
+    return settings.storage_url or (settings.data_dir / "objects").absolute().as_uri()
 
 
 class Backend(Protocol):
@@ -32,7 +38,7 @@ class Backend(Protocol):
     async def put_file(self, key: str, path: Path) -> None: ...
     async def get(self, key: str) -> bytes: ...
     async def get_range(self, key: str, start: int, length: int) -> bytes: ...
-    def stream(self, key: str) -> AsyncIterator[bytes]: ...
+    def stream(self, key: str, part: Part | None) -> AsyncIterator[bytes]: ...
     async def delete(self, keys: Sequence[str]) -> None: ...
     def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]: ...
 
@@ -46,8 +52,7 @@ class Store:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The store that the settings name: made at the first call, then shared. Raises NotInstalled."""
-        url = settings.storage_url or (settings.data_dir / "objects").absolute().as_uri()
-        return cls(_backend(url, settings.storage_endpoint))
+        return cls(_backend(place(settings), settings.storage_endpoint))
 
     async def put(self, key: str, body: bytes) -> None:
         """Keep an object durably, in place of an older one of that key."""
@@ -81,10 +86,10 @@ class Store:
         with self._told(key):
             return await self._backend.get_range(key, start, length)
 
-    async def stream(self, key: str) -> AsyncIterator[bytes]:
-        """An object in blocks of about a megabyte."""
+    async def stream(self, key: str, part: Part | None = None) -> AsyncIterator[bytes]:
+        """An object, or a part of it that is inside, in blocks of about a megabyte."""
         with self._told(key):
-            async for block in self._backend.stream(key):
+            async for block in self._backend.stream(key, part):
                 yield block
 
     async def list(self, prefix: str) -> AsyncIterator[tuple[str, int]]:

@@ -65,10 +65,15 @@ def openai(event: Event, subscription_id: UUID) -> bytes:
             "id": event.webhook_id,
             "object": "event",
             "created_at": int(event.occurred_at.timestamp()),
-            "type": OPENAI_TYPES.get(event.kind, event.kind),
+            "type": "batch.completed" if _ran_in_vain(event) else OPENAI_TYPES.get(event.kind, event.kind),
             "data": {"id": prefix + UUID(event.data["request_id"]).hex},
         }
     )
+
+
+def _ran_in_vain(event: Event) -> bool:
+    """Whether it tells of a batch none of whose requests succeeded; one that was refused for its file has no counts."""
+    return event.kind == "batch.failed" and "counts" in event.data
 
 
 def standard(event: Event, subscription_id: UUID) -> bytes:

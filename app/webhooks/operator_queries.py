@@ -1,7 +1,7 @@
 """SQL of those who look after webhooks: what was sent, again, replayed, tried."""
 
 from app.states import DELIVERY, ENDPOINT, DeliveryState
-from app.webhooks.queries import DEAF, NEVER_SENT, chosen
+from app.webhooks.queries import DEAF, NEVER_SENT, chosen, heard
 
 
 def _deliveries(where: str) -> str:
@@ -40,7 +40,7 @@ select v.event_id, e.endpoint_id, v.batch_id, case when e.url is null then {NEVE
 from endpoint e join event v using (tenant_id)
 where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s and e.state not in {DEAF}
   and v.occurred_at >= %(since)s and v.occurred_at < coalesce(%(until)s, now())
-  and v.kind = any(coalesce(%(kinds)s::text[], e.kinds)) and v.batch_id is not null
+  and {heard("v.kind", "v.batch_id")} = any(coalesce(%(kinds)s::text[], e.kinds)) and v.batch_id is not null
   and (e.model is null or e.model = v.model)
   and {chosen("v.batch_id")}
   and not exists (select from delivery d where d.event_id = v.event_id and d.endpoint_id = e.endpoint_id

@@ -27,6 +27,16 @@ def chosen(batch_id: str) -> str:
     select from batch b where b.batch_id = {batch_id} and e.tags <@ b.tags and e.metadata <@ coalesce(b.meta, '{{}}')))"""
 
 
+def heard(kind: str, batch_id: str) -> str:
+    """What an event of this kind is to endpoint e, of the kinds that it may hear.
+
+    A batch that ran in vain is a completed one in OpenAI's form; only one that was refused for its file, and so never was in the
+    queue, has failed.
+    """
+    in_vain = f"e.format = 'openai' and {kind} = 'batch.failed' and {batch_id} is not null"
+    return f"case when {in_vain} then 'batch.succeeded' else {kind} end"
+
+
 EMIT = f"""
 with happened as (
     insert into event (tenant_id, kind, model, batch_id, run, n, data)
@@ -38,7 +48,7 @@ insert into delivery (event_id, endpoint_id, batch_id, state, next_attempt_at)
 select happened.event_id, e.endpoint_id, %(batch_id)s, {_BEGINS}
 from happened, endpoint e
 where e.tenant_id = %(tenant_id)s and e.state not in {DEAF}
-  and %(kind)s = any(e.kinds)
+  and {heard("%(kind)s::text", "%(batch_id)s::bigint")} = any(e.kinds)
   and (e.model is null or e.model = %(model)s)
   and {chosen("%(batch_id)s")}
 {_HELD}

@@ -1,5 +1,6 @@
 """Claims about files on the rows and in the store."""
 
+import asyncio
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from psycopg.errors import ForeignKeyViolation
 
 from app.db.pool import Database
 from app.errors import NotFound, StorageError
-from app.files import ids, service
+from app.files import ids, parts, service
 from app.settings import Settings
 from app.storage import keys
 from app.storage.store import Store
@@ -71,3 +72,75 @@ async def test_files_of_others_are_not_found(database: Database, settings: Setti
         with pytest.raises(NotFound):
             await service.get(conn, 2, ids.written(file.file_id))
         assert await service.listing(conn, 2) == ([], False)
+
+
+async def test_a_file_that_never_arrived_whole_is_not_seen_and_goes(
+    database: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API dies between an object and the word that it is there."""
+    store = Store.of(settings)
+    put = store.put_file
+
+    async def died(key: str, path: Path) -> None:
+        await put(key, path)
+        raise asyncio.CancelledError
+
+    async with database.durable() as conn:
+        await make_tenant(conn)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "put_file", died)
+            with pytest.raises(asyncio.CancelledError):
+                await kept(database, store, tmp_path)
+        assert len([key async for key, _ in store.list("file")]) == 1
+        assert await service.listing(conn, 1) == ([], False)
+        assert await service.expire(database, store) == 0  # it may still be under way
+        await conn.execute("update file set expires_at = now()")
+        assert await service.expire(database, store) == 1
+    assert [key async for key, _ in store.list("file")] == []
+
+
+async def test_a_delete_that_died_half_way_is_ended_by_the_steward(
+    database: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.of(settings)
+
+    async def died(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async with database.durable() as conn:
+        await make_tenant(conn)
+        file = await kept(database, store, tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "delete", died)
+            with pytest.raises(asyncio.CancelledError):
+                await service.delete(database, store, 1, file)
+        with pytest.raises(NotFound):
+            await service.get(conn, 1, ids.written(file.file_id))
+    assert await service.expire(database, store) == 1
+    assert [key async for key, _ in store.list("file")] == []
+
+
+async def test_objects_without_a_row_are_swept_and_no_others(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    store = Store.of(settings)
+    async with database.durable() as conn:
+        await make_tenant(conn)
+        file = await kept(database, store, tmp_path)
+        upload = await parts.create(conn, 1, filename="x", purpose="batch", size=7, file_seconds=60)
+    part_id, _ = await parts.add(database, store, 1, upload.upload_id, tmp_path / "content", 7)
+    there = {
+        keys.upload(1, file.file_id),
+        keys.part(1, upload.upload_id, part_id),
+        "file/notes",
+        "payload/20261122/1/0",
+    }
+    for key in (
+        keys.upload(1, uuid.uuid4()),
+        keys.part(1, uuid.uuid4(), part_id),
+        "file/notes",
+        "payload/20261122/1/0",
+    ):
+        await store.put(key, b"content")
+    assert await service.sweep(database, store) == 2
+    assert {key async for key, _ in store.list("")} == there

@@ -8,9 +8,13 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from app.batches import responses
 from app.batches import service as batches
+from app.batches.openai_inputs import response as examine
 from app.engines import catalogue
-from app.queue import reading
+from app.engines.requests import RESPONSES
+from app.queue import reading, singles
+from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -134,3 +138,22 @@ async def test_an_item_whose_object_is_gone_is_an_error_and_disturbs_no_other(wo
     found = await answers(world, request_id)
     assert [ok for ok, _ in found] == [False, True, True]
     assert "no longer in the object store" in found[0][1]
+
+
+@pytest.mark.parametrize(("most", "told"), [(1, "incomplete"), (50, "completed")])
+async def test_an_answer_in_the_store_that_was_cut_short_is_told_as_incomplete(
+    world: World, most: int, told: str
+) -> None:
+    model = replace(catalogue.load(world.settings.models_file).models[MODEL], context_window=1_000_000)
+    item = {"model": MODEL, "input": prompt(0, 300), "max_output_tokens": most}
+    tenant = Tenant(world.tenant, "acme")
+    order = batches.Order(tenant, model, endpoint=RESPONSES, kind=Kind.RESPONSE, open_ended=True)
+    facts = examine(item, batches.rules_of(model, lambda _: 10, stream=True))
+    request_id = await responses.create(world.database, world.settings, order, item, facts)
+    async with world.worker():
+        await world.finished(await batch_id(world))
+    assert await world.fetch("select stored from item_result") == [(True,)]
+    single = await responses.get(world.database, world.settings, tenant, request_id)
+    assert responses.status_of(single) == told
+    async with world.database.relaxed() as conn:  # what its webhook is called
+        assert await singles.answer_status(conn, await batch_id(world)) == told

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 import yaml
+from openai import OpenAI
 
 from app.settings import Settings, foreign_environment
+from tests.clients.conftest import created, ended, line, lines_of, uploaded
 from tests.system.stack import ACCOUNT, Stack, wait_for
 from tests.webhooks.support import receiving
 
@@ -73,11 +76,13 @@ class Places:
             "SLACKWATER_DATABASE_URL": at(values["SLACKWATER_DATABASE_URL"], self.postgres),
             "SLACKWATER_BROKER_URL": at(values["SLACKWATER_BROKER_URL"], self.rabbitmq),
             "SLACKWATER_DATA_DIR": str(self.folder / service / "data"),
+            "SLACKWATER_STORAGE_URL": (self.folder / "objects").as_uri(),
             "SLACKWATER_HOST": "127.0.0.1",
             "SLACKWATER_PORT": str(self.port),
         }
         placed = {name: local.get(name, value) for name, value in values.items()}
         development = {"SLACKWATER_WEBHOOK_ALLOW_PRIVATE": "true", "SLACKWATER_ENGINE_URL": self.engine}
+        development["SLACKWATER_OBJECT_KB"] = "1"
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {**foreign_environment(), **placed, **development, "PATH": path}
 
@@ -93,8 +98,8 @@ class Compose:
     def start(self, name: str) -> subprocess.Popen[bytes]:
         """Start a service's command in a folder of its own, as in a container."""
         folder = self.places.folder / name
-        folder.mkdir(parents=True)
-        with self.log(name).open("wb") as log:
+        folder.mkdir(parents=True, exist_ok=True)
+        with self.log(name).open("ab") as log:
             process = subprocess.Popen(
                 self.services[name]["command"], cwd=folder, env=self.environment(name), stdout=log, stderr=log
             )
@@ -121,6 +126,12 @@ class Compose:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
         return {name: process.wait(self.grace(name)) for name, process in self.processes.items()}
+
+    def restart(self, name: str) -> None:
+        """Stop a service and start it again."""
+        self.processes[name].send_signal(signal.SIGTERM)
+        assert self.processes[name].wait(self.grace(name)) == 0
+        self.start(name)
 
     def grace(self, name: str) -> float:
         """Seconds after SIGTERM until compose would kill the service."""
@@ -194,3 +205,41 @@ def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbi
     kinds = {event["type"] for event in told if event["payload"]["requestId"] == request_id}
     assert kinds == {"cf.workersAi.model.batch.queued", "cf.workersAi.model.batch.succeeded"}
     assert codes == dict.fromkeys(OURS, 0)
+
+
+def test_a_file_and_large_items_are_the_same_for_every_service_though_each_has_a_data_directory_of_its_own(
+    tmp_path: Path, empty_postgres_url: str, rabbitmq_url: str
+) -> None:
+    stack = Stack(tmp_path)
+    try:
+        stack.start_engine()
+        engine = f"http://127.0.0.1:{stack.engine_port}"
+        places = Places(tmp_path, empty_postgres_url, rabbitmq_url, engine, stack.settings.port)
+        with composed(places) as compose:
+            compose.run("api", "slackwater", "account", "create", ACCOUNT)
+            key = compose.run("api", "slackwater", "key", "create", "--account", ACCOUNT)
+            base = f"http://127.0.0.1:{stack.settings.port}/v1"
+            with OpenAI(api_key=key, base_url=base) as client:
+                texts = ["short", "long " * 500]  # the second one lies in the store, and so does its answer
+                file_id = uploaded(client, *(line(n, text) for n, text in enumerate(texts)))
+                batch = ended(client, created(client, file_id))
+                assert batch.status == "completed", batch
+                said = [
+                    each["response"]["body"]["choices"][0]["message"]["content"]
+                    for each in lines_of(client, batch.output_file_id)
+                ]
+                assert said == [f"echo: {text}" for text in texts]
+                with psycopg.connect(empty_postgres_url, autocommit=True) as conn:
+                    conn.execute("update file set expires_at = now()")
+                    compose.restart("steward")  # it looks for what has expired when it starts
+                    wait_for(lambda: not conn.execute("select 1 from file").fetchone(), what="the file has gone")
+            assert list((tmp_path / "objects" / "file").glob("*/*")) == []
+            alone = compose.environment("steward") | {"SLACKWATER_STORAGE_URL": (tmp_path / "alone").as_uri()}
+            refused = subprocess.run(
+                ["slackwater", "steward"], env=alone, check=False, capture_output=True, text=True, timeout=60
+            )
+    finally:
+        stack.close()
+    assert refused.returncode == 1
+    assert "is not the one that the other parts use" in refused.stderr
+    assert "SLACKWATER_STORAGE_URL" in refused.stderr

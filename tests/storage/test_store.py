@@ -30,6 +30,8 @@ async def test_what_was_put_is_read_whole_in_parts_and_as_a_stream(store: Store)
     blocks = [block async for block in store.stream("a/b")]
     assert b"".join(blocks) == BODY
     assert len(blocks) > 1
+    assert b"".join([block async for block in store.stream("a/b", (2_000_000, 50))]) == BODY[2_000_000:2_000_050]
+    assert b"".join([block async for block in store.stream("a/b", (1000, 2_500_000))]) == BODY[1000:2_501_000]
 
 
 async def test_a_second_put_replaces_the_first(store: Store) -> None:

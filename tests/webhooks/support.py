@@ -133,7 +133,7 @@ async def subscribe(conn: Connection, settings: Settings, url: str, **options: A
     return endpoint, keys.secret
 
 
-async def emit(conn: Connection, batch_id: int, kind: str = "batch.succeeded", **options: Any) -> str:
+async def emit(conn: Connection, batch_id: int | None, kind: str = "batch.succeeded", **options: Any) -> str:
     """Emit one event; returns its request_id."""
     request_id = str(uuid4())
     values = {"tenant_id": 1, "model": MODEL, "run": 1} | options

@@ -77,6 +77,29 @@ async def test_an_event_makes_one_delivery_per_matching_endpoint_once(database: 
         assert await value(conn, "select count(*) from event") == 3
 
 
+async def test_a_batch_that_ran_in_vain_is_told_in_openais_form_to_who_asked_for_completed_ones(
+    database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        done = await subscribe(conn, settings, URL, shape="openai", kinds=["batch.succeeded"])
+        bad = await subscribe(conn, settings, URL, shape="openai", kinds=["batch.failed"])
+        ours = await subscribe(conn, settings, URL, kinds=["batch.failed"])
+        await subscribe(conn, settings, URL, kinds=["batch.succeeded"])
+        await emit(conn, 7, kind="batch.failed")
+        rows = await (await conn.execute("select endpoint_id from delivery")).fetchall()
+        assert {endpoint_id for (endpoint_id,) in rows} == {done[0].endpoint_id, ours[0].endpoint_id}
+        await conn.execute("delete from delivery")
+        await emit(conn, None, kind="batch.failed")  # it was refused
+        rows = await (await conn.execute("select endpoint_id from delivery")).fetchall()
+        assert {endpoint_id for (endpoint_id,) in rows} == {bad[0].endpoint_id, ours[0].endpoint_id}
+        await conn.execute("delete from delivery")
+        long_ago, soon = (datetime.now(UTC) + timedelta(days=days) for days in (-1, 1))
+        for endpoint, _ in (done, bad, ours):
+            await deliveries.replay(conn, 1, endpoint.endpoint_id, since=long_ago, until=soon)
+        rows = await (await conn.execute("select endpoint_id from delivery")).fetchall()
+        assert {endpoint_id for (endpoint_id,) in rows} == {done[0].endpoint_id, ours[0].endpoint_id}
+
+
 async def test_an_event_of_a_rolled_back_transaction_never_happened(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)

@@ -73,6 +73,12 @@ def test_an_openai_client_unwraps_the_openai_form() -> None:
         assert (unwrapped.id, unwrapped.created_at) == (happened.webhook_id, int(MOMENT.timestamp()))
 
 
+def test_openai_calls_a_batch_that_ran_completed_and_one_that_was_refused_failed() -> None:
+    ran = event("batch.failed", counts={"total": 2, "succeeded": 0, "failed": 2, "unfinished": 0})
+    assert orjson.loads(formats.openai(ran, SUBSCRIPTION))["type"] == "batch.completed"
+    assert orjson.loads(formats.openai(event("batch.failed"), SUBSCRIPTION))["type"] == "batch.failed"
+
+
 def test_the_standard_form_has_type_timestamp_and_data() -> None:
     counts = {"total": 3, "succeeded": 3, "failed": 0, "unfinished": 0}
     known = {"id": REQUEST, "account_id": "f9f79265f388666de8122cfb508d7776", "model": "@cf/baai/bge-m3"}

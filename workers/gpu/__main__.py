@@ -11,6 +11,7 @@ from app.db.pool import Database
 from app.engines.catalogue import CatalogueError
 from app.engines.model import ModelUnavailable
 from app.failure import guarded
+from app.files import marker
 from app.headroom.selftest import SelfTestError
 from app.settings import Settings
 from workers.gpu.adopt import model_of
@@ -22,7 +23,7 @@ log = structlog.get_logger()
 
 
 async def serve(settings: Settings) -> None:
-    """Run a worker for the settings' engine. Raises CatalogueError, ModelUnavailable, Failure."""
+    """Run a worker for the settings' engine. Raises CatalogueError, ModelUnavailable, StoreNotShared, Failure."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -30,6 +31,7 @@ async def serve(settings: Settings) -> None:
         model = await model_of(settings, database, stop)
         if model is None:
             return
+        await marker.require_bodies(database, settings, f"gpu-worker {settings.engine_name}")
         engine = AttachedEngine(settings) if settings.engine_url else ManagedEngine(settings, model)
         await Worker(settings, database, model, engine).run(stop)
 

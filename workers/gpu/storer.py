@@ -12,6 +12,7 @@ from app.db.transient import TRANSIENT, away
 from app.engines.outcome import FAILED
 from app.errors import StorageError
 from app.queue import service as queue
+from app.queue.singles import is_incomplete
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.storage import keys
@@ -137,7 +138,7 @@ class Storer:
         """The results, those with large bodies pointing at objects that hold them. One too large for a row is an error."""
         limit, fence = self._object_bytes, (lease.chunk_id, lease.token, lease.worker_id)
         large = {
-            r.seq: keys.result(lease.batch_id, lease.run, r.seq, fence)
+            r.seq: keys.result(lease.batch_id, lease.run, r.seq, fence, incomplete=is_incomplete(r.body))
             for r in results
             if limit and not r.stored and len(r.body) > limit
         }

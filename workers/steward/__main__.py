@@ -12,6 +12,7 @@ from app.db.embedded import database_url
 from app.db.pool import Database
 from app.db.transient import TRANSIENT
 from app.failure import guarded
+from app.files import marker
 from app.settings import Settings
 from app.tasks.producer import Hints
 from workers.steward.leader import leadership
@@ -22,7 +23,7 @@ log = structlog.get_logger("steward")
 
 
 async def run(settings: Settings, stopping: asyncio.Event) -> None:
-    """Lead or wait until `stopping` is set; a lost database is waited for."""
+    """Lead or wait until `stopping` is set; a lost database is waited for. Raises StoreNotShared."""
     hints = Hints.of(settings, database_url(settings))
     try:
         async with Database.of(settings, "steward") as database:
@@ -30,6 +31,7 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
             away = False
             while not stopping.is_set():
                 try:
+                    await marker.require(database, settings, "steward")
                     await _lead(rounds, settings, stopping)
                 except TRANSIENT as error:
                     if not away:

@@ -13,8 +13,8 @@ from app.batches.news import News
 from app.clock import monotonic
 from app.db.pool import Database
 from app.db.transient import TRANSIENT, away
-from app.errors import StorageError
-from app.files import parts
+from app.errors import StorageError, StoreNotShared
+from app.files import marker, parts
 from app.files import service as files
 from app.queue import care, pace, retention
 from app.queue.care import Progress
@@ -148,13 +148,17 @@ class Rounds:
     async def _drop_old_days(self) -> None:
         try:
             store = Store.of(self._settings)
+            await marker.require(self._database, self._settings, "steward")
             expired = await files.expire(self._database, store) + await parts.expire(self._database, store)
+            swept = await files.sweep(self._database, store)
             outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
-        except (psycopg.Error, StorageError) as error:
+        except (psycopg.Error, StorageError, StoreNotShared) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())
             return
         if expired:
             log.info("files.expired", files=expired)
+        if swept:
+            log.warning("objects.orphaned", objects=swept)
         for day, count in outcome.dropped.items():
             log.info("day.dropped", day=str(day), batches=count)
         if outcome.busy:

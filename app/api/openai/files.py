@@ -46,7 +46,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
     with Upload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as upload:
-        async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB):
+        async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB, uploads.too_large()):
             piece = form.feed(block)
             if piece:
                 if "purpose" in form.fields:  # clients send it first, so that what is not for us ends here
@@ -118,8 +118,7 @@ async def content(
         raise BadInput(f"Range: nothing of it exists; the file has {size} bytes now", status=416)
     first, count = part
     headers |= {"content-range": f"bytes {first}-{first + count - 1}/{whole}", "content-length": str(count)}
-    blocks = ranges.cut(found.blocks(0), first, count)
-    return StreamingResponse(blocks, 206, media_type=_BYTES, headers=headers)
+    return StreamingResponse(found.part(first, count), 206, media_type=_BYTES, headers=headers)
 
 
 @router.get("/files/{file_id}/estimate")

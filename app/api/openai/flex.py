@@ -18,7 +18,7 @@ from app.api import relaying
 from app.api.deps import Parts
 from app.api.openai import flex_stream
 from app.api.openai.flex_call import Asked, FlexCall
-from app.api.openai.responses import sent_before
+from app.api.submits import sent_before
 from app.batches import singles as single_requests
 from app.batches.items import ItemError, ItemFacts
 from app.batches.service import Order, rules_of
@@ -48,7 +48,7 @@ async def wait(asked: Asked, request: Request, tenant: Tenant, parts: Parts) -> 
     )
     hurried = (asked.item.get("options") or {}).get("rejectIfBusy") is True
     request_id = await single_requests.submit(
-        parts.database, parts.settings, order, asked.item, facts, repeated=sent_before(request), hurried=hurried
+        parts.database, parts.settings, order, asked.item, facts, repeated=sent_before(request.headers), hurried=hurried
     )
     call = FlexCall(asked, request_id, tenant, parts)
     return await (_streamed if asked.item.get("stream") else _whole)(call, request)

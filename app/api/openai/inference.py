@@ -96,8 +96,7 @@ async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) 
     call, _ = await relaying.prepare(model, item, request, tenant, parts, way)
     if item.get("stream"):
         return await relaying.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)
-    async with relaying.while_there(request.receive):
-        answer = await parts.gateway.complete(call)
+    answer = await relaying.whole(call, request, parts)
     said = echo(item) if route is _RESPONSES else None
     return Response(priced(answer, model.price, said), media_type=body.JSON)
 

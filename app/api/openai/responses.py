@@ -34,7 +34,6 @@ class Items(Page):
 
 router = APIRouter(prefix="/responses/{response_id}")
 
-RETRY_COUNT = "x-stainless-retry-count"  # OpenAI's clients count in it how often they sent a request before
 _KEEP_ALIVE = b": nothing new yet\n\n"
 
 
@@ -59,17 +58,11 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
         kind=Kind.RESPONSE,
         open_ended=True,
     )
-    again = sent_before(request)
+    again = submits.sent_before(request.headers)
     request_id = await responses.create(parts.database, parts.settings, order, asked, facts, repeated=again)
     if asked.get("stream"):
         return _stream(parts, tenant, request_id, -1)
     return await _shown(parts, tenant, request_id)
-
-
-def sent_before(request: Request) -> bool:
-    """Whether the client says that it sends this request again."""
-    count = request.headers.get(RETRY_COUNT, "")
-    return count.isdecimal() and int(count[:6]) > 0
 
 
 @router.get("")

@@ -5,7 +5,6 @@ Shapes: openai-python 3.52, `types/upload.py` and `types/uploads/upload_part.py`
 
 import asyncio
 import hashlib
-import tempfile
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,7 +17,7 @@ from app.api.multipart import Form
 from app.api.openai import files as file_routes
 from app.api.openai.answers import answer
 from app.batches import uploads
-from app.batches.spool import room
+from app.batches.spool import room, spooled
 from app.errors import BadInput, Conflict, NotFound
 from app.files import parts as verbs
 from app.files import service as files
@@ -60,9 +59,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Send a part, the field `data` of a form; in any order."""
     form, size = Form(request.headers.get("content-type", ""), file="data"), 0
-    folder = parts.settings.data_dir / "spool"
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder) as spool:
+    with spooled(parts.settings.data_dir / "spool") as spool:
         async for block in body.blocks(request, _PART_MB + _BODY_MB):
             piece = form.feed(block)
             size += len(piece)

@@ -27,8 +27,7 @@ async def answer(model: Model, item: dict[str, Any], request: Request, tenant: T
     call, facts = await relaying.prepare(model, item, request, tenant, parts, way)
     if item.get("stream"):
         return await relaying.streamed(request, parts.gateway.stream(call), _render(model, item), model.price)
-    async with relaying.while_there(request.receive):
-        body = await parts.gateway.complete(call)
+    body = await relaying.whole(call, request, parts)
     if model.task == "text-embeddings":
         result = await asyncio.to_thread(embeddings.as_result, body, item, model.pooling, model.price)
     elif asks_for_response(item):

@@ -22,6 +22,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     parts.secret_key,
     parts.webhooks,
     parts.database,
+    parts.object_store,
     parts.broker,
     parts.engine,
     parts.model,

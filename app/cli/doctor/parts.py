@@ -1,24 +1,30 @@
 """Checks of what Slackwater stands on: key, database, broker, engine, model."""
 
+import asyncio
 import ctypes
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import psycopg
 from kombu.connection import Connection
+from psycopg_pool import PoolTimeout
 
 from app import exposure, extras
 from app.cli.doctor import attached
 from app.cli.doctor.check import Check, fail, ok, warn
 from app.cli.doctor.machine import ATTACH
 from app.db import embedded, migrate
+from app.db.pool import Database
 from app.engines import adoption, catalogue
 from app.engines.adoption import Contradiction
 from app.engines.catalogue import Model
 from app.engines.client import EngineAway
 from app.engines.model import is_ready
+from app.errors import StorageError, StoreNotShared
 from app.failure import Failure
+from app.files import marker
 from app.settings import Settings
+from app.storage.store import place
 
 OLDEST_POSTGRES = 15
 OLDEST_RABBITMQ = 4
@@ -78,6 +84,28 @@ def database(settings: Settings) -> Check:
     if current != newest:
         return fail("database", f"{place}; schema {current or 'missing'}, not {newest}", "slackwater migrate")
     return ok("database", f"{place}, schema {current}")
+
+
+def object_store(settings: Settings) -> Check:
+    """The object store is the one that the other parts use."""
+    return asyncio.run(_object_store(settings))
+
+
+async def _object_store(settings: Settings) -> Check:
+    at = place(settings)
+    try:
+        async with Database(embedded.database_url(settings), size=1, patience_seconds=CONNECT_SECONDS) as database:
+            found = await marker.read(database)
+        if found is None:
+            return ok("object store", f"{at}; the first start marks it as the one that all parts share")
+        await marker.check(found, settings)
+    except StoreNotShared as error:
+        return fail("object store", error.message, error.remedy)
+    except StorageError as error:
+        return fail("object store", f"{at}: {error.__cause__ or error}", "mend SLACKWATER_STORAGE_URL, or the store")
+    except (psycopg.Error, PoolTimeout):
+        return ok("object store", f"{at}; whether all parts share it, the database knows, which does not answer")
+    return ok("object store", f"{at}, the one that {found.writer} uses")
 
 
 def broker(settings: Settings) -> Check:

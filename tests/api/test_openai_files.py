@@ -1,0 +1,141 @@
+"""Claims about files and uploads of OpenAI's API, on the API in process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from app.api.app import create_app
+from app.settings import Settings
+from app.storage.store import Store
+from tests.disks import ballast, small_disk
+
+MODEL = "smollm2-135m-instruct"
+SIZE = 1000
+
+
+def line(number: int) -> bytes:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": f"line {number}"}]}
+    whole = {"custom_id": f"request-{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    return orjson.dumps(whole) + b"\n"
+
+
+async def uploaded(client: httpx.AsyncClient, content: bytes) -> str:
+    sent = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", content)})
+    assert sent.status_code == 200, sent.text
+    return str(sent.json()["id"])
+
+
+async def announced(client: httpx.AsyncClient, size: int) -> str:
+    wish = {"filename": "in.jsonl", "purpose": "batch", "bytes": size, "mime_type": "application/jsonl"}
+    return str((await client.post("/v1/uploads", json=wish)).json()["id"])
+
+
+async def part(client: httpx.AsyncClient, upload: str, content: bytes) -> httpx.Response:
+    return await client.post(f"/v1/uploads/{upload}/parts", files={"data": ("part", content)})
+
+
+def wish(file: str, **more: Any) -> dict[str, Any]:
+    return {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h", **more}
+
+
+async def test_the_parts_of_an_upload_are_bounded_together_and_one_may_come_again(
+    client: httpx.AsyncClient, settings: Settings
+) -> None:
+    upload, half = await announced(client, SIZE), b"x" * (SIZE // 2)
+    answers = await asyncio.gather(*(part(client, upload, half) for _ in range(8)))
+    codes = sorted(answer.status_code for answer in answers)
+    assert codes == [200] * 4 + [400] * 4  # each byte twice: a part whose answer was lost is sent again
+    refused = next(answer for answer in answers if answer.status_code == 400)
+    assert "together" in refused.json()["error"]["message"]
+    kept = [size async for _, size in Store.of(settings).list("upload")]
+    assert kept == [SIZE // 2] * 4
+
+
+async def test_a_part_that_the_store_does_not_take_counts_for_nothing(
+    client: httpx.AsyncClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = await announced(client, SIZE)
+    with monkeypatch.context() as patch:
+        patch.setattr("app.storage.folder.Folder.put_file", _broken)
+        for _ in range(3):
+            assert (await part(client, upload, b"x" * SIZE)).status_code == 503
+    assert (await part(client, upload, b"x" * SIZE)).status_code == 200
+
+
+async def _broken(*_: object) -> None:
+    raise OSError("broken")
+
+
+async def test_a_disk_that_fills_up_while_a_part_is_written_is_a_507_with_words(settings: Settings, key: str) -> None:
+    with small_disk(settings.data_dir / "spool", 2):
+        app = create_app(settings)
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        headers = {"authorization": f"Bearer {key}"}
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
+        ):
+            upload = await announced(client, 3_000_000)
+            filler = ballast(settings.data_dir / "spool", 4096)
+            for size in (5000, 3_000_000):  # of the smaller one the last bytes are in a buffer until its end
+                full = await part(client, upload, b"x" * size)
+                assert full.status_code == 507, full.text
+                assert "disk for uploads is full" in full.json()["error"]["message"]
+            filler.unlink()
+            assert (await part(client, upload, b"x" * 5000)).status_code == 200
+
+
+async def test_a_file_that_is_declared_above_the_cap_is_refused_as_openai_does(
+    client: httpx.AsyncClient, settings: Settings
+) -> None:
+    declared = str(int((settings.ndjson_body_mb + 2) * 2**20))
+    headers = {"content-type": "multipart/form-data; boundary=x", "content-length": declared}
+
+    async def nothing() -> AsyncIterator[bytes]:
+        yield b""
+
+    refused = await client.post("/v1/files", content=nothing(), headers=headers)
+    assert refused.status_code == 400, refused.text
+    assert refused.json()["error"]["message"] == "File is too large."
+
+
+async def test_a_create_under_a_used_key_is_its_batch_even_after_the_file_has_gone(client: httpx.AsyncClient) -> None:
+    file, headers = await uploaded(client, line(0)), {"idempotency-key": "once"}
+    made = (await client.post("/v1/batches", json=wish(file, metadata={"a": "b"}), headers=headers)).json()
+    assert made["status"] != "failed"
+    await client.delete(f"/v1/files/{file}")
+    again = await client.post("/v1/batches", json=wish(file, metadata={"a": "b"}), headers=headers)
+    assert (again.status_code, again.json()["id"]) == (200, made["id"])
+    other = await client.post("/v1/batches", json=wish(file, metadata={"a": "c"}), headers=headers)
+    assert other.status_code == 422, other.text
+
+
+async def test_a_batch_that_was_refused_for_its_file_does_not_use_its_key_up(client: httpx.AsyncClient) -> None:
+    headers = {"idempotency-key": "once"}
+    refused = (await client.post("/v1/batches", json=wish("file-none"), headers=headers)).json()
+    assert refused["status"] == "failed"
+    file = await uploaded(client, line(0))
+    made = (await client.post("/v1/batches", json=wish(file), headers=headers)).json()
+    assert made["status"] != "failed"
+
+
+async def test_a_range_of_an_uploaded_file_is_all_that_is_read_of_it(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"".join(line(number) for number in range(20_000))
+    file, read = await uploaded(client, content), list[int]()
+    stream = Store.stream
+
+    async def counted(*args: Any) -> AsyncIterator[bytes]:
+        async for block in stream(*args):
+            read.append(len(block))
+            yield block
+
+    monkeypatch.setattr(Store, "stream", counted)
+    found = await client.get(f"/v1/files/{file}/content", headers={"range": "bytes=2000000-2000099"})
+    assert (found.status_code, found.content) == (206, content[2_000_000:2_000_100])
+    assert sum(read) == 100
