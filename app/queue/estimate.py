@@ -19,7 +19,9 @@ from app.queue.pace import STRETCH
 from app.states import BatchState, EngineState
 
 SPREADS = {"high": 0.2, "medium": 0.5}  # by which an ETA usually misses at most; more is low
-_END_SECONDS = 0.5  # by which the end of a batch is uncertain at any pace: its last answers, and the round that counts them
+_END_SECONDS = (
+    0.5  # by which the end of a batch is uncertain at any pace: its last answers, and the round that counts them
+)
 
 Other = tuple[float, float]  # an account's weight, and its tokens that wait or run
 

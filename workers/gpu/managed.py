@@ -16,13 +16,13 @@ import structlog
 
 from app import clock, processes
 from app.engines import model as weights
+from app.engines.adoption import NO_DOMAIN
 from app.engines.catalogue import Model
 from app.settings import Settings, foreign_environment
 from workers.gpu.comeback import Comeback
 from workers.gpu.harvest import SCHEDULER, Harvest
 
 MARK = "SLACKWATER_ENGINE"
-NO_DOMAIN = "none.invalid"  # RFC 2606: it never exists; with no domain named vLLM would fetch media from any
 POLL_SECONDS = 0.5
 PROGRESS_SECONDS = 5.0
 UNHEALTHY_SECONDS = 60.0  # a running engine silent for this long is started anew
