@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 from tests.timing import note
-from workers.engine.page import PageGuest, Report, path_of
+from workers.engine.page import PageGuest, Report
 
 pytestmark = pytest.mark.engine
 
@@ -26,8 +26,8 @@ class Page:
     """The engine's control page, read as the worker reads it."""
 
     def __init__(self, stack: Stack) -> None:
-        name = stack.settings.engine_name
-        self._guest = PageGuest(path_of(stack.settings.data_dir / "run" / f"{name}.page"))
+        [page] = (stack.settings.data_dir / "run").glob(f"{stack.settings.engine_name}.*.page.0")
+        self._guest = PageGuest(page)
 
     def read(self) -> Report:
         report = self._guest._report.read()

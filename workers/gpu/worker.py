@@ -55,8 +55,8 @@ class Engine(Controlled, Protocol):
     def comeback(self) -> Comeback:
         """When it should answer, while it does not."""
 
-    async def run(self, healthy: Callable[[], Awaitable[bool]]) -> None:
-        """Keep it alive."""
+    async def run(self, healthy: Callable[[], Awaitable[bool]], controls: Callable[[], bool]) -> None:
+        """Keep it alive. `controls`: whether it is ours at this moment."""
 
 
 class Worker:
@@ -110,7 +110,6 @@ class Worker:
             finally:
                 await self._journal.flush()
                 await self._membership.leave()
-                self._engine.harvest.close()
         log.info("worker.stopped")
 
     def _parts(self) -> list[Coroutine[None, None, None]]:
@@ -146,7 +145,7 @@ class Worker:
         """Run the engine while we control it; a standby worker has none."""
         while True:
             await self._membership.controls.wait()
-            engine = asyncio.ensure_future(self._engine.run(self._client.healthy))
+            engine = asyncio.ensure_future(self._engine.run(self._client.healthy, self._membership.in_control))
             displaced = asyncio.ensure_future(self._membership.displaced.wait())
             try:
                 await asyncio.wait({engine, displaced}, return_when=asyncio.FIRST_COMPLETED)
