@@ -15,8 +15,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from app import processes
+from app.crypto import secret_key
 from app.engines import catalogue
 from app.engines.client import EngineClient
+from app.engines.keys import engine_key
 from app.settings import Settings
 from workers.engine.page import VARIABLE, PageGuest, Report, Weights, path_of
 from workers.engine.steps import StepReceiver
@@ -286,6 +288,19 @@ async def test_our_settings_and_secrets_are_not_handed_to_the_engine(
     assert "hush" not in environment
     assert "VLLM_NO_USAGE_STATS=1" in environment
     assert "HF_HUB_OFFLINE=1" in environment
+
+
+async def test_an_engine_has_a_key_of_its_own_that_no_argument_shows(tmp_path: Path) -> None:
+    engine, other = make(tmp_path), sharing(tmp_path, "engine-1")
+    async with running(engine):
+        [pid] = pids(engine)
+        folder = Path(f"/proc/{pid}")
+        variables = dict(line.split("=", 1) for line in (folder / "environ").read_text().split("\0") if "=" in line)
+        key = variables["VLLM_API_KEY"]
+        assert len(key) == 64
+        assert key not in (folder / "cmdline").read_text()
+        assert key == engine_key(engine._settings, secret_key(engine._settings), "engine-0", "managed")
+    assert other._environment()["VLLM_API_KEY"] != key
 
 
 def test_a_model_without_a_launch_table_has_no_engine_of_our_own(tmp_path: Path) -> None:

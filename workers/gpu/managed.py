@@ -16,9 +16,11 @@ from pathlib import Path
 import structlog
 
 from app import clock, processes
+from app.crypto import secret_key
 from app.engines import model as weights
 from app.engines.adoption import NO_DOMAIN
 from app.engines.catalogue import Model
+from app.engines.keys import engine_key
 from app.settings import Settings, foreign_environment
 from workers.gpu.comeback import Comeback
 from workers.gpu.harvest import SCHEDULER, Harvest
@@ -84,6 +86,7 @@ class ManagedEngine:
         self.comeback = Comeback(own=True)
         self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
         self._owner = secrets.token_hex(8)
+        self._key = engine_key(settings, secret_key(settings), settings.engine_name, self.mode)
         self._log_file = settings.data_dir / "logs" / f"{settings.engine_name}.log"
 
     async def run(self, healthy: Healthy, controls: Callable[[], bool]) -> None:
@@ -140,8 +143,9 @@ class ManagedEngine:
         return process
 
     def _environment(self) -> dict[str, str]:
-        marks = {MARK: self._mark, OWNER: self._owner}
-        return {**vllm_environment(self._model), **self.harvest.environment, **marks}
+        """The key is told here, for a process list shows every argument."""
+        own = {MARK: self._mark, OWNER: self._owner, "VLLM_API_KEY": self._key}
+        return {**vllm_environment(self._model), **self.harvest.environment, **own}
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
         """Until the engine has to be started anew. Returns whether it ever was healthy, and what is wrong."""

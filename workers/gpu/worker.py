@@ -21,6 +21,7 @@ from app.db.pool import Database
 from app.engines.adoption import DOWN
 from app.engines.catalogue import Model
 from app.engines.client import EngineClient
+from app.engines.keys import engine_key
 from app.engines.requests import Target
 from app.engines.service import DRAINING
 from app.headroom.gpu import Gpu, GpuProbe, memory_signal
@@ -67,7 +68,7 @@ class Worker:
         self._model = model
         self._settings = settings
         secret = secret_key(settings)
-        key = settings.engine_api_key.get_secret_value()
+        key = engine_key(settings, secret, settings.engine_name, engine.mode)
         self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
         target = Target.of(model)
         self._caller = Caller(self._client, target, secret, settings.request_attempts, Store.of(settings))
