@@ -8,8 +8,8 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
+from app import processes, telemetry
 from app import settings as configuration
-from app import telemetry
 from app.db.embedded import database_url
 from app.db.pool import Database
 from app.failure import guarded
@@ -70,6 +70,7 @@ async def _run_until_signal(settings: Settings) -> None:
 def main() -> None:
     """Run the steward. Exit code 0 after SIGTERM or SIGINT."""
     settings = configuration.load()
+    processes.keep_private()
     telemetry.configure(settings, "steward")
     asyncio.run(_run_until_signal(settings))
 
