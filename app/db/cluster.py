@@ -69,13 +69,17 @@ def programs(wheel: Path) -> Path:
     if not copy.exists():
         OUTSIDE.mkdir(mode=0o711, exist_ok=True)
         OUTSIDE.chmod(0o711)
-        draft = Path(tempfile.mkdtemp(dir=OUTSIDE))
-        shutil.copytree(wheel, draft, symlinks=True, dirs_exist_ok=True)
+        draft, package = Path(tempfile.mkdtemp(dir=OUTSIDE)), wheel.parent
+        shutil.copytree(wheel, draft / package.name / wheel.name, symlinks=True)
+        if (
+            libraries := package.with_name(f"{package.name}.libs")
+        ).exists():  # the programs find them beside the package
+            shutil.copytree(libraries, draft / libraries.name, symlinks=True)
         for path in (draft, *draft.rglob("*")):
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
         draft.rename(copy)
-    return copy / "bin"
+    return copy / wheel.parent.name / wheel.name / "bin"
 
 
 def _own(folder: Path, owner: pwd.struct_passwd) -> None:

@@ -76,7 +76,7 @@ def _admit(found: Place, owner: pwd.struct_passwd) -> None:
 def _runs(wheel: ModuleType, found: Place) -> bool:
     if not (found.cluster / "postmaster.pid").exists():
         return False
-    command = [_programs(wheel) / "pg_ctl", "-D", found.cluster, "status"]
+    command = [str(_programs(wheel) / "pg_ctl"), "-D", str(found.cluster), "status"]
     nothing = subprocess.DEVNULL
     return (
         subprocess.run(command, check=False, stdout=nothing, stderr=nothing, **_as_owner(wheel, found)).returncode == 0

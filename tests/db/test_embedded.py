@@ -1,6 +1,7 @@
 """The embedded server is its owner's alone, and no folder is opened for it."""
 
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -131,6 +132,28 @@ def test_a_user_with_a_private_home_has_the_cluster_in_the_data_directory(tmp_pa
     )
     assert done.stdout == "postgres\n", done.stderr
     assert stat.S_IMODE((tmp_path / "data" / "postgres").stat().st_mode) == 0o700
+
+
+@root_only
+def test_programs_that_the_servers_user_cannot_read_are_copied_once_to_where_it_can(home: Path) -> None:
+    version = embedded._programs(embedded._wheel()).parent
+    package = home / "site-packages" / version.parent.name
+    shutil.copytree(version, package / version.name, symlinks=True)
+    libraries = version.parent.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, package.with_name(libraries.name), symlinks=True)
+    found = cluster.programs(package / version.name)
+    try:
+        assert cluster.OUTSIDE in found.parents
+        owner = pwd.getpwnam(cluster.SERVER_USER)
+        command = [found / "postgres", "--version"]
+        said = subprocess.check_output(
+            command, user=owner.pw_uid, group=owner.pw_gid, extra_groups=[], cwd="/", text=True
+        )
+        assert "PostgreSQL" in said
+        assert cluster.programs(package / version.name) == found
+    finally:
+        shutil.rmtree(next(folder for folder in found.parents if folder.parent == cluster.OUTSIDE))
 
 
 def test_a_socket_folder_that_is_anothers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
