@@ -18,6 +18,11 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
+def keep_private() -> None:
+    """What this process and its children make from now on is for their own user alone."""
+    os.umask(0o077)
+
+
 def dies_with_parent() -> Callable[[], None]:
     """A `preexec_fn` that ties the child's life to the calling process."""
     parent = os.getpid()

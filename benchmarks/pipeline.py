@@ -26,7 +26,9 @@ import psycopg
 
 from app import processes
 from app.cli import admin
+from app.crypto import secret_key
 from app.db import embedded
+from app.engines.keys import engine_key
 from app.settings import Settings, child_environment
 from benchmarks.machine import describe
 from benchmarks.statistics import interval
@@ -78,6 +80,11 @@ class Installation:
         assert row
         return str(row[0])
 
+    def engine_headers(self) -> dict[str, str]:
+        """By which an engine that was started here knows us."""
+        key = engine_key(self.settings, secret_key(self.settings), self.settings.engine_name, "managed")
+        return {"authorization": f"Bearer {key}"}
+
     def key(self, account: str) -> str:
         """A key of a fresh account: its cache salt is its own."""
         return admin.create_key(self.settings, account, "benchmark", 1)
@@ -100,12 +107,14 @@ class Installation:
             return conn.execute("select 1 from engine where state = 'ready'").fetchone() is not None
 
 
-async def direct(engine: str, texts: list[str], tokens: int, concurrency: int) -> tuple[float, int]:
+async def direct(engine: Installation, texts: list[str], tokens: int, concurrency: int) -> tuple[float, int]:
     """(seconds, output tokens) of the prompts sent straight to the engine."""
     salt = uuid.uuid4().hex
     slots = asyncio.Semaphore(concurrency)
     limits = httpx.Limits(max_connections=concurrency)
-    async with httpx.AsyncClient(base_url=engine, timeout=600, limits=limits) as client:
+    async with httpx.AsyncClient(
+        base_url=engine.engine_url, headers=engine.engine_headers(), timeout=600, limits=limits
+    ) as client:
 
         async def one(text: str) -> int:
             body = {
@@ -155,18 +164,16 @@ async def pairs(installation: Installation, options: argparse.Namespace) -> Asyn
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    engine = installation.engine_url
-
     async def rate(arm: str) -> float:
         if arm == "direct":
-            seconds, produced = await direct(engine, texts, tokens, options.concurrency)
+            seconds, produced = await direct(installation, texts, tokens, options.concurrency)
         else:
             seconds, produced = await through(installation, texts, tokens)
         assert produced == len(texts) * tokens, (arm, produced)
         say(f"  {arm:10} {produced} tokens in {seconds:6.2f} s = {produced / seconds:6.1f} tok/s")
         return produced / seconds
 
-    await direct(engine, texts[: options.concurrency], tokens, options.concurrency)  # warm-up, not counted
+    await direct(installation, texts[: options.concurrency], tokens, options.concurrency)  # warm-up, not counted
     for number in range(options.pairs):
         say(f"pair {number + 1} of {options.pairs}")
         order = ("direct", "slackwater") if number % 2 == 0 else ("slackwater", "direct")

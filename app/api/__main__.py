@@ -9,7 +9,7 @@ import psycopg
 import uvicorn
 from psycopg_pool import PoolTimeout
 
-from app import exposure, telemetry
+from app import exposure, processes, telemetry
 from app import settings as configuration
 from app.api.app import create_app
 from app.crypto import secret_key
@@ -33,6 +33,7 @@ def main() -> None:
     """Run uvicorn. On SIGTERM requests in flight are finished first; exit code 0."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal once more when it is through
     settings = configuration.load()
+    processes.keep_private()
     telemetry.configure(settings, "api")
     # What the user can mend is reported before uvicorn can wrap it in a traceback.
     catalogue.load(settings.models_file)

@@ -22,6 +22,10 @@ def _one(*required: str, **properties: Any) -> Schema:
     return {"type": "object", "required": list(required), "properties": properties}
 
 
+def _only(*required: str, **properties: Any) -> Schema:
+    return {**_one(*required, **properties), "additionalProperties": False}
+
+
 STRING: Schema = {"type": "string"}
 TEXT_VALUE: Schema = {"type": "string", "minLength": 1}
 OBJECT: Schema = {"type": "object"}
@@ -36,8 +40,8 @@ _LENGTH: Schema = {"type": "integer", "minimum": 1}
 _GENERATION: Schema = _FIELDS | dict.fromkeys(LENGTHS, _LENGTH)
 _PART: Schema = {
     "oneOf": [
-        _one("type", "text", type={"const": "text"}, text=STRING),
-        _one("type", "image_url", type={"const": "image_url"}, image_url=_one("url", url=STRING)),
+        _only("type", "text", type={"const": "text"}, text=STRING),
+        _only("type", "image_url", type={"const": "image_url"}, image_url=_only("url", url=STRING, detail=STRING)),
     ]
 }
 _MESSAGES: Schema = {"type": "array", "minItems": 1, "items": ref("Message")}

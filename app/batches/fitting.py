@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.batches.items import ItemFacts, ItemRules
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import context, service
 from app.engines.client import EngineClient
+from app.engines.keys import engine_key
 from app.engines.requests import Target, build
+from app.engines.service import Engine
 from app.errors import BadInput
 from app.settings import Settings
 from app.states import EngineState
@@ -47,10 +50,11 @@ async def check(
     open_ended: bool = False,
 ) -> None:
     """Raise BadInput for the first item that does not fit. Without a ready engine of the model nothing is counted."""
-    if not close or (url := await _ready(database, target.model)) is None:
+    if not close or (engine := await _ready(database, target.model)) is None:
         return
-    key, room = settings.engine_api_key.get_secret_value(), asyncio.Semaphore(_AT_ONCE)
-    async with EngineClient(url, key, timeout_seconds=_SECONDS) as client:
+    key = engine_key(settings, secret_key(settings), engine.name, engine.mode)
+    room = asyncio.Semaphore(_AT_ONCE)
+    async with EngineClient(engine.url, key, timeout_seconds=_SECONDS) as client:
 
         async def problem(each: Close) -> str | None:
             request = build(each.item, endpoint, target, "", open_ended=open_ended)
@@ -74,8 +78,8 @@ async def check(
             )
 
 
-async def _ready(database: Database, served: str) -> str | None:
+async def _ready(database: Database, served: str) -> Engine | None:
     async with database.relaxed() as conn:
         engines = await service.list_engines(conn)
     ready = (e for e in engines if e.model == served and e.controlled and e.state == EngineState.READY)
-    return next((engine.url for engine in ready), None)
+    return next(ready, None)

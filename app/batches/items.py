@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.batches.fields import FIELDS, MOST_TOKENS, number, show
+from app.batches.parts import flaw
+from app.engines.parts import OF_CHAT
 from app.engines.private import ENGINE_PRIVATE_FIELDS
 
 MOST_BYTES_PER_TOKEN = 16  # of ordinary text; used only to refuse what cannot possibly fit the window
 USUAL_BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 8
 _PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
-
-REMOTE_MEDIA = "remote and file media are refused; send the image as a data:image/…;base64 URL"
 
 
 class ItemError(ValueError):
@@ -225,15 +225,11 @@ def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
 
 
 def _part_bytes(where: str, part: Any, rules: ItemRules) -> int:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "text" and isinstance(part.get("text"), str):
-        return len(part["text"].encode())
-    if kind != "image_url":
-        raise ItemError(where, "must be a part of type text with its text, or of type image_url")
-    if not rules.vision:
-        raise ItemError(where, "this model does not take images")
-    image = part.get("image_url")
-    url = image.get("url") if isinstance(image, dict) else image
-    if not isinstance(url, str) or not url.startswith("data:image/"):
-        raise ItemError(where, REMOTE_MEDIA)
-    return 0
+    check_part(where, part, OF_CHAT, rules)
+    return len(part["text"].encode()) if part["type"] == "text" else 0
+
+
+def check_part(where: str, part: Any, kinds: tuple[str, ...], rules: ItemRules) -> None:
+    """A part of a message's content, which may be of these kinds. Raises ItemError."""
+    if (wrong := flaw(part, kinds, vision=rules.vision)) is not None:
+        raise ItemError(where + wrong.path, wrong.message)

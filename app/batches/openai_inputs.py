@@ -10,17 +10,21 @@ from app.batches.fields import show
 from app.batches.grammar import schema_problem
 from app.batches.items import (
     MOST_BYTES_PER_TOKEN,
-    REMOTE_MEDIA,
     USUAL_BYTES_PER_TOKEN,
     ItemError,
     ItemFacts,
     ItemRules,
     answer_facts,
     check_fields,
+    check_part,
 )
+from app.engines.embeddings import NATIVE_FORMS
+from app.engines.parts import KEYS
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MOST_INPUTS = 2048  # OpenAI's own bound of one embeddings call
+_HOLD_PARTS = ("content", "output", "summary")
+_OF_RESPONSES = tuple(KEYS)
 
 
 def completion(item: Any, rules: ItemRules) -> ItemFacts:
@@ -37,8 +41,9 @@ def embedding(item: Any, rules: ItemRules) -> ItemFacts:
     check_fields(item, rules)
     if item.get("stream"):
         raise ItemError("stream", "embeddings come in one piece; leave it out")
-    if item.get("messages") is not None:
-        raise ItemError("messages", "embeddings take texts as input; leave it out")
+    for name in ("messages", *NATIVE_FORMS):
+        if item.get(name) is not None:
+            raise ItemError(name, "embeddings take texts as input here; leave it out")
     sizes = _inputs("input", item.get("input"))
     if (least := max(size.least for size in sizes)) > rules.context_window:
         raise ItemError("input", f"has at least {least} tokens, beyond the context window of {rules.context_window}")
@@ -69,7 +74,7 @@ def response(item: Any, rules: ItemRules) -> ItemFacts:
             raise ItemError(
                 f"input[{place}]", f"must be an object with role and content, or another item, got {show(each)}"
             )
-    _check_media(given)
+        _check_parts(each, f"input[{place}]", rules)
     _check_reasoning(item.get("reasoning"))
     if not isinstance(item.get("instructions") or "", str):
         raise ItemError("instructions", f"must be a string, got {show(item['instructions'])}")
@@ -124,18 +129,16 @@ def _ids(value: list[Any]) -> bool:
     return bool(value) and all(type(each) is int and each >= 0 for each in value)
 
 
-def _check_media(value: Any, where: str = "input") -> None:
-    """An engine must not fetch what a caller names. Raises ItemError for media that are not in the body itself."""
-    if isinstance(value, list):
-        for i, each in enumerate(value):
-            _check_media(each, f"{where}[{i}]")
-    elif isinstance(value, dict):
-        for name, each in value.items():
-            if name == "annotations":  # of an earlier answer: what it cites
-                continue
-            if isinstance(each, str) and name.endswith("url") and not each.startswith("data:"):
-                raise ItemError(f"{where}.{name}", REMOTE_MEDIA)
-            _check_media(each, f"{where}.{name}")
+def _check_parts(item: dict[str, Any], where: str, rules: ItemRules) -> None:
+    """The parts of an input item, whichever it is. Raises ItemError."""
+    for name in _HOLD_PARTS:
+        value = item.get(name)
+        if value is None or isinstance(value, str):
+            continue
+        if not isinstance(value, list):
+            raise ItemError(f"{where}.{name}", f"must be a string or a list of parts, got {show(value)}")
+        for i, part in enumerate(value):
+            check_part(f"{where}.{name}[{i}]", part, _OF_RESPONSES, rules)
 
 
 def _text_bytes(value: Any) -> int:

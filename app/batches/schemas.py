@@ -11,6 +11,7 @@ from app.batches.fields import FIELDS
 from app.batches.items import LENGTHS, ROLES
 from app.batches.openai_inputs import EFFORTS
 from app.engines.catalogue import Model, Shape
+from app.engines.parts import KEYS, OF_CHAT
 
 Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -121,8 +122,8 @@ _EMBEDDING_FORMS = [_given("text", "query", "contexts"), _given("contexts", "tex
 
 
 def _generation_fields(model: Model) -> Schema:
-    kinds = ["text", "image_url"] if "vision" in model.capabilities else ["text"]
-    part = {"type": "object", "required": ["type"], "properties": {"type": {"enum": kinds}, "text": {"type": "string"}}}
+    kinds = OF_CHAT if "vision" in model.capabilities else OF_CHAT[:1]
+    part = {"oneOf": [_part(kind) for kind in kinds]}
     content = {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": part}]}
     properties = {"role": {"enum": [*ROLES]}, "content": content}
     message = {"type": "object", "required": ["role"], "properties": properties}
@@ -131,6 +132,17 @@ def _generation_fields(model: Model) -> Schema:
     default = {"default": min(model.default_max_tokens, model.context_window)}
     lengths: Schema = dict.fromkeys(LENGTHS, length) | {LENGTHS[0]: length | default}
     return {"prompt": _TEXT, "messages": messages, **lengths}
+
+
+def _part(kind: str) -> Schema:
+    fields: Schema = {"type": {"const": kind}, "text": {"type": "string"}, "image_url": {"type": ["string", "object"]}}
+    keys = sorted(KEYS[kind])
+    return {
+        "type": "object",
+        "required": keys,
+        "properties": {key: fields[key] for key in keys},
+        "additionalProperties": False,
+    }
 
 
 def _embedding_fields(model: Model) -> Schema:

@@ -90,6 +90,7 @@ async def _demo(plan: Plan) -> None:
         await _prepare(plan)
     plan.log_file.parent.mkdir(parents=True, exist_ok=True)
     with plan.log_file.open("w") as log:
+        processes.keep_private()
         telemetry.configure(plan.settings, "demo", log)
         supervisor = Supervisor(plan.settings, log)
         on_signals(supervisor)

@@ -209,8 +209,7 @@ async def _start_embedded(settings: Settings) -> None:
         raise Failure(str(missing), missing.remedy) from missing
     except Exception as error:  # the wheel raises whatever its programs make of it
         reason = (str(error).strip().splitlines() or [repr(error)])[-1]
-        own = settings.data_dir / "postgres" / "log"
-        remedy = f"Its own log is {own}. `slackwater doctor` checks the machine."
+        remedy = f"Its own log is {embedded.log_file(settings)}. `slackwater doctor` checks the machine."
         raise Failure(f"The embedded PostgreSQL did not start: {reason}", remedy) from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from rich.console import Console
 
-from app import exposure, telemetry
+from app import exposure, processes, telemetry
 from app.cli import greeting
 from app.cli.address import base_url, bind_problem, until_ready
 from app.cli.doctor import attached, require_engine
@@ -40,6 +40,7 @@ def up(settings: Settings, console: Console) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     screen = Screen(settings.data_dir, Console(stderr=True, highlight=False), settings.engine_name)
     with file.open("a") as output:
+        processes.keep_private()
         telemetry.configure(settings, "up", output)
         log.info("up.started", version=version(), data_dir=str(settings.data_dir), port=settings.port)
         asyncio.run(_up(settings, console, screen))

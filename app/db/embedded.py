@@ -1,46 +1,113 @@
-"""PostgreSQL from a wheel, for those who have no server: one cluster in `data_dir/postgres`, on a Unix socket.
+"""PostgreSQL from a wheel, for those who have no server: one cluster for a data directory, on a Unix socket.
 
-Only the supervisor starts and stops it; every other process connects by the URL.
+Only the supervisor starts and stops it; every other process connects by the URL. Who connects is asked of the kernel (`peer`).
 """
 
-import atexit
+import fcntl
+import os
+import pwd
+import shlex
+import subprocess
 import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import structlog
 
 from app import extras
+from app.db import cluster
+from app.db.cluster import SERVER_USER, Place
 from app.settings import Settings
+
+_HBA = "local all all peer map=slackwater\n"
+
+log = structlog.get_logger()
 
 
 def database_url(settings: Settings) -> str:
     """The configured URL, or that of the embedded server of this data directory."""
-    return settings.database_url or _socket_url(settings.data_dir / "postgres")
+    return settings.database_url or _socket_url(cluster.place(settings))
 
 
 def start(settings: Settings) -> str:
-    """Start the embedded server, or adopt a running one of the same directory. Returns its URL. Raises NotInstalled."""
+    """Start the embedded server, or adopt a running one of the same directory. Returns its URL.
+
+    Raises NotInstalled, PermissionError where a folder of its own is another's, CalledProcessError where it does not start.
+    """
     wheel = _wheel()
-    directory = (settings.data_dir / "postgres").resolve()
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    wheel.PostgresServer._instances.pop(directory, None)  # a cached handle would hide that the server has died
-    server = wheel.get_server(directory, cleanup_mode=None)
-    atexit.unregister(server._cleanup)  # the supervisor alone decides when the server stops
-    return _socket_url(directory)
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (settings.data_dir / "postgres.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        owner = _owner(wheel)
+        found = cluster.place(settings)
+        cluster.make(found, owner, settings.data_dir)
+        if found.cluster.parent != settings.data_dir.resolve():
+            log.info("database.cluster", folder=str(found.cluster), user=owner.pw_name)
+        if not (found.cluster / "PG_VERSION").exists():
+            _execute(wheel, found, "initdb", "--auth=peer", "--encoding=utf8", "-U", "postgres")
+        if not _runs(wheel, found):
+            _admit(found, owner)
+            options = f'-h "" -k {shlex.quote(str(found.socket))}'
+            _execute(wheel, found, "pg_ctl", "-w", "-o", options, "-l", str(found.cluster / "log"), "start")
+    return _socket_url(found)
 
 
 def stop(settings: Settings, mode: str = "fast") -> None:
     """Stop the embedded server if it runs; `immediate` skips the checkpoint, as a power cut would."""
-    directory = settings.data_dir / "postgres"
-    if not (directory / "postmaster.pid").exists():
-        return
-    wheel = _wheel()
-    server = wheel.get_server(directory, cleanup_mode=None, start=False)
-    wheel.pgexec(
-        "pg_ctl",
-        ("-w", "-m", mode, "-D", str(server.pgdata), "stop"),
-        bin_path=server.bin_path,
-        user=server.system_user,
+    found = cluster.place(settings)
+    if (found.cluster / "postmaster.pid").exists():
+        _execute(_wheel(), found, "pg_ctl", "-w", "-m", mode, "stop")
+
+
+def log_file(settings: Settings) -> Path:
+    """Where the server writes what ails it."""
+    return cluster.place(settings).cluster / "log"
+
+
+def _admit(found: Place, owner: pwd.struct_passwd) -> None:
+    """Let in the server's own user and ours, and nobody else, also to a cluster that once trusted whoever came."""
+    names = dict.fromkeys((owner.pw_name, pwd.getpwuid(os.geteuid()).pw_name))
+    ident = "".join(f'slackwater "{name}" all\n' for name in names)
+    for name, text in (("pg_hba.conf", _HBA), ("pg_ident.conf", ident)):
+        (found.cluster / name).write_text(text)
+
+
+def _runs(wheel: ModuleType, found: Place) -> bool:
+    if not (found.cluster / "postmaster.pid").exists():
+        return False
+    command = [str(_programs(wheel) / "pg_ctl"), "-D", str(found.cluster), "status"]
+    nothing = subprocess.DEVNULL
+    return (
+        subprocess.run(command, check=False, stdout=nothing, stderr=nothing, **_as_owner(wheel, found)).returncode == 0
     )
+
+
+def _execute(wheel: ModuleType, found: Place, command: str, *arguments: str) -> None:
+    """Run one of PostgreSQL's programs on the cluster, as the user who owns it. Raises CalledProcessError."""
+    whole = (*arguments, "-D", str(found.cluster))
+    wheel.pgexec(command, whole, bin_path=_programs(wheel), **_as_owner(wheel, found))
+
+
+def _programs(wheel: ModuleType) -> Path:
+    version: Path = wheel.POSTGRES_VERSIONS[wheel.TARGET_POSTGRES_VERSION]
+    return cluster.programs(version.parent)
+
+
+def _as_owner(wheel: ModuleType, found: Place) -> dict[str, Any]:
+    """How `subprocess` runs a program as the cluster's owner, in a folder that the owner may enter."""
+    if os.geteuid() != 0:
+        return {"cwd": found.cluster}
+    owner = _owner(wheel)
+    return {"cwd": found.cluster, "user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+
+
+def _owner(wheel: ModuleType) -> pwd.struct_passwd:
+    """Whom the server runs as: us, unless we are root."""
+    if os.geteuid() == 0:
+        wheel.ensure_user_exists(SERVER_USER)
+        return pwd.getpwnam(SERVER_USER)
+    return pwd.getpwuid(os.geteuid())
 
 
 def _wheel() -> ModuleType:
@@ -53,10 +120,10 @@ def _wheel() -> ModuleType:
     return postgres_server
 
 
-def _socket_url(directory: Path) -> str:
-    pid_file = directory / "postmaster.pid"
-    socket_dir = str(directory.resolve())
+def _socket_url(found: Place) -> str:
+    """Of the running server, wherever it was told to listen when it was started."""
+    pid_file, socket = found.cluster / "postmaster.pid", str(found.socket)
     if pid_file.exists():
         lines = pid_file.read_text().splitlines()
-        socket_dir = lines[4].strip() if len(lines) > 4 and lines[4].strip() else socket_dir
-    return f"postgresql://postgres@/postgres?host={socket_dir}"
+        socket = lines[4].strip() if len(lines) > 4 and lines[4].strip() else socket
+    return f"postgresql://postgres@/postgres?host={socket}"

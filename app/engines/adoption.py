@@ -17,8 +17,10 @@ UNTOLD = "window_unknown"
 KEY = "key_refused"
 FOREIGN = "not_vllm"
 NO_PRIORITY = "no_priority_scheduling"
+OPEN_MEDIA = "media_domains_open"
 
 PRIORITY = "priority"
+NO_DOMAIN = "none.invalid"  # RFC 2606: it never exists; with no domain named vLLM would fetch media from any
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,14 @@ class Contradiction(Exception):
 class Sighting:
     """What an engine said. `windows`: the names it serves, LoRA adapters last, each with its context window in tokens.
 
-    None is what it did not say; vLLM tells its scheduling policy in development mode only.
+    None is what it did not say; vLLM tells its scheduling policy in development mode only, and whether it fetches media from
+    anywhere (`open_media`).
     """
 
     windows: Mapping[str, int | None]
     version: str | None = None
     policy: str | None = None
+    open_media: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,6 +75,7 @@ def read(models: object, version: object = None, info: object = None) -> Sightin
         {entry["id"]: _count(entry.get("max_model_len")) for entry in entries},
         said if isinstance(said, str) else None,
         policy if isinstance(policy, str) else None,
+        _fetches_anything(_inside(info, "vllm_config", "model_config")),
     )
 
 
@@ -118,17 +123,16 @@ def fault(model: Model, seen: Sighting, window: int) -> Problem | None:
     )
 
 
-def shortcomings(seen: Sighting) -> tuple[Problem, ...]:
-    """What is wrong with an engine that can be used all the same."""
-    if seen.policy in (None, PRIORITY):
-        return ()
-    return (
-        Problem(
-            NO_PRIORITY,
-            f"The engine's scheduling policy is {seen.policy}: batch requests in its queue delay synchronous ones.",
-            "Start it with --scheduling-policy priority.",
-        ),
-    )
+def shortcomings(seen: Sighting, *, inside: bool = False) -> tuple[Problem, ...]:
+    """What is wrong with an engine that can be used all the same, the worst first. `inside`: its scheduler is ours."""
+    found = []
+    if not inside and seen.policy not in (None, PRIORITY):
+        late = f"The engine's scheduling policy is {seen.policy}: batch requests in its queue delay synchronous ones."
+        found.append(Problem(NO_PRIORITY, late, "Start it with --scheduling-policy priority."))
+    if seen.open_media:
+        fetches = "The engine takes images and may fetch media from any host, those of its own network included."
+        found.append(Problem(OPEN_MEDIA, fetches, f"Start it with --allowed-media-domains {NO_DOMAIN}."))
+    return tuple(found)
 
 
 def away(*, managed: bool = False) -> Problem:
@@ -183,6 +187,11 @@ def _missing(wanted: str | None, seen: Sighting) -> Problem:
         f"The engine serves {served}, not {wanted}.",
         f"Start it with --served-model-name {wanted}{other}.",
     )
+
+
+def _fetches_anything(config: object) -> bool:
+    """Whether that is vLLM's configuration of a multimodal model for which no media domain is named."""
+    return _inside(config, "multimodal_config") is not None and not _inside(config, "allowed_media_domains")
 
 
 def _inside(value: object, *path: str) -> Any:

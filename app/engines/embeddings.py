@@ -17,7 +17,8 @@ import orjson
 from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
 
-_FORMS = ("text", "query", "contexts", "truncate_inputs", "pooling")
+NATIVE_FORMS = ("text", "query", "contexts")
+_FORMS = (*NATIVE_FORMS, "truncate_inputs", "pooling")
 
 
 def engine_body(item: Mapping[str, Any]) -> dict[str, Any]:

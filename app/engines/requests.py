@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import orjson
 
-from app.engines import embeddings
+from app.engines import embeddings, parts
 from app.engines.catalogue import Model
 from app.engines.private import ENGINE_PRIVATE_FIELDS
 
@@ -137,9 +137,14 @@ def _usual_limit(route: str, target: Target, *, open_ended: bool) -> dict[str, i
 
 
 def _with_content(message: object) -> object:
-    """Workers AI takes a null content from anyone, vLLM only from an assistant that calls tools."""
-    if isinstance(message, Mapping) and "content" in message and message["content"] is None:
-        return message if message.get("tool_calls") else {**message, "content": ""}
+    """With parts of known keys. Workers AI takes a null content from anyone, vLLM only from an assistant that calls tools."""
+    if not isinstance(message, Mapping) or "content" not in message:
+        return message
+    content = message["content"]
+    if isinstance(content, list):
+        return {**message, "content": [parts.rebuilt(part) for part in content]}
+    if content is None and not message.get("tool_calls"):
+        return {**message, "content": ""}
     return message
 
 

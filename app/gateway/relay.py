@@ -19,6 +19,7 @@ from app import clock, trace
 from app.crypto import bearer_token
 from app.db.pool import Database
 from app.engines.catalogue import Model
+from app.engines.keys import engine_key
 from app.engines.outcome import TIMED_OUT, Done, EngineDown, Outcome, Retry, from_response
 from app.engines.requests import CHAT, SYNC_PRIORITY, EngineRequest, Target, build, tenant_salt
 from app.engines.service import Engine
@@ -87,8 +88,7 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         await self._announcer.__aenter__()
-        key = self._settings.engine_api_key.get_secret_value()
-        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+        headers = {"content-type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=self._settings.request_timeout_seconds, sock_connect=CONNECT_SECONDS)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
         jar = aiohttp.DummyCookieJar()  # nothing that an engine says goes to another caller
@@ -160,7 +160,7 @@ class Gateway:
             async with entered(engine, self._balance, self._line, self._announcer, watch, *tokens) as exchange:
                 begun = False
                 try:
-                    headers, url = trace.onward(call.traceparent), engine.url + request.route
+                    headers, url = self._headers(call, engine), engine.url + request.route
                     post = self._session.post(url, data=request.body, headers=headers, allow_redirects=False)
                     async with post as response:
                         found = await _good(response, begin)
@@ -206,6 +206,10 @@ class Gateway:
         when = f"; one is expected in about {words.duration(expected)}" if expected is not None else ""
         message = f"No engine is ready to serve {model.name} right now{when}, please try again."
         return NoCapacity(message, status=503, retry_after=RETRY_SECONDS if expected is None else math.ceil(expected))
+
+    def _headers(self, call: Call, engine: Engine) -> dict[str, str]:
+        key = engine_key(self._settings, self._secret, engine.name, engine.mode)
+        return trace.onward(call.traceparent) | ({"authorization": f"Bearer {key}"} if key else {})
 
     def _request(self, call: Call, engine: Engine, *, stream: bool) -> EngineRequest:
         target = replace(Target.of(call.model), model=engine.asked_for)

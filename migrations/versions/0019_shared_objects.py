@@ -1,7 +1,7 @@
 """A file's row comes before its object, and one object tells every part whether it looks into the same store.
 
 Revision: 0019
-Revises: 0017
+Revises: 0018
 """
 
 from alembic import op

@@ -87,6 +87,14 @@ def check(answer: httpx.Response, status: int, code: int, *words: str) -> None:
             },
             ["requests[1].messages[0].content[0]"],
         ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "x", "uuid": "u", "image_url": "http://a/x"}]}
+                ]
+            },
+            ["requests[1].messages[0].content[0].uuid", "remove it"],
+        ),
     ],
 )
 async def test_one_bad_item_refuses_the_batch_and_names_its_place(

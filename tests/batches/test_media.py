@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.batches.items import ItemError, ItemRules, examine
-from app.batches.openai_inputs import response
+from app.batches import lines, native_items
+from app.batches.items import Examine, ItemError, ItemRules, examine
+from app.batches.openai_inputs import embedding, response
+from app.engines.requests import CHAT
 
 RULES = ItemRules(context_window=1000, default_max_tokens=16, vision=True)
 ELSEWHERE = [
@@ -32,23 +34,63 @@ def chat(url: str, *, bare: bool = False) -> dict[str, Any]:
 def test_a_chat_that_names_media_elsewhere_is_refused(url: str, bare: bool) -> None:
     with pytest.raises(ItemError, match="remote and file media are refused") as refused:
         examine(chat(url, bare=bare), RULES)
-    assert refused.value.field == "messages[0].content[0]"
+    assert refused.value.field == "messages[0].content[0].image_url"
 
 
 @pytest.mark.parametrize("url", [url for url in ELSEWHERE if not url.startswith("data:")])
-@pytest.mark.parametrize("name", ["image_url", "file_url"])
-def test_so_is_a_response(url: str, name: str) -> None:
-    items = [{"role": "user", "content": [{"type": "input_image", name: url}]}]
+def test_so_is_a_response(url: str) -> None:
+    items = [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
     with pytest.raises(ItemError, match="remote and file media are refused") as refused:
         response({"input": items}, RULES)
-    assert refused.value.field == f"input[0].content[0].{name}"
+    assert refused.value.field == "input[0].content[0].image_url"
+
+
+@pytest.mark.parametrize("name", ["image_url", "video_url", "audio_url", "input_audio", "image_embeds", "image_pil"])
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+@pytest.mark.parametrize("way", [examine, native_items.examine, lines.ROUTES[CHAT][1]])
+def test_a_text_that_is_media_by_another_key_is_refused_by_that_keys_name(way: Examine, role: str, name: str) -> None:
+    """As vLLM reads it where there is a `uuid`."""
+    part = {"type": "text", "text": "x", name: {"url": "http://169.254.169.254/"}, "uuid": "u"}
+    with pytest.raises(ItemError, match="is no field of a part of type text; remove it") as refused:
+        way({"messages": [{"role": role, "content": [part]}]}, RULES)
+    assert refused.value.field == f"messages[0].content[0].{name}"
+
+
+@pytest.mark.parametrize("holder", ["content", "output", "summary"])
+def test_so_is_one_of_a_response_wherever_it_stands(holder: str) -> None:
+    disguised = {"type": "input_text", "text": "x", "image_embeds": "AAAA", "uuid": "u"}
+    with pytest.raises(ItemError) as refused:
+        response({"input": [{"role": "user", holder: [disguised]}]}, RULES)
+    assert refused.value.field == f"input[0].{holder}[0].image_embeds"
+    shown = {"type": "computer_call_output", holder: {"type": "computer_screenshot", "image_url": "https://a.example"}}
+    with pytest.raises(ItemError, match="must be a string or a list of parts"):
+        response({"input": [shown]}, RULES)
+
+
+@pytest.mark.parametrize("name", ["text", "contexts", "query", "messages"])
+def test_an_embedding_has_no_second_input_that_is_not_looked_at(name: str) -> None:
+    """What a Workers AI item calls text becomes the engine's input, which vLLM takes for a chat if it looks like one."""
+    with pytest.raises(ItemError) as refused:
+        embedding({"input": "x", name: chat(ELSEWHERE[0])["messages"]}, RULES)
+    assert refused.value.field == name
+
+
+def test_an_image_has_no_uuid_which_would_show_what_another_tenant_sent() -> None:
+    item = chat(INSIDE)
+    item["messages"][0]["content"][0] |= {"uuid": "u"}
+    with pytest.raises(ItemError) as refused:
+        examine(item, RULES)
+    assert refused.value.field == "messages[0].content[0].uuid"
 
 
 def test_media_inside_the_body_pass_where_the_model_sees() -> None:
     assert examine(chat(INSIDE), RULES).est_tokens > 0
     assert response({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": INSIDE}]}]}, RULES)
+    blind = ItemRules(context_window=1000, default_max_tokens=16)
     with pytest.raises(ItemError, match="does not take images"):
-        examine(chat(INSIDE), ItemRules(context_window=1000, default_max_tokens=16))
+        examine(chat(INSIDE), blind)
+    with pytest.raises(ItemError, match="does not take images"):
+        response({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": INSIDE}]}]}, blind)
 
 
 def test_an_earlier_answer_may_cite_what_lies_elsewhere() -> None:

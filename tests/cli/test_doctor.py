@@ -297,6 +297,14 @@ def test_attached_engine_without_priority_scheduling(settings: Settings) -> None
     assert "--scheduling-policy priority" in check.fix
 
 
+def test_attached_engine_that_may_fetch_media_from_anywhere_is_warned_of(settings: Settings) -> None:
+    info = json.loads(PRIORITY)
+    info["vllm_config"]["model_config"] = {"multimodal_config": {}, "allowed_media_domains": None}
+    with serving(engine_pages("m", **{INFO: json.dumps(info)})) as url:
+        check = parts.engine(changed(settings, engine_url=url))
+    assert (check.status, "--allowed-media-domains none.invalid" in check.fix) == (Status.WARN, True)
+
+
 def test_attached_engine_that_does_not_tell_its_policy(settings: Settings) -> None:
     pages = engine_pages("m")
     del pages[INFO]

@@ -277,7 +277,7 @@ def test_a_database_that_does_not_start_is_said_in_two_lines(
     own = settings.model_copy(update={"database_url": ""})
     with pytest.raises(Failure, match="The embedded PostgreSQL did not start: ") as failure:
         asyncio.run(Supervisor(own).run())
-    assert str(settings.data_dir / "postgres" / "log") in failure.value.remedy
+    assert str(embedded.log_file(settings)) in failure.value.remedy
     assert stopped
 
 

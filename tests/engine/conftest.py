@@ -7,9 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import service as engines
+from app.engines.keys import engine_key
 from app.settings import PACKAGE, Settings
 from tests.fakes.engine import FakeEngine
 from tests.gpu.conftest import MODEL, World, tend
@@ -27,13 +30,19 @@ def models_in(dtype: str, folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def attaching(url: str, settings: Settings, database: Database) -> AsyncIterator[World]:
+async def attaching(url: str, settings: Settings, database: Database, key: str = "") -> AsyncIterator[World]:
     """A queue of its own beside a running engine: its workers attach to it, so the controller outside the engine rules."""
     async with database.durable() as conn:
         tenant = await support.make_tenant(conn)
         pool = await engines.ensure_pool(conn, MODEL)
     # Its law is not the point here: whatever the CPU's steps take, some requests may run.
-    changes = {"engine_url": url, "engine_slots": 32, "idle_step_ms": 60_000, "batch_min_in_flight": 15}
+    changes = {
+        "engine_url": url,
+        "engine_api_key": SecretStr(key),
+        "engine_slots": 32,
+        "idle_step_ms": 60_000,
+        "batch_min_in_flight": 15,
+    }
     steward = asyncio.create_task(tend(database))
     yield World(settings.model_copy(update=changes), database, FakeEngine(), tenant, pool)
     steward.cancel()
@@ -56,7 +65,13 @@ def engine_url(stack: Stack) -> str:
 
 
 @pytest.fixture
-async def world(engine_url: str, settings: Settings, database: Database) -> AsyncIterator[World]:
+def engine_token(stack: Stack, engine_url: str) -> str:
+    """What the stack's engine wants to be shown."""
+    return engine_key(stack.settings, secret_key(stack.settings), stack.settings.engine_name, "managed")
+
+
+@pytest.fixture
+async def world(engine_url: str, engine_token: str, settings: Settings, database: Database) -> AsyncIterator[World]:
     """An attached worker's world."""
-    async with attaching(engine_url, settings, database) as world:
+    async with attaching(engine_url, settings, database, engine_token) as world:
         yield world

@@ -10,8 +10,8 @@ from tests.system.stack import MODEL, Stack, wait_for
 pytestmark = pytest.mark.engine
 
 
-async def test_the_real_engine_tells_its_name_its_window_and_its_version(engine_url: str) -> None:
-    async with EngineClient(engine_url, timeout_seconds=5) as client:
+async def test_the_real_engine_tells_its_name_its_window_and_its_version(engine_url: str, engine_token: str) -> None:
+    async with EngineClient(engine_url, engine_token, timeout_seconds=5) as client:
         seen = await client.look()
         assert await client.task() == "text-generation"
     assert seen.windows == {MODEL: 8192}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 from tests.timing import note
-from workers.engine.page import PageGuest, Report, path_of
+from workers.engine.page import PageGuest, Report
 
 pytestmark = pytest.mark.engine
 
@@ -26,8 +26,8 @@ class Page:
     """The engine's control page, read as the worker reads it."""
 
     def __init__(self, stack: Stack) -> None:
-        name = stack.settings.engine_name
-        self._guest = PageGuest(path_of(stack.settings.data_dir / "run" / f"{name}.page"))
+        [page] = (stack.settings.data_dir / "run").glob(f"{stack.settings.engine_name}.*.page.0")
+        self._guest = PageGuest(page)
 
     def read(self) -> Report:
         report = self._guest._report.read()
@@ -112,7 +112,7 @@ def test_synchronous_requests_freeze_and_evict_batch_and_every_answer_is_right(s
 
 
 def test_while_the_worker_is_stopped_batch_stands_still_and_synchronous_requests_are_served(
-    stack: Stack, page: Page, engine_url: str
+    stack: Stack, page: Page, engine_url: str, engine_token: str
 ) -> None:
     request_id = stack.submit(ITEMS)
     wait_for(lambda: page.read().batch_running > 4, what="batch in the engine")
@@ -124,7 +124,9 @@ def test_while_the_worker_is_stopped_batch_stands_still_and_synchronous_requests
         wait_for(lambda: stack.query(held) == [(False,)], what="the worker's lease over")
         tokens = page.read().batch_tokens
         body = {"model": MODEL, "prompt": "The tide", "max_tokens": 16, "ignore_eos": True}
-        answer = httpx.post(f"{engine_url}/v1/completions", json=body, timeout=60).raise_for_status().json()
+        shown = {"authorization": f"Bearer {engine_token}"}
+        asked = httpx.post(f"{engine_url}/v1/completions", json=body, headers=shown, timeout=60)
+        answer = asked.raise_for_status().json()
         assert answer["usage"]["completion_tokens"] == 16
         report = page.read()
         assert (report.batch_tokens, report.silent) == (tokens, True)

@@ -36,7 +36,7 @@ def clone() -> Iterator[Path]:
 
 
 @pytest.fixture
-def shell(clone: Path, engine_url: str) -> Iterator[Shell]:
+def shell(clone: Path, engine_url: str, engine_token: str) -> Iterator[Shell]:
     """The reader's shell. Its installation uses the engine of this folder's tests, as if it were the reader's own."""
     inherited = {name: value for name, value in foreign_environment().items() if not name.startswith(FOREIGN)}
     own = {
@@ -45,6 +45,7 @@ def shell(clone: Path, engine_url: str) -> Iterator[Shell]:
         "PATH": f"{sys.prefix}/bin{os.pathsep}{inherited['PATH']}",
         "PYTHONPATH": str(ROOT),
         "SLACKWATER_DATA_DIR": str(clone / "data"),
+        "SLACKWATER_ENGINE_API_KEY": engine_token,
         "SLACKWATER_ENGINE_SLOTS": "32",
         "SLACKWATER_ENGINE_URL": engine_url,
         "SLACKWATER_PORT": str(processes.free_port()),

@@ -106,6 +106,17 @@ def test_a_policy_other_than_priority_is_a_shortcoming(policy: str | None, codes
     assert [problem.code for problem in adoption.shortcomings(Sighting({}, policy=policy))] == codes
 
 
+def test_an_engine_that_takes_images_and_may_fetch_them_from_anywhere_is_complained_of() -> None:
+    def codes(**config: object) -> list[str]:
+        seen = adoption.read({"data": []}, None, {"vllm_config": {"model_config": config}})
+        return [problem.code for problem in adoption.shortcomings(seen)]
+
+    assert codes(multimodal_config={}, allowed_media_domains=None) == ["media_domains_open"]
+    assert codes(multimodal_config={}, allowed_media_domains=["none.invalid"]) == []
+    assert codes(multimodal_config=None, allowed_media_domains=None) == []
+    assert codes() == []
+
+
 def test_adopted_models_stand_beside_the_catalogues_whose_names_are_its_own(models: Catalogue) -> None:
     mine: Model = catalogue.adopted("org/m", 100, "text-generation")
     assert models.extended([]) is models

@@ -10,6 +10,7 @@ import pytest
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import service as engines
+from app.engines.keys import engine_key
 from app.errors import ExecutionFailed, NoCapacity, TimedOut
 from app.gateway.frames import Event
 from app.gateway.relay import Call, Gateway
@@ -277,6 +278,18 @@ async def test_an_attached_engines_key_is_shown_to_it(
         await gateway.complete(call)
         await listen(gateway, call)
         assert engine.keys == ["Bearer engine-key"] * 2
+
+
+async def test_a_managed_engine_is_shown_its_own_key_and_not_the_attached_ones(
+    settings: Settings, database: Database, registry: Registry, call: Call
+) -> None:
+    own = Settings(**{**settings.model_dump(), "engine_api_key": "engine-key"})
+    async with FakeEngine() as engine, Gateway(own, database, secret_key(own)) as gateway:
+        await registry.ready(engine)
+        async with database.durable() as conn:
+            await conn.execute("update engine set mode = 'managed'")
+        await gateway.complete(call)
+        assert engine.keys == [f"Bearer {engine_key(own, secret_key(own), 'engine-0', 'managed')}"]
 
 
 async def test_a_full_engines_requests_wait_in_line_and_hurried_ones_are_refused_at_once(

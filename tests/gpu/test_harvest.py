@@ -23,6 +23,7 @@ class Bench:
 
     def __init__(self, settings: Settings) -> None:
         self.harvest = Harvest.of(settings)
+        self.harvest.engine_starts()
         assert self.harvest._page is not None
         self.guest = PageGuest(self.harvest._page.path)
 

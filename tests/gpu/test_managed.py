@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,9 +15,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from app import processes
+from app.crypto import secret_key
 from app.engines import catalogue
 from app.engines.client import EngineClient
+from app.engines.keys import engine_key
 from app.settings import Settings
+from workers.engine.page import VARIABLE, PageGuest, Report, Weights, path_of
+from workers.engine.steps import StepReceiver
 from workers.gpu.comeback import UNKNOWN_SECONDS
 from workers.gpu.managed import MARK, ManagedEngine, vllm_command
 
@@ -55,11 +60,25 @@ def make(folder: Path, command: list[str] | None = None) -> ManagedEngine:
     return engine
 
 
+def sharing(folder: Path, name: str = "engine-0") -> ManagedEngine:
+    """One whose scheduler would be ours, if vLLM were started."""
+    plain = make(folder)
+    engine = ManagedEngine(plain._settings.model_copy(update={"engine_name": name}), plain._model)
+    engine._command = [*FAKE, str(engine.port)]
+    return engine
+
+
+def process_of(engine: ManagedEngine) -> list[int]:
+    """The engine's process among those of its name."""
+    port = str(engine.port).encode()
+    return [pid for pid in pids(engine) if port in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+
+
 @asynccontextmanager
-async def running(engine: ManagedEngine) -> AsyncIterator[EngineClient]:
+async def running(engine: ManagedEngine, controls: Callable[[], bool] = lambda: True) -> AsyncIterator[EngineClient]:
     """The engine, healthy."""
     async with EngineClient(engine.url, timeout_seconds=5) as client:
-        task = asyncio.create_task(engine.run(client.healthy))
+        task = asyncio.create_task(engine.run(client.healthy, controls))
         try:
             await until_true(client.healthy)
             yield client
@@ -93,6 +112,70 @@ async def test_stopping_leaves_no_process(tmp_path: Path) -> None:
     async with running(engine):
         assert len(pids(engine)) == 1
     assert pids(engine) == []
+
+
+async def test_a_standby_touches_nothing_of_the_engine_that_runs(tmp_path: Path) -> None:
+    leader = sharing(tmp_path)
+    async with running(leader):
+        page = path_of(leader.harvest.environment[VARIABLE])
+        guest = PageGuest(page)
+        guest.tell(Report(steps=7), Weights())
+        written = guest.commands()
+        standby = sharing(tmp_path)
+        standby.harvest.command(0.5)
+        standby.harvest.close()
+        assert written is not None
+        assert (page.exists(), guest.commands()) == (True, written)
+        leader.harvest.command(0.0)
+        assert leader.harvest.report is not None
+        assert leader.harvest.report.steps == 7
+        guest.close()
+    assert not page.exists()
+
+
+async def test_pages_of_workers_that_were_killed_are_cleared_by_the_next_that_starts_the_engine(tmp_path: Path) -> None:
+    killed, other = sharing(tmp_path), sharing(tmp_path, "engine-0.abcdef01")
+    for engine in (killed, other):
+        engine.harvest.engine_starts()
+    async with running(sharing(tmp_path)):
+        assert not path_of(killed.harvest.environment[VARIABLE]).exists()
+        assert path_of(other.harvest.environment[VARIABLE]).exists()
+
+
+async def test_a_socket_that_a_killed_worker_left_is_cleared_and_one_that_is_heard_stays(tmp_path: Path) -> None:
+    killed, living = make(tmp_path).harvest.socket, make(tmp_path).harvest.socket
+    assert killed is not None
+    assert living is not None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(str(killed))
+    receiver = StepReceiver(living, lambda _: None)
+    await receiver.open()
+    make(tmp_path)
+    assert (killed.exists(), living.exists()) == (False, True)
+    receiver.close()
+
+
+async def test_a_worker_that_has_lost_its_engine_ends_its_own_process_and_not_its_successors(tmp_path: Path) -> None:
+    """Stopped for longer than its lease, it finds its process killed, and has not yet heard that it is displaced."""
+    old, new = make(tmp_path), make(tmp_path)
+    lost, stop = asyncio.Event(), asyncio.Event()
+
+    async def displaced() -> None:
+        async with running(old, lambda: not lost.is_set()):
+            await stop.wait()
+
+    task = asyncio.create_task(displaced())
+    await until_true(lambda: process_of(old))
+    lost.set()
+    [before] = process_of(old)
+    async with running(new) as client:
+        [successor] = process_of(new)
+        await until_true(lambda: process_of(old) not in ([], [before]))
+        stop.set()
+        await task
+        assert process_of(old) == []
+        assert process_of(new) == [successor]
+        assert await client.healthy()
 
 
 async def test_an_engine_that_dies_is_started_anew(tmp_path: Path) -> None:
@@ -160,7 +243,7 @@ async def test_an_engine_that_never_gets_healthy_is_started_anew(tmp_path: Path)
     async def healthy() -> bool:
         return False
 
-    task = asyncio.create_task(engine.run(healthy))
+    task = asyncio.create_task(engine.run(healthy, lambda: True))
     await until_true(lambda: count.exists() and len(count.read_text()) >= 2)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -205,6 +288,19 @@ async def test_our_settings_and_secrets_are_not_handed_to_the_engine(
     assert "hush" not in environment
     assert "VLLM_NO_USAGE_STATS=1" in environment
     assert "HF_HUB_OFFLINE=1" in environment
+
+
+async def test_an_engine_has_a_key_of_its_own_that_no_argument_shows(tmp_path: Path) -> None:
+    engine, other = make(tmp_path), sharing(tmp_path, "engine-1")
+    async with running(engine):
+        [pid] = pids(engine)
+        folder = Path(f"/proc/{pid}")
+        variables = dict(line.split("=", 1) for line in (folder / "environ").read_text().split("\0") if "=" in line)
+        key = variables["VLLM_API_KEY"]
+        assert len(key) == 64
+        assert key not in (folder / "cmdline").read_text()
+        assert key == engine_key(engine._settings, secret_key(engine._settings), "engine-0", "managed")
+    assert other._environment()["VLLM_API_KEY"] != key
 
 
 def test_a_model_without_a_launch_table_has_no_engine_of_our_own(tmp_path: Path) -> None:

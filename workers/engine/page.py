@@ -146,11 +146,15 @@ def path_of(prefix: str | Path, rank: int = 0) -> Path:
 
 
 class PageOwner(_Page):
-    """The worker's side. Creates the file, so it must come before the engine's start; removes it on `close`."""
+    """The worker's side. Creates the file, so it must come before the engine's start; removes it on `close`.
+
+    Raises FileExistsError where the page is another's.
+    """
 
     def __init__(self, prefix: str | Path, rank: int = 0) -> None:
         self.path = path_of(prefix, rank)
-        self.path.write_bytes(bytes(SIZE))
+        with self.path.open("xb") as file:
+            file.write(bytes(SIZE))
         super().__init__(self.path)
 
     def command(self, commands: Commands) -> None:

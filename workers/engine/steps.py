@@ -43,6 +43,18 @@ class StepStats:
             return None
 
 
+def unheard(path: Path) -> bool:
+    """Whether that is a socket that nobody listens to any more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
 class _Protocol(asyncio.DatagramProtocol):
     def __init__(self, seen: Callable[[StepStats], None]) -> None:
         self._seen = seen
@@ -62,7 +74,6 @@ class StepReceiver:
 
     async def open(self) -> None:
         """Bind the socket. Raises OSError, also where the path is longer than a socket's may be."""
-        self.path.unlink(missing_ok=True)
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             bound.bind(os.fspath(self.path))

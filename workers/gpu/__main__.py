@@ -5,8 +5,8 @@ import signal
 
 import structlog
 
+from app import processes, telemetry
 from app import settings as configuration
-from app import telemetry
 from app.db.pool import Database
 from app.engines.catalogue import CatalogueError
 from app.engines.model import ModelUnavailable
@@ -39,6 +39,7 @@ async def serve(settings: Settings) -> None:
 def main() -> int:
     """The exit code: 0 after a drain, 1 if the worker cannot serve."""
     settings = configuration.load()
+    processes.keep_private()
     telemetry.configure(settings, f"gpu/{settings.engine_name}")
     code = 0
     try:

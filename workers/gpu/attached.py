@@ -18,6 +18,6 @@ class AttachedEngine:
         self.harvest = Harvest(settings)
         self.comeback = Comeback(own=False)
 
-    async def run(self, healthy: object) -> None:
+    async def run(self, healthy: object, controls: object) -> None:
         """Until cancelled."""
         await asyncio.Event().wait()

@@ -5,7 +5,10 @@ slots beside synchronous work, so that batch waits in Postgres and not in vLLM's
 (an attached engine, an untested vLLM, a fault in it) the controller outside rules.
 """
 
+import glob
 import math
+import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from workers.gpu import metrics
 SPARE = 2  # batch requests that may wait in vLLM's own queue, so that a free slot is taken at once
 SCHEDULER = "workers.engine.scheduler.HarvestScheduler"
 _YIELD_STALE_SECONDS = 5.0
+_TOKEN_BYTES = 4
 
 log = structlog.get_logger()
 
@@ -38,13 +42,17 @@ def commands_of(settings: Settings) -> Commands:
 
 
 class Harvest:
-    """One engine's control page; without a page, an engine whose scheduler we do not share."""
+    """One engine's control page, there from its start to `close`; without one, an engine whose scheduler we do not share.
 
-    def __init__(self, settings: Settings, owner: PageOwner | None = None) -> None:
+    Page and socket have a name of their own for each worker, so that one that stands by for an engine touches nothing of it.
+    """
+
+    def __init__(self, settings: Settings, page_prefix: Path | None = None) -> None:
         self.report: Report | None = None
         self.environment: dict[str, str] = {}  # of the engine, by which it finds page or socket
         self.socket: Path | None = None
-        self._page = owner
+        self._prefix = page_prefix
+        self._page: PageOwner | None = None
         self._said = ""
         self._moved = (-1, -math.inf)  # the newest count of steps, and when it was first seen
         self._commands = commands_of(settings)
@@ -52,20 +60,17 @@ class Harvest:
 
     @classmethod
     def of(cls, settings: Settings) -> "Harvest":
-        """With a page in the data directory, made anew."""
-        prefix = settings.data_dir / "run" / f"{settings.engine_name}.page"
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        harvest = cls(settings, PageOwner(prefix))
-        harvest.environment = {page.VARIABLE: str(prefix)}
-        harvest.command(0.0)
+        """With a page in the data directory."""
+        harvest = cls(settings, _own_path(settings, "page"))
+        harvest.environment = {page.VARIABLE: str(harvest._prefix)}
         return harvest
 
     @classmethod
     def told(cls, settings: Settings) -> "Harvest":
         """Without a page, the engine's scheduler being vLLM's own; but each of its steps is told over a socket."""
         harvest = cls(settings)
-        harvest.socket = settings.data_dir / "run" / f"{settings.engine_name}.sock"
-        harvest.socket.parent.mkdir(parents=True, exist_ok=True)
+        harvest.socket = _own_path(settings, "sock")
+        _clear(harvest.socket, steps.unheard)
         harvest.environment = {steps.VARIABLE: str(harvest.socket)}
         return harvest
 
@@ -97,10 +102,16 @@ class Harvest:
         return residents(report, batch, limits, self._commands.error)
 
     def engine_starts(self) -> None:
-        """The next engine begins with what the last one had learnt of its steps, and with no report."""
-        if self._page is not None:
+        """The next engine begins with what the last one had learnt of its steps, and with no report. It is ours alone."""
+        if self._prefix is None:
+            return
+        if self._page is None:
+            _clear(self._prefix, lambda _: True)
+            self._page = PageOwner(self._prefix)
+        else:
             self._page.renew()
-            self.report = None
+        self.command(0.0)
+        self.report = None
 
     def _note(self, what: str) -> None:
         if what != self._said:
@@ -116,9 +127,25 @@ class Harvest:
         return metrics.HarvestView(active, r.tripped, r.batch_frozen, r.evictions, r.faults, r.plan_seconds)
 
     def close(self) -> None:
-        """Take the page away."""
+        """Take the page away, if there is one."""
         if self._page is not None:
             self._page.close()
+        self._page = self.report = None
+
+
+def _own_path(settings: Settings, kind: str) -> Path:
+    """Of a file beside a running engine, which no other worker has."""
+    folder = settings.data_dir / "run"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{settings.engine_name}.{secrets.token_hex(_TOKEN_BYTES)}.{kind}"
+
+
+def _clear(path: Path, left_behind: Callable[[Path], bool]) -> None:
+    """Remove what killed workers of the same engine have left of this kind."""
+    name, _, kind = path.name.rsplit(".", 2)
+    for other in path.parent.glob(f"{glob.escape(name)}.{'[0-9a-f]' * 2 * _TOKEN_BYTES}.{kind}*"):
+        if left_behind(other):
+            other.unlink(missing_ok=True)
 
 
 def _idle(sight: Sight) -> bool:

@@ -65,7 +65,7 @@ class Health:
     def facts(self, *, inside: bool) -> Facts:
         """What is known of the engine. `inside`: its own scheduler protects synchronous requests."""
         seen, name = self._seen, self._caller.target.model
-        shortcomings = () if inside or self._managed else adoption.shortcomings(seen)
+        shortcomings = () if self._managed else adoption.shortcomings(seen, inside=inside)
         return Facts(
             served_name=name if name != self._model.served else None,
             serves=seen.names,

@@ -1,13 +1,14 @@
 """vLLM as our own child: started, watched, restarted with backoff, and never left behind.
 
 Three nets against orphans: the engine gets SIGTERM from the kernel when this process dies, even by SIGKILL; stopping
-goes to its whole process group; and every process it starts carries a mark in its environment, by which the next start
-finds and kills what slipped through.
+goes to its whole process group; and every process it starts carries marks in its environment, its engine's and its worker's:
+the end finds by them what slipped through of this worker, the next start what any left of the engine.
 """
 
 import asyncio
 import os
 import random
+import secrets
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -15,14 +16,17 @@ from pathlib import Path
 import structlog
 
 from app import clock, processes
+from app.crypto import secret_key
 from app.engines import model as weights
+from app.engines.adoption import NO_DOMAIN
 from app.engines.catalogue import Model
+from app.engines.keys import engine_key
 from app.settings import Settings, foreign_environment
 from workers.gpu.comeback import Comeback
 from workers.gpu.harvest import SCHEDULER, Harvest
 
 MARK = "SLACKWATER_ENGINE"
-NO_DOMAIN = "none.invalid"  # RFC 2606: it never exists; with no domain named vLLM would fetch media from any
+OWNER = "SLACKWATER_ENGINE_OWNER"
 POLL_SECONDS = 0.5
 PROGRESS_SECONDS = 5.0
 UNHEALTHY_SECONDS = 60.0  # a running engine silent for this long is started anew
@@ -81,26 +85,33 @@ class ManagedEngine:
         self.harvest = Harvest.of(settings) if harvests else Harvest.told(settings)
         self.comeback = Comeback(own=True)
         self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
+        self._owner = secrets.token_hex(8)
+        self._key = engine_key(settings, secret_key(settings), settings.engine_name, self.mode)
         self._log_file = settings.data_dir / "logs" / f"{settings.engine_name}.log"
 
-    async def run(self, healthy: Healthy) -> None:
-        """Keep the engine running until cancelled; then stop it. Raises ModelUnavailable if it has no weights."""
+    async def run(self, healthy: Healthy, controls: Callable[[], bool]) -> None:
+        """Keep the engine running until cancelled; then stop it. Raises ModelUnavailable if it has no weights.
+
+        `controls`: whether the engine's lease is ours at this moment, so that what others left of it may be killed.
+        """
         await asyncio.to_thread(weights.prepare, self._settings, self._model, lambda line: log.info("model", line=line))
         pause = 0.0
         try:
             while True:
-                was_healthy, reason = await self._live(healthy)
+                was_healthy, reason = await self._live(healthy, controls)
                 pause = 0.0 if was_healthy else min(max(BACKOFF_SECONDS[0], pause * 2), BACKOFF_SECONDS[1])
                 log.error("engine.died", reason=reason, log=str(self._log_file), restart_in_seconds=round(pause, 1))
                 await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311
         finally:
-            await self.sweep()
+            await _sweep(self._own)
+            self.harvest.close()
 
-    async def _live(self, healthy: Healthy) -> tuple[bool, str]:
+    async def _live(self, healthy: Healthy, controls: Callable[[], bool]) -> tuple[bool, str]:
         """One life of the process. Returns whether it ever was healthy, and what ended it."""
-        if orphans := processes.marked(MARK, self._mark):
+        left = self._of_engine if controls() else self._own
+        if orphans := left():
             log.warning("engine.orphans", pids=orphans)
-            await self.sweep()
+            await _sweep(left)
         process, ended = await self._start(), None
         try:
             ended = await self._watch(process, healthy)
@@ -108,11 +119,11 @@ class ManagedEngine:
         finally:
             await asyncio.shield(self._stop(process, STOP_SECONDS if ended is None else 0.0))
 
-    async def sweep(self) -> None:
-        """Kill every process that carries our mark, and wait until they are gone."""
-        while pids := processes.marked(MARK, self._mark):
-            processes.kill(pids)
-            await asyncio.sleep(0.05)
+    def _of_engine(self) -> list[int]:
+        return processes.marked(MARK, self._mark)
+
+    def _own(self) -> list[int]:
+        return processes.marked(OWNER, self._owner)
 
     async def _start(self) -> asyncio.subprocess.Process:
         self._log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +143,9 @@ class ManagedEngine:
         return process
 
     def _environment(self) -> dict[str, str]:
-        return {**vllm_environment(self._model), **self.harvest.environment, MARK: self._mark}
+        """The key is told here, for a process list shows every argument."""
+        own = {MARK: self._mark, OWNER: self._owner, "VLLM_API_KEY": self._key}
+        return {**vllm_environment(self._model), **self.harvest.environment, **own}
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
         """Until the engine has to be started anew. Returns whether it ever was healthy, and what is wrong."""
@@ -153,7 +166,7 @@ class ManagedEngine:
     async def _part_lost(self, up: asyncio.Event) -> str:
         """Once the engine is up, all the processes are there that it needs."""
         await up.wait()
-        parts = processes.titled(processes.marked(MARK, self._mark), PARTS)
+        parts = processes.titled(self._own(), PARTS)
         return f"its process {await processes.first_exit(parts)} has died"
 
     async def _unhealthy(self, process: asyncio.subprocess.Process, healthy: Healthy, up: asyncio.Event) -> str:
@@ -184,3 +197,10 @@ class ManagedEngine:
                 log.warning("engine.killed", pid=process.pid)
         processes.signal_group(process.pid, signal.SIGKILL)
         await process.wait()
+
+
+async def _sweep(found: Callable[[], list[int]]) -> None:
+    """Kill these processes, and wait until they are gone."""
+    while pids := found():
+        processes.kill(pids)
+        await asyncio.sleep(0.05)

@@ -122,6 +122,10 @@ class Membership:
         """Whether our own clock, too, says that the lease holds. It runs on while this process is stopped."""
         return clock.monotonic() < self._valid_until
 
+    def in_control(self) -> bool:
+        """Whether the engine is ours at this moment, by our own clock."""
+        return self._seat is not None and self.holds()
+
     async def leave(self) -> None:
         """Give up engine and lease at once. Without a database they lapse by themselves."""
         seat, self._seat = self._seat, None

@@ -21,6 +21,7 @@ from app.db.pool import Database
 from app.engines.adoption import DOWN
 from app.engines.catalogue import Model
 from app.engines.client import EngineClient
+from app.engines.keys import engine_key
 from app.engines.requests import Target
 from app.engines.service import DRAINING
 from app.headroom.gpu import Gpu, GpuProbe, memory_signal
@@ -55,8 +56,8 @@ class Engine(Controlled, Protocol):
     def comeback(self) -> Comeback:
         """When it should answer, while it does not."""
 
-    async def run(self, healthy: Callable[[], Awaitable[bool]]) -> None:
-        """Keep it alive."""
+    async def run(self, healthy: Callable[[], Awaitable[bool]], controls: Callable[[], bool]) -> None:
+        """Keep it alive. `controls`: whether it is ours at this moment."""
 
 
 class Worker:
@@ -67,7 +68,7 @@ class Worker:
         self._model = model
         self._settings = settings
         secret = secret_key(settings)
-        key = settings.engine_api_key.get_secret_value()
+        key = engine_key(settings, secret, settings.engine_name, engine.mode)
         self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
         target = Target.of(model)
         self._caller = Caller(self._client, target, secret, settings.request_attempts, Store.of(settings))
@@ -110,7 +111,6 @@ class Worker:
             finally:
                 await self._journal.flush()
                 await self._membership.leave()
-                self._engine.harvest.close()
         log.info("worker.stopped")
 
     def _parts(self) -> list[Coroutine[None, None, None]]:
@@ -146,7 +146,7 @@ class Worker:
         """Run the engine while we control it; a standby worker has none."""
         while True:
             await self._membership.controls.wait()
-            engine = asyncio.ensure_future(self._engine.run(self._client.healthy))
+            engine = asyncio.ensure_future(self._engine.run(self._client.healthy, self._membership.in_control))
             displaced = asyncio.ensure_future(self._membership.displaced.wait())
             try:
                 await asyncio.wait({engine, displaced}, return_when=asyncio.FIRST_COMPLETED)

@@ -2,6 +2,7 @@
 
 import structlog
 
+from app import processes
 from app.failure import guarded
 from app.settings import load
 from app.telemetry import configure
@@ -11,6 +12,7 @@ from workers.notifier.app import run
 def main() -> int:
     """Run the notifier. Exit code 0 after SIGTERM or SIGINT."""
     settings = load()
+    processes.keep_private()
     configure(settings, "notifier")
     log = structlog.get_logger()
     log.info(

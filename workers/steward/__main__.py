@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import structlog
 
+from app import processes, telemetry
 from app import settings as configuration
-from app import telemetry
 from app.db.embedded import database_url
 from app.db.pool import Database
 from app.db.transient import TRANSIENT
@@ -71,6 +71,7 @@ async def _run_until_signal(settings: Settings) -> None:
 def main() -> None:
     """Run the steward. Exit code 0 after SIGTERM or SIGINT."""
     settings = configuration.load()
+    processes.keep_private()
     telemetry.configure(settings, "steward")
     asyncio.run(_run_until_signal(settings))
 

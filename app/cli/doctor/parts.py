@@ -202,7 +202,8 @@ def _attached(settings: Settings) -> Check:
         fix = "without telemetry no batch work is admitted: use vLLM, and let /metrics through"
         return fail("engine", f"{place}, but its telemetry cannot be read: {found.lack}", fix)
     for problem in adoption.shortcomings(seen):
-        return fail("engine", f"{place}. {problem.message}", problem.remedy)
+        wrong = fail if problem.code == adoption.NO_PRIORITY else warn
+        return wrong("engine", f"{place}. {problem.message}", problem.remedy)
     version = f"; vLLM {seen.version}" if seen.version else ""
     if seen.policy is None:
         fix = "make sure that it runs with --scheduling-policy priority; vLLM tells it in development mode only"

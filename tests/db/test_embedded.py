@@ -1,0 +1,183 @@
+"""The embedded server is its owner's alone, and no folder is opened for it."""
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app import processes
+from app.db import cluster, embedded
+from app.settings import Settings
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="as root the server has a user of its own")
+TRUST = "local all all trust\n"
+CHECK = """
+import psycopg, sys
+from pathlib import Path
+from app.db import embedded
+from app.settings import Settings
+settings = Settings(data_dir=Path(sys.argv[1]))
+with psycopg.connect(embedded.start(settings)) as conn:
+    print(conn.execute("select current_user").fetchone()[0])
+embedded.stop(settings, "immediate")
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder that only its owner may enter."""
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def private(home: Path) -> Iterator[Settings]:
+    """An installation in it."""
+    settings = Settings(data_dir=home / "data")
+    yield settings
+    embedded.stop(settings, "immediate")
+    found = cluster.place(settings).cluster
+    if cluster.OUTSIDE in found.parents:
+        shutil.rmtree(found.parent)
+
+
+def user_of(url: str) -> str:
+    with psycopg.connect(url) as conn:
+        row = conn.execute("select current_user").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_in_a_private_home_it_starts_opens_no_folder_and_trusts_nobody(private: Settings, home: Path) -> None:
+    before = {folder: folder.stat().st_mode for folder in (home, *home.parents)}
+    assert user_of(embedded.start(private)) == "postgres"
+    assert {folder: folder.stat().st_mode for folder in before} == before
+    for folder in cluster.place(private):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert "trust" not in (cluster.place(private).cluster / "pg_hba.conf").read_text()
+    with psycopg.connect(embedded.database_url(private)) as conn:
+        methods = conn.execute("select auth_method from pg_hba_file_rules").fetchall()
+    assert methods == [("peer",)]
+
+
+def test_a_second_start_adopts_the_running_server_and_one_after_a_stop_finds_its_data(private: Settings) -> None:
+    url = embedded.start(private)
+    with psycopg.connect(url) as conn:
+        conn.execute("create table kept (n int)")
+    assert embedded.start(private) == url
+    embedded.stop(private)
+    with psycopg.connect(embedded.start(private)) as conn:
+        conn.execute("select n from kept")
+
+
+@root_only
+def test_roots_server_of_a_private_folder_lies_outside_it_and_that_folder_says_whose_it_is(private: Settings) -> None:
+    embedded.start(private)
+    found = cluster.place(private).cluster
+    assert found.parent.parent == cluster.OUTSIDE
+    assert found.owner() == cluster.SERVER_USER
+    assert (found.parent / "data_dir").read_text().strip() == str(private.data_dir)
+
+
+@root_only
+def test_a_cluster_of_the_former_layout_is_used_where_it_is_and_trusts_nobody_any_more(private: Settings) -> None:
+    embedded.start(private)
+    embedded.stop(private)
+    outside = cluster.place(private).cluster
+    former = private.data_dir / "postgres"
+    folders = [f for f in (private.data_dir, *private.data_dir.parents) if not f.stat().st_mode & stat.S_IXOTH]
+    modes = [folder.stat().st_mode for folder in folders]
+    for folder in folders:
+        folder.chmod(0o755)  # as former versions did
+    shutil.copytree(outside, former)
+    subprocess.run(["chown", "-R", cluster.SERVER_USER, former], check=True)
+    shutil.rmtree(outside.parent)
+    (former / "pg_hba.conf").write_text(TRUST)
+    try:
+        assert user_of(embedded.start(private)) == "postgres"
+        assert cluster.place(private).cluster == former
+        assert (former / "pg_hba.conf").read_text() != TRUST
+        embedded.stop(private)
+    finally:
+        for folder, mode in zip(folders, modes, strict=True):
+            folder.chmod(mode)
+
+
+@root_only
+def test_a_user_with_a_private_home_has_the_cluster_in_the_data_directory(tmp_path: Path) -> None:
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o711)
+    tmp_path.chmod(0o700)
+    os.chown(tmp_path, 65534, 65534)
+    command = [sys.executable, "-c", CHECK, str(tmp_path / "data")]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        command,
+        check=False,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        user=65534,
+        group=65534,
+        extra_groups=[],
+    )
+    assert done.stdout == "postgres\n", done.stderr
+    assert stat.S_IMODE((tmp_path / "data" / "postgres").stat().st_mode) == 0o700
+
+
+@root_only
+def test_programs_that_the_servers_user_cannot_read_are_copied_once_to_where_it_can(home: Path) -> None:
+    version = embedded._programs(embedded._wheel()).parent
+    package = home / "site-packages" / version.parent.name
+    shutil.copytree(version, package / version.name, symlinks=True)
+    libraries = version.parent.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, package.with_name(libraries.name), symlinks=True)
+    found = cluster.programs(package / version.name)
+    try:
+        assert cluster.OUTSIDE in found.parents
+        owner = pwd.getpwnam(cluster.SERVER_USER)
+        command = [found / "postgres", "--version"]
+        said = subprocess.check_output(
+            command, user=owner.pw_uid, group=owner.pw_gid, extra_groups=[], cwd="/", text=True
+        )
+        assert "PostgreSQL" in said
+        assert cluster.programs(package / version.name) == found
+    finally:
+        shutil.rmtree(next(folder for folder in found.parents if folder.parent == cluster.OUTSIDE))
+
+
+def test_a_socket_folder_that_is_anothers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "OUTSIDE", tmp_path / "outside")
+    settings = Settings(data_dir=tmp_path / ("long" * 30))
+    found = cluster.place(settings)
+    assert found.socket != found.cluster
+    open_to_all = found.socket
+    open_to_all.mkdir(parents=True)
+    open_to_all.chmod(0o777)
+    try:
+        with pytest.raises(PermissionError, match="alone may enter"):
+            embedded.start(settings)
+    finally:
+        open_to_all.rmdir()
+
+
+def test_what_a_part_makes_is_its_users_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        processes.keep_private()
+        (tmp_path / "file").touch()
+        (tmp_path / "folder").mkdir()
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("file", "folder")]
+    assert modes == [0o600, 0o700]
