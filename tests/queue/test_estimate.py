@@ -78,7 +78,10 @@ def test_what_rests_before_another_try_is_not_done_before_that() -> None:
         ({"spread": 0.6}, Confidence.LOW),
         ({"spread": None}, Confidence.LOW),
         ({"spread": 0.19, "own_tokens": 0.0, "ahead_tokens": 50.0}, Confidence.MEDIUM),  # five seconds, not a stretch
-        ({"spread": 0.01, "own_tokens": 0.0, "ahead_tokens": 20.0}, Confidence.MEDIUM),  # two seconds: its end is a quarter
+        (
+            {"spread": 0.01, "own_tokens": 0.0, "ahead_tokens": 20.0},
+            Confidence.MEDIUM,
+        ),  # two seconds: its end is a quarter
         ({"gates": (CLOSED_GATE,)}, Confidence.LOW),
         ({"gates": ()}, Confidence.NONE),
         ({"pace": None, "spread": None}, Confidence.NONE),
