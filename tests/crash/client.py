@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 
@@ -15,6 +15,7 @@ SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
 TRY_AGAIN = (429, 503, 507)  # so says the server
 PATIENCE = 400
 EVENTS = [f"batch.{kind}" for kind in ("queued", "succeeded", "failed", "cancelled", "expired")]
+ITEM_EVENTS = ["item.succeeded", "item.failed"]
 
 
 class Client:
@@ -34,13 +35,13 @@ class Client:
             self._clients[tenant] = client
             await self.subscribe(tenant, tenant)
 
-    async def subscribe(self, tenant: str, name: str) -> str:
-        """An endpoint of that name at the receiver, for every event. Returns its id."""
+    async def subscribe(self, tenant: str, name: str, events: Sequence[str] = EVENTS) -> str:
+        """An endpoint of that name at the receiver. Returns its id."""
         body = {
             "name": "crash",
             "source": {"type": "workersAi.model"},
             "destination": {"type": "webhook", "url": f"{self._system.receiver.url}/{name}"},
-            "events": EVENTS,
+            "events": list(events),
         }
         client = self._clients[tenant]
         answer, _ = await self.until_answered(lambda: self._answer(client.post(SUBSCRIPTIONS, json=body)))

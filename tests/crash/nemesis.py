@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.crash.client import Client
+from tests.crash.client import EVENTS, ITEM_EVENTS, Client
 from tests.crash.engines import DOOMED
 from tests.crash.history import History
 from tests.crash.proxy import Wire
@@ -105,9 +105,9 @@ class Nemesis:
             await self._until_database()
 
     async def _delete_endpoint(self, rng: random.Random) -> None:
-        """Another endpoint of a tenant, deleted while it is being sent what happens."""
+        """Another endpoint of a tenant, which workers write events for, deleted while it is being sent them."""
         tenant, name = rng.choice(TENANTS), f"{DOOMED}-{rng.getrandbits(32):08x}"
-        endpoint_id = await self._client.subscribe(tenant, name)
+        endpoint_id = await self._client.subscribe(tenant, name, [*EVENTS, *ITEM_EVENTS])
         enough, deadline = rng.randint(0, 3), time.monotonic() + 5
         while self._history.told_before_deletion(name) < enough and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
