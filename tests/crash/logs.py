@@ -13,6 +13,7 @@ ERRORS = ("error", "critical")
 EXPECTED = {
     "storage.full": "the API's answer 507 while the disk is full",
     "consumer: Cannot connect to": "Celery says so of a broker that is away, and tries again",
+    "Frequent restarts detected": "Celery's own pause of a second between tries to reach a broker that is away",
     "Couldn't ack": "kombu says so, with a traceback, where the broker goes away before a hint is acknowledged; it comes again",
 }
 
