@@ -1,6 +1,7 @@
 # Slackwater. `make` alone lists the targets.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test slow lint check clean
@@ -15,7 +16,7 @@ demo: install ## run a batch of real prompts through the whole system on this ma
 	@$(BIN)/slackwater demo
 
 test: install ## run every test, those on the real engine too, in two processes, and print the time per folder
-	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+	@$(BIN)/python -m $(PYTEST) -n 2 --no-loadscope-reorder
 
 slow: install ## run the tests that take minutes each: vLLM killed, and crashed by a request; an encoder; answers in bfloat16; the size of the core
 	@$(BIN)/python -m pytest -m slow

@@ -15,7 +15,7 @@ from app.db.pool import Database
 from app.queue import care
 from app.settings import Settings
 
-pytest_plugins = ["tests.timing", "tests.sharing"]
+pytest_plugins = ["tests.timing", "tests.sharing", "tests.servers"]
 
 _numbers = itertools.count()
 
@@ -27,6 +27,9 @@ def server_settings() -> Iterator[Settings]:
         Path(folder).chmod(0o755)
         settings = Settings(data_dir=Path(folder))
         embedded.start(settings)
+        with psycopg.connect(embedded.database_url(settings), autocommit=True) as conn:
+            conn.execute("alter system set fsync = off")  # no test cuts the machine's power; commits stay as they are
+            conn.execute("select pg_reload_conf()")
         yield settings
         embedded.stop(settings, "immediate")
 

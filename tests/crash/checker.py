@@ -1,15 +1,18 @@
 """One run: start the system, let load and nemesis at it, heal it, wait until it rests, judge."""
 
 import asyncio
+import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from tests.crash.client import Client
 from tests.crash.history import MUST_BE_ZERO, History
 from tests.crash.load import Load
+from tests.crash.logs import judge_logs
 from tests.crash.nemesis import Nemesis
-from tests.crash.system import System
+from tests.crash.system import LEASE_SECONDS, System
 from tests.crash.verdict import judge
 
 CLIENTS = 6
@@ -17,34 +20,38 @@ HANDS = 2
 REST_SECONDS = 45.0
 
 
-async def check(seed: int, seconds: float, *, only: Sequence[str] = (), keep_logs: bool = False) -> History:
+async def check(
+    seed: int, seconds: float, *, lease: float = LEASE_SECONDS, only: Sequence[str] = (), keep_logs: bool = False
+) -> History:
     """The judged history of a run that is under attack for so many seconds, `only` by the faults that are named.
 
     Logs of a bad run are always kept.
     """
     history = History()
-    async with _system(history, seed, keep_logs) as system:
+    async with _system(history, seed, lease, keep_logs) as system:
         began = time.monotonic()
         client = Client(system, history)
         load = Load(client, history, seed)
         try:
             await client.start()
             history.say("load begins")
-            await _attack(load, Nemesis(system, history, seed, only), seconds)
+            await _attack(load, Nemesis(system, history, client, seed, only), seconds)
             history.say("healed")
-            healed = time.monotonic()
+            history.notes["seconds under attack"] = round(time.monotonic() - began)
             await _rest(system, history, load)
             await judge(system, history)
+        except Exception:  # of our own, or clients that were never answered
+            history.wrong("broken_runs", traceback.format_exc())
         finally:
             await client.close()
-        history.notes["seconds under attack"] = round(healed - began)
-        history.notes["seconds until rest and judged"] = round(time.monotonic() - healed)
+            judge_logs(history, system.ground.logs)
+        history.notes["seconds in all"] = round(time.monotonic() - began)
     return history
 
 
 @asynccontextmanager
-async def _system(history: History, seed: int, keep_logs: bool) -> AsyncIterator[System]:
-    system = System(history, seed)
+async def _system(history: History, seed: int, lease: float, keep_logs: bool) -> AsyncIterator[System]:
+    system = System(history, seed, lease)
     finished = False
     try:
         await system.start()
@@ -54,7 +61,7 @@ async def _system(history: History, seed: int, keep_logs: bool) -> AsyncIterator
         kept = await system.close(keep_logs or not finished)
         if kept:
             history.details.append(f"logs of all parts: {kept}")
-            print(f"logs of all parts: {kept}", flush=True)
+            print(f"logs of all parts: {kept}", file=sys.stderr, flush=True)
 
 
 async def _attack(load: Load, nemesis: Nemesis, seconds: float) -> None:
@@ -98,10 +105,9 @@ def report(history: History, seed: int) -> str:
     def line(title: str, counts: dict[str, int]) -> str:
         return f"{title}: " + ", ".join(f"{name} {n}" for name, n in counts.items())
 
-    items = sum(len(batch.prompts) for batch in history.accepted)
     return "\n".join(
         (
-            f"seed {seed}: {len(history.accepted)} batches, {items} items, {len(history.arrivals)} requests at engines",
+            f"seed {seed}: {len(history.accepted)} batches, {history.items} items, {len(history.arrivals)} requests at engines",
             line("operations", dict(history.operations)),
             line("answers", dict(history.answers)),
             line(f"faults ({sum(history.faults.values())})", dict(history.faults)),

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 
@@ -11,9 +11,11 @@ from tests.crash.system import TENANTS, System
 
 MODEL = "smollm2-135m-instruct"
 RUN = f"/ai/run/{MODEL}"
+SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
 TRY_AGAIN = (429, 503, 507)  # so says the server
 PATIENCE = 400
 EVENTS = [f"batch.{kind}" for kind in ("queued", "succeeded", "failed", "cancelled", "expired")]
+ITEM_EVENTS = ["item.succeeded", "item.failed"]
 
 
 class Client:
@@ -31,14 +33,29 @@ class Client:
             headers = {"authorization": f"Bearer {self._system.keys[tenant]}"}
             client = httpx.AsyncClient(base_url=base, headers=headers, timeout=4, trust_env=False)
             self._clients[tenant] = client
-            body = {
-                "name": "crash",
-                "source": {"type": "workersAi.model"},
-                "destination": {"type": "webhook", "url": f"{self._system.receiver.url}/{tenant}"},
-                "events": EVENTS,
-            }
-            answer = await client.post("/event_subscriptions/subscriptions", json=body)
-            self._system.receiver.secrets[tenant] = answer.json()["result"]["destination"]["secret"]
+            await self.subscribe(tenant, tenant)
+
+    async def subscribe(self, tenant: str, name: str, events: Sequence[str] = EVENTS) -> str:
+        """An endpoint of that name at the receiver. Returns its id."""
+        body = {
+            "name": "crash",
+            "source": {"type": "workersAi.model"},
+            "destination": {"type": "webhook", "url": f"{self._system.receiver.url}/{name}"},
+            "events": list(events),
+        }
+        client = self._clients[tenant]
+        answer, _ = await self.until_answered(lambda: self._answer(client.post(SUBSCRIPTIONS, json=body)))
+        result = answer.json()["result"]
+        self._system.receiver.secrets[name] = result["destination"]["secret"]
+        return str(result["id"])
+
+    async def unsubscribe(self, tenant: str, endpoint_id: str) -> None:
+        """Delete an endpoint. An earlier try whose answer was lost may have done it."""
+        client = self._clients[tenant]
+        path = f"{SUBSCRIPTIONS}/{endpoint_id}"
+        answer, lost = await self.until_answered(lambda: self._answer(client.delete(path)))
+        if answer.status_code != 200 and not (lost and answer.status_code == 404):
+            self._history.wrong("misanswered", f"deletion of an endpoint: {answer.status_code} {answer.text[:200]}")
 
     async def close(self) -> None:
         """Hang up."""

@@ -1,5 +1,6 @@
 """Fake engines that log every arrival, and a webhook receiver that keeps what it got."""
 
+import asyncio
 import random
 import time
 from typing import Any
@@ -8,10 +9,12 @@ from aiohttp import web
 from standardwebhooks import Webhook
 
 from tests.crash.history import Arrival, History
-from tests.crash.worker import SENDER, SENT
+from tests.crash.part import SENDER, SENT
 from tests.fakes.engine import FakeEngine, _prompt
 
 REFUSAL = "refused as scripted"
+DOOMED_SECONDS = 0.7
+DOOMED = "doomed"  # so begin the names of endpoints that are to be deleted
 
 
 class LoggedEngine(FakeEngine):
@@ -66,8 +69,19 @@ class Receiver:
         await self._runner.cleanup()
 
     async def _take(self, request: web.Request) -> web.Response:
-        raw = await request.read()
+        raw, name = await request.read(), request.match_info["name"]
+        if name not in self.secrets:  # the answer that brings the secret is still on its way
+            return web.Response(status=204 if name.startswith(DOOMED) else 503)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        body: Any = Webhook(self.secrets[request.match_info["name"]]).verify(raw, headers)
+        body: Any = Webhook(self.secrets[name]).verify(raw, headers)
+        if name.startswith(DOOMED):
+            return await self._take_doomed(name, body["type"])
         self._history.webhooks.append((headers["webhook-id"], body["type"], body["payload"]["requestId"]))
         return web.Response(status=204)
+
+    async def _take_doomed(self, name: str, kind: str) -> web.Response:
+        """Slow, and every other event refused, so that a deletion finds attempts on their way and others due again."""
+        self._history.doomed.append((name, time.time()))
+        await asyncio.sleep(DOOMED_SECONDS)
+        refused = len(self._history.doomed) % 2 and not kind.endswith(".test")
+        return web.Response(status=500 if refused else 204)

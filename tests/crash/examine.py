@@ -8,6 +8,7 @@ from tests.crash.engines import REFUSAL
 from tests.crash.history import Batch, History
 
 CANCELLED = "was cancelled before"
+GIVEN_UP = "it was given up"  # no item here kills
 EXPIRED = "deadline passed before"
 
 
@@ -56,7 +57,8 @@ def _examine_item(history: History, batch: Batch, seq: int, response: dict[str, 
 
 def _may_fail(batch: Batch, seq: int, error: str) -> bool:
     return (
-        (batch.refused(seq) and REFUSAL in error)
+        GIVEN_UP in error  # which the verdict counts
+        or (batch.refused(seq) and REFUSAL in error)
         or ("cancel" in batch.asked and CANCELLED in error)
         or (batch.window is not None and EXPIRED in error)
     )

@@ -95,11 +95,11 @@ class Postgres:
         async with self._lock:
             await asyncio.to_thread(embedded.start, self.settings)
 
-    async def crash(self) -> None:
-        """Stop it as a power cut would; the keeper starts it again."""
+    async def crash(self, seconds: float = 0.2) -> None:
+        """Stop it as a power cut would; after so many seconds the keeper starts it again."""
         async with self._lock:
             await asyncio.to_thread(embedded.stop, self.settings, "immediate")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(seconds)
 
     async def keep(self) -> None:
         """Until cancelled."""

@@ -9,7 +9,7 @@ KINDS = ("plain", "slow", "flaky", "refuse")  # how the engine treats an item; t
 MUST_BE_ZERO = (
     "lost",
     "duplicated",
-    "re_run_after_flush",
+    "rerun_after_flush",
     "ran_when_halted",
     "wrongly_ordered",
     "unaccounted",
@@ -17,6 +17,11 @@ MUST_BE_ZERO = (
     "went_back",
     "misanswered",
     "webhooks_missing",
+    "told_after_deletion",
+    "innocent_given_up",
+    "unexpected_exits",
+    "unexpected_exceptions",
+    "broken_runs",
 )
 
 
@@ -123,6 +128,8 @@ class History:
         self.arrivals: list[Arrival] = []
         self.stops: list[Stop] = []
         self.webhooks: list[tuple[str, str, str]] = []  # (webhook-id, event type, request id)
+        self.doomed: list[tuple[str, float]] = []  # (endpoint, when it was sent something), of those that are deleted
+        self.deleted: dict[str, float] = {}  # endpoint → when its deletion had been answered
         self.operations: Counter[str] = Counter()
         self.answers: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -151,10 +158,19 @@ class History:
         at = moment - self.began
         return "; ".join(f"{t:.2f} {text}" for t, text in self.log if at - seconds <= t <= at + 0.2)
 
+    def told_before_deletion(self, endpoint: str) -> int:
+        """How often an endpoint that is to be deleted was sent something."""
+        return sum(name == endpoint for name, _ in self.doomed)
+
     @property
     def accepted(self) -> list[Batch]:
         """Batches that the server has accepted."""
         return [batch for batch in self.batches if batch.accepted]
+
+    @property
+    def items(self) -> int:
+        """Items of the batches that the server has accepted."""
+        return sum(len(batch.prompts) for batch in self.accepted)
 
     @property
     def open_items(self) -> int:

@@ -3,22 +3,30 @@
 import asyncio
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from tests.crash.client import EVENTS, ITEM_EVENTS, Client
+from tests.crash.engines import DOOMED
 from tests.crash.history import History
 from tests.crash.proxy import Wire
-from tests.crash.system import WORKERS, System
+from tests.crash.system import TENANTS, WORKERS, System
 
 STEWARDS = ("steward-0", "steward-1")
-# About as long as the lease of 2 s and its reaping take: who comes back then meets the next holder at work.
-LEASE_AND_MORE = (1.8, 2.9)
+# In leases. About as long as one and its reaping take: who comes back then meets the next holder at work.
+LEASE_AND_MORE = (0.9, 1.45)
+BEYOND_LEASE = (1.2, 2.0)
+HOURS = (600.0, 3600.0)
+WITHIN_TOLERANCE = (60.0, 240.0)  # receivers refuse a signature that is more than 5 minutes off
 
 
 class Nemesis:
     """The faults are the rows of `table`: name → (weight, coroutine)."""
 
-    def __init__(self, system: System, history: History, seed: int, only: Sequence[str] = ()) -> None:
+    def __init__(self, system: System, history: History, client: Client, seed: int, only: Sequence[str] = ()) -> None:
         self._system = system
+        self._client = client
+        self._lease = system.settings.lease_seconds
         self._history = history
         self._seed = seed
         self._foundations = asyncio.Lock()  # disk and database: one fault at a time
@@ -29,8 +37,12 @@ class Nemesis:
             "kill notifier": (1, lambda rng: self._kill("notifier")),
             "stop worker": (8, self._stop_worker),
             "stop steward": (1, self._stop_steward),
-            "drain worker under another clock": (2, self._skew_worker),
+            "drain worker under another clock": (2, lambda rng: self._skew(rng, rng.choice(list(WORKERS)), HOURS)),
+            "api under another clock": (1, lambda rng: self._skew(rng, "api", HOURS)),
+            "notifier under another clock": (1, lambda rng: self._skew(rng, "notifier", WITHIN_TOLERANCE)),
             "crash postgres": (3, self._crash_postgres),
+            "outage beyond the lease": (1, self._outage),
+            "delete endpoint": (3, self._delete_endpoint),
             "reset connections": (4, self._reset),
             "mute database": (3, self._mute),
             "stall database": (5, self._stall),
@@ -64,17 +76,17 @@ class Nemesis:
     async def _stop_worker(self, rng: random.Random) -> None:
         name = rng.choice(list(WORKERS))
         self._history.fault("SIGSTOP of worker", name)
-        await self._system.parts[name].stop_for(rng.uniform(*LEASE_AND_MORE))
+        await self._system.parts[name].stop_for(self._lease * rng.uniform(*LEASE_AND_MORE))
 
     async def _stop_steward(self, rng: random.Random) -> None:
         name = rng.choice(STEWARDS)
         self._history.fault("SIGSTOP of steward", name)
         await self._system.parts[name].stop_for(rng.uniform(0.5, 3))
 
-    async def _skew_worker(self, rng: random.Random) -> None:
-        part = self._system.parts[rng.choice(list(WORKERS))]
-        part.skew = rng.choice((-1, 1)) * rng.uniform(600, 3600)
-        self._history.fault("clock skew after SIGTERM", f"{part.name} {part.skew:.0f} s")
+    async def _skew(self, rng: random.Random, name: str, seconds: tuple[float, float]) -> None:
+        part = self._system.parts[name]
+        part.skew = rng.choice((-1, 1)) * rng.uniform(*seconds)
+        self._history.fault(f"clock skew of {_kind(name)} after SIGTERM", f"{name} {part.skew:.0f} s")
         part.send(signal.SIGTERM)
 
     async def _crash_postgres(self, rng: random.Random) -> None:
@@ -83,6 +95,25 @@ class Nemesis:
             await self._system.postgres.crash()
             await self._until_database()
             await asyncio.sleep(rng.uniform(0, 3))
+
+    async def _outage(self, rng: random.Random) -> None:
+        """Every lease lapses, and nobody can say that it goes on."""
+        async with self._foundations:
+            seconds = self._lease * rng.uniform(*BEYOND_LEASE)
+            self._history.fault("outage of PostgreSQL beyond the lease", f"{seconds:.1f} s")
+            await self._system.postgres.crash(seconds)
+            await self._until_database()
+
+    async def _delete_endpoint(self, rng: random.Random) -> None:
+        """Another endpoint of a tenant, which workers write events for, deleted while it is being sent them."""
+        tenant, name = rng.choice(TENANTS), f"{DOOMED}-{rng.getrandbits(32):08x}"
+        endpoint_id = await self._client.subscribe(tenant, name, [*EVENTS, *ITEM_EVENTS])
+        enough, deadline = rng.randint(0, 3), time.monotonic() + 5
+        while self._history.told_before_deletion(name) < enough and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        self._history.fault("endpoint deleted", f"{name} of {tenant}")
+        await self._client.unsubscribe(tenant, endpoint_id)
+        self._history.deleted[name] = time.time()
 
     async def _full_disk(self, rng: random.Random) -> None:
         async with self._foundations:
@@ -121,7 +152,8 @@ class Nemesis:
     async def _stall(self, rng: random.Random) -> None:
         """Silence; afterwards everything arrives late, or the connections are reset."""
         name, wire = self._wire(rng)
-        seconds, cut = rng.uniform(*rng.choice(((0.2, 1.0), LEASE_AND_MORE))), rng.random() < 0.3
+        short, long = rng.uniform(0.2, 1.0), self._lease * rng.uniform(*LEASE_AND_MORE)
+        seconds, cut = rng.choice((short, long)), rng.random() < 0.3
         self._history.fault("network partition", f"{name} {seconds:.1f} s{', then reset' if cut else ''}")
         await self._disturb(wire, wire.stall, seconds, cut=cut)
 

@@ -22,11 +22,12 @@ from app.settings import Settings, child_environment
 from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.ground import Ground, Postgres
 from tests.crash.history import History, Stop
+from tests.crash.part import SKEW, WORKER
 from tests.crash.proxy import Wire
-from tests.crash.worker import SKEW
 
 ROOT = Path(__file__).parents[2]
 MARK = "SLACKWATER_CRASH"
+LEASE_SECONDS = 2.0  # a fifth of the shipped one, so that a short run sees many of them lapse
 TENANTS = ("amber", "birch", "coral")
 WORKERS = {"worker-0": 0, "worker-1": 1, "worker-2": 2, "worker-3": 3, "standby": 0}  # name → engine
 MODULES = {
@@ -34,8 +35,10 @@ MODULES = {
     "steward-0": "workers.steward",
     "steward-1": "workers.steward",
     "notifier": "workers.notifier",
-    **dict.fromkeys(WORKERS, "tests.crash.worker"),
+    **dict.fromkeys(WORKERS, WORKER),
 }
+# How a process may end that was sent a signal. By SIGTERM itself: the signal came before Python had a handler.
+ENDS = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGTERM: (0, -signal.SIGTERM)}
 _SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -56,7 +59,7 @@ class Part:
     log: Path
     history: History
     skew: float = 0.0
-    expected: set[int] = field(default_factory=set)  # pids that we have told to end
+    ends: dict[int, set[int]] = field(default_factory=dict)  # the exit codes of pids that we have told to end
     process: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
@@ -65,7 +68,7 @@ class Part:
             environment = child_environment(self.settings, {MARK: self.mark, SKEW: str(self.skew)})
             with self.log.open("ab") as log:
                 self.process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", MODULES[self.name]),
+                    *(sys.executable, "-m", "tests.crash.part", MODULES[self.name]),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -75,8 +78,8 @@ class Part:
                     preexec_fn=_dies_with_us,
                 )
             code = await self.process.wait()
-            if self.process.pid not in self.expected:
-                self.history.notes[f"{self.name} ended by itself, code {code}"] += 1
+            if code not in self.ends.get(self.process.pid, ()):
+                self.history.wrong("unexpected_exits", f"{self.name} ({self.process.pid}) ended with code {code}")
             await asyncio.sleep(0.1)
 
     @property
@@ -89,8 +92,7 @@ class Part:
         if not self.running:
             return None
         assert self.process
-        if number in (signal.SIGKILL, signal.SIGTERM):
-            self.expected.add(self.process.pid)
+        self.ends.setdefault(self.process.pid, set()).update(ENDS.get(number, ()))
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
             return self.process.pid
@@ -115,7 +117,7 @@ class Part:
 class System:
     """One installation."""
 
-    def __init__(self, history: History, seed: int) -> None:
+    def __init__(self, history: History, seed: int, lease: float = LEASE_SECONDS) -> None:
         self.history = history
         self.ground = Ground()
         self._mark = str(self.ground.folder)
@@ -123,8 +125,8 @@ class System:
             data_dir=self.ground.disk,
             secret_key="test-secret-key-of-at-least-32-bytes!",
             port=processes.free_port(),
-            lease_seconds=2,
-            heartbeat_seconds=0.4,
+            lease_seconds=lease,
+            heartbeat_seconds=lease / 5,
             steward_seconds=0.1,
             chunk_items=16,
             flush_items=8,

@@ -6,14 +6,17 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from app.engines.requests import PROBE
+from tests.crash.examine import GIVEN_UP
 from tests.crash.history import Arrival, Batch, History
 from tests.crash.system import System
 
 EPSILON = 0.02  # an engine's loop may see a request this much after it came
 CAUGHT = 0.02  # a SIGSTOP takes this long to stop every thread
 ZOMBIE_SECONDS = 1.0
-HALT_SECONDS = 2.5  # a worker cut off from the database may go on until its lease of 2 s is over
+HALT_SECONDS = 0.5  # beyond the lease: until it is over, a worker that is cut off from the database may go on
 WEBHOOK_SECONDS = 40.0
+ON_ITS_WAY = 3.0  # beyond a lease, for which the answer of the database to a notifier may be held back
+REMOVED_SECONDS = 10.0
 EVENT = {"completed": "succeeded", "failed": "failed", "cancelled": "cancelled", "expired": "expired"}
 
 _BATCHES = """
@@ -21,12 +24,17 @@ select t.account_id, b.idempotency_key, b.batch_id, b.state, b.total, b.ok, b.fa
        b.run, (select count(*) from item_payload p where p.batch_id = b.batch_id),
        b.completion_tokens, (select coalesce(sum(completion_tokens), 0) from item_result r where r.batch_id = b.batch_id)
 from batch b join tenant t using (tenant_id)"""
-_RESULTS = "select batch_id, seq, run, ok, extract(epoch from finished_at)::float8 from item_result"
+_RESULTS = """
+select batch_id, seq, run, ok = 1, extract(epoch from finished_at)::float8,
+       ok <> 1 and position(convert_to(%s, 'UTF8') in body) > 0
+from item_result"""
 _LEFT_OVER = """
 select 'chunks', count(*) from chunk union all
 select 'deltas', count(*) from batch_delta union all
 select 'ready in sched', coalesce(sum(abs(ready)), 0) from sched union all
 select 'inflight_tokens in sched', coalesce(sum(abs(inflight_tokens)), 0) from sched"""
+
+_ENDPOINTS = "select count(*) from endpoint where url = any(%s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,7 @@ class Result:
     run: int
     ok: bool
     at: float
+    given_up: bool  # as if it killed workers
 
 
 Results = dict[tuple[int, int], list[Result]]
@@ -63,8 +72,8 @@ async def judge(system: System, history: History) -> None:
         (tenant, key): Row(*facts) for tenant, key, *facts in await system.postgres.rows(_BATCHES) if key is not None
     }
     results: Results = defaultdict(list)
-    for batch_id, seq, run, ok, at in await system.postgres.rows(_RESULTS):
-        results[batch_id, seq].append(Result(run, ok == 1, at))
+    for batch_id, seq, *facts in await system.postgres.rows(_RESULTS, GIVEN_UP):
+        results[batch_id, seq].append(Result(*facts))
     _existence(history, rows)
     for batch in history.accepted:
         if (row := rows.get((batch.tenant, batch.key))) is not None:
@@ -72,8 +81,9 @@ async def judge(system: System, history: History) -> None:
     for what, n in await system.postgres.rows(_LEFT_OVER):
         if n:
             history.wrong("unaccounted", f"{n} {what} left over")
-    _arrivals(history, rows, results)
+    _arrivals(history, system.settings.lease_seconds + HALT_SECONDS, rows, results)
     await _webhooks(system, history, rows)
+    await _deletions(system, history)
 
 
 def _existence(history: History, rows: dict[tuple[str, str], Row]) -> None:
@@ -103,7 +113,10 @@ def _accounts(history: History, batch: Batch, row: Row, results: Results) -> Non
         failed += any(result.run == row.run and not result.ok for result in found)
         if len(good) > 1 or len({result.run for result in found}) != len(found) or len(found) > row.run:
             history.wrong("duplicated", f"{batch.key} {seq}: {found}")
-        if any(result.ok == batch.refused(seq) for result in found):
+        for result in found:
+            if result.given_up:
+                history.wrong("innocent_given_up", f"{batch.key} {seq} ({prompt})")
+        if any(result.ok == batch.refused(seq) and not result.given_up for result in found):
             history.wrong("wrong_kind", f"{batch.key} {seq} ({prompt}): {found}")
         if not found and row.state in ("completed", "failed"):
             history.wrong("lost", f"{batch.key} {seq} has no result; batch is {row.state}")
@@ -116,8 +129,8 @@ def _accounts(history: History, batch: Batch, row: Row, results: Results) -> Non
     history.notes["items cancelled or expired"] += short
 
 
-def _arrivals(history: History, rows: dict[tuple[str, str], Row], results: Results) -> None:
-    """No item may come to an engine after its result was stored, or when its batch is halted."""
+def _arrivals(history: History, halted: float, rows: dict[tuple[str, str], Row], results: Results) -> None:
+    """No item may come to an engine after its result was stored, or when its batch is halted for more than so long."""
     places = {prompt: (batch, seq) for batch in history.accepted for seq, prompt in enumerate(batch.prompts)}
     for arrival in history.arrivals:
         if arrival.prompt == PROBE:
@@ -132,10 +145,10 @@ def _arrivals(history: History, rows: dict[tuple[str, str], Row], results: Resul
         retried = max((at for at in batch.retries if at <= arrival.at), default=0.0)
         stored = [result.at for result in found if result.ok or (result.at > retried and not batch.late_retry)]
         if any(at + EPSILON < arrival.at for at in stored):
-            _late(history, arrival, "re_run_after_flush", f"stored at {min(stored) - history.began:.2f}")
-        if arrival.at > batch.expires_at + HALT_SECONDS and not batch.retries:
+            _late(history, arrival, "rerun_after_flush", f"stored at {min(stored) - history.began:.2f}")
+        if arrival.at > batch.expires_at + halted and not batch.retries:
             history.notes["requests sent after a deadline, while no steward was there to end the batch"] += 1
-        broken = [halt for halt in batch.halts if halt.began + HALT_SECONDS < arrival.at < halt.ended]
+        broken = [halt for halt in batch.halts if halt.began + halted < arrival.at < halt.ended]
         if broken:
             _late(history, arrival, "ran_when_halted", f"{broken[0].verb} at {broken[0].began - history.began:.2f}")
     runs = Counter(arrival.prompt for arrival in history.arrivals)
@@ -178,6 +191,21 @@ async def _webhooks(system: System, history: History, rows: dict[tuple[str, str]
             history.wrong("duplicated", f"{kind} of {request_id} under {n} ids")
     history.notes["webhooks received"] = len(history.webhooks)
     history.notes["webhooks received again"] = len(history.webhooks) - sum(ids.values())
+
+
+async def _deletions(system: System, history: History) -> None:
+    """A deleted endpoint is told nothing that was not on its way already, and goes in the end."""
+    for name, at in history.doomed:
+        if at > history.deleted.get(name, float("inf")) + system.settings.lease_seconds + ON_ITS_WAY:
+            late = f"{name} deleted at {history.deleted[name] - history.began:.2f}, told at {at - history.began:.2f}"
+            history.wrong("told_after_deletion", late)
+    history.notes["events sent to endpoints before they were deleted"] = len(history.doomed)
+    deadline = time.monotonic() + REMOVED_SECONDS
+    urls = [f"{system.receiver.url}/{name}" for name in history.deleted]
+    while (left := (await system.postgres.rows(_ENDPOINTS, urls))[0][0]) and time.monotonic() < deadline:
+        await asyncio.sleep(0.2)
+    if left:
+        history.wrong("unaccounted", f"{left} deleted endpoints are still there")
 
 
 def _told(history: History) -> set[tuple[str, str, str]]:

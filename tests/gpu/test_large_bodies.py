@@ -22,6 +22,7 @@ from tests.gpu.conftest import MODEL, World
 from tests.storage.conftest import s3_settings
 
 KB = 1024
+in_a_folder = pytest.mark.parametrize("settings", ["folder"], indirect=True)  # one that the test takes away
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -29,7 +30,7 @@ def settings(settings: Settings, request: pytest.FixtureRequest, monkeypatch: py
     """Bodies beyond 100 KB go to a store of either kind."""
     changes: dict[str, object] = {"object_kb": 100}
     if request.param == "s3":
-        at = s3_settings(monkeypatch, settings.data_dir)
+        at = s3_settings(request, monkeypatch, settings.data_dir)
         changes |= {"storage_url": at.storage_url, "storage_endpoint": at.storage_endpoint}
     return settings.model_copy(update=changes)
 
@@ -90,11 +91,10 @@ async def test_an_item_of_300_kb_is_in_the_store_not_in_postgres_and_answered_ri
         assert all(size > 300 * KB for size in kept.values())
 
 
+@in_a_folder
 async def test_while_the_store_is_away_large_items_wait_and_small_ones_do_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if world.settings.storage_url:
-        pytest.skip("the S3 server stays")
     monkeypatch.setattr("workers.gpu.puller.BUSY_SECONDS", 0.3)
     request_id = await submit(world, [1, 300, 1])
     folder = world.settings.data_dir / "objects"
@@ -107,9 +107,8 @@ async def test_while_the_store_is_away_large_items_wait_and_small_ones_do_not(
     assert [ok for ok, _ in await answers(world, request_id)] == [True] * 3
 
 
+@in_a_folder
 async def test_an_answer_waits_for_the_store_and_is_not_asked_for_again(world: World) -> None:
-    if world.settings.storage_url:
-        pytest.skip("the S3 server stays")
     world.engine.latency = 2
     request_id = await submit(world, [300, 1])
     folder = world.settings.data_dir / "objects"

@@ -1,11 +1,12 @@
-"""`python -m tests.crash.worker`: `python -m workers.gpu` under a wrong wall clock, whose requests say who sent them and when.
+"""`python -m tests.crash.part MODULE`: `python -m MODULE` under a wrong wall clock. A worker stamps its requests.
 
-The stamp is taken when the HTTP client is called, so it tells a request that a SIGSTOP caught on its way from one that was
-started after the SIGCONT.
+The stamp says who sent a request, and when. It is taken when the HTTP client is called, so it tells a request that a SIGSTOP
+caught on its way from one that was started after the SIGCONT.
 """
 
 import os
 import runpy
+import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ import aiohttp
 from app import clock
 
 SKEW = "CRASH_SKEW_SECONDS"
+WORKER = "workers.gpu"
 SENT, SENDER = "x-crash-sent", "x-crash-sender"
 
 
@@ -37,6 +39,8 @@ def stamp() -> None:
 
 
 if __name__ == "__main__":
+    module = sys.argv.pop()
     skew(float(os.environ.get(SKEW, "0")))
-    stamp()
-    runpy.run_module("workers.gpu", run_name="__main__", alter_sys=True)
+    if module == WORKER:
+        stamp()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -1,0 +1,173 @@
+"""Claims about the checker itself: what it must notice, and how it tells."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.queue.poison import epitaph
+from app.queue.types import Lease
+from app.settings import Settings
+from tests.crash import __main__ as command
+from tests.crash.engines import DOOMED
+from tests.crash.examine import GIVEN_UP
+from tests.crash.history import MUST_BE_ZERO, Batch, History
+from tests.crash.logs import unexpected
+from tests.crash.nemesis import Nemesis
+from tests.crash.system import Part, System
+from tests.crash.verdict import Result, Row, _accounts, _deletions
+
+TRACEBACK = ["Traceback (most recent call last):\n", '  File "x.py", line 1, in f\n', "ValueError: no\n"]
+WANTED = {
+    "seeds",
+    "faults",
+    "items",
+    "lost",
+    "duplicated",
+    "rerun_after_flush",
+    "unaccounted",
+    "unexpected_exits",
+    "innocent_given_up",
+}
+
+
+def line(**entry: object) -> str:
+    return json.dumps(entry) + "\n"
+
+
+@pytest.fixture
+async def system() -> AsyncIterator[System]:
+    """One installation at rest."""
+    system = System(History(), seed=1)
+    try:
+        await system.start()
+        yield system
+    finally:
+        await system.close(keep_logs=False)
+
+
+async def ended(part: Part) -> None:
+    """The process that the part is now has ended, and another one runs."""
+    before = part.process
+    async with asyncio.timeout(60):
+        while part.process is before or not part.running:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_part_that_ends_by_itself_or_otherwise_than_told_is_a_violation(system: System) -> None:
+    notifier, steward = system.parts["notifier"], system.parts["steward-0"]
+    steward.send(signal.SIGKILL)
+    await ended(steward)
+    assert system.history.sound
+    assert notifier.process
+    notifier.process.send_signal(signal.SIGABRT)  # as if by itself: the checker has not told it to
+    await ended(notifier)
+    assert system.history.counts["unexpected_exits"] == 1
+    assert steward.process
+    steward.ends[steward.process.pid] = {0}  # told to drain
+    steward.process.kill()
+    await ended(steward)
+    assert system.history.counts["unexpected_exits"] == 2
+    assert not system.history.sound
+
+
+def test_a_traceback_whoever_writes_it_and_an_unknown_error_are_unexpected() -> None:
+    lines = [
+        line(level="warning", event="database.away", error="server closed the connection"),
+        line(level="error", event="storage.full", error="no space"),
+        line(level="error", event="consumer: Cannot connect to pgmq: no connection after 5 s. Trying again in 2 s."),
+        line(level="critical", event="Couldn't ack '1', reason: away", exception="".join(TRACEBACK).strip()),
+        line(level="info", event="started"),
+        "some library's word\n",
+    ]
+    assert list(unexpected(lines)) == []
+    told = line(level="error", event="request.failed", exception="".join(TRACEBACK).strip())
+    assert list(unexpected([told])) == ["request.failed: ValueError: no"]
+    assert list(unexpected([line(level="error", event="engine.died", error="why")])) == ["engine.died: why"]
+    assert list(unexpected([lines[0], *TRACEBACK, lines[2], *TRACEBACK])) == ["ValueError: no"] * 2
+    assert list(unexpected([*TRACEBACK, *TRACEBACK])) == ["ValueError: no"] * 2
+
+
+def test_an_innocent_item_that_is_given_up_is_counted_as_such() -> None:
+    assert GIVEN_UP in epitaph(Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 1, 1, attempt=4))
+    assert GIVEN_UP in epitaph(Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 1, 1, deaths=2))
+    history, batch = History(), Batch("b", "amber", ["item 0 plain"], "json")
+    row = Row(1, "completed", total=1, ok=0, failed=1, final=True, run=1, payloads=1, tokens=0, result_tokens=0)
+    _accounts(history, batch, row, {(1, 0): [Result(run=1, ok=False, at=0.0, given_up=True)]})
+    assert {name: n for name, n in history.counts.items() if n} == {"innocent_given_up": 1}
+
+
+async def test_an_endpoint_that_is_told_long_after_its_deletion_is_a_violation(system: System) -> None:
+    history = system.history
+    history.deleted[f"{DOOMED}-1"] = history.began
+    history.doomed += [(f"{DOOMED}-1", history.began + 1), (f"{DOOMED}-2", history.began + 900)]
+    await _deletions(system, history)
+    assert history.sound
+    history.doomed.append((f"{DOOMED}-1", history.began + 60))
+    await _deletions(system, history)
+    assert history.counts["told_after_deletion"] == 1
+
+
+def test_parts_run_with_the_shipped_limit_of_lost_workers() -> None:
+    system = System(History(), seed=1)
+    try:
+        assert system.settings.item_attempts == Settings.model_fields["item_attempts"].default
+    finally:
+        system.ground.close(keep_logs=False)
+
+
+def test_every_kind_of_part_is_under_another_clock_but_for_the_stewards() -> None:
+    system = System(History(), seed=1)
+    try:
+        faults = Nemesis(system, system.history, None, 1).table  # type: ignore[arg-type]
+        kinds = {name.partition(" under another clock")[0] for name in faults if "another clock" in name}
+        assert kinds == {"drain worker", "api", "notifier"}
+        assert {"delete endpoint", "outage beyond the lease"} <= faults.keys()
+    finally:
+        system.ground.close(keep_logs=False)
+
+
+@pytest.mark.parametrize("name", ["", *MUST_BE_ZERO])
+def test_the_last_line_is_one_object_and_the_exit_code_says_whether_anything_is_wrong(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def check(seed: int, seconds: float, **_: object) -> History:
+        history = History()
+        history.fault("full disk")
+        if name and seed == 8:
+            history.wrong(name, "so it is")
+        return history
+
+    monkeypatch.setattr(command, "check", check)
+    assert command.main(["--json", "--seed", "7", "--seed", "8"]) == (1 if name else 0)
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert told.keys() >= WANTED
+    assert (told["seeds"], told["faults"], told["seed_list"]) == (2, 2, [7, 8])
+    assert sum(told[name] for name in MUST_BE_ZERO) == bool(name)
+    assert "seed 8" in err
+
+
+def test_without_a_seed_there_are_as_many_runs_as_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def check(seed: int, seconds: float, **_: object) -> History:
+        return History()
+
+    monkeypatch.setattr(command, "check", check)
+    assert command.main(["--json", "--seeds", "3"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["seeds"] == 3
+
+
+async def test_a_run_that_breaks_is_a_violation_not_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.crash import checker
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(checker, "_attack", broken)
+    history = await checker.check(1, 1)
+    assert history.counts["broken_runs"] == 1
+    assert any("no answer" in detail for detail in history.details)
