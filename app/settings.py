@@ -41,6 +41,17 @@ class Settings(BaseSettings):
         "127.0.0.1", description="address the API listens on, and the metrics pages of notifiers and GPU workers"
     )
     port: int = Field(8700, ge=1, le=65535, description="port the API listens on")
+    connections: int = Field(
+        8192, gt=0, description="most connections to the API at once; fewer where the limit of open files is lower"
+    )
+    connections_per_address: int = Field(
+        0, ge=0, description="of them, from one address; 0: half of them. Behind a proxy: as many as `connections`"
+    )
+    header_seconds: float = Field(10, gt=0, description="a request's headers must be complete within this time")
+    body_seconds: float = Field(30, gt=0, description="longest pause between two bytes of a request's body")
+    metrics_token: SecretStr = Field(
+        SecretStr(""), description="bearer token that the API's `/metrics` asks for; empty: none"
+    )
     json_body_mb: float = Field(10, gt=0, description="cap of a JSON body; Workers AI's own is 10 MB")
     ndjson_body_mb: float = Field(200, gt=0, description="cap of an application/x-ndjson body")
     ndjson_line_mb: float = Field(4, gt=0, description="cap of one NDJSON line")

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 import uvicorn
@@ -12,10 +13,13 @@ from psycopg_pool import PoolTimeout
 from app import exposure, processes, telemetry
 from app import settings as configuration
 from app.api.app import create_app
+from app.api.connections import backlog, raise_file_limit, room
+from app.api.edge import HEAD_BYTES
+from app.api.protocol import Patience, guarded, parsers
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
-from app.failure import guarded
+from app.failure import guarded as told
 from app.files import marker
 from app.settings import Settings
 
@@ -41,16 +45,26 @@ def main() -> None:
     exposure.check(settings)
     asyncio.run(_check_store(settings))
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
-    uvicorn.run(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=10,
-    )
+    uvicorn.run(create_app(settings), **serving(settings))
+
+
+def serving(settings: Settings) -> dict[str, Any]:
+    """How uvicorn serves: behind bounds on what clients send. Lets this process open as many files as it may."""
+    files = raise_file_limit()
+    patience = Patience(settings.header_seconds, settings.body_seconds)
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "http": guarded(parsers()[0], room(settings, files), patience),
+        "ws": "none",  # an upgrade would leave that protocol
+        "h11_max_incomplete_event_size": HEAD_BYTES,
+        "backlog": backlog(files),
+        "log_config": None,
+        "access_log": False,
+        "proxy_headers": False,
+        "timeout_graceful_shutdown": 10,
+    }
 
 
 if __name__ == "__main__":
-    guarded(main)
+    told(main)

@@ -10,14 +10,16 @@ from fastapi import Depends, FastAPI
 
 from app.api import envelope, front, metrics, openapi, operations
 from app.api.deps import Parts, caller
+from app.api.edge import Edge
 from app.api.headers import ResponseHeaders
+from app.api.looks import Looks
 from app.api.openai import batches as openai_batches
 from app.api.openai import files, inference, models, responses, uploads, webhook_endpoints
 from app.api.workers_ai import accounts, batches, deliveries, events, run, subscriptions, why
 from app.api.workers_ai import models as catalogue_routes
 from app.batches import spool
 from app.crypto import secret_key
-from app.db.pool import Database
+from app.db.pool import Database, watching
 from app.engines import catalogue
 from app.engines.known import KnownModels
 from app.gateway.relay import Gateway
@@ -43,11 +45,12 @@ def create_app(settings: Settings) -> FastAPI:
             Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,
             Egress.of(settings) as egress,
             Gateway(settings, database, secret) as gateway,
+            watching(settings, "api metrics") as watch,
         ):
             models = KnownModels(database, entries)
             await models.renew()
             keeping = asyncio.create_task(models.keep())
-            app.state.parts = Parts(settings, database, models, egress, gateway, secret)
+            app.state.parts = Parts(settings, database, models, egress, gateway, secret, Looks(watch))
             gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
             _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
             try:
@@ -59,6 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="Slackwater", version=version(), lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None
     )
+    app.add_middleware(Edge)
     app.add_middleware(ResponseHeaders)
     envelope.install(app)
     # What is called most comes first: routes are tried in order.

@@ -6,6 +6,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from app.api.looks import Looks
 from app.batches.installation import Installation
 from app.batches.why import Polls
 from app.db.pool import Database
@@ -31,6 +32,7 @@ class Parts:
     egress: EgressClient
     gateway: Gateway
     secret_key: bytes = field(repr=False)
+    looks: Looks
 
     @property
     def catalogue(self) -> Catalogue:

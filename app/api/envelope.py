@@ -15,9 +15,19 @@ from psycopg.errors import DiskFull
 from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match, Route
 
 from app.api.headers import CLOUDFLARE_ID, REQUEST_ID
-from app.errors import UNAVAILABLE, KeyInUse, ModelUnknown, NoCapacity, RateLimited, SlackwaterError, StorageFull
+from app.errors import (
+    UNAVAILABLE,
+    BadInput,
+    KeyInUse,
+    ModelUnknown,
+    NoCapacity,
+    RateLimited,
+    SlackwaterError,
+    StorageFull,
+)
 
 _GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
 # OpenAI's words, by status and by our code; what is not listed has none of its own.
@@ -50,20 +60,29 @@ def failure(
     reason: str | None = None,
 ) -> JSONResponse:
     """An error envelope. A final error tells the SDK not to try again."""
-    content: dict[str, Any] = {
-        "result": None,
-        "success": False,
-        "errors": [{"code": code, "message": message}],
-        "messages": [],
-    }
+    content = _content(code, message)
     if _is_openai(request):
-        kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-        if code == ModelUnknown.code:
-            kind = "invalid_request_error"
-        said = reason or _OPENAI_CODES.get(code) or (_BAD_VALUE if param and status == 400 else None)
-        content["error"] = {"message": message, "type": kind, "param": param, "code": said}
+        content["error"] = _openai(status, code, message, param, reason)
     retry = {"x-should-retry": "true" if status in (429, 503) else "false"}
     return JSONResponse(content, status, headers=retry | (headers or {}))
+
+
+def refusal(status: int, message: str) -> dict[str, Any]:
+    """The envelope of an error met before the route is known: for either kind of client."""
+    code = NoCapacity.code if status == 503 else BadInput.code
+    return {**_content(code, message), "error": _openai(status, code, message, None, None)}
+
+
+def _content(code: int, message: str) -> dict[str, Any]:
+    return {"result": None, "success": False, "errors": [{"code": code, "message": message}], "messages": []}
+
+
+def _openai(status: int, code: int, message: str, param: str | None, reason: str | None) -> dict[str, Any]:
+    kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    if code == ModelUnknown.code:
+        kind = "invalid_request_error"
+    said = reason or _OPENAI_CODES.get(code) or (_BAD_VALUE if param and status == 400 else None)
+    return {"message": message, "type": kind, "param": param, "code": said}
 
 
 def _is_openai(request: Request) -> bool:
@@ -105,15 +124,33 @@ def _routing(request: Request, error: Exception) -> Response:
         413: "Request is too large",
     }
     code = _GATEWAY_CODES.get(error.status_code, 5001)
-    headers = dict(error.headers) if error.headers else None
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == 405:
+        headers["allow"] = ", ".join(_methods(request))
     return failure(request, error.status_code, code, messages.get(error.status_code, str(error.detail)), headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """What may be done at the path of a request: of the routes that fit it, those that say the most of it."""
+    fitting = [
+        route
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] != Match.NONE
+    ]
+    fewest = min(len(route.param_convertors) for route in fitting)
+    found = [route.methods or () for route in fitting if len(route.param_convertors) == fewest]
+    return sorted(set().union(*found))
 
 
 def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    what = "is no parameter of this route" if first["type"] == "extra_forbidden" else first["msg"]
+    what = (
+        "is no parameter of this route"
+        if first["type"] == "extra_forbidden"
+        else first["msg"].removeprefix("Value error, ")
+    )
     return failure(request, 400, 5006, f"{where}: {what}", param=str(first["loc"][-1]))
 
 

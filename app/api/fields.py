@@ -18,6 +18,7 @@ from app.errors import BadInput
 
 WARNING, STRICT = "x-slackwater-warning", "x-slackwater-strict"
 _TRUE = ("1", "true", "yes")
+SWITCH = (*_TRUE, "0", "false", "no")
 _MOST_LOOKED_AT, _MOST_TOLD, _LONGEST = 20, 3, 60
 _NEAR = 0.8  # of difflib: one letter more, less or wrong
 
@@ -49,10 +50,10 @@ def check(
 
     `called`: what the message calls one of them.
     """
+    strict = _is_strict(request)
     unknown = [name for name in given if name not in known]
     if not unknown:
         return
-    strict = _is_strict(request)
     told = []
     for name in unknown if strict else unknown[:_MOST_LOOKED_AT]:
         said = _said(name, known, called)
@@ -73,8 +74,12 @@ def _said(name: str, known: Collection[str], called: str) -> str | None:
 
 
 def _is_strict(request: Request) -> bool:
-    asked = request.headers.get(STRICT) or request.query_params.get("strict") or ""
-    return asked.lower() in _TRUE
+    """Whether the caller asks for it. Raises BadInput for what is neither yes nor no."""
+    asked = request.headers.get(STRICT), request.query_params.get("strict")
+    for given in asked:
+        if given and given.lower() not in SWITCH:
+            raise BadInput(f"strict: must be one of {', '.join(SWITCH)}, got {given[:40]!r}", param="strict")
+    return (asked[0] or asked[1] or "").lower() in _TRUE
 
 
 def _plain(name: str) -> str:

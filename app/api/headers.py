@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -39,6 +40,14 @@ class ResponseHeaders:
 def add(request: Request, more: dict[str, str]) -> None:
     """Give the answer to this request these headers, too."""
     request.state.headers = getattr(request.state, "headers", {}) | more
+
+
+def attachment(filename: str) -> str:
+    """`Content-Disposition` of a download, as RFC 6266 has it: a name in no folder; what is not ASCII in `filename*`."""
+    name = "".join(filter(str.isprintable, re.split(r"[/\\]", filename)[-1])).strip().lstrip(".") or "file"
+    plain = re.sub(r'["%]|[^ -~]', "_", name)
+    more = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
+    return f'attachment; filename="{plain}"{more}'
 
 
 def request_id(headers: Headers) -> str | None:

@@ -12,7 +12,10 @@ _FIELDS = 32
 
 
 class Form:
-    """Feed it blocks, take the file's bytes; `file` is the name of its field. Fields that come after it are read too."""
+    """Feed it blocks, take the file's bytes; `file` is the name of its field. Fields that come after it are read too.
+
+    Making it raises MissingInput and BadInput for what is no Content-Type of a form.
+    """
 
     def __init__(self, content_type: str, file: str = "file") -> None:
         kind, options = parse_options_header(content_type)
@@ -37,7 +40,10 @@ class Form:
             "on_part_data": self._data,
             "on_part_end": self._part_ends,
         }
-        self._parser = MultipartParser(options[b"boundary"], callbacks)  # type: ignore[arg-type]
+        try:
+            self._parser = MultipartParser(options[b"boundary"], callbacks)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise BadInput(f"Content-Type: the boundary cannot be used: {error}") from None
 
     def feed(self, block: bytes) -> bytes:
         """The part of the file that this block holds. Raises BadInput."""

@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 
 from app.api import openapi_operations as operations
 from app.api import openapi_schemas as schemas
+from app.api.bounds import BOUNDED
 from app.api.docs_page import QUERY
 from app.api.openapi_answers import ANSWERS, LINES
 
@@ -75,6 +76,7 @@ def build(app: FastAPI) -> dict[str, Any]:
         if path not in _OPEN:
             operation["security"] = [{"key": []}]
         _describe(path, method, operation)
+        _bound(operation)
         _exemplify(path, method, operation)
     return found
 
@@ -83,6 +85,14 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation
+
+
+def _bound(operation: dict[str, Any]) -> None:
+    """Say how long a text in the path may be. Routes parse it, so that what is longer names nothing."""
+    for parameter in operation.get("parameters", []):
+        schema = parameter["schema"]
+        if parameter["in"] == "path" and schema.get("type") == "string" and not schema.keys() & {"enum", "pattern"}:
+            schema.update(BOUNDED)
 
 
 def _describe(path: str, method: str, operation: dict[str, Any]) -> None:

@@ -1,7 +1,11 @@
 """JSON schemas of bodies and answers, for the OpenAPI document. Fields are those that `app.batches.items` checks."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from app.api.bounds import NUMBER, declared
+from app.api.fields import SWITCH
+from app.api.submits import KEY, TAGS, WINDOW
 from app.batches.fields import FIELDS
 from app.batches.items import LENGTHS, ROLES
 from app.batches.lines import ROUTES
@@ -35,8 +39,14 @@ LIST: Schema = _one("object", "data", object={"const": "list"}, data={"type": "a
 OPENROUTER: Schema = _one("data", data={"type": "array", "items": OBJECT})
 COMPLETION: Schema = _one("choices", choices={"type": "array", "items": OBJECT}, usage=OBJECT)
 
-_FIELDS: Schema = {name: dict(field.schema) for name, field in FIELDS.items()}
-_LENGTH: Schema = {"type": "integer", "minimum": 1}
+
+def _or_null(schema: Mapping[str, Any]) -> Schema:
+    """A field that says nothing where it is null, as some clients send all of theirs."""
+    return {"anyOf": [dict(schema), {"type": "null"}]}
+
+
+_FIELDS: Schema = {name: _or_null(field.schema) for name, field in FIELDS.items()}
+_LENGTH: Schema = _or_null({"type": "integer", "minimum": 1})
 _GENERATION: Schema = _FIELDS | dict.fromkeys(LENGTHS, _LENGTH)
 _PART: Schema = {
     "oneOf": [
@@ -55,7 +65,7 @@ _INPUTS: Schema = {
 }
 
 CHAT: Schema = _one("model", "messages", model=_MODEL, messages=_MESSAGES, **_GENERATION)
-TEXT: Schema = _one("model", "prompt", model=_MODEL, prompt=_INPUTS, **_GENERATION)
+TEXT: Schema = _one("model", "prompt", model=_MODEL, prompt=_INPUTS, **_FIELDS, max_tokens=_LENGTH)
 EMBEDDINGS: Schema = _one("model", "input", model=_MODEL, input=_INPUTS)
 _RESPONSE_INPUT: Schema = {"oneOf": [TEXT_VALUE, {"type": "array", "minItems": 1, "items": OBJECT}]}
 RESPONSES: Schema = _one(
@@ -74,10 +84,30 @@ _POLL: Schema = _one("request_id", request_id={"type": "string", "format": "uuid
 RUN: Schema = {"anyOf": [_SUBMIT, _POLL, ref("Item")]}
 RUN_GENERIC: Schema = {"allOf": [_one(model=_MODEL), {"anyOf": [_one("requests"), _POLL, ref("Item")]}]}
 RUN_PARAMETERS: list[Schema] = [
-    {"name": "queueRequest", "in": "query", "schema": STRING, "description": "true: submit `requests` as a batch"},
-    {"name": "tags", "in": "query", "schema": STRING, "description": "at most five, by commas; or as `tag`"},
-    {"name": "completion_window", "in": "query", "schema": STRING, "description": "90s, 30m, 24h, 7d: expires then"},
-    {"name": "Idempotency-Key", "in": "header", "schema": STRING, "description": "the same key: the same batch"},
+    {
+        "name": "queueRequest",
+        "in": "query",
+        "schema": {"enum": ["true", "false"]},
+        "description": "true: submit `requests` as a batch",
+    },
+    {
+        "name": "tags",
+        "in": "query",
+        "schema": {"type": "string", "pattern": TAGS},
+        "description": "at most five, by commas; or as `tag`",
+    },
+    {
+        "name": "completion_window",
+        "in": "query",
+        "schema": {"type": "string", "pattern": WINDOW},
+        "description": "90s, 30m, 24h, 7d: expires then",
+    },
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "schema": {"type": "string", "maxLength": 255, "pattern": KEY},
+        "description": "the same key: the same batch",
+    },
     {
         "name": "cf-aig-metadata",
         "in": "header",
@@ -86,30 +116,32 @@ RUN_PARAMETERS: list[Schema] = [
     },
     {"name": "x-session-affinity", "in": "header", "schema": STRING, "description": "keeps a session at one engine"},
 ]
+_SWITCH: Schema = {"enum": ["", *SWITCH]}
 STRICT: list[Schema] = [
-    {"name": "strict", "in": "query", "schema": STRING, "description": "true: a field that is not known is refused"},
-    {"name": "x-slackwater-strict", "in": "header", "schema": STRING, "description": "the same"},
+    {"name": "strict", "in": "query", "schema": _SWITCH, "description": "true: a field that is not known is refused"},
+    {"name": "x-slackwater-strict", "in": "header", "schema": _SWITCH, "description": "the same"},
 ]
 _TIME: Schema = {"type": "string", "format": "date-time"}
+_TEXT_OR_NULL: Schema = _or_null(STRING)
 _EVENTS: Schema = {"type": "array", "items": STRING}
-_FORMAT: Schema = {"enum": [*FORMATS]}
+_FORMAT: Schema = {"enum": [*FORMATS, None]}
 _LIMITS: Schema = {
-    "max_in_flight": {"type": "integer", "minimum": 1, "maximum": MOST_IN_FLIGHT},
+    "max_in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MOST_IN_FLIGHT},
     "max_per_second": {"type": ["number", "null"], "minimum": 0.01, "maximum": MOST_PER_SECOND},
-    "ordered": {"type": "boolean"},
+    "ordered": {"type": ["boolean", "null"]},
 }
 _URL: Schema = _one("type", "url", type={"const": "webhook"}, url=STRING, **_LIMITS)
 _DESTINATION: Schema = {
     "oneOf": [
-        _one("type", "url", type={"const": "webhook"}, url=STRING, secret=STRING, format=_FORMAT, **_LIMITS),
+        _one("type", "url", type={"const": "webhook"}, url=STRING, secret=_TEXT_OR_NULL, format=_FORMAT, **_LIMITS),
         _one("type", "queue_id", type={"const": "queues.queue"}, queue_id=TEXT_VALUE, format=_FORMAT),
     ]
 }
 _SOURCE: Schema = _one(
     type={"const": "workersAi.model"},
-    model_name=STRING,
-    tags={"type": "array", "items": TEXT_VALUE, "maxItems": MOST_TAGS},
-    metadata={"type": "object", "additionalProperties": STRING},
+    model_name=_TEXT_OR_NULL,
+    tags=_or_null({"type": "array", "items": TEXT_VALUE, "maxItems": MOST_TAGS}),
+    metadata=_or_null({"type": "object", "additionalProperties": STRING}),
 )
 SUBSCRIPTION: Schema = _one(
     "name",
@@ -122,11 +154,20 @@ SUBSCRIPTION: Schema = _one(
     events=_EVENTS,
     enabled={"type": "boolean"},
 )
-SUBSCRIPTION_CHANGE: Schema = _one(name=STRING, enabled={"type": "boolean"}, events=_EVENTS, destination=_URL)
-REPLAY: Schema = _one("since", since=_TIME, until=_TIME, events=_EVENTS, only_failed={"type": "boolean"})
-ROTATION: Schema = _one(secret=STRING, overlap_hours={"type": "number", "minimum": 0, "maximum": 168})
+SUBSCRIPTION_CHANGE: Schema = _one(
+    name=_TEXT_OR_NULL,
+    enabled={"type": ["boolean", "null"]},
+    events=_or_null(_EVENTS),
+    destination=_or_null(_URL),
+)
+REPLAY: Schema = _one(
+    "since", since=_TIME, until=_or_null(_TIME), events=_or_null(_EVENTS), only_failed={"type": "boolean"}
+)
+ROTATION: Schema = _one(secret=_TEXT_OR_NULL, overlap_hours={"type": "number", "minimum": 0, "maximum": 168})
 
-ACKNOWLEDGED: Schema = _one("ids", ids={"type": "array", "items": STRING, "maxItems": MOST_FETCHED})
+ACKNOWLEDGED: Schema = _one(
+    "ids", ids={"type": "array", "items": {"type": "string", "pattern": NUMBER}, "maxItems": MOST_FETCHED}
+)
 
 _PURPOSE: Schema = {"enum": [PURPOSE, *PLAIN]}
 FILE_UPLOAD: Schema = _one("purpose", "file", purpose=_PURPOSE, file={"type": "string", "format": "binary"})
@@ -137,20 +178,20 @@ _FILE_BATCH: Schema = _one(
     endpoint={"enum": [*ROUTES]},
     completion_window={"type": "string", "description": "24h, 30m, 7d, or background for no deadline"},
     metadata={"type": "object", "additionalProperties": STRING},
-    idempotency_key=STRING,
+    idempotency_key=_or_null({"type": "string", "maxLength": 255, "pattern": KEY}),
     requests={
-        "type": "array",
+        "type": ["array", "null"],
         "minItems": 1,
         "description": "lines, in place of input_file_id",
         "items": {"type": "object"},
     },
-    mixed={"type": "boolean", "description": "lines may name several models and endpoints"},
-    validation={"enum": ["strict", "lenient"], "description": "lenient: a bad line fails alone"},
-    partial_results={"type": "boolean", "description": "the output file can be read while the batch runs"},
+    mixed={"type": ["boolean", "null"], "description": "lines may name several models and endpoints"},
+    validation={"enum": ["strict", "lenient", None], "description": "lenient: a bad line fails alone"},
+    partial_results={"type": ["boolean", "null"], "description": "the output file can be read while the batch runs"},
 )
 FILE_BATCH: Schema = _FILE_BATCH | {"anyOf": [{"required": ["input_file_id"]}, {"required": ["requests"]}]}
 _EXPIRY: Schema = _one(
-    "anchor", "seconds", anchor={"const": "created_at"}, seconds={"type": "integer", "minimum": 3600}
+    "anchor", "seconds", anchor={"const": "created_at"}, seconds={"type": "integer", **declared(3600, 30 * 86_400)}
 )
 UPLOAD: Schema = _one(
     "filename",
@@ -161,7 +202,7 @@ UPLOAD: Schema = _one(
     purpose=_PURPOSE,
     bytes={"type": "integer", "minimum": 1},
     mime_type=STRING,
-    expires_after=_EXPIRY,
+    expires_after=_or_null(_EXPIRY),
 )
 UPLOAD_PART: Schema = _one("data", data={"type": "string", "format": "binary"})
 UPLOAD_PARTS: Schema = _one("part_ids", part_ids={"type": "array", "minItems": 1, "items": STRING}, md5=STRING)

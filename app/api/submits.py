@@ -9,7 +9,10 @@ from app.gateway.resends import Sending
 
 BATCH_PREFIX = "batch_"
 WINDOWS = "like 90s, 30m, 24h or 7d and at most 90d"
-_WINDOW = re.compile(r"(\d{1,9})([smhd])")
+_WINDOW = re.compile(r"([0-9]{1,9})([smhd])")
+KEY = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f\"][^\x00-\x1f\x7f]*$"
+TAG = r"[A-Za-z0-9:\-./@]{1,50}"
+TAGS = f"^({TAG}(,{TAG}){{0,4}})?$"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_WINDOW = 90 * 86_400
 _LONGEST_KEY = 255
@@ -32,6 +35,10 @@ def sending(headers: Mapping[str, str]) -> Sending | None:
     return Sending(key, again=key is not None or sent_before(headers))
 
 
+BATCH_ID = f"^({BATCH_PREFIX})?[0-9a-f]{{8}}(-?[0-9a-f]{{4}}){{3}}-?[0-9a-f]{{12}}$"
+WINDOW = "^([1-9][0-9]{0,5}s|[1-9][0-9]{0,4}m|[1-9][0-9]{0,2}h|[1-8]?[0-9]d)$"
+
+
 def batch_id(text: object) -> UUID | None:
     """A batch's id, as Workers AI writes it or as OpenAI does; None for what is neither."""
     try:
@@ -51,7 +58,7 @@ def idempotency_key(given: object, where: str) -> str | None:
     """The key, bare or as the quoted string of draft-ietf-httpapi-idempotency-key-header-07. Raises BadInput."""
     if given is None:
         return None
-    key = given.strip().strip('"') if isinstance(given, str) else ""
-    if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
+    key = given.strip(" ").strip('"') if isinstance(given, str) and re.fullmatch(KEY, given) else ""
+    if not 1 <= len(key) <= _LONGEST_KEY:
         raise BadInput(f"{where}: must be 1 to {_LONGEST_KEY} printable characters", param=where)
     return key

@@ -82,6 +82,13 @@ class Database:
             yield conn
 
 
+def watching(settings: Settings, application: str) -> Pool:
+    """A closed pool of one connection, for who looks on and may take none of those that callers wait for."""
+    from app.db.embedded import database_url
+
+    return _pool(database_url(settings), 1, f"slackwater {application}", "off", 1.0)
+
+
 def _pool(url: str, size: int, application: str, synchronous_commit: str, patience_seconds: float) -> Pool:
     kwargs: dict[str, Any] = {
         "autocommit": True,

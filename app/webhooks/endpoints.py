@@ -23,7 +23,7 @@ Switch = Literal["pause", "disable", "enable"]
 _BY_OWNER = "by its owner"
 _NO_REQUEST = str(UUID(int=0))
 ORDERS = {"created_at": "created_at", "name": "name", "enabled": "state = 'disabled'", "source": "coalesce(model, '')"}
-_PAGES, _PER_PAGE = 1_000_000, 100
+MOST_PAGES, MOST_LISTED = 1_000_000, 100
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ async def listing(
     descending: bool = False,
 ) -> tuple[list[Endpoint], int]:
     """A page (from 1) of the tenant's endpoints, and how many there are in all. Raises `BadInput`."""
-    if not 1 <= page <= _PAGES or not 1 <= per_page <= _PER_PAGE:
-        raise BadInput(f"page: must be 1 to {_PAGES}, and per_page 1 to {_PER_PAGE}")
+    if not 1 <= page <= MOST_PAGES or not 1 <= per_page <= MOST_LISTED:
+        raise BadInput(f"page: must be 1 to {MOST_PAGES}, and per_page 1 to {MOST_LISTED}")
     if order not in ORDERS:
         raise BadInput(f"order: must be one of {', '.join(ORDERS)}")
     statement = queries.LIST_ENDPOINTS.format(
@@ -234,8 +234,8 @@ async def newest(
     conn: Connection, tenant_id: int, *, after: UUID | None = None, limit: int = 20
 ) -> tuple[list[Endpoint], bool]:
     """The tenant's webhooks made before `after`, the newest first, and whether there are more. Raises `BadInput`."""
-    if not 1 <= limit <= _PER_PAGE:
-        raise BadInput(f"limit: must be 1 to {_PER_PAGE}")
+    if not 1 <= limit <= MOST_LISTED:
+        raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
         values = {"tenant_id": tenant_id, "after": after, "limit": limit + 1}
         await cursor.execute(queries.NEWEST_ENDPOINTS.encode(), values)

@@ -1,11 +1,20 @@
 """What an operator's Prometheus sees."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
 
+from app.api import looks
+from app.api.app import create_app
 from app.api.metrics import MEANINGS
 from app.db.pool import Database
+from app.queue import care
+from app.settings import Settings
 from tests.api.conftest import SUBMIT
 
 
@@ -56,3 +65,50 @@ async def test_without_the_database_the_scrape_still_answers(
 
     monkeypatch.setattr("app.queue.care.gauges", away)
     assert (await scraped(client))["database_up", ""] == 0
+
+
+@contextlib.asynccontextmanager
+async def served(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(settings)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://api") as client,
+    ):
+        yield client
+
+
+async def test_a_hundred_scrapes_are_one_look_at_the_database_and_the_next_comes_seconds_later(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, real, now = 0, care.gauges, 1000.0
+
+    async def counted(conn: object) -> object:
+        nonlocal count
+        count += 1
+        return await real(conn)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(care, "gauges", counted)
+    monkeypatch.setattr("app.api.looks.clock.monotonic", lambda: now)
+    await asyncio.gather(*(scraped(client) for _ in range(100)))
+    assert count == 1
+    now += looks.TRUSTED_SECONDS
+    assert (await scraped(client))["database_up", ""] == 1
+    assert count == 2
+
+
+async def test_a_scrape_takes_no_connection_that_callers_wait_for(settings: Settings, key: str) -> None:
+    async with served(settings.model_copy(update={"database_pool_size": 1})) as client:
+        database = client._transport.app.state.parts.database  # type: ignore[attr-defined]
+        async with database.relaxed(), database.durable():
+            assert (await scraped(client))["database_up", ""] == 1
+
+
+async def test_with_a_token_only_its_bearer_sees_the_metrics(settings: Settings) -> None:
+    async with served(settings.model_copy(update={"metrics_token": SecretStr("tökén")})) as client:
+        for headers in ({}, {"authorization": "Bearer other"}):
+            refused = await client.get("/metrics", headers=headers)
+            assert refused.status_code == 401
+            assert "SLACKWATER_METRICS_TOKEN" in refused.json()["errors"][0]["message"]
+        sent = {"authorization": "Bearer tökén".encode("latin-1")}
+        assert (await client.get("/metrics", headers=sent)).status_code == 200

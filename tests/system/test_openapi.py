@@ -45,14 +45,19 @@ def document() -> dict[str, Any]:
     """The document, with our own account and model where any would be refused at the door."""
     found = deepcopy(create_app(Settings()).openapi())
     known = {"account_id": ACCOUNT, "model": MODEL, "name": MODEL}
-    for methods in found["paths"].values():
+    for path, methods in found["paths"].items():
         for operation in methods.values():
             for parameter in operation.get("parameters", []):
-                if parameter["in"] == "path" and parameter["name"] in known:
+                if parameter["in"] in ("path", "query") and parameter["name"] in known and _is_one(path, parameter):
                     parameter["schema"] = {"const": known[parameter["name"]]}
     for name in ("model", "model_name"):
         _fix(found, name, MODEL)
     return found
+
+
+def _is_one(path: str, parameter: dict[str, Any]) -> bool:
+    """Whether it names one thing, and is no filter of a listing."""
+    return parameter["in"] == "path" or path.endswith("/schema")
 
 
 def _fix(value: Any, name: str, known: str) -> None:
@@ -147,3 +152,26 @@ def test_every_route_is_in_the_document_with_its_body_and_its_errors() -> None:
     ]
     assert bare == []
     assert not any("422" in op["responses"] for methods in found["paths"].values() for op in methods.values())
+
+
+def _is_bounded(schema: dict[str, Any]) -> bool:
+    if forms := schema.get("anyOf") or schema.get("oneOf"):
+        return "enum" in schema or "pattern" in schema or all(_is_bounded(form) for form in forms)
+    if schema.keys() & {"enum", "const", "format", "pattern", "maxLength"} or schema.get("type") in ("boolean", "null"):
+        return True
+    if schema.get("type") == "array":
+        return "maxItems" in schema
+    low, high = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
+    return schema.get("type") in ("integer", "number") and bool(schema.keys() & low) and bool(schema.keys() & high)
+
+
+def test_every_parameter_of_a_path_and_of_a_query_has_a_bound() -> None:
+    found = create_app(Settings()).openapi()
+    unbounded = [
+        f"{method} {path}: {parameter['name']}"
+        for path, methods in found["paths"].items()
+        for method, operation in methods.items()
+        for parameter in operation.get("parameters", [])
+        if parameter["in"] in ("path", "query") and not _is_bounded(parameter["schema"])
+    ]
+    assert unbounded == []

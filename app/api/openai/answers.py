@@ -4,7 +4,11 @@ from typing import Any
 
 import orjson
 from fastapi import Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.bounds import Text, declared
+
+MOST_LISTED = 100
 
 
 class Page(BaseModel):
@@ -12,8 +16,8 @@ class Page(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    after: str | None = None
-    limit: int = 20
+    after: Text | None = None
+    limit: int = Field(20, json_schema_extra=declared(1, MOST_LISTED))
 
 
 def answer(content: dict[str, Any]) -> Response:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -230,7 +230,7 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
         "error_file_id": ids.written(batch.error_file_id) if readable and status and _has_errors(status) else None,
         "created_at": _unix(batch.created_at),
         "in_progress_at": _unix(batch.created_at) if status else None,
-        "expires_at": _expires(batch, status),
+        "expires_at": _unix(status.expires_at) if status else None,
         "finalizing_at": ended,
         "completed_at": ended if state == "completed" else None,
         "failed_at": _unix(batch.created_at) if status is None else None,
@@ -252,13 +252,6 @@ def _has_output(status: Status) -> bool:
 
 def _has_errors(status: Status) -> bool:
     return status.failed > 0 if status.finalized_at is None else status.ok < status.total
-
-
-def _expires(batch: FileBatch, status: Status | None) -> int | None:
-    """A batch without a deadline has none; a refused one would have had the usual."""
-    if status is not None:
-        return _unix(status.expires_at)
-    return _unix(batch.created_at + timedelta(days=1))
 
 
 def _counts(status: Status | None) -> dict[str, int]:

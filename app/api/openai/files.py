@@ -9,10 +9,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from app.api import body, ranges
+from app.api.bounds import LARGEST, Text, declared
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.headers import COMPLETE, add
+from app.api.headers import COMPLETE, add, attachment
 from app.api.multipart import Form
 from app.api.openai.answers import Page, answer, listed
 from app.batches import contents, forecast, uploads
@@ -35,9 +37,9 @@ _EXPIRY = range(3600, 30 * _DAY + 1)
 class Listing(Page):
     """The query of a listing of files."""
 
-    limit: int = files.MOST_LISTED
+    limit: int = Field(files.MOST_LISTED, json_schema_extra=declared(1, files.MOST_LISTED))
     order: Literal["asc", "desc"] = "desc"
-    purpose: str | None = None
+    purpose: Text | None = None
 
 
 @router.post("/files")
@@ -65,8 +67,6 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 @router.get("/files")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Listing, Query()]) -> Response:
     """Files that can be read. The size of an output file is known once somebody has asked for that file."""
-    if page.purpose and "\0" in page.purpose:
-        raise BadInput("purpose: must not hold a NUL character", param="purpose")
     async with parts.database.relaxed() as conn:
         found, more = await files.listing(
             conn,
@@ -93,7 +93,7 @@ async def content(
     file_id: str,
     tenant: KeyHolder,
     parts: PartsDep,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
 ) -> Response:
     """What is in it, streamed: all of it, a `Range` of its bytes, or what follows its first `offset` lines.
 
@@ -103,7 +103,7 @@ async def content(
         file = await files.get(conn, tenant.tenant_id, file_id)
     found = await contents.of(parts.database, parts.settings, parts.catalogue, tenant, file)
     headers = {
-        "content-disposition": f'attachment; filename="{_plain(file.filename)}"',
+        "content-disposition": attachment(file.filename),
         "accept-ranges": "bytes",
         COMPLETE: "true" if found.complete else "false",
     }
@@ -194,7 +194,3 @@ def expiry(anchor: object, seconds: object) -> float:
             param="expires_after",
         )
     return float(number)
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name if letter.isascii() and letter.isprintable() and letter not in '"\\')

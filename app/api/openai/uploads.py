@@ -44,10 +44,13 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
         raise BadInput(f"bytes: must be an integer between 1 and {most}", param="bytes")
     if not isinstance(filename, str) or not filename or "\0" in filename:
         raise BadInput("filename: must be a non-empty string", param="filename")
-    after = given.get("expires_after") or {}
-    if not isinstance(after, dict):
+    if not isinstance(given.get("mime_type", ""), str):
+        raise BadInput("mime_type: must be a string", param="mime_type")
+    after = given.get("expires_after")
+    if after is not None and not isinstance(after, dict):
         raise BadInput("expires_after: must be an object with anchor and seconds", param="expires_after")
-    seconds = file_routes.expiry(after.get("anchor"), after.get("seconds"))
+    usual = uploads.USUAL_SECONDS
+    seconds = usual if after is None else file_routes.expiry(after.get("anchor", ""), after.get("seconds"))
     async with parts.database.durable() as conn:
         upload = await verbs.create(
             conn, tenant.tenant_id, filename=filename[:255], purpose=purpose, size=size, file_seconds=seconds

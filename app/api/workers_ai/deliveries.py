@@ -4,16 +4,20 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from app.api import bounds
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import subscriptions
 from app.errors import NotFound
+from app.states import DELIVERY
 from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints
 from app.webhooks.deliveries import Attempt, Delivery
 from app.webhooks.formats import timestamp
+from app.webhooks.queries import TEST_KIND
+from app.webhooks.rules import KINDS
 
 router = APIRouter(prefix="/event_subscriptions/subscriptions/{subscription_id}")
 
@@ -23,10 +27,10 @@ class Filter(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    state: str | None = None
-    event: str | None = None
-    before: int | None = None
-    limit: int = 20
+    state: str | None = Field(None, json_schema_extra={"enum": [*DELIVERY.stored(), None]})
+    event: str | None = Field(None, json_schema_extra={"enum": [*KINDS, TEST_KIND, None]})
+    before: int | None = Field(None, ge=1, lt=2**63)
+    limit: int = Field(20, json_schema_extra=bounds.declared(1, deliveries.MOST_LISTED))
 
 
 class Replay(BaseModel):
@@ -37,7 +41,7 @@ class Replay(BaseModel):
     since: datetime
     until: datetime | None = None
     events: list[str] | None = None
-    only_failed: bool = True
+    only_failed: StrictBool = True
 
 
 class Rotation(BaseModel):
@@ -149,9 +153,10 @@ async def rotate_secret(subscription_id: str, request: Request, tenant: Caller, 
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:20]) < 2**63:
+    number = bounds.number(text)
+    if number is None:
         raise NotFound("Delivery not found", code=404)
-    return int(text)
+    return number
 
 
 def _view(delivery: Delivery) -> dict[str, Any]:

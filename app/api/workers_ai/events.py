@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from app import clock
+from app.api import bounds
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import subscriptions
@@ -27,10 +28,10 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    after: str = ""
-    queue_id: str | None = None
-    limit: int = 100
-    wait: float = 0
+    after: str = Field("", json_schema_extra={"pattern": f"^$|{bounds.NUMBER}"})
+    queue_id: bounds.Text | None = None
+    limit: int = Field(100, json_schema_extra=bounds.declared(1, fetching.MOST))
+    wait: float = Field(0, json_schema_extra=bounds.declared(0, MOST_WAIT_SECONDS))
 
 
 class Acknowledged(BaseModel):
@@ -71,9 +72,10 @@ async def _look(parts: Parts, tenant: Tenant, asked: Asked, after: int) -> list[
 
 
 def _number(text: str, where: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:20]) < 2**63:
+    number = bounds.number(text)
+    if number is None:
         raise BadInput(f"{where}: must be the id of an event, as the listing has it, got {text[:40]}")
-    return int(text)
+    return number
 
 
 def _view(waiting: Waiting) -> dict[str, Any]:

@@ -1,18 +1,40 @@
 """The queries of a listing of batches, and of a batch's results."""
 
 from datetime import UTC, datetime
+from typing import Annotated
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.api import submits
+from app.api.bounds import Texts, declared
 from app.batches import listing
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput
 from app.queue.listing import Filters
 
 MOST_LISTED = 100
+_LATEST = 20_000_000_000
 _MOST_AFTER = 2**31 - 1
+_PAIR = r"^[^\x00:]+:[^\x00]*$"
+
+
+def _unix(value: object) -> object:
+    """Unix seconds, if it is a number, in their range: a larger number is no moment. Raises ValueError."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return value
+    if not 0 <= number <= _LATEST:
+        raise ValueError(f"as Unix seconds it must be 0 to {_LATEST}")
+    return value
+
+
+_Moment = Annotated[
+    datetime,
+    BeforeValidator(_unix),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", **declared(0, _LATEST)}]}),
+]
 
 
 class Listing(BaseModel):
@@ -20,17 +42,23 @@ class Listing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    state: list[str] = Field([], description=f"any of: {', '.join(listing.WORDS)}")
-    model: list[str] = Field([], description="a name or an alias")
-    tag: list[str] = Field([], description="has this tag")
-    tags: list[str] = Field([], description="has these tags, by commas; the same as several `tag`")
-    metadata: list[str] = Field([], description="`key:value`: has this pair")
-    created_after: datetime | None = Field(
+    state: Texts = Field(
+        [], json_schema_extra={"items": {"enum": [*listing.WORDS]}}, description=f"any of: {', '.join(listing.WORDS)}"
+    )
+    model: Texts = Field([], description="a name or an alias")
+    tag: Texts = Field([], description="has this tag")
+    tags: Texts = Field([], description="has these tags, by commas; the same as several `tag`")
+    metadata: Texts = Field(
+        [], json_schema_extra={"items": {"pattern": _PAIR}}, description="`key:value`: has this pair"
+    )
+    created_after: _Moment | None = Field(
         None, description="made then or later: ISO 8601 or Unix seconds; UTC where no zone is named"
     )
-    created_before: datetime | None = Field(None, description="made before")
+    created_before: _Moment | None = Field(None, description="made before")
     limit: int = Field(20, ge=1, le=MOST_LISTED, description="batches in one page")
-    after: str | None = Field(None, description="the `cursor` of the page before")
+    after: str | None = Field(
+        None, json_schema_extra={"pattern": submits.BATCH_ID}, description="the `cursor` of the page before"
+    )
 
 
 class Reading(BaseModel):
@@ -45,9 +73,6 @@ class Reading(BaseModel):
 def filters(asked: Listing, models: Catalogue) -> Filters:
     """What a listing asks for. Raises BadInput naming the parameter."""
     tags = (*asked.tag, *(tag for value in asked.tags for tag in value.split(",") if tag))
-    texts = [*asked.state, *asked.model, *tags, *asked.metadata]
-    if any("\0" in text for text in texts):
-        raise BadInput("A filter must not hold a NUL character")
     if unknown := [word for word in asked.state if word not in listing.WORDS]:
         raise BadInput(f"state: must be one of {', '.join(listing.WORDS)}, got {unknown[0][:40]}", param="state")
     found = [models.resolve(name) for name in asked.model]

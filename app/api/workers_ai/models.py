@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.bounds import LARGEST, Number, Text
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.api.openai.models import CREATED
@@ -44,12 +45,14 @@ class Search(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    search: str = Field("", description="part of a name or a description")
-    task: str = Field("", description="a task's name, such as Text Generation, or its id")
-    author: str = ""
-    source: int | None = Field(None, description=f"{OURS}: models of this installation; there are no others")
+    search: Text = Field("", description="part of a name or a description")
+    task: Text = Field("", description="a task's name, such as Text Generation, or its id")
+    author: Text = ""
+    source: int | None = Field(
+        None, ge=0, le=LARGEST, description=f"{OURS}: models of this installation; there are no others"
+    )
     hide_experimental: bool = Field(False, description="no model here is experimental")
-    page: int = Field(1, ge=1)
+    page: Number = 1
     per_page: int = Field(50, ge=1, le=1000)
     format: Literal["openrouter"] | None = Field(None, description="all that is found, in OpenRouter's form")
 
@@ -73,7 +76,7 @@ async def search(tenant: Caller, parts: PartsDep, query: Annotated[Search, Query
 
 
 @router.get("/models/schema")
-async def schema(tenant: Caller, parts: PartsDep, model: str) -> Response:
+async def schema(tenant: Caller, parts: PartsDep, model: Text) -> Response:
     """JSON Schemas of what a model takes and gives."""
     found = parts.model(model)
     return success({"input": input_schema(found), "output": output_schema(found)})

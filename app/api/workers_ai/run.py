@@ -29,7 +29,6 @@ from app.webhooks import rules
 
 router = APIRouter(route_class=LeanRoute)
 
-_TAG = re.compile(r"[A-Za-z0-9:\-./@]{1,50}")
 _MOST_TAGS = 5
 METADATA = "cf-aig-metadata"
 _QUEUE = "queueRequest"
@@ -142,7 +141,7 @@ def _tags(request: Request) -> tuple[str, ...]:
     query = request.query_params
     values = [*query.getlist("tags"), *query.getlist("tag")]
     tags = tuple(tag for value in values for tag in value.split(",") if tag)
-    if len(tags) > _MOST_TAGS or not all(_TAG.fullmatch(tag) for tag in tags):
+    if len(tags) > _MOST_TAGS or not all(re.fullmatch(submits.TAG, tag) for tag in tags):
         raise BadInput(
             f"tags: at most {_MOST_TAGS}, each of 1 to 50 ASCII letters, digits or : - . / @, got {','.join(tags)[:80]}"
         )

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.api import body
+from app.api import body, bounds
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.engines.catalogue import Catalogue
@@ -31,7 +31,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Source(_Strict):
@@ -89,11 +89,11 @@ class Change(_Strict):
 class Paging(_Strict):
     """The query of a listing; unknown parameters are ignored."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=False)
 
-    page: int = 1
-    per_page: int = 20
-    order: str = "created_at"
+    page: int = Field(1, json_schema_extra=bounds.declared(1, endpoints.MOST_PAGES))
+    per_page: int = Field(20, json_schema_extra=bounds.declared(1, endpoints.MOST_LISTED))
+    order: str = Field("created_at", json_schema_extra={"enum": [*endpoints.ORDERS]})
     direction: Literal["asc", "desc"] = "asc"
 
 
