@@ -89,10 +89,9 @@ def check_fields(item: Any, rules: ItemRules) -> None:
         problem = field.check(value) if field and value is not None else None
         if problem:
             raise ItemError(name, problem)
-    if item.get("model") is not None and item["model"] not in rules.names:
-        raise ItemError(
-            "model", f"the URL names the model of all items, this one wants {show(item['model'])}; leave it out"
-        )
+    model = item.get("model")
+    if model is not None and not (isinstance(model, str) and model in rules.names):
+        raise ItemError("model", f"the URL names the model of all items, this one wants {show(model)}; leave it out")
     if item.get("stream") and not rules.stream:
         raise ItemError("stream", "a queued request cannot stream; leave it out")
 
@@ -113,9 +112,8 @@ def answer_facts(
 
 def _prefix(item: dict[str, Any]) -> str:
     """How the prompt of a valid item begins."""
-    messages = item.get("messages")
-    if messages is None:
-        given = item.get("prompt") or item.get("input")
+    given, messages = item.get("prompt") or item.get("input"), item.get("messages")
+    if given or not messages:  # beside those `messages` are nobody's, and may be anything
         return str(given[:_PREFIX_CHARACTERS]) if isinstance(given, (str, list)) else ""
     first = messages[0]
     if type(first.get("content")) is str and len(first["content"]) >= _PREFIX_CHARACTERS:
