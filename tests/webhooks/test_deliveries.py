@@ -215,7 +215,7 @@ async def test_what_is_sent_anew_is_not_dead_any_more_and_has_no_reason(database
         endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
     claim = await claimed(database)
-    await record(database, claim, Answer(NOW, 5, None, "ssrf_blocked"))
+    await record(database, claim, Answer(5, None, "ssrf_blocked"))
     async with database.durable() as conn:
         assert await value(conn, "select state, reason from delivery") == (
             "dead",
