@@ -88,10 +88,13 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-async def synchronous(engine: str, per_second: float, ended: asyncio.Event, chance: random.Random) -> list[float]:
+async def synchronous(
+    engine: Installation, per_second: float, ended: asyncio.Event, chance: random.Random
+) -> list[float]:
     """Seconds that each synchronous request took. They go on until the last batch is done: only so is the load steady."""
     taken: list[float] = []
-    async with httpx.AsyncClient(base_url=engine, timeout=600) as client, asyncio.TaskGroup() as group:
+    where = {"base_url": engine.engine_url, "headers": engine.engine_headers()}
+    async with httpx.AsyncClient(**where, timeout=600) as client, asyncio.TaskGroup() as group:
 
         async def one(text: str) -> None:
             began = monotonic()
@@ -201,9 +204,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
             async with Installation(folder, FAKE_BATCH, attach) as installation:
                 say(f"engine is up; {options.seconds} s of submits")
                 ended, arrivals = asyncio.Event(), random.Random(chance.random())
-                sync = asyncio.create_task(
-                    synchronous(installation.engine_url, options.sync_per_second, ended, arrivals)
-                )
+                sync = asyncio.create_task(synchronous(installation, options.sync_per_second, ended, arrivals))
                 done = await batches(installation, options, monotonic() + options.seconds, chance)
                 ended.set()
                 taken = await sync
