@@ -30,8 +30,8 @@ from typing import Any
 import httpx
 
 from app import processes
+from benchmarks.end_to_end import MODEL, Installation, prompts
 from benchmarks.machine import describe
-from benchmarks.pipeline import MODEL, Installation, prompts
 
 WITHIN_SECONDS = 300.0
 ACCOUNT = "benchmark"

@@ -48,7 +48,7 @@ def answer(item: Item) -> Result:
 
 
 async def finish(database: Database, lease: Lease) -> bool:
-    """End the lease on the connection that workers/gpu/storer.py takes for it: relaxed."""
+    """End the lease on the connection that workers/gpu/result_writer.py takes for it: relaxed."""
     async with database.relaxed() as conn:
         return await queue.finish(conn, lease) is not None
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import psycopg
 
-from benchmarks import peers, queue_drain, queue_ingest, queue_order, queue_single
+from benchmarks import queue_drain, queue_ingest, queue_order, queue_peers, queue_single
+from benchmarks.harness import Stage, say, stage
 from benchmarks.machine import describe
-from benchmarks.stage import Stage, say, stage
 
 _SERVER = (
     "server_version",
@@ -72,7 +72,7 @@ def arms(sizes: Sizes) -> dict[str, Callable[[Stage], dict[str, Any]]]:
         "cancel": lambda on: queue_order.cancel(on, sizes.batch, sizes.cancels),
         "poll": lambda on: queue_ingest.poll(on, sizes.batch),
         "single": lambda on: queue_single.single(on, sizes.singles),
-        "peers": lambda on: peers.peers(on, jobs),
+        "peers": lambda on: queue_peers.peers(on, jobs),
     }
 
 
@@ -93,7 +93,7 @@ def server(url: str) -> dict[str, Any]:
 
 def ratio(found: dict[str, Any]) -> float | None:
     """How many times as fast as the better peer we drain."""
-    rates = [found.get(f"{peer}_jobs_s") for peer in peers.PEERS]
+    rates = [found.get(f"{peer}_jobs_s") for peer in queue_peers.PEERS]
     ours = found.get("drain_flush64_items_s")
     return round(ours / max(rate for rate in rates if rate), 2) if ours and any(rates) else None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.stage import Stage, part, say
+from benchmarks.harness import Stage, part, say
 from benchmarks.workload import WORKERS, crew, fill
 
 

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from app.db.pool import Database
-from benchmarks.stage import Api, Stage, api, part, say
+from benchmarks.harness import Api, Stage, api, part, say
 from benchmarks.workload import ITEM_BYTES, Submitter, body, crew, line, pool_at
 
 # ---------------------------------------------------------------- over HTTP
@@ -55,7 +55,7 @@ def _memory_mb(pid: int, name: str) -> float:
 
 
 def service_ingest(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
-    """Rates of whole batches through app.batches.service, without HTTP."""
+    """Rates of whole batches through app.batches.submit, without HTTP."""
 
     settings, sent = stage.settings(stage.database()), body(items)
 

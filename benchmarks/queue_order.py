@@ -10,11 +10,11 @@ from typing import Any
 from app.batches import lifecycle
 from app.db.pool import Connection, Database
 from app.engines.service import ensure_pool
-from app.queue import ingest, queries, rows, service
-from app.queue.cutting import cut
+from app.queue import copy_format, ingest, service, sql
+from app.queue.chunking import cut
 from app.queue.types import Item, Result
 from app.tenants.service import Tenant, ensure_tenant
-from benchmarks.stage import Stage, say
+from benchmarks.harness import Stage, say
 
 WEIGHTS = {"one": 1.0, "same": 1.0, "double": 2.0}
 _BATCH = 50_000
@@ -29,9 +29,9 @@ async def enqueue(
         batch_id = await ingest.next_batch_id(conn)
         batch = ingest.NewBatch(batch_id, uuid.uuid4(), tenant_id, pool_id, model, "/v1/completions", items, 86_400)
         small = b'{"prompt": "a small body"}'
-        payload = b"".join(rows.payload_row(batch_id, seq, None, None, tokens, small) for seq in range(items))
+        payload = b"".join(copy_format.payload_row(batch_id, seq, None, None, tokens, small) for seq in range(items))
         cuts = cut([tokens] * items, max_tokens=tokens * chunk, max_items=chunk)
-        await ingest.enqueue(conn, batch, [rows.HEADER, payload, rows.TRAILER], cuts)
+        await ingest.enqueue(conn, batch, [copy_format.HEADER, payload, copy_format.TRAILER], cuts)
     return batch
 
 
@@ -103,7 +103,7 @@ async def _claim_buffers(conn: Connection, pool_id: int, worker_id: int, count: 
     touched: list[int] = []
     for _ in range(count):
         async with conn.transaction(force_rollback=True):
-            explain = f"explain (analyze, buffers, format json) {queries.CLAIM}".encode()
+            explain = f"explain (analyze, buffers, format json) {sql.CLAIM}".encode()
             row = await (await conn.execute(explain, {"pool_id": pool_id, "worker_id": worker_id})).fetchone()
             assert row
             plan = row[0][0]["Plan"]

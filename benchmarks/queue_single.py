@@ -13,8 +13,8 @@ import psycopg
 from app import processes
 from app.cli import admin
 from app.settings import Settings, child_environment
+from benchmarks.harness import ACCOUNT, ROOT, Api, Stage, end, say, until_ready
 from benchmarks.queue_ingest import percentiles
-from benchmarks.stage import ACCOUNT, ROOT, Api, Stage, end, say, until_ready
 
 ENGINE_SECONDS = 0.05
 PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on every phase of the worker's polling

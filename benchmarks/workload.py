@@ -5,14 +5,14 @@ import sys
 from collections.abc import AsyncIterator
 from time import monotonic
 
-from app.batches import service as batches
+from app.batches import submit as batches
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.service import ensure_pool
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.service import Tenant
-from benchmarks.stage import ACCOUNT, MODEL, Crew
+from benchmarks.harness import ACCOUNT, MODEL, Crew
 
 ITEM_BYTES = 1024
 BLOCK = 64 * 1024
@@ -38,7 +38,7 @@ def body(items: int) -> bytes:
 
 
 class Submitter:
-    """Submits NDJSON batches through app.batches.service in this process."""
+    """Submits NDJSON batches through app.batches.submit in this process."""
 
     def __init__(self, settings: Settings, database: Database, tenant: Tenant) -> None:
         self._settings, self._database = settings, database

@@ -10,18 +10,18 @@ import psycopg
 import uvicorn
 from psycopg_pool import PoolTimeout
 
-from app import exposure, processes, telemetry
+from app import private_targets, processes, telemetry
 from app import settings as configuration
 from app.api.app import create_app
-from app.api.connections import backlog, raise_file_limit, room
-from app.api.edge import HEAD_BYTES
-from app.api.protocol import Patience, guarded, parsers
+from app.api.connection_limits import backlog, raise_file_limit, room
+from app.api.http_protocol import Patience, guarded, parsers
+from app.api.request_limits import HEAD_BYTES
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
-from app.failure import guarded as told
-from app.files import marker
+from app.files import shared_storage
 from app.settings import Settings
+from app.user_errors import guarded as told
 
 _PATIENCE_SECONDS = 5.0
 
@@ -30,7 +30,7 @@ async def _check_store(settings: Settings) -> None:
     """Raises StoreNotShared. A database that is away is waited for later, and the steward looks too."""
     async with Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database:
         with suppress(psycopg.OperationalError, PoolTimeout):
-            await marker.require(database, settings, "api")
+            await shared_storage.require(database, settings, "api")
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     # What the user can mend is reported before uvicorn can wrap it in a traceback.
     catalogue.load(settings.models_file)
     secret_key(settings)
-    exposure.check(settings)
+    private_targets.check(settings)
     asyncio.run(_check_store(settings))
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
     uvicorn.run(create_app(settings), **serving(settings))

@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager
 import structlog
 from fastapi import Depends, FastAPI
 
-from app.api import envelope, front, metrics, openapi, operations
+from app.api import envelope, health, index_page, metrics, openapi
 from app.api.deps import Parts, caller
-from app.api.edge import Edge
-from app.api.headers import ResponseHeaders
-from app.api.looks import Looks
+from app.api.openai import background_responses, files, inference, models, uploads, webhook_endpoints
 from app.api.openai import batches as openai_batches
-from app.api.openai import files, inference, models, responses, uploads, webhook_endpoints
+from app.api.queue_gauges import Looks
+from app.api.request_limits import Edge
+from app.api.response_headers import ResponseHeaders
 from app.api.workers_ai import accounts, batches, deliveries, events, run, subscriptions, why
 from app.api.workers_ai import models as catalogue_routes
-from app.batches import spool
+from app.batches.intake import spool
 from app.crypto import secret_key
 from app.db.pool import Database, watching
 from app.engines import catalogue
-from app.engines.known import KnownModels
+from app.engines.model_registry import KnownModels
 from app.gateway.relay import Gateway
 from app.settings import Settings
 from app.version import version
@@ -67,12 +67,12 @@ def create_app(settings: Settings) -> FastAPI:
     envelope.install(app)
     # What is called most comes first: routes are tried in order.
     app.include_router(run.router, prefix=ACCOUNT)
-    openai = (inference, files, openai_batches, responses, uploads, models, webhook_endpoints)
+    openai = (inference, files, openai_batches, background_responses, uploads, models, webhook_endpoints)
     for router in [module.router for module in openai]:
         app.include_router(router, prefix="/v1")
         app.include_router(router, prefix=f"{ACCOUNT}/ai/v1", dependencies=[Depends(caller)])
-    app.include_router(operations.router)
-    app.include_router(front.router)
+    app.include_router(health.router)
+    app.include_router(index_page.router)
     app.include_router(metrics.router)
     app.include_router(accounts.router)
     app.include_router(catalogue_routes.router, prefix=ACCOUNT)

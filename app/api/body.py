@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import Request
 
-from app.batches import strict_json
+from app.batches.validation import strict_json
 from app.errors import BadInput, BodyTooLarge, MissingInput
 
 JSON = "application/json"

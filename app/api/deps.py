@@ -6,18 +6,18 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from app.api.looks import Looks
-from app.batches.installation import Installation
+from app.api.queue_gauges import Looks
+from app.batches.installation_status import Installation
 from app.batches.why import Polls
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Model
-from app.engines.known import KnownModels
+from app.engines.model_registry import KnownModels
 from app.errors import AuthenticationError, ModelUnknown
 from app.gateway.relay import Gateway
-from app.gateway.resends import Resends
-from app.queue.lengths import AnswerLengths
+from app.gateway.resent_requests import Resends
+from app.queue.answer_lengths import AnswerLengths
 from app.settings import Settings
-from app.tenants.known import KnownKeys
+from app.tenants.key_cache import KnownKeys
 from app.tenants.service import Tenant
 from app.webhooks.egress import EgressClient
 

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 
-from app.api.headers import CLOUDFLARE_ID, REQUEST_ID
+from app.api.response_headers import CLOUDFLARE_ID, REQUEST_ID
 from app.errors import (
     UNAVAILABLE,
     BadInput,

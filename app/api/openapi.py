@@ -13,9 +13,9 @@ from fastapi.openapi.utils import get_openapi
 
 from app.api import openapi_operations as operations
 from app.api import openapi_schemas as schemas
-from app.api.bounds import BOUNDED
 from app.api.docs_page import QUERY
 from app.api.openapi_answers import ANSWERS, LINES
+from app.api.parameter_limits import BOUNDED
 
 _DESCRIPTION = (
     "Durable batch inference in the slack of GPUs. The routes under `/client/v4/accounts/{account_id}/ai` speak as "

@@ -1,18 +1,20 @@
-"""JSON schemas of bodies and answers, for the OpenAPI document. Fields are those that `app.batches.items` checks."""
+"""JSON schemas of bodies and answers, for the OpenAPI document. Their fields are those that
+`app.batches.validation` checks.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from app.api.bounds import NUMBER, declared
-from app.api.fields import SWITCH
-from app.api.submits import KEY, TAGS, WINDOW
-from app.batches.fields import FIELDS
-from app.batches.items import LENGTHS, ROLES
-from app.batches.lines import ROUTES
-from app.batches.uploads import PLAIN, PURPOSE
-from app.webhooks.fetching import MOST as MOST_FETCHED
+from app.api.parameter_limits import NUMBER, declared
+from app.api.submit_params import KEY, TAGS, WINDOW
+from app.api.unknown_fields import SWITCH
+from app.batches.openai.uploads import PLAIN, PURPOSE
+from app.batches.validation.fields import FIELDS
+from app.batches.validation.openai_lines import ROUTES
+from app.batches.validation.text_generation import LENGTHS, ROLES
 from app.webhooks.formats import FORMATS, OPENAI_TYPES
-from app.webhooks.rules import MOST_IN_FLIGHT, MOST_PER_SECOND, MOST_TAGS
+from app.webhooks.pull_queue import MOST as MOST_FETCHED
+from app.webhooks.validation import MOST_IN_FLIGHT, MOST_PER_SECOND, MOST_TAGS
 
 Schema = dict[str, Any]
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from psycopg.errors import ForeignKeyViolation
 
-from app.batches import account_queries as queries
+from app.batches import account_sql as queries
 from app.batches import lifecycle
 from app.db.pool import Connection, Database
 from app.errors import AccountUnknown, Conflict, NotFound
@@ -20,7 +20,7 @@ from app.states import TenantState
 from app.storage.store import Store
 from app.tenants import service as tenants
 from app.tenants.service import Tenant
-from app.webhooks import accounts as webhooks
+from app.webhooks import account_removal as webhooks
 
 _SLICE = 100
 

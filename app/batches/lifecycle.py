@@ -16,9 +16,9 @@ from app.engines.catalogue import Catalogue
 from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
 from app.files import service as files
-from app.queue import care, failures, singles
+from app.queue import failures, maintenance, response_log
 from app.queue import lifecycle as queue
-from app.queue.cutting import Cut, cut
+from app.queue.chunking import Cut, cut
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BATCH, BatchState
@@ -43,7 +43,7 @@ _ALREADY = {
 }
 
 
-async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[care.Settled]:
+async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[maintenance.Settled]:
     """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict."""
     async with database.transaction() as conn:
         batch_id = await queue.halt(conn, verb, tenant.tenant_id, request_id)
@@ -54,7 +54,7 @@ async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb)
             return []
         if verb == "cancel":
             await files.note_cancel(conn, tenant.tenant_id, request_id)
-        ended = await care.finalise(conn, [batch_id]) if verb == "cancel" else []
+        ended = await maintenance.finalise(conn, [batch_id]) if verb == "cancel" else []
         await _announce(conn, ended)
     for batch in ended:  # what has nothing in an engine ends here, and the steward never sees it
         log.info(
@@ -123,18 +123,18 @@ async def _requeue(
 
 
 async def settle(
-    conn: Connection, on_fold: Callable[[care.Progress], None] = lambda progress: None
-) -> list[care.Settled]:
+    conn: Connection, on_fold: Callable[[maintenance.Progress], None] = lambda progress: None
+) -> list[maintenance.Settled]:
     """Fold finished chunks, make final what is done, and write the events. Call inside a durable transaction.
 
     `on_fold` hears of each batch that has moved, before the commit.
     """
-    settled = await care.settle(conn, on_fold)
+    settled = await maintenance.settle(conn, on_fold)
     await _announce(conn, settled)
     return settled
 
 
-async def _announce(conn: Connection, settled: list[care.Settled]) -> None:
+async def _announce(conn: Connection, settled: list[maintenance.Settled]) -> None:
     for batch in settled:
         kind = await _event(conn, batch)
         if kind is None:
@@ -156,13 +156,13 @@ async def _announce(conn: Connection, settled: list[care.Settled]) -> None:
         )
 
 
-async def _event(conn: Connection, batch: care.Settled) -> str | None:
+async def _event(conn: Connection, batch: maintenance.Settled) -> str | None:
     """What the end of a batch is called; None: whoever waits for a flex request knows."""
     match batch.kind:
         case Kind.FLEX:
             return None
         case Kind.RESPONSE if batch.state == BatchState.COMPLETED:
-            return f"response.{await singles.answer_status(conn, batch.batch_id)}"
+            return f"response.{await response_log.answer_status(conn, batch.batch_id)}"
         case Kind.RESPONSE:
             return "response.cancelled" if batch.state == BatchState.CANCELLED else "response.failed"
     return _EVENTS[batch.state]

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from app.coalescing import Together
 from app.db.pool import Database
-from app.headroom import words
-from app.queue import reading
+from app.headroom import reason_messages
+from app.queue import reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
-from app.queue.reading import Sight, Status
+from app.queue.reads import Sight, Status
 from app.states import BatchState
-from app.together import Together
 
 MOMENT_SECONDS = 5.0  # a gate closed for less does not hold up a batch that runs: what is in the engine goes on
 MOST_TOGETHER = 64  # batches in one look
@@ -57,7 +57,7 @@ class Why:
 
 async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | None:
     """The answer for a batch of this tenant, or None: unknown and foreign ids are the same."""
-    [sight] = await reading.sights(database, [(tenant_id, request_id)])
+    [sight] = await reads.sights(database, [(tenant_id, request_id)])
     return None if sight is None else explain(*sight)
 
 
@@ -72,9 +72,9 @@ def explain(status: Status, outlook: Outlook | None) -> Why:
 def walk(status: Status, outlook: Outlook | None, estimate: Estimate | None) -> Iterator[Link]:
     """The chain of an unfinished batch; it has no outlook once it has no chunks."""
     if status.state != BatchState.OPEN:
-        yield Link(status.state, words.batch(status.state), None, blocks=True)
+        yield Link(status.state, reason_messages.batch(status.state), None, blocks=True)
     if outlook is None or estimate is None or not outlook.chunks:
-        yield Link("settling", words.batch("settling"))
+        yield Link("settling", reason_messages.batch("settling"))
         return
     yield from _engines(status, outlook)
     yield from _own(outlook)
@@ -87,17 +87,19 @@ def _engines(status: Status, outlook: Outlook) -> Iterator[Link]:
     alive = [gate for gate in outlook.gates if gate.alive]
     if not alive:
         gone = max((gate.heartbeat_at for gate in outlook.gates), default=status.opened_at)
-        message = words.batch("no_engine", model=status.model)
+        message = reason_messages.batch("no_engine", model=status.model)
         yield Link("no_engine", message, max(gone, status.opened_at), blocks=True)
         return
-    count, serves = words.many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
-    yield Link("engines", words.batch("engines", count=count, serves=serves, model=status.model))
+    count, serves = reason_messages.many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
+    yield Link("engines", reason_messages.batch("engines", count=count, serves=serves, model=status.model))
     blocked = not any(gate.open for gate in alive)
     moment = bool(outlook.leased) and any(gate.ready and _held(outlook, gate) < MOMENT_SECONDS for gate in alive)
     ready_last = sorted(alive, key=lambda gate: (gate.open, gate.ready, gate.since), reverse=True)
     for gate in ready_last:
         compared = gate.signal, gate.value, gate.threshold, _held(outlook, gate)
-        message = words.gate(gate.engine, gate.code, *compared, detail=gate.detail, expected=gate.expected_seconds)
+        message = reason_messages.gate(
+            gate.engine, gate.code, *compared, detail=gate.detail, expected=gate.expected_seconds
+        )
         since = max(gate.since, status.opened_at) if blocked else gate.since
         yield Link(gate.code, message, since, blocks=blocked and not moment)
 
@@ -109,11 +111,11 @@ def _held(outlook: Outlook, gate: Gate) -> float:
 def _own(outlook: Outlook) -> Iterator[Link]:
     """What of it is with an engine, and what rests before it is tried again."""
     if outlook.leased:
-        chunks = words.many(outlook.chunks, "chunk")
-        yield Link("running", words.batch("running", leased=f"{outlook.leased:,}", chunks=chunks))
+        chunks = reason_messages.many(outlook.chunks, "chunk")
+        yield Link("running", reason_messages.batch("running", leased=f"{outlook.leased:,}", chunks=chunks))
     if outlook.delayed:
-        delayed, pause = words.many(outlook.delayed, "chunk"), words.duration(outlook.pause or 0.0)
-        message = words.batch("backoff", delayed=delayed, pause=pause)
+        delayed, pause = reason_messages.many(outlook.delayed, "chunk"), reason_messages.duration(outlook.pause or 0.0)
+        message = reason_messages.batch("backoff", delayed=delayed, pause=pause)
         yield Link("backoff", message, None, blocks=not outlook.ready and not outlook.leased)
 
 
@@ -123,25 +125,33 @@ def _order(status: Status, outlook: Outlook, estimate: Estimate) -> Iterator[Lin
         return
     waits = not outlook.leased
     if outlook.inflight >= outlook.limit:
-        inflight, limit = words.many(outlook.inflight, "token"), words.many(outlook.limit, "token")
-        message = words.batch("account_limit", inflight=inflight, limit=limit)
+        inflight, limit = reason_messages.many(outlook.inflight, "token"), reason_messages.many(outlook.limit, "token")
+        message = reason_messages.batch("account_limit", inflight=inflight, limit=limit)
         yield Link("account_limit", message, status.opened_at, blocks=True)
     if estimate.position or outlook.accounts > 1:
-        ahead, accounts = words.many(estimate.position, "chunk"), words.many(outlook.accounts, "account")
-        message = words.batch("fair_share", ahead=ahead, accounts=accounts, share=f"{estimate.share:.0%}")
+        ahead, accounts = (
+            reason_messages.many(estimate.position, "chunk"),
+            reason_messages.many(outlook.accounts, "account"),
+        )
+        message = reason_messages.batch("fair_share", ahead=ahead, accounts=accounts, share=f"{estimate.share:.0%}")
         yield Link("fair_share", message, status.opened_at, blocks=waits)
     elif outlook.pool_inflight and (allowed := sum(gate.allowance for gate in outlook.gates if gate.open)):
-        places = words.many(allowed, "request")
-        yield Link("allowance_spent", words.batch("allowance_spent", places=places), status.opened_at, blocks=waits)
+        places = reason_messages.many(allowed, "request")
+        yield Link(
+            "allowance_spent", reason_messages.batch("allowance_spent", places=places), status.opened_at, blocks=waits
+        )
     else:
-        yield Link("next", words.batch("next"), status.opened_at, blocks=waits)
+        yield Link("next", reason_messages.batch("next"), status.opened_at, blocks=waits)
 
 
 def _end(estimate: Estimate) -> Link:
     if estimate.eta_seconds is None or estimate.tokens_per_second is None:
-        return Link("eta_unknown", words.batch("eta_unknown"))
-    eta, pace = words.duration(estimate.eta_seconds), words.many(round(estimate.tokens_per_second), "token")
-    return Link("eta", words.batch("eta", eta=eta, pace=pace, confidence=estimate.confidence))
+        return Link("eta_unknown", reason_messages.batch("eta_unknown"))
+    eta, pace = (
+        reason_messages.duration(estimate.eta_seconds),
+        reason_messages.many(round(estimate.tokens_per_second), "token"),
+    )
+    return Link("eta", reason_messages.batch("eta", eta=eta, pace=pace, confidence=estimate.confidence))
 
 
 class Polls:
@@ -149,7 +159,7 @@ class Polls:
 
     def __init__(self, database: Database) -> None:
         async def look(asked: list[tuple[int, UUID]]) -> Sequence[Sight | None]:
-            return await reading.sights(database, asked)
+            return await reads.sights(database, asked)
 
         self._together = Together(look, most=MOST_TOGETHER, fails_all=True)
 

@@ -7,7 +7,7 @@ import typer
 
 from app.cli import accounts, admin, tables
 from app.cli.options import Json, console, settings
-from app.failure import Failure
+from app.user_errors import Failure
 
 app = typer.Typer(help="Create, list, show and delete accounts; set what differs between them.", no_args_is_help=True)
 

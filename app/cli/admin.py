@@ -12,11 +12,11 @@ from app.crypto import secret_key
 from app.db import embedded
 from app.db.pool import Connection
 from app.engines import service as engines
-from app.failure import Failure, explained
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.tenants.limits import NO_LIMITS, Limits
+from app.tenants.rate_limits import NO_LIMITS, Limits
 from app.tenants.service import KeyInfo
+from app.user_errors import Failure, explained
 from app.webhooks.egress import parse_hosts
 
 Answer = TypeVar("Answer")

@@ -8,7 +8,7 @@ import typer
 from app.cli import batch_ids, progress, tables
 from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, pairs, settings
-from app.headroom import words
+from app.headroom import reason_messages
 
 app = typer.Typer(help="Look at batches; pause, resume, cancel, retry them.", no_args_is_help=True)
 
@@ -98,7 +98,7 @@ def _change(batch: str, verb: Literal["pause", "resume", "cancel", "retry"], don
         tables.document(console, found)
         return
     counts = found["progress"]
-    unanswered = words.many(counts["total"] - counts["succeeded"], "item")
+    unanswered = reason_messages.many(counts["total"] - counts["succeeded"], "item")
     tables.sentence(console, done.format(id=request_id, open=unanswered))
 
 
@@ -155,7 +155,7 @@ def _eta(estimate: Object | None) -> str | None:
         return None
     if (seconds := estimate["eta_seconds"]) is None:
         return "unknown: nothing was measured yet"
-    return f"in about {words.duration(seconds)} (confidence: {estimate['confidence']})"
+    return f"in about {reason_messages.duration(seconds)} (confidence: {estimate['confidence']})"
 
 
 def _zoned(moment: datetime | None) -> str | None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from app.cli.client import Client
 from app.cli.tables import patience
-from app.failure import Failure
+from app.user_errors import Failure
 
 PAGE = 100  # batches in one answer of the API
 MOST_SEARCHED = 10_000

@@ -13,8 +13,8 @@ from typing import Any, Self
 import httpx
 
 from app.cli import credentials
-from app.failure import Failure
 from app.settings import Settings
+from app.user_errors import Failure
 
 _TIMEOUT = httpx.Timeout(30, read=120)
 _REMEDIES = {

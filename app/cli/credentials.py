@@ -8,9 +8,9 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from app.cli.address import base_url
-from app.failure import Failure
+from app.cli.api_address import base_url
 from app.settings import Settings
+from app.user_errors import Failure
 
 _FILE = "credentials.json"
 

@@ -11,8 +11,8 @@ from app import clock
 from app.cli import tables
 from app.cli.client import Client
 from app.cli.options import Json, console, settings
-from app.failure import Failure
 from app.states import DELIVERY, DeliveryState
+from app.user_errors import Failure
 
 SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
 PATIENCE_SECONDS = 20.0  # for the outcome of a test

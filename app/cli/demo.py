@@ -14,15 +14,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from app import processes, telemetry
-from app.cli import admin, show
-from app.cli.address import base_url, until_ready
+from app.cli import admin, demo_output
+from app.cli.api_address import base_url, until_ready
 from app.cli.doctor import require_engine
 from app.cli.receiver import Receiver
 from app.cli.supervisor import Supervisor, on_signals
 from app.engines import catalogue
-from app.engines import model as weights
-from app.failure import Failure
+from app.engines import model_weights as weights
 from app.settings import Settings
+from app.user_errors import Failure
 
 MODEL = "@cf/moonshotai/kimi-k2.5"
 ACCOUNT = "demo"
@@ -42,7 +42,7 @@ class Plan:
     console: Console
     items: list[dict[str, Any]]
     model: str
-    stages: show.Stages = field(default_factory=show.Stages)
+    stages: demo_output.Stages = field(default_factory=demo_output.Stages)
 
     @property
     def log_file(self) -> Path:
@@ -99,7 +99,7 @@ async def _demo(plan: Plan) -> None:
         except httpx.TransportError as error:
             raise Failure(f"The API does not answer: {error!r}", f"The log is {plan.log_file}.") from error
     plan.stages.done("shut down")
-    show.times(plan.console, plan.stages, plan.log_file)
+    demo_output.times(plan.console, plan.stages, plan.log_file)
 
 
 async def attended(supervisor: Supervisor, watch: Coroutine[Any, Any, None]) -> None:
@@ -182,7 +182,7 @@ async def _drive(plan: Plan, client: httpx.AsyncClient, receiver: Receiver) -> N
     text = f"Submitted {len(plan.items)} requests as batch [bold]{escape(request_id)}[/] for {escape(plan.model)}."
     plan.console.print(text, highlight=False, soft_wrap=True)
     result = await _poll(plan, client, path, request_id)
-    show.answers(plan.console, plan.items, result)
+    demo_output.answers(plan.console, plan.items, result)
     await _show_webhooks(plan, receiver, request_id)
     plan.stages.done("last webhook")
     await client.delete(f"{_SUBSCRIPTIONS}/{subscription}")
@@ -245,7 +245,7 @@ async def _show_webhooks(plan: Plan, receiver: Receiver, request_id: str) -> Non
         async with asyncio.timeout(_WEBHOOK_SECONDS):
             while True:
                 got = await receiver.received.get()
-                show.webhook(plan.console, got)
+                demo_output.webhook(plan.console, got)
                 if got.body["payload"]["requestId"] == request_id and got.body["type"].endswith("succeeded"):
                     return
     except TimeoutError:

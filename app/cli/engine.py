@@ -17,11 +17,11 @@ from app.cli.options import Json, console
 from app.cli.options import settings as configured
 from app.engines import service as engines
 from app.engines.service import EngineOverview
-from app.failure import Failure
-from app.headroom.words import many
+from app.headroom.reason_messages import many
 from app.processes import python_module
 from app.settings import Settings
 from app.states import Intake
+from app.user_errors import Failure
 
 app = typer.Typer(help="Run vLLM alone; list, drain and undrain engines.", invoke_without_command=True)
 

@@ -7,7 +7,7 @@ import typer
 from app import clock
 from app.cli import admin, credentials, tables
 from app.cli.options import Account, Json, console, errors, settings
-from app.tenants.limits import Limits
+from app.tenants.rate_limits import Limits
 from app.tenants.service import KeyInfo
 
 app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)

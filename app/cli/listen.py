@@ -17,7 +17,7 @@ from app.cli import subscription
 from app.cli.client import Client
 from app.cli.options import console, settings
 from app.cli.text import plain
-from app.failure import Failure
+from app.user_errors import Failure
 
 if TYPE_CHECKING:  # its HTTP server would slow down the start of every other command
     from app.cli.receiver import Received, Receiver

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app.cli import log_lines
-from app.failure import Failure
 from app.telemetry import old_log
+from app.user_errors import Failure
 
 OURS = ("up", "api", "steward", "notifier", "gpu-worker")  # an engine's own log is shown on demand only
 _LOOK_SECONDS = 0.2

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from app.cli import credentials
-from app.cli.address import base_url
+from app.cli.api_address import base_url
 from app.cli.client import Client
 from app.cli.options import console, settings
 

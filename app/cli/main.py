@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from app import extras
+from app import optional_packages
 from app.cli import (
     account,
     batch,
     engine,
-    environment,
     events,
     key,
     listen,
@@ -20,6 +19,7 @@ from app.cli import (
     logs,
     model,
     results,
+    settings_list,
     status,
     submit,
     subscription,
@@ -28,8 +28,8 @@ from app.cli import (
 )
 from app.cli.options import Json, console, warn_of_variables
 from app.cli.options import settings as configured
-from app.failure import Failure, guarded
 from app.processes import python_module
+from app.user_errors import Failure, guarded
 
 app = typer.Typer(
     help="Durable batch inference in the slack of your GPUs. Settings are environment variables SLACKWATER_…; "
@@ -43,7 +43,7 @@ for group in (account, batch, engine, key, model, subscription):
 commands = (submit.submit, results.results, why.why, status.status, events.events, listen.listen)
 for command in (*commands, login.login, login.logout, logs.logs):
     app.command()(command)
-app.command("settings")(environment.show)
+app.command("settings")(settings_list.show)
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
 
 def _become(module: str, *arguments: str) -> None:
     """Replace this process by one part, so that signals reach it directly."""
-    extras.check(configured())  # a wrong setting, or one without its extra, is told before
+    optional_packages.check(configured())  # a wrong setting, or one without its extra, is told before
     os.execv(sys.executable, python_module(module, *arguments))  # noqa: S606
 
 
@@ -73,12 +73,12 @@ def up(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="port of the API")] = None,
 ) -> None:
     """Run everything on this machine: database, API, engine, GPU worker, notifier, steward."""
-    from app import exposure
+    from app import private_targets
     from app.cli.up import up as run
 
     settings = configured(engine_url=_engine_url(attach), engine_model=model, port=port)
     # On one machine, receivers are on it too.
-    if "webhook_allow_private" not in settings.model_fields_set and exposure.only_here(settings):
+    if "webhook_allow_private" not in settings.model_fields_set and private_targets.only_here(settings):
         settings = settings.model_copy(update={"webhook_allow_private": "loopback"})
     run(settings, console)
 

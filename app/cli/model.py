@@ -10,11 +10,11 @@ from app.cli.admin import on_database
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
 from app.engines import catalogue
-from app.engines import model as weights
+from app.engines import model_weights as weights
 from app.engines.catalogue import Catalogue, Model
-from app.engines.known import with_adopted
-from app.failure import Failure
+from app.engines.model_registry import with_adopted
 from app.settings import Settings
+from app.user_errors import Failure
 
 app = typer.Typer(help="The models of this installation.", no_args_is_help=True)
 

@@ -22,7 +22,7 @@ from app import clock
 from app.cli.client import Client
 from app.cli.options import errors
 from app.cli.text import plain
-from app.headroom import words
+from app.headroom import reason_messages
 
 _FINAL = ("completed", "failed", "cancelled", "expired", "refused")
 _PAUSES = (0.3, 2.0)  # seconds between two looks: at first, and after half a minute
@@ -126,7 +126,7 @@ def _prospect(overview: dict[str, Any], pace: float | None) -> str:
     estimate = overview.get("estimate") or {}
     parts = [] if pace is None else [f"{pace:.1f} items/s"]
     if (eta := estimate.get("eta_seconds")) is not None:
-        parts.append(f"about {words.duration(eta)} left")
+        parts.append(f"about {reason_messages.duration(eta)} left")
     if not parts and (waiting := overview.get("waiting")):
         parts.append(str(waiting["message"]))
     return ", ".join(parts)

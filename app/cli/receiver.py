@@ -8,7 +8,7 @@ import orjson
 from aiohttp import web
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from app.failure import Failure
+from app.user_errors import Failure
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 import orjson
 import typer
 
-from app.cli import inputs, progress
+from app.cli import input_files, progress
 from app.cli.batch_ids import resolve
 from app.cli.client import Client
 from app.cli.options import errors, settings
-from app.engines.shapes import said
-from app.failure import Failure
+from app.engines.native_response import said
+from app.user_errors import Failure
 
 Form = Literal["jsonl", "csv", "tsv", "parquet"]
 _FORMS: dict[str, Form] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -38,11 +38,13 @@ def results(
         Path | None,
         typer.Option(metavar="INPUT", help="the file that was submitted: its rows with the answers beside them"),
     ] = None,
-    form: Annotated[str | None, typer.Option("--format", help=f"of the joined file: {', '.join(inputs.KINDS)}")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help=f"of the joined file: {', '.join(input_files.KINDS)}")
+    ] = None,
     column: Annotated[str, typer.Option(help="with --join: name of the column of answers")] = "answer",
 ) -> None:
     """Print or save the results of a batch, also while it runs."""
-    kind = inputs.kind(join, form) if join else None
+    kind = input_files.kind(join, form) if join else None
     to = _form(output, kind)
     with Client.of(settings()) as client:
         batch = client.get(f"/ai/batches/{resolve(client, request_id)}")
@@ -58,7 +60,7 @@ def results(
         errors.print(f"The batch is {batch['status']}: {done:,} of {total:,} items have ended so far.")
 
 
-def _form(output: Path | None, kind: inputs.Kind | None) -> Form:
+def _form(output: Path | None, kind: input_files.Kind | None) -> Form:
     """What to write: by the output's name, else as the joined input, else NDJSON."""
     if output is None:
         return "jsonl" if kind in (None, "items", "openai") else "tsv" if kind == "tsv" else "csv"
@@ -110,17 +112,17 @@ def _answer(result: dict[str, Any]) -> str:
 
 
 def _joined(
-    file: Path, kind: inputs.Kind, lines: Iterable[bytes], batch: dict[str, Any], column: str, *, failed: bool
+    file: Path, kind: input_files.Kind, lines: Iterable[bytes], batch: dict[str, Any], column: str, *, failed: bool
 ) -> Iterator[dict[str, Any]]:
     """The rows of the input with answer and error. The n-th row is the item `id` n. Raises Failure if it is another file."""
-    count, total = sum(1 for _ in inputs.rows(file, kind)), batch["progress"]["total"]
+    count, total = sum(1 for _ in input_files.rows(file, kind)), batch["progress"]["total"]
     if count != total:
         raise Failure(f"{file} has {count:,} rows, the batch has {total:,} items.", "Join the file that was submitted.")
     found = {}
     for line in lines:
         entry = orjson.loads(line)
         found[entry["id"]] = _outcome(entry)
-    for number, row in enumerate(inputs.rows(file, kind)):
+    for number, row in enumerate(input_files.rows(file, kind)):
         if taken := {column, _ERROR} & row.keys():
             raise Failure(f"{file} has a column '{min(taken)}' already.", "Choose another name with --column.")
         answer, error = found.get(number, (None, None))
@@ -160,7 +162,7 @@ def _write_table(file: Any, rows: Iterable[dict[str, Any]], delimiter: str) -> N
 def _write_parquet(output: Path | None, rows: Iterable[dict[str, Any]]) -> None:
     if output is None:
         raise Failure("Parquet is not written to a terminal.", "Name a file with --output.")
-    parquet = inputs.parquet_module()
+    parquet = input_files.parquet_module()
     import pyarrow
 
     with _target(output) as file, contextlib.ExitStack() as closing:

@@ -7,7 +7,7 @@ from rich.console import Console
 from app.db import embedded
 from app.db import migrate as migrations
 from app.db.pool import Database
-from app.queue import care
+from app.queue import maintenance
 from app.settings import Settings
 
 
@@ -20,7 +20,7 @@ def migrate(settings: Settings, console: Console) -> None:
 
     async def partitions() -> None:
         async with Database(url, size=1) as database, database.transaction() as conn:
-            await care.create_partitions(conn, settings.partition_days_ahead)
+            await maintenance.create_partitions(conn, settings.partition_days_ahead)
 
     asyncio.run(partitions())
     console.print(f"The database is at revision {migrations.revisions(url)[0]}.")

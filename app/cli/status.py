@@ -15,9 +15,9 @@ from app.cli.credentials import api_url
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
 from app.cli.text import plain
-from app.failure import Failure
-from app.headroom import words
+from app.headroom import reason_messages
 from app.settings import Settings
+from app.user_errors import Failure
 
 Status = dict[str, Any]
 SECONDS = 5.0
@@ -99,17 +99,19 @@ def _parts(parts: Status) -> Text:
 def _queue(queue: Status) -> str:
     if queue["open_batches"] is None:
         return "unknown"
-    batches = words.many(queue["open_batches"], "open batch").replace("batchs", "batches")
-    said = f"{batches}: {words.many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} running"
+    batches = reason_messages.many(queue["open_batches"], "open batch").replace("batchs", "batches")
+    said = (
+        f"{batches}: {reason_messages.many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} running"
+    )
     oldest = queue["oldest_waiting_seconds"]
-    return said if oldest is None else f"{said}; the oldest has waited {words.duration(oldest)}"
+    return said if oldest is None else f"{said}; the oldest has waited {reason_messages.duration(oldest)}"
 
 
 def _engine(engine: Status) -> Text:
     """Two or three lines: how it is, what it is, what it may take."""
     window = "" if engine["max_model_len"] is None else f", {engine['max_model_len']:,} tokens"
     version = "" if engine["version"] is None else f" · vLLM {engine['version']}"
-    places = f"batch may hold {engine['allowance']} of {words.many(engine['slots'], 'slot')}"
+    places = f"batch may hold {engine['allowance']} of {reason_messages.many(engine['slots'], 'slot')}"
     return Text.assemble(
         plain(engine["name"] + " "),
         _coloured(engine["state"]),

@@ -14,11 +14,11 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from app.cli import inputs, progress, tables
+from app.cli import input_files, progress, tables
 from app.cli.client import Client, response_json
-from app.cli.inputs import KINDS, Kind
+from app.cli.input_files import KINDS, Kind
 from app.cli.options import Json, console, errors, pairs, settings
-from app.failure import Failure
+from app.user_errors import Failure
 
 _SHOWN_ERRORS = 5
 _BLOCK_BYTES = 256 * 1024
@@ -34,9 +34,9 @@ class Prompts:
     temperature: float | None = None
     reference: str | None = None
 
-    def item(self, row: inputs.Row) -> dict[str, Any]:
+    def item(self, row: input_files.Row) -> dict[str, Any]:
         """The Workers AI item of a row. Raises Failure that names a missing column."""
-        text = inputs.filled(self.template or self._usual(row), row)
+        text = input_files.filled(self.template or self._usual(row), row)
         item: dict[str, Any] = {"prompt": text}
         if self.system is not None:
             item = {"messages": [{"role": "system", "content": self.system}, {"role": "user", "content": text}]}
@@ -48,8 +48,8 @@ class Prompts:
         return item | {name: value for name, value in given.items() if value is not None}
 
     @staticmethod
-    def _usual(row: inputs.Row) -> str:
-        for column in ("prompt", inputs.LINE):
+    def _usual(row: input_files.Row) -> str:
+        for column in ("prompt", input_files.LINE):
             if column in row:
                 return f"{{{column}}}"
         columns = ", ".join(map(str, row))
@@ -126,7 +126,7 @@ def _kind(file: Path, path: Path, form: str | None, prompts: Prompts) -> Kind:
         raise Failure(
             "--format is needed: standard input has no name that shows what it holds.", "Such as --format csv."
         )
-    return inputs.kind(path, form)
+    return input_files.kind(path, form)
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def _send(client: Client, path: Path, kind: Kind, prompts: Prompts, wish: Wish) 
         return _send_requests(client, path, wish)
     if kind == "items":
         return _send_items(client, _blocks(path), path.stat().st_size, wish)
-    lines = (orjson.dumps(prompts.item(row)) + b"\n" for row in inputs.rows(path, kind))
+    lines = (orjson.dumps(prompts.item(row)) + b"\n" for row in input_files.rows(path, kind))
     return _send_items(client, lines, None, wish)
 
 
@@ -183,7 +183,7 @@ def _send_items(client: Client, lines: Iterator[bytes], size: int | None, wish: 
 def _send_requests(client: Client, path: Path, wish: Wish) -> str:
     """An upload and a batch of it, by OpenAI's routes. Raises Failure with the first wrong lines."""
     urls, models = set(), set()
-    for row in inputs.rows(path, "openai"):
+    for row in input_files.rows(path, "openai"):
         body = row.get("body")
         urls.add(str(row.get("url")))
         models.add(str(body.get("model")) if isinstance(body, dict) else "")

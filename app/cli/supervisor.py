@@ -11,19 +11,19 @@ from typing import IO, Any, TextIO
 import psycopg
 import structlog
 
-from app import clock, extras, processes
-from app.cli.ownership import owned
+from app import clock, optional_packages, processes
+from app.cli.data_dir_lock import owned
 from app.db import embedded, migrate
 from app.db.pool import Database
-from app.extras import NotInstalled
-from app.failure import Failure
-from app.queue import care
+from app.optional_packages import NotInstalled
+from app.queue import maintenance
 from app.settings import Settings, child_environment
 from app.telemetry import log_file
+from app.user_errors import Failure
 
 MARK = "SLACKWATER_SUPERVISOR"
 PART = "SLACKWATER_PART"
-ENGINE_MARK = "SLACKWATER_ENGINE"  # what workers.gpu.managed marks its engines with
+ENGINE_MARK = "SLACKWATER_ENGINE"  # what workers.gpu.managed_engine marks its engines with
 PARTS = {
     "api": "app.api",
     "steward": "workers.steward",
@@ -76,7 +76,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Start everything, keep it running until `stop`. Raises Failure when the start itself is impossible."""
-        extras.check(self._settings)
+        optional_packages.check(self._settings)
         async with self._sole_owner(), self._database():
             tasks = [asyncio.create_task(self._keep(child)) for child in self._children]
             keeper = asyncio.create_task(self._keep_database())
@@ -219,7 +219,7 @@ async def _migrate(settings: Settings) -> None:
     try:
         await asyncio.to_thread(migrate.upgrade, url)
         async with Database(url, size=1) as database, database.transaction() as conn:
-            await care.create_partitions(conn, settings.partition_days_ahead)
+            await maintenance.create_partitions(conn, settings.partition_days_ahead)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [repr(error)])[0]
         raise Failure(f"The database cannot be used: {reason}", "Run `slackwater doctor` for details.") from error

@@ -8,18 +8,18 @@ from typing import Any
 import structlog
 from rich.console import Console
 
-from app import exposure, processes, telemetry
-from app.cli import greeting
-from app.cli.address import base_url, bind_problem, until_ready
-from app.cli.doctor import attached, require_engine
+from app import private_targets, processes, telemetry
+from app.cli import ready_message
+from app.cli.api_address import base_url, bind_problem, until_ready
+from app.cli.data_dir_lock import refuse_second
+from app.cli.doctor import attached_engine, require_engine
 from app.cli.doctor.machine import our_api
-from app.cli.ownership import refuse_second
-from app.cli.screen import Screen, Stages
 from app.cli.supervisor import Supervisor, on_signals
+from app.cli.up_output import Screen, Stages
 from app.engines import catalogue
-from app.engines import model as weights
-from app.failure import Failure
+from app.engines import model_weights as weights
 from app.settings import Settings, masked
+from app.user_errors import Failure
 from app.version import version
 
 _LOOK_SECONDS = 0.5
@@ -32,7 +32,7 @@ log = structlog.get_logger("supervisor")
 def up(settings: Settings, console: Console) -> None:
     """Run until told to stop. A machine without a key gets one, which is shown and stored. Raises Failure."""
     refuse_second(settings)
-    exposure.check(settings)
+    private_targets.check(settings)
     settings = require_engine(settings)
     if problem := bind_problem(settings):
         raise _port_taken(settings, problem)
@@ -99,7 +99,7 @@ class Greeter:
         self._supervisor = supervisor
         self._console = console
         self._stages = stages
-        self._access: greeting.Access | None = None
+        self._access: ready_message.Access | None = None
 
     async def run(self) -> None:
         """Greet. What keeps it from greeting is no reason to stop what runs, but it is logged."""
@@ -111,7 +111,7 @@ class Greeter:
                 await self._engine_ready(lambda: False)
                 await asyncio.to_thread(self._greet, "")
         except Exception as error:
-            remedy = f"slackwater key create --account {greeting.ACCOUNT}"
+            remedy = f"slackwater key create --account {ready_message.ACCOUNT}"
             log.error("start.not_greeted", error=str(error), url=base_url(self._settings), remedy=remedy)
 
     async def _start(self) -> str:
@@ -124,12 +124,12 @@ class Greeter:
         if settings.engine_url:
             stages.begin("engine", masked(settings.engine_url))
         else:
-            usual = await asyncio.to_thread(greeting.usual_start, settings)
+            usual = await asyncio.to_thread(ready_message.usual_start, settings)
             stages.begin("engine", f"loading {settings.engine_model}", usual=usual, slow=True)
         problem = await self._engine_ready(self._gives_up)
         if problem:
             if settings.engine_url:
-                problem = await asyncio.to_thread(attached.absence, settings) or problem
+                problem = await asyncio.to_thread(attached_engine.absence, settings) or problem
             stages.end(problem, failed=True)
             return problem
         stages.end(f"{settings.engine_model} at {masked(settings.engine_url) or settings.engine_name}")
@@ -145,18 +145,18 @@ class Greeter:
         while True:
             problem = "The database does not answer."
             with suppress(Failure):
-                _, problem = await asyncio.to_thread(greeting.engine_problem, self._settings)
+                _, problem = await asyncio.to_thread(ready_message.engine_problem, self._settings)
             if not problem or gives_up():
                 return problem
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _greet(self, problem: str) -> None:
         first = self._access is None
-        self._access = self._access or greeting.access(self._settings)
+        self._access = self._access or ready_message.access(self._settings)
         if problem:
-            greeting.waiting(self._settings, self._access, problem, self._console)
+            ready_message.waiting(self._settings, self._access, problem, self._console)
             return
-        engine, _ = greeting.engine_problem(self._settings)
+        engine, _ = ready_message.engine_problem(self._settings)
         served = engine.model if engine else self._settings.engine_model
-        shown = self._access if first else greeting.again(self._access)
-        greeting.ready(self._settings, shown, served, self._console)
+        shown = self._access if first else ready_message.again(self._access)
+        ready_message.ready(self._settings, shown, served, self._console)

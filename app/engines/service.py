@@ -8,7 +8,7 @@ from typing import Literal
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.engines import queries
+from app.engines import sql
 from app.engines.adoption import Problem
 from app.engines.catalogue import Task
 from app.states import EngineState, Intake
@@ -95,10 +95,10 @@ class Told:
 async def ensure_pool(conn: Connection, model: str) -> int:
     """The pool of the engines that serve this model, made on first use."""
     while True:
-        row = await (await conn.execute(queries.FIND_POOL, {"model": model})).fetchone()
+        row = await (await conn.execute(sql.FIND_POOL, {"model": model})).fetchone()
         if row is not None:
             return int(row[0])
-        await conn.execute(queries.ADD_POOL, {"model": model})
+        await conn.execute(sql.ADD_POOL, {"model": model})
 
 
 async def take_engine(
@@ -127,8 +127,8 @@ async def take_engine(
         "worker_id": worker_id,
     }
     async with conn.transaction():
-        await conn.execute(queries.ONE_URL, {"url": url})
-        row = await (await conn.execute(queries.TAKE, parameters)).fetchone()
+        await conn.execute(sql.ONE_URL, {"url": url})
+        row = await (await conn.execute(sql.TAKE, parameters)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -149,7 +149,7 @@ class Holder:
 
 async def holder(conn: Connection, name: str) -> Holder | None:
     """Who controls the engine of this name; None: nobody whose lease holds."""
-    row = await (await conn.execute(queries.HOLDER, {"name": name})).fetchone()
+    row = await (await conn.execute(sql.HOLDER, {"name": name})).fetchone()
     return None if row is None else Holder(*row)
 
 
@@ -157,9 +157,9 @@ async def promise(conn: Connection, pool_id: int, name: str, window: int, task: 
     """Enter what the engine `name` that was just taken promises of a model that no catalogue describes: its context window in
     tokens. Returns the window in force, which the engine may fall short of. Call inside the transaction of `take_engine`.
     """
-    await conn.execute(queries.LOCK_POOL, {"pool_id": pool_id})
+    await conn.execute(sql.LOCK_POOL, {"pool_id": pool_id})
     parameters = {"pool_id": pool_id, "name": name, "window": window, "task": task}
-    row = await (await conn.execute(queries.PROMISE, parameters)).fetchone()
+    row = await (await conn.execute(sql.PROMISE, parameters)).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -168,19 +168,19 @@ async def promised(conn: Connection, model: str, name: str, window: int) -> int:
     """The window in tokens that would be in force if the engine `name`, which has this one, were taken now for a model that
     no catalogue describes. Changes nothing.
     """
-    row = await (await conn.execute(queries.PROMISED, {"model": model, "name": name, "window": window})).fetchone()
+    row = await (await conn.execute(sql.PROMISED, {"model": model, "name": name, "window": window})).fetchone()
     return window if row is None else int(row[0])
 
 
 async def adopted_models(conn: Connection) -> list[tuple[str, int, Task]]:
     """Name, context window and task of every model that an attached engine brought."""
-    return [(row[0], row[1], row[2]) for row in await (await conn.execute(queries.ADOPTED)).fetchall()]
+    return [(row[0], row[1], row[2]) for row in await (await conn.execute(sql.ADOPTED)).fetchall()]
 
 
 async def note_engine(conn: Connection, *, name: str, url: str, problem: Problem) -> None:
     """Say what is wrong with an attached engine that nobody controls. Says nothing if another worker does."""
     parameters = {"name": name, "url": url, "mode": "attached", "reason": problem.code, "problems": _json((problem,))}
-    await conn.execute(queries.NOTE, parameters | {"worker_id": None})
+    await conn.execute(sql.NOTE, parameters | {"worker_id": None})
 
 
 async def report_engine(
@@ -227,25 +227,25 @@ async def report_engine(
         "start_seconds": start_seconds,
         "expected_seconds": expected_seconds,
     }
-    statement = queries.report("report_ready" if ready else "report_down")
+    statement = sql.report("report_ready" if ready else "report_down")
     row = await (await conn.execute(statement, parameters)).fetchone()
     return None if row is None else Intake(row[0])
 
 
 async def start_seconds(conn: Connection, engine_id: int) -> float | None:
     """How long the engine took lately to come back, as any of its workers learned; None: none did."""
-    row = await (await conn.execute(queries.START_SECONDS, {"engine_id": engine_id})).fetchone()
+    row = await (await conn.execute(sql.START_SECONDS, {"engine_id": engine_id})).fetchone()
     return None if row is None else row[0]
 
 
 async def release_engine(conn: Connection, engine_id: int, worker_id: int) -> None:
     """Give up the controller lease, so that a standby worker need not wait for it to lapse."""
-    await conn.execute(queries.RELEASE, {"engine_id": engine_id, "worker_id": worker_id})
+    await conn.execute(sql.RELEASE, {"engine_id": engine_id, "worker_id": worker_id})
 
 
 async def list_engines(conn: Connection) -> list[Engine]:
     """Every engine that was ever taken, by name."""
-    return [Engine(*row) for row in await (await conn.execute(queries.LIST)).fetchall()]
+    return [Engine(*row) for row in await (await conn.execute(sql.LIST)).fetchall()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,19 +296,19 @@ class EngineOverview:
 
 async def overview(conn: Connection) -> list[EngineOverview]:
     """Every engine that was ever taken, by name."""
-    return [EngineOverview(*row) for row in await (await conn.execute(queries.OVERVIEW)).fetchall()]
+    return [EngineOverview(*row) for row in await (await conn.execute(sql.OVERVIEW)).fetchall()]
 
 
 async def change_intake(conn: Connection, name: str, verb: Literal["drain", "drain now", "undrain"]) -> bool:
     """Drain an engine, or let it take work again; done before is done. False: no engine has this name."""
-    if await (await conn.execute(queries.change_intake(verb), {"name": name})).fetchone() is not None:
+    if await (await conn.execute(sql.change_intake(verb), {"name": name})).fetchone() is not None:
         return True
-    return await (await conn.execute(queries.EXISTS, {"name": name})).fetchone() is not None
+    return await (await conn.execute(sql.EXISTS, {"name": name})).fetchone() is not None
 
 
 async def told_engines(conn: Connection) -> list[Told]:
     """Every engine that somebody looks after, or did within the last day, by name."""
-    return [Told(*row) for row in await (await conn.execute(queries.TOLD)).fetchall()]
+    return [Told(*row) for row in await (await conn.execute(sql.TOLD)).fetchall()]
 
 
 def _json(problems: Sequence[Problem]) -> Jsonb:

@@ -15,8 +15,8 @@ from psycopg_pool import PoolTimeout
 
 from app.db.pool import Connection, Database
 from app.errors import BadInput, NotFound, StorageError
-from app.files import ids, queries
-from app.storage import keys
+from app.files import ids, sql
+from app.storage import object_names
 from app.storage.store import Store
 
 MOST_LISTED = 10_000
@@ -63,7 +63,7 @@ async def keep(
     """Register an upload, put it into the store, then let it be seen. What could not be put is forgotten again; what died
     between is `expire`d.
     """
-    key = keys.upload(tenant_id, file_id)
+    key = object_names.upload(tenant_id, file_id)
     values = {"file_id": file_id, "tenant_id": tenant_id, "purpose": purpose, "filename": filename, "bytes": size}
     values |= {"expires_seconds": expires_seconds, "arrival_seconds": _ARRIVAL_SECONDS, "lines": lines}
     values |= {
@@ -71,11 +71,11 @@ async def keep(
         "demand": None if demand is None else Jsonb(dict(demand)),
     }
     async with database.durable() as conn:
-        await conn.execute(queries.INSERT_FILE, values)
+        await conn.execute(sql.INSERT_FILE, values)
     try:
         await store.put_file(key, content)
         async with database.durable() as conn:
-            row = await (await conn.execute(queries.KEEP_FILE.encode(), values)).fetchone()
+            row = await (await conn.execute(sql.KEEP_FILE.encode(), values)).fetchone()
         if row is None:
             raise StorageError("The file took too long to be stored; send it again.")
     except Exception:
@@ -89,7 +89,7 @@ async def find(conn: Connection, tenant_id: int, file_id: UUID | None) -> File |
     """A file of the tenant that can be read; None is none."""
     if file_id is None:
         return None
-    row = await (await conn.execute(queries.GET_FILE.encode(), {"tenant_id": tenant_id, "file_id": file_id})).fetchone()
+    row = await (await conn.execute(sql.GET_FILE.encode(), {"tenant_id": tenant_id, "file_id": file_id})).fetchone()
     return None if row is None else File(*row)
 
 
@@ -117,19 +117,19 @@ async def listing(
     if after and beyond is None:
         return [], False
     values = {"tenant_id": tenant_id, "purpose": purpose, "after": beyond, "limit": limit + 1}
-    rows = await (await conn.execute(queries.list_files(ascending).encode(), values)).fetchall()
+    rows = await (await conn.execute(sql.list_files(ascending).encode(), values)).fetchall()
     return [File(*row) for row in rows[:limit]], len(rows) > limit
 
 
 async def note_cancel(conn: Connection, tenant_id: int, request_id: UUID) -> None:
     """A batch's cancel began now, if anybody looks at it as one of a file."""
-    await conn.execute(queries.CANCELLING, {"tenant_id": tenant_id, "request_id": request_id})
+    await conn.execute(sql.CANCELLING, {"tenant_id": tenant_id, "request_id": request_id})
 
 
 async def begin_anew(conn: Connection, tenant_id: int, request_id: UUID) -> None:
     """What a batch says from now on is in new files; the ids of those before are gone. No matter if nobody has asked for any."""
     values = {"output_file_id": uuid4(), "error_file_id": uuid4()}
-    await conn.execute(queries.NEW_FILES, values | {"tenant_id": tenant_id, "request_id": request_id})
+    await conn.execute(sql.NEW_FILES, values | {"tenant_id": tenant_id, "request_id": request_id})
 
 
 async def refused(
@@ -146,14 +146,14 @@ async def refused(
     values = {"tenant_id": tenant_id, "metadata": Jsonb(dict(metadata)), "limit": limit}
     values |= {"created_after": created_after, "created_before": created_before}
     values |= {"after_at": after and after[0], "after": after and after[1]}
-    query = queries.refused(metadata=bool(metadata)).encode()
+    query = sql.refused(metadata=bool(metadata)).encode()
     return [(row[0], row[1]) for row in await (await conn.execute(query, values)).fetchall()]
 
 
 async def refused_at(conn: Connection, tenant_id: int, request_id: UUID) -> datetime | None:
     """When a batch was refused for its file; None: the tenant has no such one."""
     values = {"tenant_id": tenant_id, "request_id": request_id}
-    row = await (await conn.execute(queries.REFUSED_AT, values)).fetchone()
+    row = await (await conn.execute(sql.REFUSED_AT, values)).fetchone()
     return None if row is None else row[0]
 
 
@@ -161,31 +161,31 @@ async def counted(database: Database, tenant_id: int, file: File, run: int, size
     """Remember how large a file of a final batch is, so that it need not be made again to be listed."""
     values = {"tenant_id": tenant_id, "file_id": file.file_id, "run": run, "bytes": size}
     async with database.relaxed() as conn:
-        await conn.execute(queries.COUNTED.encode(), values)
+        await conn.execute(sql.COUNTED.encode(), values)
 
 
 async def delete(database: Database, store: Store, tenant_id: int, file: File) -> None:
     """Remove a file. Batches that were made of it go on; results stay with their batch, and only this view of them ends."""
     values = {"tenant_id": tenant_id, "file_id": file.file_id}
     async with database.durable() as conn:
-        await conn.execute(queries.END_UPLOAD if file.request_id is None else queries.DELETE_OUTPUT, values)
+        await conn.execute(sql.END_UPLOAD if file.request_id is None else sql.DELETE_OUTPUT, values)
     if file.request_id is None:
         await _remove(database, store, tenant_id, file.file_id)
 
 
 async def _remove(database: Database, store: Store, tenant_id: int, file_id: UUID) -> None:
     """The object first: while its row is there, it is not forgotten."""
-    await store.delete([keys.upload(tenant_id, file_id)])
+    await store.delete([object_names.upload(tenant_id, file_id)])
     async with database.durable() as conn:
-        await conn.execute(queries.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
+        await conn.execute(sql.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
 
 
 async def forget(database: Database, store: Store, tenant_id: int) -> None:
     """Remove every file and upload of a tenant that has no batches left, some at a time."""
-    for prefix in keys.of_tenant(tenant_id):
+    for prefix in object_names.of_tenant(tenant_id):
         await store.delete_prefix(prefix)
     async with database.relaxed() as conn:
-        for statement in queries.FORGET_FILES:
+        for statement in sql.FORGET_FILES:
             while (await conn.execute(statement, {"tenant_id": tenant_id, "limit": _SLICE})).rowcount:
                 pass
 
@@ -195,27 +195,27 @@ async def expire(database: Database, store: Store) -> int:
     uploads.
     """
     async with database.relaxed() as conn:
-        await conn.execute(queries.FORGET_REFUSED, {"days": _REFUSED_DAYS})
+        await conn.execute(sql.FORGET_REFUSED, {"days": _REFUSED_DAYS})
     count = 0
     while True:
         async with database.relaxed() as conn:
-            rows = await (await conn.execute(queries.EXPIRED_FILES, {"limit": _SLICE})).fetchall()
+            rows = await (await conn.execute(sql.EXPIRED_FILES, {"limit": _SLICE})).fetchall()
         if not rows:
             return count
-        await store.delete([keys.upload(tenant_id, file_id) for tenant_id, file_id in rows])
+        await store.delete([object_names.upload(tenant_id, file_id) for tenant_id, file_id in rows])
         async with database.durable() as conn:
             for tenant_id, file_id in rows:
-                await conn.execute(queries.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
+                await conn.execute(sql.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
         count += len(rows)
 
 
 async def sweep(database: Database, store: Store) -> int:
     """Remove objects of files and uploads that have no row; a row comes before its objects. Returns how many."""
     count = 0
-    for kind, query in queries.UNKNOWN.items():
+    for kind, query in sql.UNKNOWN.items():
         found: dict[str, UUID] = {}
         async for key, _ in store.list(f"{kind}/"):
-            if (owner := keys.owner(key)) is not None:
+            if (owner := object_names.owner(key)) is not None:
                 found[key] = owner
             if len(found) == _PAGE:
                 count += await _sweep(database, store, query, found)

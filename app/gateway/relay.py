@@ -15,25 +15,25 @@ from typing import Any, Self, TypeVar
 import aiohttp
 import orjson
 
-from app import clock, trace
+from app import clock, trace_context
 from app.crypto import bearer_token
 from app.db.pool import Database
 from app.engines.catalogue import Model
-from app.engines.keys import engine_key
+from app.engines.engine_key import engine_key
 from app.engines.outcome import TIMED_OUT, Done, EngineDown, Outcome, Retry, from_response
 from app.engines.requests import CHAT, SYNC_PRIORITY, EngineRequest, Target, build, tenant_salt
 from app.engines.service import Engine
 from app.errors import NoCapacity, SlackwaterError
-from app.gateway import frames
+from app.gateway import sse_frames
 from app.gateway.announcer import Announcer
-from app.gateway.choice import Balance
-from app.gateway.directory import Directory
-from app.gateway.exchange import Exchange, entered
-from app.gateway.frames import Event, Splitter
-from app.gateway.line import Line
+from app.gateway.engine_attempt import Exchange, entered
+from app.gateway.engine_directory import Directory
 from app.gateway.metrics import ERRORS, SYNC
-from app.gateway.stopwatch import Stopwatch
-from app.headroom import words
+from app.gateway.request_timer import Stopwatch
+from app.gateway.routing import Balance
+from app.gateway.sse_frames import Event, Splitter
+from app.gateway.wait_queue import Line
+from app.headroom import reason_messages
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
 
@@ -138,7 +138,7 @@ class Gateway:
             else:
                 watch.end()
                 return
-            yield frames.failed(failure.code, failure.message)
+            yield sse_frames.failed(failure.code, failure.message)
 
     @asynccontextmanager
     async def _begun(
@@ -203,13 +203,13 @@ class Gateway:
             return NoCapacity("Capacity temporarily exceeded, please try again.")
         ERRORS.labels(SYNC, model.served, "no_engine").inc()
         expected = await self._directory.expected(model.served)
-        when = f"; one is expected in about {words.duration(expected)}" if expected is not None else ""
+        when = f"; one is expected in about {reason_messages.duration(expected)}" if expected is not None else ""
         message = f"No engine is ready to serve {model.name} right now{when}, please try again."
         return NoCapacity(message, status=503, retry_after=RETRY_SECONDS if expected is None else math.ceil(expected))
 
     def _headers(self, call: Call, engine: Engine) -> dict[str, str]:
         key = engine_key(self._settings, self._secret, engine.name, engine.mode)
-        return trace.onward(call.traceparent) | ({"authorization": f"Bearer {key}"} if key else {})
+        return trace_context.onward(call.traceparent) | ({"authorization": f"Bearer {key}"} if key else {})
 
     def _request(self, call: Call, engine: Engine, *, stream: bool) -> EngineRequest:
         target = replace(Target.of(call.model), model=engine.asked_for)

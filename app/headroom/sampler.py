@@ -9,9 +9,9 @@ import structlog
 
 from app import clock
 from app.engines.client import without_address
-from app.headroom.metrics import EngineGauges, TelemetryError, parse
-from app.headroom.patience import Patience, Stall, missed
+from app.headroom.engine_metrics import EngineGauges, TelemetryError, parse
 from app.headroom.signals import Scrape
+from app.headroom.silence import Patience, Stall, missed
 
 _PATH = "/metrics"  # what callers are told of the engine is without its address
 

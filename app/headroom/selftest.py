@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from app.headroom.arrivals import SyncLoad
 from app.headroom.controller import CLOSED_BY_FAILURE, Decision, Limits, Reason, State, decide
-from app.headroom.metrics import EngineGauges
+from app.headroom.engine_metrics import EngineGauges
 from app.headroom.signals import BatchLoad, Scrape, Sight, StepTime
 
 LONGEST_SILENCE = 60.0  # seconds; a gate that is open after a minute without telemetry is none

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from app.headroom.arrivals import SyncLoad
-from app.headroom.metrics import EngineGauges
-from app.headroom.patience import Stall, missed
+from app.headroom.engine_metrics import EngineGauges
+from app.headroom.silence import Stall, missed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import orjson
 
 from app.db.pool import Connection
 from app.errors import BadInput
-from app.queue import failure_queries as queries
+from app.queue import failure_sql as queries
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.queue import queries
-from app.queue.cutting import Cut
+from app.queue import sql
+from app.queue.chunking import Cut
 from app.queue.types import Kind
 
 
@@ -43,7 +43,7 @@ class NewBatch:
 
 async def next_batch_id(conn: Connection) -> int:
     """Reserve an id before the body is read, so that rows can be encoded as they arrive. Gaps are harmless."""
-    row = await (await conn.execute(queries.NEXT_BATCH_ID)).fetchone()
+    row = await (await conn.execute(sql.NEXT_BATCH_ID)).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -79,11 +79,11 @@ async def enqueue(
         "kind": batch.kind,
         "open_ended": batch.open_ended,
     }
-    row = await (await conn.execute(queries.INSERT_BATCH, parameters)).fetchone()
+    row = await (await conn.execute(sql.INSERT_BATCH, parameters)).fetchone()
     if row is None:
         return None
     run, deadline = row
-    async with conn.cursor() as cursor, cursor.copy(queries.COPY_PAYLOAD) as copy:
+    async with conn.cursor() as cursor, cursor.copy(sql.COPY_PAYLOAD) as copy:
         for block in payload:
             await copy.write(block)
     for pool_id, part in sorted(
@@ -98,22 +98,22 @@ async def write_chunks(
 ) -> None:
     """Put ready chunks of a batch into the fair order. `owner`: batch, run, tenant, pool."""
     _, _, tenant_id, pool_id = owner
-    async with conn.cursor() as cursor, cursor.copy(queries.COPY_CHUNKS) as copy:
-        copy.set_types(queries.COPY_CHUNKS_TYPES)
+    async with conn.cursor() as cursor, cursor.copy(sql.COPY_CHUNKS) as copy:
+        copy.set_types(sql.COPY_CHUNKS_TYPES)
         for part in cuts:
             await copy.write_row((*owner, part.lo, part.hi, part.seqs, part.n, part.est_tokens, deadline))
-    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(cuts)})
+    await conn.execute(sql.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(cuts)})
 
 
 async def reserve_key(conn: Connection, tenant_id: int, idempotency_key: str) -> bool:
     """Whether no other submit with this key is being written right now. Holds until the transaction ends."""
     parameters = {"tenant_id": tenant_id, "idempotency_key": idempotency_key}
-    row = await (await conn.execute(queries.TRY_KEY, parameters)).fetchone()
+    row = await (await conn.execute(sql.TRY_KEY, parameters)).fetchone()
     return bool(row and row[0])
 
 
 async def find_key(conn: Connection, tenant_id: int, idempotency_key: str) -> tuple[UUID, bytes] | None:
     """The request id and the request hash that this key stands for."""
     parameters = {"tenant_id": tenant_id, "idempotency_key": idempotency_key}
-    row = await (await conn.execute(queries.FIND_KEY, parameters)).fetchone()
+    row = await (await conn.execute(sql.FIND_KEY, parameters)).fetchone()
     return None if row is None else (row[0], row[1])

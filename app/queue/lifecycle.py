@@ -10,9 +10,9 @@ from datetime import datetime
 from uuid import UUID
 
 from app.db.pool import Connection
-from app.queue import care, ingest
-from app.queue import care_queries as queries
-from app.queue.cutting import Cut
+from app.queue import ingest, maintenance
+from app.queue import maintenance_sql as queries
+from app.queue.chunking import Cut
 from app.states import BatchState
 
 
@@ -44,7 +44,7 @@ async def halt(conn: Connection, verb: str, tenant_id: int, request_id: UUID) ->
     row = await (await conn.execute(queries.halt(verb), parameters)).fetchone()
     if row is None:
         return None
-    await care.sweep(conn, row[0])
+    await maintenance.sweep(conn, row[0])
     return int(row[0])
 
 

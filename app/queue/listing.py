@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.queue import listing_queries as queries
+from app.queue import listing_sql as queries
 from app.states import BatchState
 
 # An open batch is told as queued or running; either may be asked for.

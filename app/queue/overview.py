@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.db.pool import Connection
-from app.queue import overview_queries as queries
+from app.queue import overview_sql as queries
 
 
 @dataclass(frozen=True, slots=True)

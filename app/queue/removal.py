@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from app.db.pool import Connection, Database
-from app.queue import retention_queries as queries
-from app.storage import keys
+from app.queue import retention_sql as queries
+from app.storage import object_names
 from app.storage.store import Store
 
 _BATCHES, _ITEMS = 50, 2000
@@ -31,7 +31,7 @@ async def remove(database: Database, store: Store, batch: Ended) -> None:
             values = {"batch_id": batch.batch_id, "low": low, "high": low + _ITEMS}
             for statement in queries.FORGET_ITEMS:
                 await conn.execute(statement, values)
-    for prefix in keys.of_batch(batch.batch_id):
+    for prefix in object_names.of_batch(batch.batch_id):
         await store.delete_prefix(prefix)
     async with database.transaction() as conn:
         for statement in queries.FORGET:

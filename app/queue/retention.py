@@ -17,8 +17,8 @@ import psycopg
 from psycopg import sql
 
 from app.db.pool import Connection
-from app.queue import retention_queries as queries
-from app.storage import keys
+from app.queue import retention_sql as queries
+from app.storage import object_names
 from app.storage.store import Store
 
 _SLICE = 500
@@ -79,7 +79,7 @@ async def _retire(conn: Connection, partitions: Sequence[Partition], days: int, 
             await _alter(conn, queries.FINALIZE, partition)
     batches = await _forget(conn, partitions[0], days) if partitions[0].is_old else None
     if batches is not None:
-        for prefix in keys.of_day(partitions[0].day):
+        for prefix in object_names.of_day(partitions[0].day):
             await store.delete_prefix(prefix)
         for partition in partitions:
             if partition.attached and not partition.pending:

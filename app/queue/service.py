@@ -8,7 +8,7 @@ A verb that finds its fence broken returns None or False: the lease is lost, whi
 from collections.abc import Collection, Sequence
 
 from app.db.pool import Connection
-from app.queue import queries
+from app.queue import sql
 from app.queue.types import Finished, Held, Item, Lease, Result
 from app.states import BatchState
 
@@ -19,7 +19,7 @@ URGENT_LEAD_TOKENS = 100_000  # how far, at weight 1, the lane may bring a tenan
 async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int, lease_seconds: float) -> int:
     """Enter the workers' table. Returns an id that is never used again; it is part of the fence."""
     parameters = {"pool_id": pool_id, "host": host, "pid": pid, "lease_seconds": lease_seconds}
-    row = await (await conn.execute(queries.REGISTER_WORKER, parameters)).fetchone()
+    row = await (await conn.execute(sql.REGISTER_WORKER, parameters)).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -27,7 +27,7 @@ async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int
 async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> list[Held] | None:
     """Renew the lease of the worker and with it those of its chunks, which are returned. None: it has lapsed, register anew."""
     parameters = {"worker_id": worker_id, "lease_seconds": lease_seconds}
-    rows = await (await conn.execute(queries.HEARTBEAT, parameters)).fetchall()
+    rows = await (await conn.execute(sql.HEARTBEAT, parameters)).fetchall()
     if not rows:
         return None
     leases = (row for row in rows if row[0] is not None)
@@ -36,7 +36,7 @@ async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> l
 
 async def retire_worker(conn: Connection, worker_id: int) -> None:
     """Leave in good order. A worker that still holds chunks is left for the steward to reap."""
-    await conn.execute(queries.RETIRE_WORKER, {"worker_id": worker_id})
+    await conn.execute(sql.RETIRE_WORKER, {"worker_id": worker_id})
 
 
 async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool = False) -> Lease | None:
@@ -47,7 +47,7 @@ async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool 
     parameters: dict[str, object] = {"pool_id": pool_id, "worker_id": worker_id}
     if urgent:
         parameters |= {"urgent_seconds": URGENT_SECONDS, "lead_tokens": URGENT_LEAD_TOKENS}
-    query = queries.CLAIM_URGENT if urgent else queries.CLAIM
+    query = sql.CLAIM_URGENT if urgent else sql.CLAIM
     row = await (await conn.execute(query, parameters)).fetchone()
     return None if row is None else Lease(*row)
 
@@ -56,14 +56,14 @@ async def slack(conn: Connection, pool_id: int) -> float | None:
     """The least share of its window (0..1, below 0: late) that a batch of this pool will have left when it is done at the
     present pace; None: no batch has a deadline.
     """
-    row = await (await conn.execute(queries.PRESSURE, {"pool_id": pool_id})).fetchone()
+    row = await (await conn.execute(sql.PRESSURE, {"pool_id": pool_id})).fetchone()
     return None if row is None or row[0] is None else float(row[0])
 
 
 async def load(conn: Connection, lease: Lease) -> list[Item]:
     """The items of the chunk that have no durable result in this run, in leased order."""
     parameters = {"batch_id": lease.batch_id, "run": lease.run, "lo": lease.lo, "hi": lease.hi, "seqs": lease.seqs}
-    return [Item(*row) for row in await (await conn.execute(queries.LOAD, parameters, binary=True)).fetchall()]
+    return [Item(*row) for row in await (await conn.execute(sql.LOAD, parameters, binary=True)).fetchall()]
 
 
 async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bool:
@@ -71,10 +71,10 @@ async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bo
     if not results:
         return True
     fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
-    columns = {name: [getattr(result, name) for result in results] for name in queries.RESULT_COLUMNS}
+    columns = {name: [getattr(result, name) for result in results] for name in sql.RESULT_COLUMNS}
     columns["ok"] = [int(result.ok) for result in results]
     parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, **columns}
-    row = await (await conn.execute(queries.FLUSH, parameters)).fetchone()
+    row = await (await conn.execute(sql.FLUSH, parameters)).fetchone()
     return row is not None and row[0] == 1
 
 
@@ -106,5 +106,5 @@ async def finish(
         "retry_seconds": retry_seconds,
         "split": split,
     }
-    row = await (await conn.execute(queries.FINISH, parameters)).fetchone()
+    row = await (await conn.execute(sql.FINISH, parameters)).fetchone()
     return None if row is None else Finished(done=row[0], returned=lease.n - row[0])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, Self
 from urllib.parse import unquote, urlsplit
 
-from app import extras
+from app import optional_packages
 from app.errors import StorageError, StorageFull
 from app.settings import Settings
 from app.storage.folder import Folder
@@ -135,7 +135,7 @@ def _backend(url: str, endpoint: str) -> Backend:
     place = urlsplit(url)
     if place.scheme == "file":
         return Folder(_made(Path(unquote(place.path))))
-    extras.S3.need()
+    optional_packages.S3.need()
     from app.storage.s3 import Bucket
 
     return Bucket(place.netloc, place.path.strip("/"), endpoint)

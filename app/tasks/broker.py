@@ -8,7 +8,7 @@ from typing import Any
 from celery import Celery
 from kombu.entity import Queue
 
-from app import extras
+from app import optional_packages
 from app.settings import Settings
 from app.tasks import names, transport
 
@@ -53,7 +53,7 @@ def _broker(url: str, database_url: str) -> dict[str, Any]:
     if url.startswith("amqp"):
         return {"broker_url": url, "task_queues": _queues({"x-queue-type": "quorum"})}
     if url.startswith("redis"):
-        extras.REDIS.need()
+        optional_packages.REDIS.need()
         options = {"visibility_timeout": VISIBILITY_SECONDS, "socket_connect_timeout": _PUBLISH_SECONDS}
         return {"broker_url": url, "task_queues": _queues(), "broker_transport_options": options}
     if url and not url.startswith("pgmq://"):

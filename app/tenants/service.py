@@ -11,8 +11,8 @@ from app.crypto import hash_secret
 from app.db.pool import Connection
 from app.errors import AccountUnknown, BadInput, Conflict
 from app.states import TenantState
-from app.tenants import keys, queries
-from app.tenants.limits import NO_LIMITS, Limits
+from app.tenants import api_key, sql
+from app.tenants.rate_limits import NO_LIMITS, Limits
 
 _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 
@@ -64,13 +64,13 @@ async def ensure_tenant(conn: Connection, account_id: str) -> int:
 async def _make(conn: Connection, account_id: str) -> int | None:
     if not _ACCOUNT.fullmatch(account_id):
         raise BadInput(f"account: must be 1 to 64 letters, digits, '-' and '_', not {account_id!r}")
-    row = await (await conn.execute(queries.MAKE_TENANT, {"account_id": account_id})).fetchone()
+    row = await (await conn.execute(sql.MAKE_TENANT, {"account_id": account_id})).fetchone()
     return None if row is None else int(row[0])
 
 
 async def find_tenant(conn: Connection, account_id: str) -> int:
     """The tenant of this account. Raises AccountUnknown, also when it is being deleted."""
-    row = await (await conn.execute(queries.FIND_TENANT, {"account_id": account_id})).fetchone()
+    row = await (await conn.execute(sql.FIND_TENANT, {"account_id": account_id})).fetchone()
     if row is None:
         raise AccountUnknown(f"There is no account {account_id}")
     if row[1] != TenantState.ACTIVE:
@@ -80,7 +80,7 @@ async def find_tenant(conn: Connection, account_id: str) -> int:
 
 async def exists(conn: Connection, account_id: str) -> bool:
     """Whether there is such an account, one that is being deleted included."""
-    return await (await conn.execute(queries.FIND_TENANT, {"account_id": account_id})).fetchone() is not None
+    return await (await conn.execute(sql.FIND_TENANT, {"account_id": account_id})).fetchone() is not None
 
 
 def _being_deleted(account_id: str) -> AccountUnknown:
@@ -89,18 +89,18 @@ def _being_deleted(account_id: str) -> AccountUnknown:
 
 async def close(conn: Connection, tenant_id: int) -> None:
     """Revoke every key of a tenant and let no new one be made. Call inside a transaction. `remove` ends it."""
-    await conn.execute(queries.CLOSE_TENANT, {"tenant_id": tenant_id})
-    await conn.execute(queries.REVOKE_KEYS, {"tenant_id": tenant_id})
+    await conn.execute(sql.CLOSE_TENANT, {"tenant_id": tenant_id})
+    await conn.execute(sql.REVOKE_KEYS, {"tenant_id": tenant_id})
 
 
 async def closing(conn: Connection) -> list[Tenant]:
     """The tenants that were closed and still have a row."""
-    return [Tenant(*row) for row in await (await conn.execute(queries.CLOSING_TENANTS)).fetchall()]
+    return [Tenant(*row) for row in await (await conn.execute(sql.CLOSING_TENANTS)).fetchall()]
 
 
 async def remove(conn: Connection, tenant_id: int) -> None:
     """Delete a closed tenant and its keys. Call inside a transaction. Raises ForeignKeyViolation while other tables name it."""
-    for statement in queries.REMOVE_TENANT:
+    for statement in sql.REMOVE_TENANT:
         await conn.execute(statement, {"tenant_id": tenant_id})
 
 
@@ -113,7 +113,7 @@ async def set_share(
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "weight": weight, "max_inflight_tokens": max_inflight_tokens}
-    row = await (await conn.execute(queries.SET_SHARE, values)).fetchone()
+    row = await (await conn.execute(sql.SET_SHARE, values)).fetchone()
     assert row is not None
     return float(row[0]), int(row[1])
 
@@ -121,7 +121,7 @@ async def set_share(
 async def set_retention(conn: Connection, account_id: str, days: int | None) -> None:
     """Keep this account's batches at least so many days; None: as long as the settings say. Raises AccountUnknown."""
     tenant_id = await find_tenant(conn, account_id)
-    await conn.execute(queries.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
+    await conn.execute(sql.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
 
 
 async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[str] | None) -> None:
@@ -131,7 +131,7 @@ async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[s
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "hosts": None if hosts is None else list(hosts)}
-    await conn.execute(queries.SET_WEBHOOK_HOSTS, values)
+    await conn.execute(sql.SET_WEBHOOK_HOSTS, values)
 
 
 async def create_key(
@@ -141,10 +141,10 @@ async def create_key(
     name: str,
     lifetime: timedelta | None = None,
     limits: Limits = NO_LIMITS,
-) -> keys.ApiKey:
+) -> api_key.ApiKey:
     """Make a key for an account. The secret is returned this once; only its HMAC is stored."""
     tenant_id = await ensure_tenant(conn, account_id)
-    key = keys.generate()
+    key = api_key.generate()
     parameters = {
         "key_id": key.key_id,
         "tenant_id": tenant_id,
@@ -154,30 +154,30 @@ async def create_key(
         "requests": limits.requests,
         "tokens": limits.tokens,
     }
-    if not (await conn.execute(queries.INSERT_KEY, parameters)).rowcount:
+    if not (await conn.execute(sql.INSERT_KEY, parameters)).rowcount:
         raise _being_deleted(account_id)
     return key
 
 
 async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | None:
     """The tenant that a bearer token speaks for; None when it is unknown, expired or revoked."""
-    key = keys.parse(token)
+    key = api_key.parse(token)
     if key is None:
         return None
-    row = await (await conn.execute(queries.FIND_KEY, {"key_id": key.key_id})).fetchone()
+    row = await (await conn.execute(sql.FIND_KEY, {"key_id": key.key_id})).fetchone()
     if row is None or not hmac.compare_digest(row[0], hash_secret(pepper, key.secret)):
         return None
     if row[3]:
-        await conn.execute(queries.TOUCH_KEY, {"key_id": key.key_id})
+        await conn.execute(sql.TOUCH_KEY, {"key_id": key.key_id})
     return Tenant(row[1], row[2], key.key_id, Limits(row[4], row[5]))
 
 
 async def list_keys(conn: Connection) -> list[KeyInfo]:
     """Every key, oldest first."""
-    rows = await (await conn.execute(queries.LIST_KEYS)).fetchall()
+    rows = await (await conn.execute(sql.LIST_KEYS)).fetchall()
     return [KeyInfo(*(*row[:7], Limits(*row[7:]))) for row in rows]
 
 
 async def revoke_key(conn: Connection, key_id: str) -> bool:
     """Make a key useless, within `known.TRUST_SECONDS` everywhere. False when there is no such live key."""
-    return await (await conn.execute(queries.REVOKE_KEY, {"key_id": key_id})).fetchone() is not None
+    return await (await conn.execute(sql.REVOKE_KEY, {"key_id": key_id})).fetchone() is not None

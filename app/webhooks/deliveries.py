@@ -11,11 +11,11 @@ import orjson
 from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
 from app.states import DELIVERY, DeliveryState, EndpointState
-from app.webhooks import endpoints, rules
-from app.webhooks import operator_queries as queries
+from app.webhooks import endpoints, validation
+from app.webhooks import operator_sql as queries
 from app.webhooks.endpoints import Endpoint
-from app.webhooks.queries import TEST_KIND
-from app.webhooks.rules import KINDS
+from app.webhooks.sql import TEST_KIND
+from app.webhooks.validation import KINDS
 
 MOST_LISTED = 100
 MOST_REPLAYED = 10_000
@@ -117,7 +117,7 @@ async def replay(
     endpoint = await endpoints.get(conn, tenant_id, endpoint_id)
     _must_be_active(endpoint)
     if kinds is not None:
-        rules.check_kinds(kinds, endpoint.format)
+        validation.check_kinds(kinds, endpoint.format)
     values: dict[str, Any] = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "since": since, "until": until}
     values |= {"kinds": None if kinds is None else [*kinds], "only_failed": only_failed, "limit": MOST_REPLAYED}
     return (await conn.execute(queries.REPLAY.encode(), values)).rowcount

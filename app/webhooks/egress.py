@@ -22,8 +22,8 @@ from yarl import URL
 
 from app import clock
 from app.settings import PrivateTargets, Settings
-from app.webhooks.lookups import Lookups
-from app.webhooks.schedule import CONTROL, Answer, parse_retry_after, status_error
+from app.webhooks.name_resolution import Lookups
+from app.webhooks.retry_policy import CONTROL, Answer, parse_retry_after, status_error
 
 _LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 _PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))

@@ -14,9 +14,9 @@ from app import crypto
 from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
 from app.states import ENDPOINT, EndpointState
-from app.webhooks import queries, rules, service, signing
+from app.webhooks import service, signing, sql, validation
 from app.webhooks.egress import EgressClient, Refused
-from app.webhooks.rules import Limits
+from app.webhooks.validation import Limits
 
 CheckedUrl = NewType("CheckedUrl", str)
 Switch = Literal["pause", "disable", "enable"]
@@ -86,7 +86,7 @@ async def checked_url(
 
     `hosts`: the only ones that its tenant may name, as `allowed_hosts` has them; None: any. `where`: the field it stands in.
     """
-    rules.check_length(url, where)
+    validation.check_length(url, where)
     try:
         await egress.check(url, hosts)
     except Refused as refusal:
@@ -96,7 +96,7 @@ async def checked_url(
 
 async def allowed_hosts(conn: Connection, tenant_id: int) -> list[str] | None:
     """The only hosts that webhooks of this tenant may go to; None: any that the settings allow."""
-    row = await (await conn.execute(queries.HOSTS.encode(), [tenant_id])).fetchone()
+    row = await (await conn.execute(sql.HOSTS.encode(), [tenant_id])).fetchone()
     return row[0] if row else None
 
 
@@ -121,8 +121,8 @@ async def create(
     Raises `BadInput`. `key` is `crypto.secret_key`; `shape` names one of `formats.FORMATS`; `asymmetric`: it is signed with
     ed25519 as well. Call in a transaction.
     """
-    rules.check_limits(limits)
-    rules.check_secret(secret)
+    validation.check_limits(limits)
+    validation.check_secret(secret)
     endpoint_id, secret = uuid4(), secret or signing.new_secret()
     private = signing.new_signing_key() if asymmetric else None
     endpoint = await _insert(
@@ -157,7 +157,7 @@ async def create_queue(
     shape: str = "workers_ai",
 ) -> Endpoint:
     """Register an endpoint whose events are fetched (`fetching`) instead of sent. Raises `BadInput`."""
-    rules.check_queue(queue_id)
+    validation.check_queue(queue_id)
     return await _insert(
         conn,
         endpoint_id=uuid4(),
@@ -178,23 +178,23 @@ async def create_queue(
 async def _insert(
     conn: Connection, *, name: str, kinds: Sequence[str], of: Filter, shape: str, limits: Limits, **values: Any
 ) -> Endpoint:
-    rules.check_name(name)
-    rules.check_tags(of.tags)
-    rules.check_metadata(of.metadata)
-    rules.check_shape(shape)
-    rules.check_kinds(kinds, shape)
+    validation.check_name(name)
+    validation.check_tags(of.tags)
+    validation.check_metadata(of.metadata)
+    validation.check_shape(shape)
+    validation.check_kinds(kinds, shape)
     values |= {"name": name, "kinds": list(dict.fromkeys(kinds)), "format": shape, "model": of.model}
     values |= {"tags": list(of.tags), "metadata": Jsonb(dict(of.metadata)), **asdict(limits)}
-    return await _one(conn, queries.INSERT_ENDPOINT, **values)
+    return await _one(conn, sql.INSERT_ENDPOINT, **values)
 
 
 async def send_test(
-    conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = queries.TEST_KIND
+    conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = sql.TEST_KIND
 ) -> int:
     """An event of no batch for this endpoint alone. Returns the delivery's id. Raises `NotFound`."""
     data = orjson.dumps({"request_id": _NO_REQUEST, "account_id": account_id})
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "kind": kind, "data": data}
-    row = await (await conn.execute(queries.TEST.encode(), values)).fetchone()
+    row = await (await conn.execute(sql.TEST.encode(), values)).fetchone()
     if row is None:
         raise _no_endpoint()
     return int(row[0])
@@ -202,7 +202,7 @@ async def send_test(
 
 async def get(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
     """One endpoint of the tenant. Raises `NotFound`."""
-    return await _one(conn, queries.GET_ENDPOINT, tenant_id=tenant_id, endpoint_id=endpoint_id)
+    return await _one(conn, sql.GET_ENDPOINT, tenant_id=tenant_id, endpoint_id=endpoint_id)
 
 
 async def listing(
@@ -219,10 +219,10 @@ async def listing(
         raise BadInput(f"page: must be 1 to {MOST_PAGES}, and per_page 1 to {MOST_LISTED}")
     if order not in ORDERS:
         raise BadInput(f"order: must be one of {', '.join(ORDERS)}")
-    statement = queries.LIST_ENDPOINTS.format(
-        columns=queries.ENDPOINT_COLUMNS, order=ORDERS[order], direction="desc" if descending else "asc"
+    statement = sql.LIST_ENDPOINTS.format(
+        columns=sql.ENDPOINT_COLUMNS, order=ORDERS[order], direction="desc" if descending else "asc"
     )
-    counted = await (await conn.execute(queries.COUNT_ENDPOINTS, {"tenant_id": tenant_id})).fetchone()
+    counted = await (await conn.execute(sql.COUNT_ENDPOINTS, {"tenant_id": tenant_id})).fetchone()
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
         await cursor.execute(
             statement.encode(), {"tenant_id": tenant_id, "limit": per_page, "offset": (page - 1) * per_page}
@@ -238,7 +238,7 @@ async def newest(
         raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
         values = {"tenant_id": tenant_id, "after": after, "limit": limit + 1}
-        await cursor.execute(queries.NEWEST_ENDPOINTS.encode(), values)
+        await cursor.execute(sql.NEWEST_ENDPOINTS.encode(), values)
         found = await cursor.fetchall()
     return found[:limit], len(found) > limit
 
@@ -260,17 +260,17 @@ async def patch(
     if known.url is None and (url is not None or limits):
         raise BadInput("destination: its events are fetched, so it has no url and no limits")
     if name is not None:
-        rules.check_name(name)
+        validation.check_name(name)
     if kinds is not None:
-        rules.check_kinds(kinds, known.format)
+        validation.check_kinds(kinds, known.format)
         kinds = list(dict.fromkeys(kinds))
-    rules.check_tags(tags or ())
-    rules.check_metadata(metadata or {})
+    validation.check_tags(tags or ())
+    validation.check_metadata(metadata or {})
     now = {name: getattr(known, name) for name in asdict(_NO_LIMITS)} | dict(limits or {})
-    rules.check_limits(Limits(**now))
+    validation.check_limits(Limits(**now))
     return await _one(
         conn,
-        queries.UPDATE_ENDPOINT,
+        sql.UPDATE_ENDPOINT,
         tenant_id=tenant_id,
         endpoint_id=endpoint_id,
         name=name,
@@ -303,22 +303,22 @@ async def rotate_secret(
     """Change the signing secret; for `overlap_seconds` the old one signs too. Returns the endpoint and the new secret, which is
     shown this once. Raises `BadInput`, `NotFound`.
     """
-    rules.check_secret(secret, "secret")
-    if not 0 <= overlap_seconds <= rules.MOST_OVERLAP_SECONDS:
-        raise BadInput(f"overlap_hours: must be 0 to {rules.MOST_OVERLAP_SECONDS / 3600:g}")
+    validation.check_secret(secret, "secret")
+    if not 0 <= overlap_seconds <= validation.MOST_OVERLAP_SECONDS:
+        raise BadInput(f"overlap_hours: must be 0 to {validation.MOST_OVERLAP_SECONDS / 3600:g}")
     if (await get(conn, tenant_id, endpoint_id)).url is None:
         raise Conflict("The subscription has no secret: its events are fetched")
     secret = secret or signing.new_secret()
     sealed = crypto.seal(key, secret.encode(), endpoint_id.bytes)
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "secret": sealed, "overlap": overlap_seconds}
-    return await _one(conn, queries.ROTATE_SECRET, **values), Keys(secret)
+    return await _one(conn, sql.ROTATE_SECRET, **values), Keys(secret)
 
 
 async def delete(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
     """Let an endpoint be gone; returns what it was. The steward removes it, deliveries first (`removal`). Raises `NotFound`."""
     known = await get(conn, tenant_id, endpoint_id)
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id}
-    if (await conn.execute(queries.CLOSE_ENDPOINT.encode(), values)).rowcount == 0:
+    if (await conn.execute(sql.CLOSE_ENDPOINT.encode(), values)).rowcount == 0:
         raise _no_endpoint()
     return known
 

@@ -15,10 +15,10 @@ import orjson
 
 from app.db.pool import Connection
 from app.states import DeliveryState, EndpointState
-from app.webhooks import health, queries, schedule
+from app.webhooks import endpoint_health, retry_policy, sql
+from app.webhooks.endpoint_health import WELL, Health
 from app.webhooks.formats import Event
-from app.webhooks.health import WELL, Health
-from app.webhooks.schedule import Answer, Verdict
+from app.webhooks.retry_policy import Answer, Verdict
 
 _STATES = {"deliver": DeliveryState.DELIVERED, "retry": DeliveryState.PENDING, "give_up": DeliveryState.DEAD}
 
@@ -76,53 +76,53 @@ async def emit(
     `internal_code`, `http_code`.
     """
     values = {"tenant_id": tenant_id, "kind": kind, "model": model, "batch_id": batch_id, "run": run, "n": n}
-    await conn.execute(queries.EMIT.encode(), values | {"data": orjson.dumps(data)})
+    await conn.execute(sql.EMIT.encode(), values | {"data": orjson.dumps(data)})
 
 
 async def wanted(conn: Connection, kinds: Sequence[str]) -> set[tuple[int, str]]:
     """Which tenants have an endpoint that is told of which of these kinds."""
-    rows = await (await conn.execute(queries.WANTED.encode(), [list(kinds)])).fetchall()
+    rows = await (await conn.execute(sql.WANTED.encode(), [list(kinds)])).fetchall()
     return {(tenant_id, kind) for tenant_id, kind in rows}
 
 
 async def hears_items(conn: Connection, tenant_id: int) -> bool:
     """Whether the tenant has an endpoint that is told of items."""
-    row = await (await conn.execute(queries.HEARS_ITEMS.encode(), [tenant_id])).fetchone()
+    row = await (await conn.execute(sql.HEARS_ITEMS.encode(), [tenant_id])).fetchone()
     return bool(row and row[0])
 
 
 async def mend(conn: Connection) -> int:
     """Release or hold what was written while its endpoint changed its state. Returns how many deliveries moved."""
-    released = await conn.execute(queries.RELEASE_STRAYS.encode())
-    held = await conn.execute(queries.HOLD_STRAYS.encode())
+    released = await conn.execute(sql.RELEASE_STRAYS.encode())
+    held = await conn.execute(sql.HOLD_STRAYS.encode())
     return released.rowcount + held.rowcount
 
 
 async def emit_items(conn: Connection, *, batch_id: int, run: int, seqs: Sequence[int]) -> None:
     """Write the events of items whose results were stored in this transaction."""
-    await conn.execute(queries.EMIT_ITEMS.encode(), {"batch_id": batch_id, "run": run, "seqs": list(seqs)})
+    await conn.execute(sql.EMIT_ITEMS.encode(), {"batch_id": batch_id, "run": run, "seqs": list(seqs)})
 
 
 async def due(conn: Connection, *, rehint_seconds: float, limit: int = 500) -> list[UUID]:
     """Endpoints with something to send that nobody was told of, or so long ago that the hint counts as lost; stamped as told."""
-    row = await (await conn.execute(queries.ANY_DUE.encode())).fetchone()
+    row = await (await conn.execute(sql.ANY_DUE.encode())).fetchone()
     if row is None or not row[0]:
         return []
-    cursor = await conn.execute(queries.DUE.encode(), {"rehint": rehint_seconds, "limit": limit})
+    cursor = await conn.execute(sql.DUE.encode(), {"rehint": rehint_seconds, "limit": limit})
     return [endpoint_id for (endpoint_id,) in await cursor.fetchall()]
 
 
 async def unhint(conn: Connection, endpoint_ids: Sequence[UUID]) -> None:
     """Take the stamp of `due` back: the broker did not take the hints, or nobody acts on them any more."""
-    await conn.execute(queries.UNHINT.encode(), [list(endpoint_ids)])
+    await conn.execute(sql.UNHINT.encode(), [list(endpoint_ids)])
 
 
 async def claim(conn: Connection, endpoint_ids: Sequence[UUID], *, most: int, lease_seconds: float) -> list[Claim]:
     """Take due deliveries, at most `most` of each endpoint and no more than it may have on its way. Call in a transaction."""
     ids = list(endpoint_ids)
-    await conn.execute(queries.LOCK_ENDPOINTS.encode(), [ids])
+    await conn.execute(sql.LOCK_ENDPOINTS.encode(), [ids])
     values = {"endpoint_ids": ids, "most": most, "lease": lease_seconds}
-    return [_claim(row) for row in await (await conn.execute(queries.CLAIM.encode(), values)).fetchall()]
+    return [_claim(row) for row in await (await conn.execute(sql.CLAIM.encode(), values)).fetchall()]
 
 
 def _claim(row: tuple[Any, ...]) -> Claim:
@@ -171,7 +171,7 @@ async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: tim
     """
     jitter = [random.uniform(-1, 1) for _ in outcomes]  # noqa: S311
     verdicts = [
-        schedule.judge(answer, claim.attempt, part) for (claim, answer), part in zip(outcomes, jitter, strict=True)
+        retry_policy.judge(answer, claim.attempt, part) for (claim, answer), part in zip(outcomes, jitter, strict=True)
     ]
     values = {
         "ids": [claim.delivery_id for claim, _ in outcomes],
@@ -184,9 +184,11 @@ async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: tim
         "errors": [answer.error for _, answer in outcomes],
         "bodies": [answer.body or None for _, answer in outcomes],
         "addresses": [answer.address for _, answer in outcomes],
-        "reasons": [schedule.epitaph(answer, verdict) for (_, answer), verdict in zip(outcomes, verdicts, strict=True)],
+        "reasons": [
+            retry_policy.epitaph(answer, verdict) for (_, answer), verdict in zip(outcomes, verdicts, strict=True)
+        ],
     }
-    written = {row[0] for row in await (await conn.execute(queries.RECORD.encode(), values)).fetchall()}
+    written = {row[0] for row in await (await conn.execute(sql.RECORD.encode(), values)).fetchall()}
     told = [
         verdict if claim.delivery_id in written else None
         for (claim, _), verdict in zip(outcomes, verdicts, strict=True)
@@ -204,9 +206,7 @@ async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: tim
 async def _settle(conn: Connection, changed: Sequence[tuple[Claim, Verdict]], patience: timedelta) -> None:
     """What the outcomes mean for the endpoints: well again, verified, left alone for a while, warned of, disabled."""
     ids = sorted({claim.endpoint_id for claim, _ in changed})
-    for now, endpoint_id, tenant_id, state, *known in await (
-        await conn.execute(queries.HEALTH.encode(), [ids])
-    ).fetchall():
+    for now, endpoint_id, tenant_id, state, *known in await (await conn.execute(sql.HEALTH.encode(), [ids])).fetchall():
         own = [(claim, verdict) for claim, verdict in changed if claim.endpoint_id == endpoint_id]
         found, reason = Health(*known), ""
         for claim, verdict in own:
@@ -216,7 +216,7 @@ async def _settle(conn: Connection, changed: Sequence[tuple[Claim, Verdict]], pa
                 if claim.probe and state == EndpointState.PENDING:
                     await move(conn, tenant_id, endpoint_id, "verify")
                 continue
-            found, share = health.after_failure(found, claim.begun, now, patience)
+            found, share = endpoint_health.after_failure(found, claim.begun, now, patience)
             if share is not None and share >= 1:
                 reason = reason or _GIVEN_UP.format(found.failing_since)
             elif share is not None:
@@ -228,10 +228,10 @@ async def _settle(conn: Connection, changed: Sequence[tuple[Claim, Verdict]], pa
         elif found != Health(*known):
             values = {"failures": found.failures, "failing_since": found.failing_since, "open_until": found.open_until}
             values |= {"warned": found.warned, "endpoint_id": endpoint_id}
-            await conn.execute(queries.SET_HEALTH.encode(), values)
+            await conn.execute(sql.SET_HEALTH.encode(), values)
 
 
-_LOST = f"the notifier that sent it was lost, in the last of {schedule.ATTEMPTS} attempts"
+_LOST = f"the notifier that sent it was lost, in the last of {retry_policy.ATTEMPTS} attempts"
 _GIVEN_UP = "every attempt failed since {:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -244,17 +244,17 @@ async def _tell_owner(conn: Connection, claim: Claim, kind: str, message: str) -
 async def move(conn: Connection, tenant_id: int, endpoint_id: UUID, verb: str, reason: str | None = None) -> bool:
     """Move an endpoint by `verify`, `pause`, `disable` or `enable`, and with it what waits for it. False: not from its state."""
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "reason": reason}
-    if await (await conn.execute(queries.move_endpoint(verb).encode(), values)).fetchone() is None:
+    if await (await conn.execute(sql.move_endpoint(verb).encode(), values)).fetchone() is None:
         return False
     if verb == "verify":
-        await conn.execute(queries.RELEASE.encode(), {"endpoint_id": endpoint_id})
+        await conn.execute(sql.RELEASE.encode(), {"endpoint_id": endpoint_id})
     elif verb != "enable":
-        await conn.execute(queries.HOLD.encode(), {"endpoint_id": endpoint_id})
+        await conn.execute(sql.HOLD.encode(), {"endpoint_id": endpoint_id})
     return True
 
 
 async def reap(conn: Connection, *, limit: int = 1000) -> Care:
     """End expired leases: their senders died or hang. The attempt counts, so a delivery that kills its sender ends."""
-    values = {"attempts": schedule.ATTEMPTS, "limit": limit, "reason": _LOST}
-    row = await (await conn.execute(queries.REAP.encode(), values)).fetchone()
+    values = {"attempts": retry_policy.ATTEMPTS, "limit": limit, "reason": _LOST}
+    row = await (await conn.execute(sql.REAP.encode(), values)).fetchone()
     return Care(*row) if row else Care(0, 0)

@@ -15,12 +15,12 @@ from random import Random
 import numpy as np
 
 from benchmarks.colocation.arms import Arm, Conditions
-from benchmarks.colocation.bare import BATCH, SYNC
+from benchmarks.colocation.bare_scheduler import BATCH, SYNC
 from benchmarks.colocation.outcome import Outcome
 from benchmarks.colocation.simulated_engine import Item, SimulatedEngine
 from benchmarks.colocation.workloads import Arrival, Workload
 from workers.engine.scheduler import Harvest
-from workers.gpu.ledger import MOST_YIELDS
+from workers.gpu.requests_in_engine import MOST_YIELDS
 
 MESSAGE_SECONDS = 1e-3  # from the gateway to the worker
 RESTART_SECONDS = 5.0

@@ -28,10 +28,10 @@ import numpy as np
 
 from benchmarks.colocation.callers import Call, arrivals, call_all
 from benchmarks.colocation.engine_verdict import on_engine
-from benchmarks.colocation.kept import Block, Kept
+from benchmarks.colocation.installation import MODEL, System, bare_engine
 from benchmarks.colocation.measures import Table, figures, related
 from benchmarks.colocation.outcome import Outcome
-from benchmarks.colocation.system import MODEL, System, bare_engine
+from benchmarks.colocation.saved_blocks import Block, Kept
 from benchmarks.machine import describe
 
 WARM_SECONDS = 8.0

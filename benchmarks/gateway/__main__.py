@@ -24,14 +24,14 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.gateway import peer, polls, real
+from benchmarks.gateway import polls, real, vllm_router
 from benchmarks.gateway.affinity import affinity
-from benchmarks.gateway.ground import CHAT, installation, timed_engine
+from benchmarks.gateway.http_client import Target
+from benchmarks.gateway.installation import CHAT, installation, timed_engine
 from benchmarks.gateway.latency import added, first_tokens, throughput
 from benchmarks.gateway.streams import streams
-from benchmarks.gateway.wire import Target
+from benchmarks.harness import Stage, say, stage
 from benchmarks.machine import describe
-from benchmarks.stage import Stage, say, stage
 
 TURNS = (2, 4, 8)
 CACHE_BLOCKS = 100_000
@@ -60,12 +60,12 @@ def ttft(on: Stage, sizes: Sizes) -> dict[str, Any]:
     with (
         timed_engine(latency=0.03, token_seconds=0.01, answer_tokens=4) as engine,
         installation(on, [engine]) as installed,
-        peer.router(on.folder / "peer", engine) as router,
+        vllm_router.router(on.folder / "peer", engine) as router,
     ):
         ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
         ways |= {"peer": router} if router else {}
         found = added(asyncio.run(first_tokens(ways, sizes.rounds, sizes.rate)))
-    known = {"peer": peer.NAME, "peer_version": peer.VERSION} if router else {"peer": None}
+    known = {"peer": vllm_router.NAME, "peer_version": vllm_router.VERSION} if router else {"peer": None}
     return {"ttft_requests_s": sizes.rate, **found, **known}
 
 

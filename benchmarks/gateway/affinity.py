@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from benchmarks.gateway.wire import Caller, Target
-from benchmarks.stage import MODEL, say
+from benchmarks.gateway.http_client import Caller, Target
+from benchmarks.harness import MODEL, say
 
 SESSION = "x-session-affinity"
 _WORDS = "harbour copper forest letter table cloud engine music winter orange bridge paper garden window stone".split()

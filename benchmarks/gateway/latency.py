@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from benchmarks.gateway.ground import question
-from benchmarks.gateway.wire import Caller, Target
-from benchmarks.stage import say
+from benchmarks.gateway.http_client import Caller, Target
+from benchmarks.gateway.installation import question
+from benchmarks.harness import say
 
 TURN_SECONDS = 1.0
 

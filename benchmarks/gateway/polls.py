@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 
 from app.db.pool import Database
-from benchmarks.gateway.ground import installation
+from benchmarks.gateway.http_client import Caller, Target
+from benchmarks.gateway.installation import installation
 from benchmarks.gateway.latency import percentiles
-from benchmarks.gateway.wire import Caller, Target
-from benchmarks.stage import Stage, say
+from benchmarks.harness import Stage, say
 from benchmarks.workload import Submitter, line
 
 MOST_CONNECTIONS = 256

@@ -4,12 +4,12 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchmarks.colocation.system import MODEL, bare_engine
+from benchmarks.colocation.installation import MODEL, bare_engine
 from benchmarks.gateway.affinity import affinity
-from benchmarks.gateway.ground import CHAT, installation
+from benchmarks.gateway.http_client import Target
+from benchmarks.gateway.installation import CHAT, installation
 from benchmarks.gateway.latency import added, first_tokens
-from benchmarks.gateway.wire import Target
-from benchmarks.stage import Stage, say
+from benchmarks.harness import Stage, say
 
 ENGINES = 2
 SLOTS = 16

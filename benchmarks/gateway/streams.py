@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from benchmarks.gateway.ground import question
+from benchmarks.gateway.http_client import Answer, Caller, Target
+from benchmarks.gateway.installation import question
 from benchmarks.gateway.latency import percentiles
-from benchmarks.gateway.wire import Answer, Caller, Target
-from benchmarks.stage import say
+from benchmarks.harness import say
 
 APART_SECONDS = 0.02
 

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from benchmarks.harness import Stage, say, stage
 from benchmarks.machine import describe
 from benchmarks.openai_batch import aibrix, run_batch
 from benchmarks.openai_batch.crash import crash
 from benchmarks.openai_batch.files import files
 from benchmarks.openai_batch.services import OURS, PEER, SHIPPED, throughput
-from benchmarks.stage import Stage, say, stage
 
 SLOTS, WIDE_SLOTS = 64, 512
 

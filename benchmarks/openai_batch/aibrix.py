@@ -16,9 +16,9 @@ from openai import OpenAI
 
 from app import processes
 from app.settings import foreign_environment
-from benchmarks.gateway.ground import running
-from benchmarks.openai_batch.ground import client_of
-from benchmarks.stage import ROOT, say
+from benchmarks.gateway.installation import running
+from benchmarks.harness import ROOT, say
+from benchmarks.openai_batch.slot_engine import client_of
 
 VERSION = "0.8.0"
 READY_SECONDS = 90.0

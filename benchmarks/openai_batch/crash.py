@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any
 
+from benchmarks.harness import Stage, say
 from benchmarks.openai_batch import lines
-from benchmarks.openai_batch.ground import Engine, Seen, output, submit, until_final
 from benchmarks.openai_batch.services import LINE_BYTES, PATIENCE_SECONDS, opened
-from benchmarks.stage import Stage, say
+from benchmarks.openai_batch.slot_engine import Engine, Seen, output, submit, until_final
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 from openai import OpenAI
 from openai.types import Batch
 
+from benchmarks.harness import Stage, say
 from benchmarks.openai_batch import lines
-from benchmarks.openai_batch.ground import engine, until_final
 from benchmarks.openai_batch.ours import Ours, installation
 from benchmarks.openai_batch.process import Watch
-from benchmarks.stage import Stage, say
+from benchmarks.openai_batch.slot_engine import engine, until_final
 from benchmarks.workload import crew, pool_at
 
 FIRST_SECONDS, DRAIN_SECONDS = 60.0, 600.0

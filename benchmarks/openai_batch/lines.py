@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.stage import MODEL
+from benchmarks.harness import MODEL
 
 CHAT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 _WORDS = (

@@ -12,8 +12,8 @@ from openai import OpenAI
 
 from app import processes
 from app.settings import Settings, child_environment
-from benchmarks.openai_batch.ground import client_of
-from benchmarks.stage import ROOT, Stage, api, end, part
+from benchmarks.harness import ROOT, Stage, api, end, part
+from benchmarks.openai_batch.slot_engine import client_of
 
 READY_SECONDS = 60.0
 

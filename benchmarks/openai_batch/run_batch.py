@@ -13,9 +13,9 @@ from typing import Any
 from app import processes
 from app.engines import catalogue
 from app.settings import Settings
+from benchmarks.harness import MODEL, ROOT, say
 from benchmarks.openai_batch import lines
-from benchmarks.stage import MODEL, ROOT, say
-from workers.gpu.managed import vllm_environment
+from workers.gpu.managed_engine import vllm_environment
 
 COUNT, TOKENS, SHARE = 160, 64, 0.25
 PATIENCE_SECONDS = 400.0

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from openai import OpenAI
 
+from benchmarks.harness import Stage, say
 from benchmarks.openai_batch import aibrix, lines, ours
-from benchmarks.openai_batch.ground import SECONDS, Engine, engine, output, submit, until_final
-from benchmarks.stage import Stage, say
+from benchmarks.openai_batch.slot_engine import SECONDS, Engine, engine, output, submit, until_final
 
 LINE_BYTES = 400
 WARM = 20  # lines of the batch that comes first and is not counted

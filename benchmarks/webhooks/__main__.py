@@ -29,13 +29,23 @@ import psycopg
 
 from app import processes
 from app.cli import admin, subscription
-from app.cli.address import base_url
+from app.cli.api_address import base_url
 from app.cli.client import Client
-from benchmarks.gateway.ground import running
+from benchmarks.gateway.installation import running
+from benchmarks.harness import ACCOUNT, Api, Stage, part, say, stage, until_ready
 from benchmarks.machine import describe
 from benchmarks.queue_ingest import percentiles
-from benchmarks.stage import ACCOUNT, Api, Stage, part, say, stage, until_ready
-from benchmarks.webhooks.ground import KIND, Came, burst, delivering, inbox, plain_celery, prepare, publish, stream
+from benchmarks.webhooks.installation import (
+    KIND,
+    Came,
+    burst,
+    delivering,
+    inbox,
+    plain_celery,
+    prepare,
+    publish,
+    stream,
+)
 
 RATE = 200.0
 RECEIVERS, HANGING, STREAMED = 100, 5, 20

@@ -8,7 +8,7 @@ import httpx
 import jsonschema
 import pytest
 
-from app.batches.schemas import output_schema
+from app.batches.validation.schemas import output_schema
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.embeddings import cosine
@@ -18,7 +18,7 @@ from tests.api.embedding import EMBEDDER, RUN, answered, with_embedder, working
 from tests.fakes.engine import FakeEngine
 from tests.fakes.others import DIMENSIONS, vector
 from tests.gateway.support import Registry
-from workers.gpu.attached import AttachedEngine
+from workers.gpu.attached_engine import AttachedEngine
 
 CONTEXTS = [{"text": "an orange cloud"}, {"text": "a llama"}]
 TEXTS = {"text": ["one", "two"]}

@@ -21,7 +21,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
-from app.tenants.limits import Limits
+from app.tenants.rate_limits import Limits
 from tests.api.conftest import RUN, SUBMIT
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry

@@ -90,10 +90,10 @@ async def test_a_batch_that_expired_without_an_answer_is_an_error_that_says_so(
     async with database.durable() as conn:
         await conn.execute("update batch set expires_at = now()")
     async with database.transaction() as conn:
-        from app.queue import care
+        from app.queue import maintenance
 
-        await care.expire(conn)
-        await care.sweep(conn)
+        await maintenance.expire(conn)
+        await maintenance.sweep(conn)
         await lifecycle.settle(conn)
     poll = await client.post(RUN, json={"request_id": request_id})
     assert poll.status_code == 408

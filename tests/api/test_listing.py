@@ -14,7 +14,7 @@ from app.batches import lifecycle
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.service import ensure_pool
-from app.queue import care, service
+from app.queue import maintenance, service
 from app.queue.types import Result
 from app.settings import Settings
 from app.tenants import service as tenants
@@ -276,8 +276,8 @@ async def test_results_are_read_while_it_runs_in_an_order_that_stays(
     async with database.durable() as conn:
         await conn.execute("update worker set lease_until = now() - interval '1 hour'")
     async with database.transaction() as conn:
-        await care.reap(conn)
-        await care.sweep(conn)
+        await maintenance.reap(conn)
+        await maintenance.sweep(conn)
         await lifecycle.settle(conn)
     whole, complete = await lines(client, name)
     assert (whole[:3], complete) == (early, "true")

@@ -11,9 +11,9 @@ import pytest
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import Settings
-from app.tenants import limits
+from app.tenants import rate_limits
 from app.tenants import service as tenants
-from app.tenants.limits import Limits
+from app.tenants.rate_limits import Limits
 from tests.api.conftest import RUN, SUBMIT
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
@@ -84,7 +84,7 @@ async def test_all_processes_count_together(settings: Settings, database: Databa
 
     async def take() -> bool:
         async with database.relaxed() as conn:
-            return (await limits.take(conn, key_id, Limits(requests=10), 5)).granted
+            return (await rate_limits.take(conn, key_id, Limits(requests=10), 5)).granted
 
     assert sum(await asyncio.gather(*(take() for _ in range(40)))) == 10
 
@@ -93,7 +93,7 @@ async def test_a_new_minute_begins_at_nothing(settings: Settings, database: Data
     headers = await key(settings, database, Limits(requests=1))
     key_id = headers["authorization"].split("_")[2]
     async with database.relaxed() as conn:
-        granted = [(await limits.take(conn, key_id, Limits(requests=1), 5)).granted for _ in range(2)]
+        granted = [(await rate_limits.take(conn, key_id, Limits(requests=1), 5)).granted for _ in range(2)]
         await conn.execute("update key_usage set minute = minute - interval '1 minute'")
-        granted.append((await limits.take(conn, key_id, Limits(requests=1), 5)).granted)
+        granted.append((await rate_limits.take(conn, key_id, Limits(requests=1), 5)).granted)
     assert granted == [True, False, True]

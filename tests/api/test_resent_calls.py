@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.db.pool import Database
-from app.gateway import resends
+from app.gateway import resent_requests
 from tests.api.conftest import RUN
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
@@ -83,7 +83,7 @@ async def test_a_call_that_nobody_sends_again_is_ended_soon_and_one_that_cannot_
 ) -> None:
     engine.latency = 600
     for headers, grace in ((FIRST, 0.1), ({}, 600)):
-        monkeypatch.setattr(resends, "GRACE_SECONDS", grace)
+        monkeypatch.setattr(resent_requests, "GRACE_SECONDS", grace)
         await hung_up(await begun(client, engine, RUN, SAY, headers))
         async with asyncio.timeout(15):
             while engine.running:

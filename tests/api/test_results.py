@@ -3,7 +3,7 @@
 import orjson
 
 from app.api.workers_ai.results import _response
-from app.queue.reading import ItemResult
+from app.queue.reads import ItemResult
 
 BODY = orjson.dumps({"choices": [{"message": {"content": "hi"}}]})
 

@@ -69,7 +69,7 @@ async def test_however_many_ask_at_once_the_database_is_asked_once(
         return await real(conn)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engines, "told_engines", counted)
-    monkeypatch.setattr("app.batches.installation.FRESH_SECONDS", 60)
+    monkeypatch.setattr("app.batches.installation_status.FRESH_SECONDS", 60)
     answers = await asyncio.gather(*(anybody.get("/status") for _ in range(8)))
     assert len(asked) == 1
     assert len({answer.text for answer in answers}) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.batches import fitting
+from app.batches.intake import prompt_length
 from app.db.pool import Database
 from app.engines.catalogue import load
 from app.settings import PACKAGE
@@ -75,7 +75,7 @@ async def test_ordinary_prompts_are_not_counted_and_of_many_long_ones_only_some(
     assert (await submitted(client, *[{"prompt": words(1000)}] * 50))[0] == 200
     assert engine.tokenized == []
     assert (await submitted(client, *[{"prompt": words(WINDOW - USUAL - 1)}] * 50))[0] == 200
-    assert len(engine.tokenized) == fitting.MOST_COUNTED
+    assert len(engine.tokenized) == prompt_length.MOST_COUNTED
 
 
 async def test_without_a_ready_engine_or_with_one_that_has_just_gone_the_batch_is_taken(
@@ -93,7 +93,7 @@ async def test_an_engine_that_counts_for_ever_holds_nobody_up(
     async def hang(*_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(fitting, "_SECONDS", 0.05)
+    monkeypatch.setattr(prompt_length, "_SECONDS", 0.05)
     monkeypatch.setattr("app.engines.client.EngineClient.count", hang)
     assert (await submitted(client, {"prompt": words(WINDOW)}))[0] == 200
 

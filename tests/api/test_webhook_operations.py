@@ -11,7 +11,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.webhooks import service
 from app.webhooks.egress import Egress
-from app.webhooks.schedule import ATTEMPTS
+from app.webhooks.retry_policy import ATTEMPTS
 from tests.webhooks.support import Receiver, receiving, send_due, statuses
 from workers.notifier.delivery import Sender
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.batches.items import ItemError, ItemFacts, ItemRules, examine
-from app.batches.openai_inputs import completion, response
+from app.batches.validation.openai import completion, response
+from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules, examine
 
 WINDOW = 1000
 NATIVE = ItemRules(WINDOW, default_max_tokens=256)

@@ -5,8 +5,15 @@ from typing import Any
 import orjson
 import pytest
 
-from app.batches.grammar import CHOICES, REPETITIONS, SCHEMA_DEPTH, regex_problem, schema_problem, structured_problem
-from app.batches.items import ItemError, ItemRules, examine
+from app.batches.validation.grammar import (
+    CHOICES,
+    REPETITIONS,
+    SCHEMA_DEPTH,
+    regex_problem,
+    schema_problem,
+    structured_problem,
+)
+from app.batches.validation.text_generation import ItemError, ItemRules, examine
 
 RULES = ItemRules(context_window=1000, default_max_tokens=16)
 GOOD = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app import clock
-from app.batches import installation
+from app.batches import installation_status
 from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.service import Told
@@ -50,7 +50,7 @@ def engine(**changes: Any) -> Told:
 
 def judged(*told: Told, seen: Overview | None = CALM) -> tuple[str, list[str]]:
     """The verdict and the codes of the problems."""
-    document = installation.describe(told, seen)
+    document = installation_status.describe(told, seen)
     assert all(problem["message"] and problem["remedy"] for problem in document["problems"])
     return document["status"], [problem["code"] for problem in document["problems"]]
 
@@ -62,7 +62,7 @@ GONE = {"controlled": False, "silent_seconds": 90.0}
 
 def test_an_engine_that_takes_work_beside_all_parts_is_ok_and_told_in_a_sentence() -> None:
     assert judged(engine()) == ("ok", [])
-    document = installation.describe([engine()], CALM)
+    document = installation_status.describe([engine()], CALM)
     assert document["engines"][0]["message"] == "engine-0 takes batch work for 40 s"
     assert document["parts"] == {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "workers": 1}
     assert "url" not in document["engines"][0]
@@ -93,13 +93,13 @@ def test_the_verdict_follows_from_the_engines(told: list[Told], verdict: str, co
 
 
 def test_an_engine_that_nobody_looks_after_is_not_called_ready() -> None:
-    [view] = installation.describe([engine(**GONE)], CALM)["engines"]
+    [view] = installation_status.describe([engine(**GONE)], CALM)["engines"]
     assert view["state"] == "down"
 
 
 def test_without_a_database_everything_else_is_unknown_and_the_installation_down() -> None:
     assert judged(seen=None) == ("down", ["database_away"])
-    document = installation.describe((), None)
+    document = installation_status.describe((), None)
     assert document["parts"]["steward"] == "unknown"
     assert set(document["queue"].values()) == {None}
 

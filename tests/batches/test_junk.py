@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.batches.fields import FIELDS
-from app.batches.items import ItemError, ItemRules
-from app.batches.lines import ROUTES
+from app.batches.validation.fields import FIELDS
+from app.batches.validation.openai_lines import ROUTES
+from app.batches.validation.text_generation import ItemError, ItemRules
 
 RULES = ItemRules(context_window=4096, default_max_tokens=16, names=frozenset({"m"}))
 VALID: dict[str, dict[str, Any]] = {

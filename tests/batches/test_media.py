@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.batches import lines, native_items
-from app.batches.items import Examine, ItemError, ItemRules, examine
-from app.batches.openai_inputs import embedding, response
+from app.batches.validation import openai_lines, workers_ai
+from app.batches.validation.openai import embedding, response
+from app.batches.validation.text_generation import Examine, ItemError, ItemRules, examine
 from app.engines.requests import CHAT
 
 RULES = ItemRules(context_window=1000, default_max_tokens=16, vision=True)
@@ -47,7 +47,7 @@ def test_so_is_a_response(url: str) -> None:
 
 @pytest.mark.parametrize("name", ["image_url", "video_url", "audio_url", "input_audio", "image_embeds", "image_pil"])
 @pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
-@pytest.mark.parametrize("way", [examine, native_items.examine, lines.ROUTES[CHAT][1]])
+@pytest.mark.parametrize("way", [examine, workers_ai.examine, openai_lines.ROUTES[CHAT][1]])
 def test_a_text_that_is_media_by_another_key_is_refused_by_that_keys_name(way: Examine, role: str, name: str) -> None:
     """As vLLM reads it where there is a `uuid`."""
     part = {"type": "text", "text": "x", name: {"url": "http://169.254.169.254/"}, "uuid": "u"}

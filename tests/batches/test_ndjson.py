@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.batches.ndjson import LineSplitter
+from app.batches.intake.ndjson import LineSplitter
 
 BOM = b"\xef\xbb\xbf"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.batches.items import ItemError, ItemRules, examine
-from app.batches.openai_inputs import response
+from app.batches.validation.openai import response
+from app.batches.validation.text_generation import ItemError, ItemRules, examine
 from app.engines.requests import CHAT, RESPONSES, Target, build
 
 chat_utils = pytest.importorskip("vllm.renderers.chat_utils")

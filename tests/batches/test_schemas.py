@@ -6,13 +6,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.batches import embedding_items
-from app.batches.fields import FIELDS
-from app.batches.items import ItemError, examine
-from app.batches.schemas import input_schema, output_schema
-from app.batches.service import rules_of
+from app.batches.submit import rules_of
+from app.batches.validation import embeddings
+from app.batches.validation.fields import FIELDS
+from app.batches.validation.schemas import input_schema, output_schema
+from app.batches.validation.text_generation import ItemError, examine
 from app.engines.catalogue import Model
-from app.engines.shapes import native
+from app.engines.native_response import native
 from tests.api.test_embeddings import FORMS
 from tests.api.test_embeddings import REFUSED as REFUSED_EMBEDDINGS
 
@@ -56,7 +56,7 @@ def accepts(schema: dict[str, Any], item: Any) -> bool:
 
 
 def passes(model: Model, item: Any) -> bool:
-    check = examine if model.task == "text-generation" else embedding_items.examine
+    check = examine if model.task == "text-generation" else embeddings.examine
     try:
         check(item, rules_of(model, stream=True))
     except ItemError:

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from app.batches import spool
+from app.batches.intake import spool
 
 
 def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from app import settings as configuration
 from app.api.app import create_app
 from app.cli import admin, main, options
-from app.failure import Failure
 from app.settings import Settings, child_environment
+from app.user_errors import Failure
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from app.cli import accounts, admin
-from app.failure import Failure
 from app.settings import Settings, child_environment
+from app.user_errors import Failure
 from tests.cli.test_admin import slackwater
 
 

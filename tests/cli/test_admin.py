@@ -10,9 +10,9 @@ import pytest
 
 from app import clock
 from app.cli import admin
-from app.failure import Failure
 from app.settings import Settings, child_environment
 from app.tenants import service as tenants
+from app.user_errors import Failure
 from tests.cli.conftest import TERMINAL, Run
 
 

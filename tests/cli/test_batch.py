@@ -12,8 +12,8 @@ import pytest
 from app.cli import admin, batch_ids, tables
 from app.cli.client import Client, Page, response_json
 from app.db.pool import Database
-from app.failure import Failure
 from app.settings import Settings
+from app.user_errors import Failure
 from tests.api.test_submit_and_poll import run_all
 from tests.cli.conftest import TERMINAL, Run
 

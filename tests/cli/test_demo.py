@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from app.cli import demo
-from app.cli.doctor import parts, require_engine
+from app.cli.doctor import require_engine, services
 from app.cli.supervisor import Supervisor
-from app.failure import Failure
 from app.settings import Settings
+from app.user_errors import Failure
 
 
 class FakeSupervisor:
@@ -105,7 +105,7 @@ def test_the_demo_asks_for_a_model_that_the_engine_serves(settings: Settings, tm
 def test_what_keeps_an_engine_from_starting_is_said_at_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "find_spec", lambda _: None)
+    monkeypatch.setattr(services, "find_spec", lambda _: None)
     with pytest.raises(Failure, match="vLLM is not installed") as failure:
         require_engine(settings)
     assert "--attach" in failure.value.remedy

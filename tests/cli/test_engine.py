@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from app.cli import engine, version
-from app.failure import Failure
 from app.settings import Settings
+from app.user_errors import Failure
 from tests.cli.conftest import Run
 
 MODEL = "smollm2-135m-instruct"

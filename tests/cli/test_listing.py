@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from app.cli import model, show, tables
+from app.cli import demo_output, model, tables
 from app.cli.text import plain
 from app.db.pool import Database
 from app.engines.catalogue import load
-from app.failure import Failure
 from app.settings import Settings, masked
+from app.user_errors import Failure
 from tests.cli.conftest import TERMINAL, Run
 
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}}
@@ -24,7 +24,7 @@ def shown(result: dict[str, object]) -> str:
     """What `show.answers` prints of one response."""
     console = Console(file=io.StringIO(), width=200, record=True)
     items = [{"messages": [{"role": "user", "content": "[b]list[int]"}]}]
-    show.answers(console, items, {"responses": [{"id": 0, "success": True, "result": result}], "usage": USAGE})
+    demo_output.answers(console, items, {"responses": [{"id": 0, "success": True, "result": result}], "usage": USAGE})
     return console.export_text()
 
 
@@ -45,7 +45,7 @@ def test_a_failed_request_is_shown_and_fails_the_demo() -> None:
     console = Console(file=io.StringIO(), width=200, record=True)
     response = {"id": 0, "success": False, "error": {"message": "no [/red] tokens"}}
     with pytest.raises(Failure, match="1 of"):
-        show.answers(console, [{"prompt": "x"}], {"responses": [response], "usage": USAGE})
+        demo_output.answers(console, [{"prompt": "x"}], {"responses": [response], "usage": USAGE})
     assert "no [/red] tokens" in console.export_text()
 
 

@@ -9,8 +9,8 @@ import structlog
 from app import telemetry
 from app.cli import log_files, log_lines
 from app.cli.log_files import Tail
-from app.failure import Failure
 from app.settings import Settings
+from app.user_errors import Failure
 from tests.cli.conftest import Run
 
 EVENT = "2026-11-22T12:00:{:02}.000000Z [{:<9}] {:<13} {}"

@@ -6,8 +6,8 @@ import pytest
 
 from app.cli import credentials
 from app.cli.client import Client, Refused
-from app.failure import Failure
 from app.settings import Settings
+from app.user_errors import Failure
 from tests.cli.conftest import Run
 
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from app import processes
-from app.batches import installation
+from app.batches import installation_status
 from app.cli import status
-from app.failure import Failure
 from app.settings import Settings
+from app.user_errors import Failure
 from tests.batches.test_installation import CALM, MISSING, engine
 
 
@@ -48,7 +48,7 @@ def shown(document: dict[str, Any], *, terminal: bool = False, as_json: bool = F
 
 
 def test_one_screen_tells_parts_engines_and_queue_and_fits_80_columns() -> None:
-    code, text = shown(installation.describe([engine(name="gpu-7", max_model_len=131072)], CALM), terminal=True)
+    code, text = shown(installation_status.describe([engine(name="gpu-7", max_model_len=131072)], CALM), terminal=True)
     assert code == 0
     assert text.startswith("ok · Slackwater ")
     assert "steward ok" in text
@@ -60,25 +60,25 @@ def test_one_screen_tells_parts_engines_and_queue_and_fits_80_columns() -> None:
 
 
 def test_problems_come_with_what_to_do_and_down_is_exit_code_1() -> None:
-    code, text = shown(installation.describe([engine(**MISSING)], CALM))
+    code, text = shown(installation_status.describe([engine(**MISSING)], CALM))
     assert code == 1
     assert text.startswith("down · ")
     assert "engine-0: The engine serves a, not b.\n→ Mend it." in text
 
 
 def test_degraded_is_exit_code_0() -> None:
-    code, text = shown(installation.describe([engine(), engine(name="other", **MISSING)], CALM))
+    code, text = shown(installation_status.describe([engine(), engine(name="other", **MISSING)], CALM))
     assert (code, text.split()[0]) == (0, "degraded")
 
 
 def test_json_is_the_apis_own_document() -> None:
-    document = installation.describe([engine()], CALM)
+    document = installation_status.describe([engine()], CALM)
     code, text = shown(document, as_json=True)
     assert (code, json.loads(text)) == (0, document)
 
 
 def test_a_database_that_is_away_is_shown_without_numbers() -> None:
-    code, text = shown(installation.describe((), None))
+    code, text = shown(installation_status.describe((), None))
     assert code == 1
     assert "database away" in text
     assert "queue\tunknown" in text.splitlines()
@@ -87,7 +87,7 @@ def test_a_database_that_is_away_is_shown_without_numbers() -> None:
 def test_a_pipe_gets_each_fact_in_one_line_without_padding() -> None:
     name = "gpu-" + "7" * 90
     console = Console(file=(pipe := io.StringIO()), width=80)
-    status.show(installation.describe([engine(name=name)], CALM), "http://127.0.0.1:1", console)
+    status.show(installation_status.describe([engine(name=name)], CALM), "http://127.0.0.1:1", console)
     _, blank, parts, queue, told = pipe.getvalue().splitlines()
     assert (blank, parts.split("\t")[0]) == ("", "parts")
     assert queue == "queue\t0 open batches: 0 items waiting, 0 running"
@@ -112,6 +112,6 @@ def test_something_else_on_the_port_is_not_taken_for_the_api(body: str, code: in
 
 
 def test_the_url_of_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    with api(json.dumps(installation.describe([engine()], CALM))) as settings:
+    with api(json.dumps(installation_status.describe([engine()], CALM))) as settings:
         monkeypatch.setenv("SLACKWATER_URL", f"http://127.0.0.1:{settings.port}/")
         assert status.fetch(Settings(port=processes.free_port()))["status"] == "ok"

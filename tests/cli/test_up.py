@@ -15,20 +15,20 @@ from rich.console import Console
 
 from app import processes
 from app import settings as configuration
-from app.cli import address, demo, doctor, up
+from app.cli import api_address, demo, doctor, up
 from app.cli import main as cli
-from app.cli.screen import Screen
 from app.cli.supervisor import ENGINE_MARK, MARK, Child, Supervisor
+from app.cli.up_output import Screen
 from app.db import embedded
 from app.db.pool import Database
 from app.engines import service as engines
-from app.failure import Failure
 from app.queue import service as queue
 from app.settings import Settings
 from app.telemetry import log_file
+from app.user_errors import Failure
 from app.version import version
 from tests.cli.test_doctor import engine_pages, serving
-from workers.gpu import managed
+from workers.gpu import managed_engine
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_neither_does_the_api(settings: Settings) -> None:
     [("0.0.0.0", "http://127.0.0.1:8700"), ("::", "http://[::1]:8700"), ("localhost", "http://localhost:8700")],
 )
 def test_the_api_is_reached_where_it_listens(host: str, url: str) -> None:
-    assert address.base_url(Settings(host=host)) == url
+    assert api_address.base_url(Settings(host=host)) == url
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_up_allows_local_receivers_to_callers_of_the_same_machine_unless_told_no
 
 
 async def test_parts_and_engines_that_a_killed_predecessor_left_are_killed(settings: Settings) -> None:
-    assert ENGINE_MARK == managed.MARK
+    assert ENGINE_MARK == managed_engine.MARK
     folder = os.path.realpath(settings.data_dir)
     marks = [{MARK: folder}, {ENGINE_MARK: f"{folder}:{settings.engine_name}"}]
     left = [subprocess.Popen([sys.executable, "-c", "input()"], env=mark, stdin=subprocess.PIPE) for mark in marks]

@@ -11,8 +11,8 @@ from app import clock
 from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.service import ensure_pool
-from app.headroom import journal
-from app.headroom.journal import Change
+from app.headroom import decision_log
+from app.headroom.decision_log import Change
 from app.settings import Settings
 from app.tenants import service as tenants
 from tests.cli.conftest import TERMINAL, Run
@@ -38,7 +38,7 @@ def batch(settings: Settings, key: str) -> str:
             first = Change("l1", 0, 16, "closed_unknown", "open", "load", 1.0, 62.0, 0, 0)
             second = Change("l2", 16, 0, "open", "shrink_latency", "step_seconds", 0.031, 0.025, 12, 2)
             now = clock.monotonic()
-            await journal.record(conn, engine, [(now - 90, first), (now - 40, second)])
+            await decision_log.record(conn, engine, [(now - 90, first), (now - 40, second)])
             await conn.execute("update engine set reason_since = now() - interval '40 s'")
             return str(found.request_id)
 

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("vllm")
 
 from benchmarks.colocation.arms import Conditions, arms
-from benchmarks.colocation.bare import BATCH, BLOCK
+from benchmarks.colocation.bare_scheduler import BATCH, BLOCK
 from benchmarks.colocation.simulate import Simulation
 from benchmarks.colocation.simulated_engine import SimulatedEngine
 from benchmarks.colocation.workloads import Arrival, Workload
-from workers.engine.page import Commands
+from workers.engine.control_page import Commands
 
 SHORT = Workload("burst", 4.0, speed=0.5, batch_output=(16, 200))
 

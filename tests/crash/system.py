@@ -17,11 +17,11 @@ from app import processes
 from app.cli import admin
 from app.db import migrate
 from app.db.pool import Database
-from app.queue import care
+from app.queue import maintenance
 from app.settings import Settings, child_environment
 from tests.crash.engines import LoggedEngine, Receiver
-from tests.crash.ground import Ground, Postgres
 from tests.crash.history import History, Stop
+from tests.crash.installation import Ground, Postgres
 from tests.crash.part import SKEW, WORKER
 from tests.crash.proxy import Wire
 
@@ -158,7 +158,7 @@ class System:
         await self.postgres.rows("select pg_reload_conf()")
         await asyncio.to_thread(migrate.upgrade, self.postgres.url)
         async with Database(self.postgres.url, size=1) as database, database.transaction() as conn:
-            await care.create_partitions(conn, self.settings.partition_days_ahead)
+            await maintenance.create_partitions(conn, self.settings.partition_days_ahead)
         for engine in self.engines:
             await engine.__aenter__()
         await self.receiver.start()

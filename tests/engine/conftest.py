@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import service as engines
-from app.engines.keys import engine_key
+from app.engines.engine_key import engine_key
 from app.settings import PACKAGE, Settings
 from tests.fakes.engine import FakeEngine
 from tests.gpu.conftest import MODEL, World, tend

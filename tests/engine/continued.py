@@ -9,9 +9,9 @@ import httpx
 import orjson
 import pytest
 
-from app.engines.transcript import Transcript
+from app.engines.continuation import Transcript
 from tests.gpu.conftest import MODEL, Running, World
-from workers.gpu.ledger import Call, Progress, Task
+from workers.gpu.requests_in_engine import Call, Progress, Task
 
 NEAR = 1e-3  # two best tokens so close in log probability may change places with the company a step has
 SECONDS = 600

@@ -8,7 +8,7 @@ import httpx
 import orjson
 import pytest
 
-from app.headroom.metrics import parse
+from app.headroom.engine_metrics import parse
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 
 pytestmark = pytest.mark.engine

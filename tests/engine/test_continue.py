@@ -13,7 +13,7 @@ from app.settings import Settings
 from tests.engine.continued import SECONDS, Comparison, compared
 from tests.gpu.conftest import World
 from tests.timing import note
-from workers.gpu import control
+from workers.gpu import control_loop
 from workers.gpu.worker import Worker
 
 pytestmark = pytest.mark.engine
@@ -41,7 +41,7 @@ async def test_the_first_decision_after_an_announced_burst_makes_batch_yield(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided: list[tuple[int, str, int, float]] = []
-    decide = control.decide
+    decide = control_loop.decide
 
     def watching(state: Any, sight: Any, limits: Any) -> Any:
         state, decision = decide(state, sight, limits)
@@ -55,7 +55,7 @@ async def test_the_first_decision_after_an_announced_burst_makes_batch_yield(
         async with asyncio.timeout(SECONDS):
             while len(calls) < 4 or not all(call.transcript.started for call in calls.values()):
                 await asyncio.sleep(0.01)
-        monkeypatch.setattr(control, "decide", watching)
+        monkeypatch.setattr(control_loop, "decide", watching)
         began = clock.monotonic()
         burst = {"id": "s1", "event": "arrived", "class": "sync", "prompt_tokens": 8000, "max_tokens": 64}
         await announce(world.settings, worker, burst)

@@ -18,7 +18,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from tests.api.embedding import EMBEDDER, RUN, answered, with_embedder, working
 from tests.engine import tiny
-from workers.gpu.managed import ManagedEngine
+from workers.gpu.managed_engine import ManagedEngine
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 from tests.timing import note
-from workers.engine.page import PageGuest, Report
+from workers.engine.control_page import PageGuest, Report
 
 pytestmark = pytest.mark.engine
 

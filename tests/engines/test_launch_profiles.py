@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.engines import catalogue
-from workers.gpu.managed import vllm_command
+from workers.gpu.managed_engine import vllm_command
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "models"
 FILES = sorted(FOLDER.glob("*.toml"))

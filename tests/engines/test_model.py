@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.engines import model as weights
+from app.engines import model_weights as weights
 from app.engines.catalogue import CatalogueError, Launch, Model, Price, Source
 from app.settings import Settings
 

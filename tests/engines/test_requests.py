@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.engines.private import ENGINE_PRIVATE_FIELDS
+from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
 from app.engines.requests import (
     CHAT,
     COMPLETIONS,

@@ -13,9 +13,9 @@ from psycopg.errors import ForeignKeyViolation
 
 from app.db.pool import Database
 from app.errors import NotFound, StorageError
-from app.files import ids, parts, service
+from app.files import ids, service, upload_parts
 from app.settings import Settings
-from app.storage import keys
+from app.storage import object_names
 from app.storage.store import Store
 from tests.webhooks.support import make_tenant
 
@@ -50,8 +50,8 @@ async def test_what_has_expired_is_not_found_and_goes(database: Database, settin
         assert await service.expire(database, store) == 1
         assert (await service.get(conn, 1, ids.written(new.file_id))).file_id == new.file_id
     with pytest.raises(StorageError):
-        await store.get(keys.upload(1, old.file_id))
-    assert await store.get(keys.upload(1, new.file_id)) == b"content"
+        await store.get(object_names.upload(1, old.file_id))
+    assert await store.get(object_names.upload(1, new.file_id)) == b"content"
     assert await service.expire(database, store) == 0
 
 
@@ -127,17 +127,17 @@ async def test_objects_without_a_row_are_swept_and_no_others(
     async with database.durable() as conn:
         await make_tenant(conn)
         file = await kept(database, store, tmp_path)
-        upload = await parts.create(conn, 1, filename="x", purpose="batch", size=7, file_seconds=60)
-    part_id, _ = await parts.add(database, store, 1, upload.upload_id, tmp_path / "content", 7)
+        upload = await upload_parts.create(conn, 1, filename="x", purpose="batch", size=7, file_seconds=60)
+    part_id, _ = await upload_parts.add(database, store, 1, upload.upload_id, tmp_path / "content", 7)
     there = {
-        keys.upload(1, file.file_id),
-        keys.part(1, upload.upload_id, part_id),
+        object_names.upload(1, file.file_id),
+        object_names.part(1, upload.upload_id, part_id),
         "file/notes",
         "payload/20261122/1/0",
     }
     for key in (
-        keys.upload(1, uuid.uuid4()),
-        keys.part(1, uuid.uuid4(), part_id),
+        object_names.upload(1, uuid.uuid4()),
+        object_names.part(1, uuid.uuid4(), part_id),
         "file/notes",
         "payload/20261122/1/0",
     ):

@@ -15,7 +15,7 @@ from tests.gateway.support import Registry
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.gateway.directory.GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("app.gateway.engine_directory.GRACE_SECONDS", 0.05)
 
 
 async def away(database: Database, ids: tuple[int, int], expected: float | None) -> None:
@@ -93,7 +93,7 @@ async def test_a_grace_begins_anew_with_every_absence(
         await back(database, ids)
         await asyncio.sleep(0.6)  # as long as the gateway believes what it read
         await gateway.complete(call)
-        monkeypatch.setattr("app.gateway.directory.GRACE_SECONDS", 5.0)
+        monkeypatch.setattr("app.gateway.engine_directory.GRACE_SECONDS", 5.0)
         await away(database, ids, None)
         await asyncio.sleep(0.6)
         waiting = asyncio.create_task(gateway.complete(call))

@@ -15,19 +15,19 @@ from psycopg import OperationalError
 
 from app.api import app as api
 from app.crypto import secret_key
-from app.db import embedded, migrate, remembered
+from app.db import embedded, migrate, stale_if_error
 from app.db.pool import IDLE_SECONDS, Database
-from app.db.remembered import FAITH_SECONDS, Remembered
+from app.db.stale_if_error import FAITH_SECONDS, Remembered
 from app.engines import catalogue
 from app.engines.service import Engine
-from app.gateway.directory import RETURN_SECONDS, seen
-from app.queue import care
+from app.gateway.engine_directory import RETURN_SECONDS, seen
+from app.queue import maintenance
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.tenants.limits import Limits
+from app.tenants.rate_limits import Limits
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry, serve
-from workers.gpu.attached import AttachedEngine
+from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.worker import Worker
 
 RUN = "/client/v4/accounts/acme/ai/run/smollm2-135m-instruct"
@@ -49,7 +49,7 @@ def own_server() -> Iterator[Settings]:
 
 async def _with_partitions(url: str) -> None:
     async with Database(url, size=1) as database, database.transaction() as conn:
-        await care.create_partitions(conn, days_ahead=1)
+        await maintenance.create_partitions(conn, days_ahead=1)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ async def test_no_synchronous_call_fails_in_an_outage_that_is_longer_than_the_wo
             await asyncio.to_thread(embedded.start, settings)
             back = monotonic()
             async with asyncio.timeout(30), database.durable() as conn:
-                await care.reap(conn)  # the steward is there before the worker
+                await maintenance.reap(conn)  # the steward is there before the worker
             async with asyncio.timeout(30):
                 while not await ready(database):
                     await asyncio.sleep(0.1)
@@ -231,7 +231,7 @@ async def test_a_pool_whose_connections_were_all_lost_gives_one_out_soon_after_a
 
 async def test_what_was_said_is_believed_while_nobody_answers_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     now, answers = 1000.0, ["first"]
-    monkeypatch.setattr(remembered.clock, "monotonic", lambda: now)
+    monkeypatch.setattr(stale_if_error.clock, "monotonic", lambda: now)
     memory = Remembered[str]()
 
     async def ask() -> str:

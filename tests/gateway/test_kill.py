@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from app import processes
 from app.errors import SlackwaterError
-from app.gateway.frames import Event
 from app.gateway.relay import Call, Gateway
+from app.gateway.sse_frames import Event
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 from tests.timing import note

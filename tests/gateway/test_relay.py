@@ -10,10 +10,10 @@ import pytest
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import service as engines
-from app.engines.keys import engine_key
+from app.engines.engine_key import engine_key
 from app.errors import ExecutionFailed, NoCapacity, TimedOut
-from app.gateway.frames import Event
 from app.gateway.relay import Call, Gateway
+from app.gateway.sse_frames import Event
 from app.queue import service as queue
 from app.settings import Settings
 from tests.fakes.engine import FakeEngine

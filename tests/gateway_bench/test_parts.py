@@ -2,9 +2,9 @@
 
 import orjson
 
+from benchmarks.gateway.http_client import Answer
 from benchmarks.gateway.prefix_cache import BLOCK_TOKENS, SimulatedPrefixCache
 from benchmarks.gateway.streams import coalesced, complete, delays_ms
-from benchmarks.gateway.wire import Answer
 
 TOKENS = list(range(4 * BLOCK_TOKENS))
 

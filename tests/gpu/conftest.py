@@ -14,12 +14,12 @@ import pytest
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines import service as engines
-from app.queue import care, ingest, rows
-from app.queue.cutting import cut
+from app.queue import copy_format, ingest, maintenance
+from app.queue.chunking import cut
 from app.settings import Settings
 from tests.fakes.engine import FakeEngine
 from tests.queue import support
-from workers.gpu.attached import AttachedEngine
+from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.worker import Engine, Worker
 
 MODEL = "smollm2-135m-instruct"
@@ -51,12 +51,12 @@ class World:
                 86_400,
                 open_ended=open_ended,
             )
-            payload = [rows.HEADER]
+            payload = [copy_format.HEADER]
             for seq, item in enumerate(items):
                 given = {"prompt": item} if isinstance(item, str) else item
                 body = json.dumps({"external_reference": "r", "temperature": 0} | given).encode()
-                payload.append(rows.payload_row(batch_id, seq, None, None, 100, body))
-            payload.append(rows.TRAILER)
+                payload.append(copy_format.payload_row(batch_id, seq, None, None, 100, body))
+            payload.append(copy_format.TRAILER)
             await ingest.enqueue(conn, batch, payload, cut([100] * len(items), max_tokens=99_999, max_items=chunk))
         return batch_id
 
@@ -130,10 +130,10 @@ async def tend(database: Database) -> None:
     """The steward's verbs, over and over."""
     while True:
         async with database.durable() as conn:
-            await care.reap(conn)
-            await care.promote(conn)
-            await care.expire(conn)
+            await maintenance.reap(conn)
+            await maintenance.promote(conn)
+            await maintenance.expire(conn)
         async with database.transaction() as conn:
-            await care.sweep(conn)
-            await care.settle(conn)
+            await maintenance.sweep(conn)
+            await maintenance.settle(conn)
         await asyncio.sleep(0.05)

@@ -15,15 +15,15 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.catalogue import Model
-from app.failure import Failure
 from app.queue import service as queue
 from app.settings import Settings
 from app.tenants import service as tenants
+from app.user_errors import Failure
 from tests.fakes.engine import FakeEngine
 from tests.gpu.conftest import MODEL, Running, World
-from workers.gpu import adopt
-from workers.gpu.attached import AttachedEngine
-from workers.gpu.health import Health
+from workers.gpu import model_adoption
+from workers.gpu.attached_engine import AttachedEngine
+from workers.gpu.engine_health import Health
 from workers.gpu.worker import Worker
 
 THEIRS = "org/their-name"
@@ -33,10 +33,10 @@ HELLO = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.gpu.health.HEALTH_SECONDS", 0.05)
-    monkeypatch.setattr("workers.gpu.health.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("workers.gpu.adopt.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("app.engines.known.REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.engine_health.HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.engine_health.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.model_adoption.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("app.engines.model_registry.REFRESH_SECONDS", 0.05)
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def attached(settings: Settings, **changes: Any) -> AsyncIterator[Running]
     """`slackwater gpu-worker` in this process."""
     settings = settings.model_copy(update=changes)
     async with Database.of(settings, "gpu test") as database:
-        model = await adopt.model_of(settings, database, asyncio.Event())
+        model = await model_adoption.model_of(settings, database, asyncio.Event())
         assert model is not None
         running = Running(Worker(settings, database, model, AttachedEngine(settings)))
         try:
@@ -209,7 +209,7 @@ async def test_the_gate_is_shut_until_the_engine_was_held_against_the_window_in_
     async def unasked(settings: Settings, database: Database, model: Model, seen: object) -> Model:
         return model
 
-    monkeypatch.setattr(adopt, "_held", unasked)
+    monkeypatch.setattr(model_adoption, "_held", unasked)
     await world.fetch("insert into pool (model, context_window) values (%s, 4096) returning 1", THEIRS)
     world.pool = (await world.fetch("select pool_id from pool where model = %s", THEIRS))[0][0]
     await world.submit(["hi"])
@@ -280,7 +280,7 @@ async def test_a_worker_waits_for_an_engine_that_comes_later_and_adopts_it(world
     port = processes.free_port()
     url = f"http://127.0.0.1:{port}"
     settings = world.settings.model_copy(update={"engine_url": url})
-    waiting = asyncio.create_task(adopt.model_of(settings, world.database, asyncio.Event()))
+    waiting = asyncio.create_task(model_adoption.model_of(settings, world.database, asyncio.Event()))
     await world.until(engine_row("state = 'down' and reason = 'engine_down' and pool_id is null"))
     assert not waiting.done()
     async with FakeEngine(model=THEIRS, port=port), asyncio.timeout(5):
@@ -292,7 +292,7 @@ async def test_a_worker_waits_for_an_engine_that_comes_later_and_adopts_it(world
 async def test_a_worker_that_waits_for_its_engine_can_be_stopped(world: World) -> None:
     stop = asyncio.Event()
     settings = world.settings.model_copy(update={"engine_url": f"http://127.0.0.1:{processes.free_port()}"})
-    waiting = asyncio.create_task(adopt.model_of(settings, world.database, stop))
+    waiting = asyncio.create_task(model_adoption.model_of(settings, world.database, stop))
     await world.until(engine_row("reason = 'engine_down'"))
     stop.set()
     async with asyncio.timeout(5):

@@ -2,9 +2,9 @@
 
 from app.headroom.controller import Limits
 from app.settings import Settings
-from workers.engine.page import Commands
-from workers.gpu.control import limits_of
-from workers.gpu.harvest import commands_of
+from workers.engine.control_page import Commands
+from workers.gpu.control_loop import limits_of
+from workers.gpu.step_budgets import commands_of
 
 SHIPPED = Settings.model_construct()  # as if nothing were in the environment
 

@@ -15,7 +15,7 @@ from app.crypto import bearer_token
 from app.gateway.announcer import Announcer
 from app.headroom.arrivals import ANNOUNCING, Arrivals
 from app.settings import Settings
-from workers.gpu.endpoint import Endpoint
+from workers.gpu.http_server import Endpoint
 
 SECRET = b"a secret key of at least thirty-two bytes"
 TOKEN = bearer_token(SECRET, ANNOUNCING)

@@ -17,7 +17,7 @@ from app.headroom import controller
 from tests.gpu.conftest import Running, World
 from tests.gpu.test_process import process
 from tests.timing import note
-from workers.gpu import control
+from workers.gpu import control_loop
 
 FAST = {"stale_seconds": 0.4, "probe_seconds": 0.2, "control_seconds": 0.02, "lease_seconds": 30}
 
@@ -120,7 +120,7 @@ async def test_a_worker_that_was_starved_does_not_take_its_own_absence_for_the_e
         closed_before = control.changes["closed_stale"]
         time.sleep(1.0)
         woken = clock.monotonic()
-        await until(lambda: control.sampler.latest is not None and control.sampler.latest.sampled_at > woken)
+        await until(lambda: control.sampler.latest is not None and control_loop.sampler.latest.sampled_at > woken)
         await until(lambda: control.state.acted_on > woken)
         assert control.changes["closed_stale"] == closed_before
         await healed(world, batch)
@@ -153,7 +153,7 @@ async def test_a_controller_that_raises_closes_the_gate_and_says_so(
             raise ZeroDivisionError
 
         with monkeypatch.context() as patch:
-            patch.setattr(control, "decide", broken)
+            patch.setattr(control_loop, "decide", broken)
             await until(lambda: raised > 0)
             detected = sent(world)
             world.engine.token_seconds = 0.0  # all that runs ends, and makes room
@@ -236,7 +236,7 @@ async def test_the_first_decision_after_a_sample_that_shows_waiting_callers_clos
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided: list[tuple[float, str, int, bool]] = []
-    decide = control.decide
+    decide = control_loop.decide
 
     def watching(state: Any, sight: Any, limits: Any) -> Any:
         state, decision = decide(state, sight, limits)
@@ -245,7 +245,7 @@ async def test_the_first_decision_after_a_sample_that_shows_waiting_callers_clos
         return state, decision
 
     async with busy(world, control_seconds=0.1) as (running, batch):
-        monkeypatch.setattr(control, "decide", watching)
+        monkeypatch.setattr(control_loop, "decide", watching)
         world.engine.extra_waiting = 1
         await until(lambda: any(shows for *_, shows in decided))
         at = clock.monotonic()

@@ -12,8 +12,8 @@ from app.headroom.signals import Sight
 from app.headroom.step_model import WARM
 from app.settings import Settings
 from tests.headroom.support import LIMITS, look
-from workers.engine.page import PageGuest, Report, Weights
-from workers.gpu.harvest import Harvest
+from workers.engine.control_page import PageGuest, Report, Weights
+from workers.gpu.step_budgets import Harvest
 
 WEIGHTS = Weights(0.01, 1e-5, 1e-8, 0.0, 128.0)
 

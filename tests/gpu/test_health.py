@@ -11,8 +11,8 @@ from tests.gpu.conftest import MODEL, World
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.gpu.health.HEALTH_SECONDS", 0.05)
-    monkeypatch.setattr("workers.gpu.health.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("workers.gpu.engine_health.HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.engine_health.PATIENCE_SECONDS", 0.3)
 
 
 async def test_an_engine_that_was_down_from_the_start_is_mentioned_once(world: World) -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from app.batches import responses
-from app.batches import service as batches
-from app.batches.openai_inputs import response as examine
+from app.batches import submit as batches
+from app.batches.openai import background_responses
+from app.batches.validation.openai import response as examine
 from app.engines import catalogue
 from app.engines.requests import RESPONSES
-from app.queue import reading, singles
+from app.queue import reads, response_log
 from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
@@ -54,9 +54,9 @@ async def submit(world: World, sizes: list[int]) -> uuid.UUID:
 
 async def answers(world: World, request_id: uuid.UUID) -> list[tuple[bool, str]]:
     """(ok, what the engine said or the error) by item."""
-    status = await reading.status(world.database, world.tenant, request_id)
+    status = await reads.status(world.database, world.tenant, request_id)
     assert status is not None
-    pages = reading.results(world.database, status.batch_id, status.run, store=Store.of(world.settings))
+    pages = reads.results(world.database, status.batch_id, status.run, store=Store.of(world.settings))
     items = [item async for page in pages for item in page]
     said = [orjson.loads(item.body or b"") for item in items]
     return [
@@ -148,11 +148,11 @@ async def test_an_answer_in_the_store_that_was_cut_short_is_told_as_incomplete(
     tenant = Tenant(world.tenant, "acme")
     order = batches.Order(tenant, model, endpoint=RESPONSES, kind=Kind.RESPONSE, open_ended=True)
     facts = examine(item, batches.rules_of(model, lambda _: 10, stream=True))
-    request_id = await responses.create(world.database, world.settings, order, item, facts)
+    request_id = await background_responses.create(world.database, world.settings, order, item, facts)
     async with world.worker():
         await world.finished(await batch_id(world))
     assert await world.fetch("select stored from item_result") == [(True,)]
-    single = await responses.get(world.database, world.settings, tenant, request_id)
-    assert responses.status_of(single) == told
+    single = await background_responses.get(world.database, world.settings, tenant, request_id)
+    assert background_responses.status_of(single) == told
     async with world.database.relaxed() as conn:  # what its webhook is called
-        assert await singles.answer_status(conn, await batch_id(world)) == told
+        assert await response_log.answer_status(conn, await batch_id(world)) == told

@@ -18,12 +18,12 @@ from app import processes
 from app.crypto import secret_key
 from app.engines import catalogue
 from app.engines.client import EngineClient
-from app.engines.keys import engine_key
+from app.engines.engine_key import engine_key
 from app.settings import Settings
-from workers.engine.page import VARIABLE, PageGuest, Report, Weights, path_of
-from workers.engine.steps import StepReceiver
-from workers.gpu.comeback import UNKNOWN_SECONDS
-from workers.gpu.managed import MARK, ManagedEngine, vllm_command
+from workers.engine.control_page import VARIABLE, PageGuest, Report, Weights, path_of
+from workers.engine.step_stats_receiver import StepReceiver
+from workers.gpu.managed_engine import MARK, ManagedEngine, vllm_command
+from workers.gpu.recovery_time import UNKNOWN_SECONDS
 
 MODEL = "smollm2-135m-instruct"
 FAKE = [sys.executable, "-m", "tests.fakes.engine", "--port"]
@@ -103,8 +103,8 @@ def pids(engine: ManagedEngine) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.gpu.managed.BACKOFF_SECONDS", (0.05, 0.2))
-    monkeypatch.setattr("workers.gpu.managed.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.managed_engine.BACKOFF_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr("workers.gpu.managed_engine.POLL_SECONDS", 0.05)
 
 
 async def test_stopping_leaves_no_process(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ async def test_an_engine_that_dies_is_started_anew(tmp_path: Path) -> None:
 async def test_an_engine_whose_core_is_killed_is_started_anew_at_once_though_its_server_still_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.gpu.managed.STOP_SECONDS", 0.2)
+    monkeypatch.setattr("workers.gpu.managed_engine.STOP_SECONDS", 0.2)
     (tmp_path / "core.py").write_text(CORE)
     engine, there = make(tmp_path), tmp_path / "there"
     core = (
@@ -226,7 +226,7 @@ async def test_an_engine_that_was_up_teaches_how_long_a_start_takes(tmp_path: Pa
 async def test_an_engine_that_ignores_sigterm_is_killed_with_its_whole_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.gpu.managed.STOP_SECONDS", 0.2)
+    monkeypatch.setattr("workers.gpu.managed_engine.STOP_SECONDS", 0.2)
     engine = make(tmp_path)
     stubborn = f"trap '' TERM; {' '.join(engine._command)} & wait; sleep 60 & wait"
     engine._command = ["bash", "-c", stubborn]

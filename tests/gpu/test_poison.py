@@ -11,7 +11,7 @@ from app.engines import catalogue
 from app.settings import Settings
 from tests.gpu.conftest import MODEL, World
 from tests.timing import note
-from workers.gpu.managed import ManagedEngine
+from workers.gpu.managed_engine import ManagedEngine
 
 
 class Mortal(ManagedEngine):
@@ -36,9 +36,9 @@ class Mortal(ManagedEngine):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.gpu.managed.BACKOFF_SECONDS", (0.05, 0.2))
-    monkeypatch.setattr("workers.gpu.managed.POLL_SECONDS", 0.05)
-    monkeypatch.setattr("workers.gpu.health.HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.managed_engine.BACKOFF_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr("workers.gpu.managed_engine.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("workers.gpu.engine_health.HEALTH_SECONDS", 0.05)
     monkeypatch.setattr("workers.gpu.puller.DOWN_SECONDS", 0.05)
 
 

@@ -9,8 +9,8 @@ from app.engines.requests import Target
 from app.queue.types import Item, Lease
 from app.settings import Settings
 from app.storage.store import Store
-from workers.gpu.caller import Caller
-from workers.gpu.chunk import OpenChunk
+from workers.gpu.item_runner import Caller
+from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.puller import Puller
 
 LEASE = Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 2, 0, 200)

@@ -79,7 +79,7 @@ async def test_a_lasting_failure_becomes_the_items_error_after_the_attempts(worl
 async def test_a_failure_that_outlasts_one_round_of_tries_is_tried_again_later_without_its_neighbours(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.gpu.storer.RETRY_SECONDS", (0.1, 1))
+    monkeypatch.setattr("workers.gpu.result_writer.RETRY_SECONDS", (0.1, 1))
     world.engine.script({"match": "question 3.", "mode": "status", "status": 500, "times": 3})
     batch = await world.submit(prompts(8))
     async with world.worker(request_attempts=2, item_retries=1):

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.colocation.bare import BATCH, SYNC, tiny_model_dir
-from workers.engine.page import VARIABLE, Commands, PageOwner, Report, Weights
-from workers.engine.stats import StepLogger
-from workers.engine.steps import VARIABLE as SOCKET
-from workers.engine.steps import StepReceiver, StepStats
+from benchmarks.colocation.bare_scheduler import BATCH, SYNC, tiny_model_dir
+from workers.engine.control_page import VARIABLE, Commands, PageOwner, Report, Weights
+from workers.engine.step_stats_receiver import VARIABLE as SOCKET
+from workers.engine.step_stats_receiver import StepReceiver, StepStats
+from workers.engine.step_stats_sender import StepLogger
 
 pytestmark = pytest.mark.engine
 

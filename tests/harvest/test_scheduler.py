@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.colocation.bare import BATCH, SYNC, AsyncScheduler, Scheduler, finish_step
+from benchmarks.colocation.bare_scheduler import BATCH, SYNC, AsyncScheduler, Scheduler, finish_step
 from tests.harvest.support import BOTH, Bench
-from workers.engine import support
-from workers.engine.levers import MAX_EVICTIONS
-from workers.engine.page import Commands
+from workers.engine import vllm_support
+from workers.engine.control_page import Commands
+from workers.engine.preemption import MAX_EVICTIONS
 from workers.engine.scheduler import HarvestScheduler, SyncHarvestScheduler
 
 both = pytest.mark.parametrize("cls", BOTH)
@@ -182,11 +182,11 @@ def test_the_model_learns_the_steps_of_a_full_pipeline_by_the_gap_between_result
 
 def test_an_untested_version_or_a_lost_attribute_leaves_vllm_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(SyncHarvestScheduler)
-    assert support.objections(bench.scheduler) == []
-    assert support.objections(bench.scheduler, "0.99.0")
+    assert vllm_support.objections(bench.scheduler) == []
+    assert vllm_support.objections(bench.scheduler, "0.99.0")
     del bench.scheduler.num_waiting_for_streaming_input
-    assert support.objections(bench.scheduler) == ["no num_waiting_for_streaming_input"]
-    monkeypatch.setattr(support, "TESTED", frozenset({"0.1"}))
+    assert vllm_support.objections(bench.scheduler) == ["no num_waiting_for_streaming_input"]
+    monkeypatch.setattr(vllm_support, "TESTED", frozenset({"0.1"}))
     untested = Bench(SyncHarvestScheduler, max_seqs=4)
     assert not untested.scheduler.report.supported
     untested.crowd(4, steps=5)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from app.headroom.arrivals import SyncLoad
 from app.headroom.controller import Decision, Limits, State, decide
-from app.headroom.metrics import EngineGauges
+from app.headroom.engine_metrics import EngineGauges
 from app.headroom.signals import BatchLoad, Scrape, Sight, StepTime
 
 LIMITS = Limits(cap=16, slots=32, reserve=2, kv_ceiling=0.85, stale_seconds=1.5, itl_stretch=1.25, idle_stretch=2.0)

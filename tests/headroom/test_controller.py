@@ -18,8 +18,8 @@ from app.headroom.controller import (
     decide,
     urgency,
 )
-from app.headroom.patience import Stall
 from app.headroom.signals import Scrape, Sight, StepTime
+from app.headroom.silence import Stall
 from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow, law, look
 
 # ---------------------------------------------------------------- reasons

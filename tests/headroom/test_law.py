@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.headroom.arrivals import SyncLoad
 from app.headroom.controller import CALM_SECONDS, HOLD_SECONDS, Decision, Limits, Reason, State, decide
-from app.headroom.metrics import EngineGauges
+from app.headroom.engine_metrics import EngineGauges
 from app.headroom.signals import BatchLoad, Scrape, Sight, StepTime
 
 OPEN = {Reason.OPEN, Reason.RAMP, Reason.HOLD, Reason.DEADLINE_RAMP, Reason.SHRINK_LATENCY}

@@ -11,7 +11,7 @@ from app.headroom import selftest
 from app.headroom.controller import Limits, Reason
 from app.headroom.selftest import SelfTestError, prove
 from app.settings import Settings
-from workers.gpu.control import limits_of
+from workers.gpu.control_loop import limits_of
 
 LIMITS = Limits(cap=254, slots=256, reserve=2, kv_ceiling=0.85, stale_seconds=1.5)
 

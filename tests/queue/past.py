@@ -7,8 +7,8 @@ from typing import Any
 
 from app.clock import now
 from app.db.pool import Connection, Database
-from app.queue import ingest, retention, rows
-from app.queue.cutting import cut
+from app.queue import copy_format, ingest, retention
+from app.queue.chunking import cut
 from app.storage.store import Store
 from app.webhooks import service as webhooks
 from tests.queue import support
@@ -45,9 +45,9 @@ class Past:
         batch_id = ((day - date(2024, 1, 1)).days << 36) + next(_numbers)
         owner = tenant or self.tenant
         batch = ingest.NewBatch(batch_id, uuid.uuid4(), owner, self.pool, "toy", "/v1/chat/completions", items, 86_400)
-        payload = [rows.payload_row(batch_id, seq, None, None, 10, b'{"prompt":"x"}') for seq in range(items)]
+        payload = [copy_format.payload_row(batch_id, seq, None, None, 10, b'{"prompt":"x"}') for seq in range(items)]
         async with self.database.transaction() as conn:
-            body = [rows.HEADER, *payload, rows.TRAILER]
+            body = [copy_format.HEADER, *payload, copy_format.TRAILER]
             await ingest.enqueue(conn, batch, body, cut([10] * items, max_tokens=99, max_items=3))
             await webhooks.emit(
                 conn, tenant_id=owner, kind="batch.queued", model="toy", batch_id=batch_id, run=1, data={}

@@ -11,8 +11,8 @@ import psycopg
 from app.db import embedded
 from app.db.pool import Connection, Database
 from app.engines import service as engines
-from app.queue import care, ingest, rows, service
-from app.queue.cutting import cut
+from app.queue import copy_format, ingest, maintenance, service
+from app.queue.chunking import cut
 from app.queue.types import Item, Lease, Result
 from app.settings import Settings
 
@@ -79,12 +79,14 @@ async def put(
     padding: bytes = b"",
 ) -> int | None:
     """Put a batch with an item for each of `tokens` into the queue. As `ingest.enqueue`."""
-    payload = [rows.HEADER]
+    payload = [copy_format.HEADER]
     payload += [
-        rows.payload_row(batch.batch_id, seq, f"ref-{seq}", None, estimate, b'{"prompt": "%d%s"}' % (seq, padding))
+        copy_format.payload_row(
+            batch.batch_id, seq, f"ref-{seq}", None, estimate, b'{"prompt": "%d%s"}' % (seq, padding)
+        )
         for seq, estimate in enumerate(tokens)
     ]
-    payload.append(rows.TRAILER)
+    payload.append(copy_format.TRAILER)
     return await ingest.enqueue(conn, batch, payload, cut(tokens, max_tokens=16_000, max_items=max_items, keys=keys))
 
 
@@ -128,10 +130,10 @@ async def drain(database: Database, pool: int, worker: int) -> list[Lease]:
         await run_chunk(database, lease)
 
 
-async def settle(database: Database) -> list[care.Settled]:
+async def settle(database: Database) -> list[maintenance.Settled]:
     """One fold-and-finalise round."""
     async with database.transaction() as conn:
-        return await care.settle(conn)
+        return await maintenance.settle(conn)
 
 
 async def caches(conn: Connection) -> list[tuple[int, int]]:

@@ -12,11 +12,11 @@ from app.clock import now
 from app.db import embedded, migrate
 from app.db.pool import Connection
 from app.errors import AccountUnknown
-from app.files import parts
 from app.files import service as files
-from app.queue import care, removal, service
+from app.files import upload_parts
+from app.queue import maintenance, removal, service
 from app.settings import Settings
-from app.storage import keys
+from app.storage import object_names
 from app.tenants import service as tenants
 from tests.queue import support
 from tests.queue.past import Past, deliver
@@ -53,8 +53,8 @@ async def use(past: Past, tenant: int, account: str, folder: Path) -> str:
             " select gen_random_uuid(), %s, 'file-x', '/v1/x', '24h', '[]', gen_random_uuid(), gen_random_uuid()",
             (tenant,),
         )
-        upload = await parts.create(conn, tenant, filename="f", purpose="batch", size=1, file_seconds=9)
-    await parts.add(past.database, past.store, tenant, upload.upload_id, content, 1)
+        upload = await upload_parts.create(conn, tenant, filename="f", purpose="batch", size=1, file_seconds=9)
+    await upload_parts.add(past.database, past.store, tenant, upload.upload_id, content, 1)
     values = {"filename": "f", "size": 1, "expires_seconds": 99, "lines": 1, "problems": [], "demand": {}}
     await files.keep(
         past.database, past.store, content, file_id=uuid.uuid4(), tenant_id=tenant, purpose="batch", **values
@@ -74,7 +74,7 @@ async def test_an_account_goes_with_everything_it_has_and_another_one_keeps_all(
             await past.batch(day, final_ago=0, tenant=tenant)
     batches = await (await past.conn.execute("select batch_id, tenant_id from batch")).fetchall()
     for batch_id, _ in batches:
-        for key in (keys.payload(batch_id, 0), keys.result(batch_id, 1, 0, (1, 1, 1))):
+        for key in (object_names.payload(batch_id, 0), object_names.result(batch_id, 1, 0, (1, 1, 1))):
             await past.store.put(key, b"body")
     await deliver(past)
     before = await left(past, other)
@@ -143,7 +143,7 @@ async def test_what_waits_is_cancelled_and_what_runs_is_waited_for(past: Past) -
         (lease.batch_id, "cancelling")
     ]
     await support.run_chunk(past.database, lease)
-    await care.sweep(past.conn)
+    await maintenance.sweep(past.conn)
     await support.settle(past.database)
     assert await sweep(past) == ["acme"]
     assert await left(past, past.tenant) == dict.fromkeys(OF_TENANTS, 0)
@@ -209,10 +209,10 @@ async def test_the_pace_of_a_pool_does_not_fall_when_an_account_goes(past: Past)
         await past.batch(now().date(), final_ago=0, tenant=tenant)
     await past.batch(now().date(), tenant=other)  # open, and there is an engine, so that the pace is noted
     await support.make_engine(past.conn, past.database, past.pool)
-    await care.note_pace(past.conn)
+    await maintenance.note_pace(past.conn)
     await close(past)
     assert await sweep(past) == ["acme"]
-    await care.note_pace(past.conn)
+    await maintenance.note_pace(past.conn)
     served = await (await past.conn.execute("select served_tokens from pace order by at")).fetchall()
     assert len(served) == 2
     assert served[0] == served[1]

@@ -8,7 +8,7 @@ import structlog
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import service
-from app.queue.care import Progress, Settled
+from app.queue.maintenance import Progress, Settled
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BatchState

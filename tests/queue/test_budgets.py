@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pytest
 
 from app.db.pool import Connection, Database
-from app.queue import care, service
+from app.queue import maintenance, service
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from tests import timing
 from tests.queue import support
-from workers.gpu.chunk import OpenChunk
-from workers.gpu.storer import Storer
+from workers.gpu.open_chunk import OpenChunk
+from workers.gpu.result_writer import Storer
 
 ITEMS, CHUNK = 6_400, 64
 PADDING = b"x" * 1_000
@@ -181,7 +181,7 @@ async def test_heartbeats_progress_shares_and_counts_touch_no_index(load: Load) 
             await service.finish(conn, lease)
             await service.heartbeat(conn, load.worker, 30)
         async with load.database.transaction() as conn:
-            await care.settle(conn)
+            await maintenance.settle(conn)
     shares = {table: await load.updates(table) for table in ("worker", "sched", "batch")}
     shares["chunk, by flushes"] = (flushed[0], flushed[1])
     timing.note(

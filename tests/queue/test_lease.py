@@ -3,7 +3,7 @@
 import asyncio
 
 from app.db.pool import Database
-from app.queue import care, reading, service
+from app.queue import maintenance, reads, service
 from app.states import BatchState
 from tests.queue import support
 
@@ -21,7 +21,7 @@ async def test_a_batch_runs_to_completion_and_every_item_has_one_result(database
     assert [(lease.lo, lease.hi) for lease in leases] == [(0, 15), (16, 31), (32, 47), (48, 49)]
     [settled] = await support.settle(database)
     assert (settled.state, settled.ok, settled.failed, settled.completion_tokens) == (BatchState.COMPLETED, 50, 0, 250)
-    pages = [page async for page in reading.results(database, batch.batch_id, 1, page=20)]
+    pages = [page async for page in reads.results(database, batch.batch_id, 1, page=20)]
     assert [item.seq for page in pages for item in page] == list(range(50))
     async with database.durable() as conn:
         assert await support.caches(conn) == [(0, 0)]
@@ -54,7 +54,7 @@ async def test_a_reaped_worker_can_neither_flush_nor_finish(database: Database) 
         assert lease is not None
         items = await service.load(conn, lease)
         await asyncio.sleep(0.1)
-        assert await care.reap(conn) == (1, 1)
+        assert await maintenance.reap(conn) == (1, 1)
         assert await service.heartbeat(conn, zombie, 30) is None
         assert not await service.flush(conn, lease, support.answers(items))
         assert await service.finish(conn, lease) is None
@@ -93,7 +93,7 @@ async def test_items_flushed_before_a_death_are_not_loaded_again(database: Datab
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:7]))
         await asyncio.sleep(0.1)
-        await care.reap(conn)
+        await maintenance.reap(conn)
         heir = await support.make_worker(database, pool)
         again = await service.claim(conn, pool, heir)
         assert again is not None
@@ -117,7 +117,7 @@ async def test_finishing_early_gives_the_rest_back_and_loses_nothing(database: D
         assert finished is not None
         assert (finished.done, finished.returned) == (8, 2)
         assert await support.settle(database) == []
-        assert await care.promote(conn) == 1
+        assert await maintenance.promote(conn) == 1
     [rest] = await support.drain(database, pool, worker)
     assert (rest.seqs, rest.n, rest.attempt) == ([2, 5], 2, 0)
     [settled] = await support.settle(database)
@@ -137,7 +137,7 @@ async def test_the_first_result_of_an_item_wins(database: Database) -> None:
         assert await service.flush(conn, lease, support.answers(items))
         assert await service.flush(conn, lease, support.answers(items, ok=False))
         await service.finish(conn, lease)
-    [page] = [page async for page in reading.results(database, batch.batch_id, 1)]
+    [page] = [page async for page in reads.results(database, batch.batch_id, 1)]
     assert [item.ok for item in page] == [True]
 
 

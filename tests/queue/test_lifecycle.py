@@ -8,7 +8,7 @@ from app.batches import lifecycle
 from app.db.pool import Database
 from app.engines import catalogue
 from app.errors import Conflict, NotFound
-from app.queue import care, ingest, reading, service
+from app.queue import ingest, maintenance, reads, service
 from app.queue.types import Item, Lease
 from app.settings import Settings
 from app.states import BatchState
@@ -53,16 +53,16 @@ class Scene:
         assert held is not None
         return {lease.chunk_id: lease.batch for lease in held}
 
-    async def round(self) -> list[care.Settled]:
+    async def round(self) -> list[maintenance.Settled]:
         """What the steward does."""
         async with self.database.transaction() as conn:
-            await care.promote(conn)
-            await care.expire(conn)
-            await care.sweep(conn)
+            await maintenance.promote(conn)
+            await maintenance.expire(conn)
+            await maintenance.sweep(conn)
             return await lifecycle.settle(conn)
 
-    async def status(self, batch: ingest.NewBatch) -> reading.Status:
-        found = await reading.status(self.database, self.tenant.tenant_id, batch.request_id)
+    async def status(self, batch: ingest.NewBatch) -> reads.Status:
+        found = await reads.status(self.database, self.tenant.tenant_id, batch.request_id)
         assert found is not None
         return found
 
@@ -116,7 +116,7 @@ async def test_cancel_keeps_what_is_done_and_tells_the_worker_of_what_runs(scene
     await scene.finish(running, answered=3)
     [settled] = await scene.round()
     assert (settled.state, settled.ok, settled.total) == (BatchState.CANCELLED, 19, 40)
-    pages = [page async for page in reading.results(scene.database, batch.batch_id, 1)]
+    pages = [page async for page in reads.results(scene.database, batch.batch_id, 1)]
     assert sum(item.ok for page in pages for item in page) == 19
     await scene.clean()
 
@@ -127,7 +127,7 @@ async def test_a_cancelled_batch_whose_worker_is_lost_ends_too(scene: Scene) -> 
     await scene.halt(batch, "cancel")
     await scene.sql("update worker set lease_until = now() - interval '1 s'")
     async with scene.database.durable() as conn:
-        assert await care.reap(conn) == (1, 1)
+        assert await maintenance.reap(conn) == (1, 1)
     [settled] = await scene.round()
     assert settled.state == BatchState.CANCELLED
     await scene.clean()
@@ -139,7 +139,7 @@ async def test_results_stored_before_a_worker_was_lost_count_after_a_cancel(scen
     async with scene.database.durable() as conn:
         assert await service.flush(conn, lease, support.answers(await service.load(conn, lease))[:2])
         await scene.sql("update worker set lease_until = now() - interval '1 s'")
-        await care.reap(conn)
+        await maintenance.reap(conn)
     await scene.halt(batch, "cancel")
     [settled] = await scene.round()
     assert (settled.state, settled.ok, settled.completion_tokens) == (BatchState.CANCELLED, 2, 10)
@@ -268,7 +268,7 @@ async def test_retry_runs_exactly_what_has_no_answer(scene: Scene) -> None:
     assert [(lease.lo, lease.hi, lease.run) for lease in leases] == [(16, 47, 2)]
     [settled] = await scene.round()
     assert (settled.state, settled.run, settled.ok) == (BatchState.COMPLETED, 2, 48)
-    pages = [page async for page in reading.results(scene.database, batch.batch_id, 2)]
+    pages = [page async for page in reads.results(scene.database, batch.batch_id, 2)]
     assert all(item.ok for page in pages for item in page)
     assert await scene.events() == ["batch.cancelled", "batch.queued", "batch.succeeded"]
     await scene.clean()
@@ -283,7 +283,7 @@ async def test_after_a_cancelled_retry_an_error_of_the_run_before_is_no_result_o
     await scene.halt(batch, "cancel")
     status = await scene.status(batch)
     assert (status.state, status.failed, status.unfinished) == (BatchState.CANCELLED, 0, 8)
-    pages = [page async for page in reading.results(scene.database, batch.batch_id, status.run)]
+    pages = [page async for page in reads.results(scene.database, batch.batch_id, status.run)]
     assert [item.body for page in pages for item in page] == [None] * 8
 
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from app.db.pool import Connection, Database
-from app.queue import care, ingest, lifecycle, rows
-from app.queue.cutting import cut
+from app.queue import copy_format, ingest, lifecycle, maintenance
+from app.queue.chunking import cut
 from tests.queue import support
 
 SECONDS = 10
@@ -16,11 +16,11 @@ SECONDS = 10
 async def submit_mixed(conn: Connection, tenant: int, pools: Sequence[int]) -> ingest.NewBatch:
     """A batch of one item for each pool; its own pool is the first."""
     batch = await support.new_batch(conn, tenant, pools[0], len(pools))
-    payload = [rows.HEADER]
-    payload += [rows.payload_row(batch.batch_id, seq, None, None, 10, b"{}") for seq in range(len(pools))]
+    payload = [copy_format.HEADER]
+    payload += [copy_format.payload_row(batch.batch_id, seq, None, None, 10, b"{}") for seq in range(len(pools))]
     parts = [cut([10], max_tokens=100, max_items=1, seqs=[seq]) for seq in range(len(pools))]
     elsewhere = dict(zip(pools[1:], parts[1:], strict=True))
-    assert await ingest.enqueue(conn, batch, [*payload, rows.TRAILER], parts[0], elsewhere) == 1
+    assert await ingest.enqueue(conn, batch, [*payload, copy_format.TRAILER], parts[0], elsewhere) == 1
     return batch
 
 
@@ -71,7 +71,7 @@ async def test_a_reap_of_several_pools_never_deadlocks_with_a_mixed_submit(datab
             )
         await conn.execute("update worker set lease_until = now() - interval '1 second'")
         await reversed_rows(conn)
-    await never_in_a_circle(database, pools, care.reap)
+    await never_in_a_circle(database, pools, maintenance.reap)
 
 
 async def test_a_promotion_in_several_pools_never_deadlocks_with_a_mixed_submit(database: Database) -> None:
@@ -79,7 +79,7 @@ async def test_a_promotion_in_several_pools_never_deadlocks_with_a_mixed_submit(
     async with database.durable() as conn:
         await conn.execute("update chunk set state = 'delayed', not_before = now() - interval '1 second'")
         await reversed_rows(conn)
-    await never_in_a_circle(database, pools, care.promote)
+    await never_in_a_circle(database, pools, maintenance.promote)
 
 
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
@@ -96,7 +96,7 @@ async def test_a_recompute_never_deadlocks_with_a_mixed_submit(database: Databas
     _, pools = await two_pools(database, 12)
     async with database.durable() as conn:
         await reversed_rows(conn)
-    await never_in_a_circle(database, pools, care.recompute)
+    await never_in_a_circle(database, pools, maintenance.recompute)
 
 
 async def reversed_rows(conn: Connection) -> None:

@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 )
 
 from app.db.pool import Connection
-from app.queue import care, lifecycle, service
-from app.queue.cutting import cut
+from app.queue import lifecycle, maintenance, service
+from app.queue.chunking import cut
 from app.queue.ingest import NewBatch
 from app.queue.types import Lease, Result
 from app.settings import Settings
@@ -206,7 +206,7 @@ class Walk(RuleBasedStateMachine):
             batch_id = await lifecycle.halt(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
             assert (batch_id is not None) == (known.state in sources)
             if batch_id is not None and verb == "cancel":
-                self._note_ends(await care.finalise(self.conn, [batch_id]))
+                self._note_ends(await maintenance.finalise(self.conn, [batch_id]))
 
     @verb(
         3,
@@ -382,7 +382,7 @@ class Walk(RuleBasedStateMachine):
 
     async def _reap(self) -> None:
         gone = [hand for hand in self.alive if hand.lease.worker_id in self.killed]
-        assert await care.reap(self.conn) == (len(self.killed), len(gone))
+        assert await maintenance.reap(self.conn) == (len(self.killed), len(gone))
         for hand in gone:
             hand.reaped = True
         self.lost += gone
@@ -395,7 +395,7 @@ class Walk(RuleBasedStateMachine):
     def promote(self, time_passes: bool) -> None:
         if time_passes:
             self.do(self._rest_is_over())
-        self.do(care.promote(self.conn))
+        self.do(maintenance.promote(self.conn))
 
     async def _rest_is_over(self) -> None:
         await self.conn.execute("update chunk set not_before = now() - interval '1 second' where state = 'delayed'")
@@ -410,11 +410,11 @@ class Walk(RuleBasedStateMachine):
         )
         await self.conn.execute(over, (known.batch.batch_id,))
         self.may = frozenset({"expire"})
-        await care.expire(self.conn)
+        await maintenance.expire(self.conn)
 
     @verb(3)
     def sweep(self) -> None:
-        self.do(care.sweep(self.conn))
+        self.do(maintenance.sweep(self.conn))
 
     @verb(3)
     def settle(self) -> None:
@@ -423,7 +423,7 @@ class Walk(RuleBasedStateMachine):
     async def _settle(self) -> None:
         self.may = ENDS
         async with self.conn.transaction():
-            self._note_ends(await care.settle(self.conn))
+            self._note_ends(await maintenance.settle(self.conn))
         stuck = await self._rows(
             """select batch_id, state from batch b where finalized_at is null
                and not exists (select from chunk c where c.batch_id = b.batch_id)"""
@@ -436,7 +436,7 @@ class Walk(RuleBasedStateMachine):
 
     async def _recompute(self) -> None:
         async with self.conn.transaction():
-            assert await care.recompute(self.conn) == []
+            assert await maintenance.recompute(self.conn) == []
 
     # ------------------------------------------------------------ what always holds
 
@@ -530,8 +530,8 @@ class Walk(RuleBasedStateMachine):
             rounds += 1
             assert rounds < 5, "a batch does not end"
             await self._rest_is_over()
-            await care.sweep(self.conn)
-            await care.promote(self.conn)
+            await maintenance.sweep(self.conn)
+            await maintenance.promote(self.conn)
             for pool in self.pools:
                 while await self._claim(pool, fresh=False, urgent=False):
                     hand = self.alive[-1]
@@ -563,7 +563,7 @@ class Walk(RuleBasedStateMachine):
     def _result(self, seq: int, ok: bool) -> Result:
         return Result(seq, ok, 1, 3, 1, 5, b"{}")
 
-    def _note_ends(self, settled: list[care.Settled]) -> None:
+    def _note_ends(self, settled: list[maintenance.Settled]) -> None:
         for one in settled:
             known = self.known[one.batch_id]
             known.ended[one.run] += 1

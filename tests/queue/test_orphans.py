@@ -3,7 +3,7 @@
 import asyncio
 
 from app.db.pool import Database
-from app.queue import care, service
+from app.queue import maintenance, service
 from tests.queue.support import drain, make_pool, make_tenant, make_worker, settle, submit
 
 
@@ -20,10 +20,10 @@ async def test_a_claim_that_commits_after_its_worker_was_reaped_is_taken_back(da
             await asyncio.sleep(0.2)
             async with database.relaxed() as conn:
                 await conn.execute("update worker set lease_until = now() - interval '1 second'")
-                await care.reap(conn)
+                await maintenance.reap(conn)
         await claim
     async with database.relaxed() as conn:
-        await care.reap(conn)
+        await maintenance.reap(conn)
         rows = await (await conn.execute("select state from chunk")).fetchall()
     assert rows == [("ready",)]
     assert len(await drain(database, pool, await make_worker(database, pool))) == 1
@@ -44,6 +44,6 @@ async def test_a_claim_that_commits_after_its_worker_has_retired_is_taken_back(d
                 await service.retire_worker(conn, worker)
         await claim
     async with database.relaxed() as conn:
-        await care.reap(conn)
+        await maintenance.reap(conn)
         rows = await (await conn.execute("select state from chunk")).fetchall()
     assert rows == [("ready",)]

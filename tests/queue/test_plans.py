@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from psycopg import sql
+from psycopg import sql as composed_sql
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.queue import care_queries, failure_queries, listing_queries, queries, service
+from app.queue import failure_sql, listing_sql, maintenance_sql, service, sql
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.states import BatchState
@@ -108,9 +108,12 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
         else:
             conn.execute("set local plan_cache_mode = force_generic_plan")
             conn.execute(_prepare(statement, parameters))
-            values = sql.SQL(", ").join(sql.Literal(value) for value in _ordered(statement, parameters)[1])
+            values = composed_sql.SQL(", ").join(
+                composed_sql.Literal(value) for value in _ordered(statement, parameters)[1]
+            )
             row = conn.execute(
-                sql.SQL(options + "execute guarded") + (sql.SQL(" (") + values + sql.SQL(")"))
+                composed_sql.SQL(options + "execute guarded")
+                + (composed_sql.SQL(" (") + values + composed_sql.SQL(")"))
             ).fetchone()
             conn.execute("deallocate guarded")
     assert row
@@ -169,7 +172,7 @@ class Backlog:
 
     def pages_of_a_claim(self, **changes: int) -> float:
         """The median of some, each rolled back."""
-        return median(explain(self.conn, queries.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7))
+        return median(explain(self.conn, sql.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7))
 
     def fill(self, first: int, last: int) -> None:
         """Chunks first..last-1 with their batches."""
@@ -219,10 +222,10 @@ def run_chunks(backlog: Backlog, pool: int, chunks: int) -> int:
     """Claim, flush and finish so many. Returns the items."""
     done = 0
     for number in range(chunks):
-        row = backlog.one(queries.CLAIM, backlog.claim | {"pool_id": pool})
+        row = backlog.one(sql.CLAIM, backlog.claim | {"pool_id": pool})
         lease = Lease(*row)
         assert backlog.one(*flushing(lease)) == (1,)
-        assert backlog.one(queries.FINISH, finishing(lease)) == (64,)
+        assert backlog.one(sql.FINISH, finishing(lease)) == (64,)
         done += lease.n
         if number % 100 == 99:
             for table in ("chunk", "sched", "worker", "batch_delta"):
@@ -318,44 +321,47 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
     span = {"run": 1, "lo": lease.lo, "hi": lease.hi, "seqs": None}
     folded = [row[0] for row in backlog.conn.execute("select distinct batch_id from batch_delta")]
     found: dict[str, tuple[str, Parameters]] = {
-        "claim": (queries.CLAIM, backlog.claim),
-        "urgent claim": (queries.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 900.0, "lead_tokens": 100_000}),
-        "urgent claim of nothing": (queries.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 9.0, "lead_tokens": 9}),
-        "load": (queries.LOAD, one | span),
-        "load of some": (queries.LOAD, one | span | {"seqs": [lease.lo + 3, lease.lo]}),
-        "load of a group": (queries.LOAD, one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]}),
+        "claim": (sql.CLAIM, backlog.claim),
+        "urgent claim": (sql.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 900.0, "lead_tokens": 100_000}),
+        "urgent claim of nothing": (sql.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 9.0, "lead_tokens": 9}),
+        "load": (sql.LOAD, one | span),
+        "load of some": (sql.LOAD, one | span | {"seqs": [lease.lo + 3, lease.lo]}),
+        "load of a group": (sql.LOAD, one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]}),
         "flush": flushing(lease),
-        "finish": (queries.FINISH, finishing(lease)),
-        "finish, split": (queries.FINISH, finishing(lease) | {"split": True}),
-        "heartbeat": (queries.HEARTBEAT, {"worker_id": lease.worker_id, "lease_seconds": 30.0}),
-        "retire": (queries.RETIRE_WORKER, {"worker_id": lease.worker_id}),
-        "status": (queries.STATUS, name),
-        "results": (queries.RESULTS, one | {"run": 1, "after": 64, "limit": 200}),
-        "results and items": (queries.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),
-        "statuses": (queries.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
-        "outlooks": (queries.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
-        "failures": (failure_queries.GROUPED, one | {"run": 1, "limit": 10}),
-        "refused all": (failure_queries.REFUSED_ALL, one | {"run": 1, "code": "5006"}),
+        "finish": (sql.FINISH, finishing(lease)),
+        "finish, split": (sql.FINISH, finishing(lease) | {"split": True}),
+        "heartbeat": (sql.HEARTBEAT, {"worker_id": lease.worker_id, "lease_seconds": 30.0}),
+        "retire": (sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
+        "status": (sql.STATUS, name),
+        "results": (sql.RESULTS, one | {"run": 1, "after": 64, "limit": 200}),
+        "results and items": (sql.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),
+        "statuses": (sql.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
+        "outlooks": (sql.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
+        "failures": (failure_sql.GROUPED, one | {"run": 1, "limit": 10}),
+        "refused all": (failure_sql.REFUSED_ALL, one | {"run": 1, "code": "5006"}),
         **_listings(backlog),
-        "pressure": (queries.PRESSURE, {"pool_id": 1}),
-        "reap": (care_queries.REAP, {"lapsed": [lease.worker_id], "charged": []}),
-        "promote": (care_queries.PROMOTE, {}),
-        "expire": (care_queries.EXPIRE, {}),
-        "has work": (care_queries.HAS_WORK, {}),
-        "fold": (care_queries.FOLD, {}),
-        "finalise": (care_queries.FINALISE, {"ids": folded, "all": True}),
-        "unanswered": (care_queries.UNANSWERED, one),
-        "reopen": (care_queries.REOPEN, dict(zip(("tenant_id", "request_id", "of_run"), (*final, None), strict=True))),
-        "cancel": (care_queries.halt("cancel"), name),
+        "pressure": (sql.PRESSURE, {"pool_id": 1}),
+        "reap": (maintenance_sql.REAP, {"lapsed": [lease.worker_id], "charged": []}),
+        "promote": (maintenance_sql.PROMOTE, {}),
+        "expire": (maintenance_sql.EXPIRE, {}),
+        "has work": (maintenance_sql.HAS_WORK, {}),
+        "fold": (maintenance_sql.FOLD, {}),
+        "finalise": (maintenance_sql.FINALISE, {"ids": folded, "all": True}),
+        "unanswered": (maintenance_sql.UNANSWERED, one),
+        "reopen": (
+            maintenance_sql.REOPEN,
+            dict(zip(("tenant_id", "request_id", "of_run"), (*final, None), strict=True)),
+        ),
+        "cancel": (maintenance_sql.halt("cancel"), name),
     }
     for verb, number, query in zip(
-        ("hold", "release", "remove"), (1, 4, 2), care_queries.sweeps(one=True), strict=True
+        ("hold", "release", "remove"), (1, 4, 2), maintenance_sql.sweeps(one=True), strict=True
     ):
         batch = backlog.one(
             "select min(batch_id) from batch where batch_id >= %s and batch_id %% 50 = %s", (day, number)
         )
         found[f"{verb} of one batch"] = (query, {"batch_id": batch[0]})
-    for verb, query in zip(("hold", "release", "remove"), care_queries.sweeps(one=False), strict=True):
+    for verb, query in zip(("hold", "release", "remove"), maintenance_sql.sweeps(one=False), strict=True):
         found[f"{verb} of all"] = (query, {})
     return found
 
@@ -371,7 +377,7 @@ def _listings(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
     asked = ({}, {"after"}, {"states"}, {"models", "states"}, {"tags"}, {"metadata"}, {"states", "after"})
     asked += ({"created_after", "created_before"},)
     return {
-        f"listing by {', '.join(sorted(names)) or 'nothing'}": (listing_queries.page(names), _used(names, values))
+        f"listing by {', '.join(sorted(names)) or 'nothing'}": (listing_sql.page(names), _used(names, values))
         for names in map(set, asked)
     }
 

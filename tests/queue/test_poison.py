@@ -5,7 +5,7 @@ import random
 import pytest
 
 from app.db.pool import Database
-from app.queue import care, poison, reading, service
+from app.queue import maintenance, poison, reads, service
 from app.queue.poison import SUSPECT_ATTEMPTS, Verdict
 from app.queue.types import Lease, Result
 from tests.queue import support
@@ -92,7 +92,7 @@ async def test_a_split_gives_each_item_a_chunk_of_its_own_with_its_own_estimate(
         assert (finished.done, finished.returned) == (2, 4)
         rows = await conn.execute("select lo, hi, seqs, n, est_tokens, attempt, done from chunk order by lo")
         assert await rows.fetchall() == [(seq, seq, None, 1, 100 + seq, SUSPECT_ATTEMPTS, 0) for seq in range(2, 6)]
-        await care.promote(conn)
+        await maintenance.promote(conn)
     assert len(await support.drain(database, pool, worker)) == 4
     [settled] = await support.settle(database)
     assert settled.ok == 6
@@ -146,11 +146,11 @@ async def test_whoever_dies_when_nothing_is_lost_and_deaths_are_few(database: Da
             deaths += 1
             async with database.durable() as conn:
                 await conn.execute("update worker set lease_until = now() - interval '1 second'")
-                await care.reap(conn)
+                await maintenance.reap(conn)
         async with database.durable() as conn:
-            more = bool(await care.promote(conn)) or more
+            more = bool(await maintenance.promote(conn)) or more
         settled += await support.settle(database) if chance.random() < 0.5 else []
-        status = await reading.status(database, tenant, batch.request_id)
+        status = await reads.status(database, tenant, batch.request_id)
         assert status is not None
         assert status.started
         assert status.ok >= seen[0]
@@ -158,7 +158,7 @@ async def test_whoever_dies_when_nothing_is_lost_and_deaths_are_few(database: Da
         seen = (status.ok, status.failed)
     settled += await support.settle(database)
     assert [(one.ok, one.failed) for one in settled] == [(37, 3)]
-    pages = [page async for page in reading.results(database, batch.batch_id, 1)]
+    pages = [page async for page in reads.results(database, batch.batch_id, 1)]
     assert {item.seq for page in pages for item in page if not item.ok} == killers
     assert deaths <= LIMIT * len(killers)
     async with database.durable() as conn:

@@ -3,7 +3,7 @@
 import asyncio
 
 from app.db.pool import Database
-from app.queue import care, ingest, reading, service
+from app.queue import ingest, maintenance, reads, service
 from tests.queue import support
 
 
@@ -15,7 +15,7 @@ async def _started(database: Database, items: int) -> tuple[int, int, ingest.New
 
 
 async def _seen(database: Database, tenant: int, batch: ingest.NewBatch) -> tuple[bool, int, int]:
-    status = await reading.status(database, tenant, batch.request_id)
+    status = await reads.status(database, tenant, batch.request_id)
     assert status is not None
     return status.started, status.ok, status.failed
 
@@ -31,7 +31,7 @@ async def test_results_stored_before_a_death_stay_counted(database: Database) ->
         await service.flush(conn, lease, support.answers(items[:5]) + support.answers(items[5:7], ok=False))
         assert await _seen(database, tenant, batch) == (True, 5, 2)
         await asyncio.sleep(0.1)
-        await care.reap(conn)
+        await maintenance.reap(conn)
         assert await _seen(database, tenant, batch) == (True, 5, 2)
         again = await service.claim(conn, pool, await support.make_worker(database, pool))
         assert again is not None
@@ -66,7 +66,7 @@ async def test_a_batch_that_ran_stays_running_when_all_of_it_is_handed_back(data
         await service.finish(conn, lease)
         assert await _seen(database, tenant, batch) == (True, 0, 0)
         await support.settle(database)
-        await care.promote(conn)
+        await maintenance.promote(conn)
     assert await _seen(database, tenant, batch) == (True, 0, 0)
 
 
@@ -80,7 +80,7 @@ async def test_a_late_flush_that_waited_for_the_reaper_stores_nothing(database: 
         items = await service.load(conn, lease)
         async with database.transaction() as reaper:
             await reaper.execute("update worker set lease_until = now() - interval '1 second'")
-            await care.reap(reaper)
+            await maintenance.reap(reaper)
             late = asyncio.create_task(service.flush(conn, lease, support.answers(items)))
             await asyncio.sleep(0.2)
             assert not late.done()

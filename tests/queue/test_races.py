@@ -9,9 +9,9 @@ import pytest
 from psycopg import Rollback
 
 from app.db.pool import Connection, Database
-from app.queue import care, ingest, lifecycle, service
-from app.queue import care_queries as queries
-from app.queue.cutting import cut
+from app.queue import ingest, lifecycle, maintenance, service
+from app.queue import maintenance_sql as queries
+from app.queue.chunking import cut
 from app.queue.types import Lease
 from app.settings import Settings
 from app.states import BatchState, ChunkState
@@ -69,15 +69,15 @@ class World:
 
     async def sweep(self) -> int:
         async with self.database.relaxed() as conn:
-            return await care.sweep(conn)
+            return await maintenance.sweep(conn)
 
     async def reap(self) -> tuple[int, int]:
         async with self.database.relaxed() as conn:
-            return await care.reap(conn)
+            return await maintenance.reap(conn)
 
     async def promote(self) -> int:
         async with self.database.relaxed() as conn:
-            return await care.promote(conn)
+            return await maintenance.promote(conn)
 
     async def drain(self) -> None:
         await support.drain(self.database, self.pool, await support.make_worker(self.database, self.pool))
@@ -92,7 +92,7 @@ class World:
     async def exact(self) -> bool:
         """Whether the caches of the fair order say what the chunks say."""
         async with self.database.transaction() as conn:
-            return await care.recompute(conn) == []
+            return await maintenance.recompute(conn) == []
 
     async def ends(self, state: BatchState, ok: int) -> None:
         """One batch ends, once, and leaves nothing behind."""
@@ -156,7 +156,7 @@ async def test_a_claim_that_waits_for_a_cancel_gets_nothing_of_it(world: World) 
         assert await lifecycle.halt(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
         async with world.database.relaxed() as other:
             assert await service.claim(other, world.pool, world.worker) is None
-        await care.finalise(conn, [batch.batch_id])
+        await maintenance.finalise(conn, [batch.batch_id])
     assert await support.settle(world.database) == []
     await world.nothing_is_left()
 
@@ -177,7 +177,7 @@ async def test_what_a_finish_gives_back_to_a_cancelled_batch_is_swept_and_the_ba
             assert await lifecycle.halt(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
             async with world.database.relaxed() as other:
                 assert await service.finish(other, lease) is not None
-            assert await care.finalise(conn, [batch.batch_id]) == []
+            assert await maintenance.finalise(conn, [batch.batch_id]) == []
     assert await world.chunks() == [ChunkState.DELAYED]
     assert await world.sweep() == 1
     await world.ends(BatchState.CANCELLED, 2)
@@ -188,7 +188,7 @@ async def test_a_chunk_reaped_while_its_batch_is_cancelled_is_swept_and_the_batc
     await world.leased()
     await world.lapse()
     async with world.database.transaction() as conn:
-        assert await care.reap(conn) == (1, 1)
+        assert await maintenance.reap(conn) == (1, 1)
         cancel = asyncio.create_task(world.halt("cancel", batch))
         assert await cancel == batch.batch_id
     assert await world.chunks() == [ChunkState.READY]
@@ -251,7 +251,7 @@ async def test_a_chunk_promoted_while_its_batch_is_paused_is_held(world: World, 
         if pausing:
             await lifecycle.halt(conn, "pause", world.tenant, batch.request_id)
         else:
-            await care.promote(conn)
+            await maintenance.promote(conn)
         other = asyncio.create_task(world.promote() if pausing else world.halt("pause", batch))
         if not pausing:
             await support.until_waiting(world.database)
@@ -281,7 +281,7 @@ async def test_a_pause_and_a_promotion_never_wait_for_each_other_in_a_circle(wor
             await conn.execute(f"set {setting} = off")  # the plans of a large table
         async with world.database.transaction() as third:
             await third.execute("select from chunk where chunk_id = %s for update", (ids[1],))
-            promotion = asyncio.create_task(care.promote(conn))
+            promotion = asyncio.create_task(maintenance.promote(conn))
             await support.until_waiting_or(world.database, promotion)
             pause = asyncio.create_task(world.halt("pause", batch))
             await support.until_waiting(world.database, 1 if promotion.done() else 2)
@@ -299,13 +299,13 @@ async def test_a_chunk_held_by_a_sweep_that_saw_the_pause_runs_after_the_resume(
     await world.halt("pause", batch)
     async with world.database.relaxed() as conn:
         await service.finish(conn, lease)
-        await care.promote(conn)
+        await maintenance.promote(conn)
     async with world.database.transaction() as conn:
-        assert await care.sweep(conn) == 1
+        assert await maintenance.sweep(conn) == 1
         assert await world.halt("resume", batch) == batch.batch_id
     assert await world.chunks() == [ChunkState.HELD]
     async with world.database.relaxed() as conn:
-        assert await care.has_work(conn)
+        assert await maintenance.has_work(conn)
     assert await world.sweep() == 1
     assert await world.exact()
     await world.drain()
@@ -341,7 +341,7 @@ async def test_a_flush_that_waited_for_the_reaper_stores_nothing(world: World) -
     async with world.database.relaxed() as late:
         items = await service.load(late, lease)
         async with world.database.transaction() as conn:
-            assert await care.reap(conn) == (1, 1)
+            assert await maintenance.reap(conn) == (1, 1)
             flush = asyncio.create_task(service.flush(late, lease, support.answers(items)))
             await support.until_waiting(world.database)
         assert not await flush
@@ -359,7 +359,7 @@ async def test_of_a_reap_and_a_finish_at_once_only_the_first_ends_the_lease(worl
     async with world.database.relaxed() as worker:
         async with world.database.transaction() as conn:
             if first == "reap":
-                assert await care.reap(conn) == (1, 1)
+                assert await maintenance.reap(conn) == (1, 1)
                 finish = asyncio.create_task(service.finish(worker, lease))
                 await support.until_waiting(world.database)
             else:
@@ -416,15 +416,15 @@ async def test_a_batch_whose_time_is_over_when_all_is_answered_is_complete(world
 
     async def expire() -> int:
         async with world.database.relaxed() as conn:
-            return await care.expire(conn)
+            return await maintenance.expire(conn)
 
     async with world.database.transaction() as conn:
         if first == "settle":
-            settled = await care.settle(conn)
+            settled = await maintenance.settle(conn)
             other = asyncio.create_task(expire())
             await support.until_waiting(world.database)
         else:
-            assert await care.expire(conn) == 1
+            assert await maintenance.expire(conn) == 1
             later = asyncio.create_task(support.settle(world.database))
             await support.until_waiting(world.database)
     if first == "settle":
@@ -446,7 +446,7 @@ async def test_two_stewards_settling_at_once_end_each_batch_once(world: World, f
         async with world.database.relaxed() as conn:
             await conn.execute(queries.FOLD)
     async with world.database.transaction() as conn:
-        one = await care.settle(conn)
+        one = await maintenance.settle(conn)
         other = asyncio.create_task(support.settle(world.database))
         await support.until_waiting_or(world.database, other)
     assert await other == []
@@ -462,7 +462,7 @@ async def test_a_finish_between_fold_and_end_is_counted_before_the_end(world: Wo
     async with world.database.transaction() as conn:
         folded = await (await conn.execute(queries.FOLD)).fetchall()
         await support.run_chunk(world.database, two)
-        assert await care.finalise(conn, [row[0] for row in folded]) == []
+        assert await maintenance.finalise(conn, [row[0] for row in folded]) == []
     await world.ends(BatchState.COMPLETED, 8)
 
 
@@ -475,7 +475,7 @@ async def test_one_who_comes_late_to_end_a_cancelled_batch_does_not_end_its_next
     async with world.database.relaxed() as conn:
         for lease in leases:
             await service.finish(conn, lease)
-        await care.sweep(conn)
+        await maintenance.sweep(conn)
         await conn.execute(queries.FOLD)
     only = f"b.batch_id = {batch.batch_id} and b.batch_id = e.batch_id"
     async with world.database.relaxed() as late:
@@ -483,7 +483,7 @@ async def test_one_who_comes_late_to_end_a_cancelled_batch_does_not_end_its_next
             await late.execute(f"set {setting} = off")  # it goes from batch to batch, in their order
         async with world.database.transaction() as third:
             await third.execute("select from batch where batch_id = %s for update", (early.batch_id,))
-            waiting = asyncio.create_task(care.finalise(late, [], ending=True))
+            waiting = asyncio.create_task(maintenance.finalise(late, [], ending=True))
             await support.until_waiting(world.database)
             async with world.database.transaction() as conn:
                 ended = await conn.execute(
@@ -506,14 +506,14 @@ async def test_a_cancel_and_a_round_of_the_steward_never_wait_for_each_other_in_
         await conn.execute(
             "update batch set expires_at = now() - interval '1 second' where batch_id <> %s", (batch.batch_id,)
         )
-        assert await care.expire(conn) == 1
+        assert await maintenance.expire(conn) == 1
     rounds = Rounds(world.database, Hints(), Settings())
     async with world.database.transaction() as conn:
         parameters = {"tenant_id": world.tenant, "request_id": batch.request_id}
         await conn.execute(queries.halt("cancel"), parameters)
         steward = asyncio.create_task(rounds._settle())
         await support.until_waiting(world.database)
-        await care.sweep(conn, batch.batch_id)
+        await maintenance.sweep(conn, batch.batch_id)
     await steward
     await world.sweep()
     await support.settle(world.database)
@@ -627,7 +627,7 @@ async def test_a_claim_beside_a_recompute_leaves_the_caches_exact(world: World, 
 
 async def _recompute(database: Database) -> None:
     async with database.transaction() as conn:
-        assert len(await care.recompute(conn)) == 1
+        assert len(await maintenance.recompute(conn)) == 1
 
 
 async def _leased(world: World) -> None:

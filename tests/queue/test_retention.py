@@ -7,7 +7,7 @@ import pytest
 from app.clock import now
 from app.errors import StorageError
 from app.queue import retention
-from app.storage import keys
+from app.storage import object_names
 from app.storage.store import Store
 from tests.queue import support
 from tests.queue.past import TABLES, Past, deliver
@@ -143,11 +143,11 @@ async def test_with_a_day_go_its_objects_and_those_of_submits_that_failed_and_no
     orphan = ((gone - date(2024, 1, 1)).days << 36) + 10**6
     ids = [row[0] for row in await (await past.conn.execute("select batch_id from batch order by 1")).fetchall()]
     for batch_id in (*ids, orphan):
-        await past.store.put(keys.payload(batch_id, 0), b"x")
-        await past.store.put(keys.result(batch_id, 1, 0, (1, 1, 1)), b"x")
+        await past.store.put(object_names.payload(batch_id, 0), b"x")
+        await past.store.put(object_names.result(batch_id, 1, 0, (1, 1, 1)), b"x")
     assert (await past.retire()).dropped == {gone: 1}
     left = {key async for key, _ in past.store.list("")}
-    assert left == {keys.payload(ids[1], 0), keys.result(ids[1], 1, 0, (1, 1, 1))}
+    assert left == {object_names.payload(ids[1], 0), object_names.result(ids[1], 1, 0, (1, 1, 1))}
 
 
 async def test_a_store_that_fails_leaves_the_day_to_the_next_run(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:

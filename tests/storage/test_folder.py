@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app import extras
+from app import optional_packages
 from app.errors import StorageError
-from app.extras import NotInstalled
+from app.optional_packages import NotInstalled
 from app.settings import Settings
 from app.storage import folder as folders
 from app.storage.folder import Folder
@@ -91,7 +91,7 @@ async def test_a_range_behind_the_end_is_an_error_not_nothing(root: Path) -> Non
 
 
 def test_s3_without_its_client_says_which_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(optional_packages, "find_spec", lambda _: None)
     with pytest.raises(NotInstalled, match="S3 client") as caught:
         Store.of(Settings(data_dir=tmp_path, storage_url="s3://bucket/without-client"))
     assert "'slackwater[s3]'" in caught.value.remedy

@@ -11,7 +11,7 @@ from app.clock import monotonic
 from app.errors import StorageError, StorageFull
 from app.processes import free_port
 from app.settings import Settings
-from app.storage import keys
+from app.storage import object_names
 from app.storage.store import Store
 from tests.disks import ballast, small_disk
 
@@ -125,7 +125,7 @@ async def test_a_full_folder_is_told_as_such_and_takes_again_when_there_is_room(
 
 def test_keys_begin_with_the_day_of_their_batch_and_a_results_end_in_its_fence() -> None:
     batch_id = ((date(2026, 11, 21) - date(2024, 1, 1)).days << 36) + 7
-    assert keys.payload(batch_id, 3) == f"payload/20261121/{batch_id}/3"
-    assert keys.result(batch_id, 2, 3, (11, 12, 13)) == f"result/20261121/{batch_id}/2/3/11-12-13"
-    for prefix, key in zip(keys.of_day(date(2026, 11, 21)), ("payload", "result"), strict=True):
+    assert object_names.payload(batch_id, 3) == f"payload/20261121/{batch_id}/3"
+    assert object_names.result(batch_id, 2, 3, (11, 12, 13)) == f"result/20261121/{batch_id}/2/3/11-12-13"
+    for prefix, key in zip(object_names.of_day(date(2026, 11, 21)), ("payload", "result"), strict=True):
         assert prefix == f"{key}/20261121/"

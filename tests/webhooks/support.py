@@ -24,7 +24,7 @@ from app.states import EndpointState
 from app.webhooks import endpoints, service
 from app.webhooks.egress import Egress
 from app.webhooks.endpoints import Endpoint, Filter
-from app.webhooks.rules import USUAL_KINDS
+from app.webhooks.validation import USUAL_KINDS
 from workers.notifier.delivery import Sender
 
 ACCOUNT = "f9f79265f388666de8122cfb508d7776"

@@ -13,11 +13,11 @@ from app.db import migrate
 from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.states import EndpointState
-from app.webhooks import deliveries, endpoints, health, schedule, service
-from app.webhooks.rules import Limits
-from app.webhooks.schedule import Answer, Verdict
+from app.webhooks import deliveries, endpoint_health, endpoints, retry_policy, service
+from app.webhooks.due_sweep import sweep
+from app.webhooks.retry_policy import Answer, Verdict
 from app.webhooks.service import Claim
-from app.webhooks.sweep import sweep
+from app.webhooks.validation import Limits
 from tests.webhooks.support import ACCOUNT, MODEL, emit, subscribe
 
 URL = "http://127.0.0.1:9/hook"
@@ -166,7 +166,7 @@ async def test_after_the_last_attempt_a_delivery_is_visibly_dead(database: Datab
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-    for _ in range(schedule.ATTEMPTS):
+    for _ in range(retry_policy.ATTEMPTS):
         await record(database, await claimed(database), BROKEN)
         async with database.durable() as conn:
             await conn.execute("update delivery set next_attempt_at = now()")
@@ -182,10 +182,10 @@ async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Databa
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
-    for n in range(1, schedule.ATTEMPTS + 1):
+    for n in range(1, retry_policy.ATTEMPTS + 1):
         await claimed(database, lease=-1)
         async with database.durable() as conn:
-            last = n == schedule.ATTEMPTS
+            last = n == retry_policy.ATTEMPTS
             assert await service.reap(conn) == service.Care(revived=int(not last), dead=int(last))
     async with database.durable() as conn:
         state, reason = await value(conn, "select state, reason from delivery")
@@ -315,11 +315,11 @@ async def test_failures_in_a_row_open_the_breaker_then_one_at_a_time_until_one_i
         await subscribe(conn, settings, URL)
         for batch_id in range(8):
             await emit(conn, batch_id)
-    for claim in (await claims(database))[: health.FAILURES_IN_A_ROW]:
+    for claim in (await claims(database))[: endpoint_health.FAILURES_IN_A_ROW]:
         await record(database, claim, BROKEN)
     async with database.durable() as conn:
         assert await value(conn, "select failures, open_until > now() from endpoint") == (
-            health.FAILURES_IN_A_ROW,
+            endpoint_health.FAILURES_IN_A_ROW,
             True,
         )
         await conn.execute("update delivery set next_attempt_at = now(), state = 'pending', lease_until = null")
@@ -358,14 +358,14 @@ async def test_what_fails_at_once_opens_the_breaker_once_and_each_trial_that_fai
         pauses.append(await pause(database))
         async with database.durable() as conn:
             await conn.execute("update endpoint set open_until = now()")
-    assert pauses == list(health.PAUSES[:4])
+    assert pauses == list(endpoint_health.PAUSES[:4])
 
 
 async def pause(database: Database) -> float:
     """The pause that begins with the breaker's last opening, as the ladder has it."""
     async with database.durable() as conn:
         left = await value(conn, "select extract(epoch from open_until - now())::float8 from endpoint")
-    return min(step for step in health.PAUSES if step >= left)
+    return min(step for step in endpoint_health.PAUSES if step >= left)
 
 
 @pytest.mark.parametrize("hours", [-30, 30])
@@ -375,7 +375,7 @@ async def test_an_endpoints_times_are_the_databases_however_wrong_our_clock_is(
     monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) + timedelta(hours=hours))
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
-        for batch_id in range(health.FAILURES_IN_A_ROW):
+        for batch_id in range(endpoint_health.FAILURES_IN_A_ROW):
             await emit(conn, batch_id)
     for claim in await claims(database):
         await record(database, claim, BROKEN)

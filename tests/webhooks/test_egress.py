@@ -17,9 +17,9 @@ from app import crypto
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.webhooks import endpoints, lookups
+from app.webhooks import endpoints, name_resolution
 from app.webhooks.egress import Egress, Refused, parse_hosts
-from app.webhooks.rules import Limits
+from app.webhooks.validation import Limits
 from tests.webhooks.support import ACCOUNT, answer, emit, receiving, send_due, statuses, subscribe
 from workers.notifier.delivery import Sender
 
@@ -333,7 +333,7 @@ class SilentDns:
 async def test_a_name_that_hangs_in_the_dns_holds_up_only_its_own_endpoints(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookups, "SECONDS", 60)
+    monkeypatch.setattr(name_resolution, "SECONDS", 60)
     dns = SilentDns()
     with receiving() as receiver:
         silent, well = f"http://silent.example:{receiver.port}/hook", f"http://well.example:{receiver.port}/hook"
@@ -375,7 +375,7 @@ async def in_flight(database: Database, count: int) -> None:
 async def test_a_lookup_without_an_answer_fails_its_attempt_as_dns_and_is_not_begun_again_while_it_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lookups, "SECONDS", 0.1)
+    monkeypatch.setattr(name_resolution, "SECONDS", 0.1)
     dns = SilentDns()
     async with guarded(resolver=dns) as egress:
         answers = [await egress.post("https://silent.example/hook", {}, b"{}") for _ in range(3)]

@@ -10,7 +10,7 @@ from app import crypto
 from app.db.pool import Database
 from app.errors import BadInput, NotFound
 from app.settings import Settings
-from app.webhooks import endpoints, removal, signing
+from app.webhooks import endpoint_removal, endpoints, signing
 from app.webhooks.egress import Egress
 from tests.webhooks.support import ACCOUNT, subscribe
 
@@ -137,7 +137,7 @@ async def test_delete_returns_what_it_was_and_its_deliveries_follow_it(database:
         with pytest.raises(NotFound):
             await endpoints.get(conn, 1, made.endpoint_id)
         await emit(conn, 2)
-        assert await removal.step(conn) == 2
+        assert await endpoint_removal.step(conn) == 2
         row = await (
             await conn.execute(
                 "select (select count(*) from delivery), (select count(*) from endpoint), (select count(*) from event)"

@@ -9,12 +9,12 @@ import pytest
 from app import crypto
 from app.db.pool import Connection, Database
 from app.errors import BadInput, Conflict
-from app.queue import retention_queries
+from app.queue import retention_sql
 from app.settings import Settings
 from app.states import EndpointState
-from app.webhooks import deliveries, endpoints, fetching, service
+from app.webhooks import deliveries, endpoints, pull_queue, service
 from app.webhooks.endpoints import Endpoint, Filter
-from app.webhooks.rules import USUAL_KINDS
+from app.webhooks.validation import USUAL_KINDS
 from tests.webhooks.support import ACCOUNT, emit, make_tenant
 
 
@@ -26,12 +26,12 @@ async def queue(conn: Connection, queue_id: str = "mine", tenant_id: int = 1, **
 
 async def fetched(conn: Connection, **asked: Any) -> list[str]:
     """The request ids of what waits."""
-    found = await fetching.waiting(conn, asked.pop("tenant_id", 1), **asked)
+    found = await pull_queue.waiting(conn, asked.pop("tenant_id", 1), **asked)
     return [each.event.data["request_id"] for each in found]
 
 
 async def ids(conn: Connection) -> list[int]:
-    return [each.delivery_id for each in await fetching.waiting(conn, 1)]
+    return [each.delivery_id for each in await pull_queue.waiting(conn, 1)]
 
 
 async def test_an_event_waits_until_it_is_acknowledged(database: Database) -> None:
@@ -39,10 +39,10 @@ async def test_an_event_waits_until_it_is_acknowledged(database: Database) -> No
         made = await queue(conn)
         first, second = await emit(conn, 1), await emit(conn, 2)
         assert await fetched(conn) == await fetched(conn) == [first, second]
-        (one, _) = await fetching.waiting(conn, 1)
+        (one, _) = await pull_queue.waiting(conn, 1)
         assert orjson.loads(one.body)["metadata"]["eventSubscriptionId"] == made.endpoint_id.hex
-        assert await fetching.acknowledge(conn, 1, [one.delivery_id]) == 1
-        assert await fetching.acknowledge(conn, 1, [one.delivery_id, 10**9]) == 0
+        assert await pull_queue.acknowledge(conn, 1, [one.delivery_id]) == 1
+        assert await pull_queue.acknowledge(conn, 1, [one.delivery_id, 10**9]) == 0
         assert await fetched(conn) == [second]
 
 
@@ -53,7 +53,7 @@ async def test_it_is_never_sent(database: Database) -> None:
         await endpoints.send_test(conn, 1, ACCOUNT, made.endpoint_id)
         assert await service.due(conn, rehint_seconds=0) == []
         assert await service.claim(conn, [made.endpoint_id], most=9, lease_seconds=9) == []
-        assert [each.event.kind for each in await fetching.waiting(conn, 1)] == ["batch.succeeded", "test"]
+        assert [each.event.kind for each in await pull_queue.waiting(conn, 1)] == ["batch.succeeded", "test"]
         (listed, _) = await deliveries.listing(conn, 1, made.endpoint_id)
         assert (listed.state, listed.next_attempt_at) == ("pending", None)
 
@@ -70,10 +70,10 @@ async def test_queues_and_accounts_are_apart_and_pages_go_on(database: Database)
         after = (await ids(conn))[1]
         assert await fetched(conn, queue_id="mine", after=after) == [mine[2], other]
         assert await fetched(conn, tenant_id=2) == []
-        assert await fetching.acknowledge(conn, 2, await ids(conn)) == 0
-        for limit in (0, fetching.MOST + 1):
+        assert await pull_queue.acknowledge(conn, 2, await ids(conn)) == 0
+        for limit in (0, pull_queue.MOST + 1):
             with pytest.raises(BadInput):
-                await fetching.waiting(conn, 1, limit=limit)
+                await pull_queue.waiting(conn, 1, limit=limit)
 
 
 async def test_an_event_committed_late_is_not_behind_a_reader(database: Database) -> None:
@@ -83,7 +83,7 @@ async def test_an_event_committed_late_is_not_behind_a_reader(database: Database
             late = await emit(slow, 1)
             soon = await emit(conn, 2)
             assert await fetched(conn) == [soon]
-            await fetching.acknowledge(conn, 1, await ids(conn))
+            await pull_queue.acknowledge(conn, 1, await ids(conn))
         assert await fetched(conn) == [late]
 
 
@@ -107,7 +107,7 @@ async def test_what_was_acknowledged_can_be_had_again(database: Database) -> Non
         made = await queue(conn)
         request_id = await emit(conn, 1)
         (delivery_id,) = await ids(conn)
-        await fetching.acknowledge(conn, 1, [delivery_id])
+        await pull_queue.acknowledge(conn, 1, [delivery_id])
         await deliveries.redeliver(conn, 1, made.endpoint_id, delivery_id)
         assert await fetched(conn) == [request_id]
         assert await service.due(conn, rehint_seconds=0) == []
@@ -130,10 +130,10 @@ async def test_what_nobody_fetches_does_not_keep_its_batch(database: Database) -
     async with database.durable() as conn:
         made = await queue(conn)
         await _final_batch(conn, 5, made.endpoint_id)
-        row = await (await conn.execute(retention_queries.IS_HELD, {"low": 0, "high": 9, "days": 1})).fetchone()
+        row = await (await conn.execute(retention_sql.IS_HELD, {"low": 0, "high": 9, "days": 1})).fetchone()
         assert row == (False,)
         await conn.execute("update endpoint set url = 'http://127.0.0.1:9', secret = 'x', queue_id = null")
-        row = await (await conn.execute(retention_queries.IS_HELD, {"low": 0, "high": 9, "days": 1})).fetchone()
+        row = await (await conn.execute(retention_sql.IS_HELD, {"low": 0, "high": 9, "days": 1})).fetchone()
         assert row == (True,)
 
 
@@ -152,7 +152,7 @@ async def test_old_events_of_no_batch_are_removed(database: Database) -> None:
         await endpoints.send_test(conn, 1, ACCOUNT, made.endpoint_id)
         await emit(conn, 1)
         values = {"days": 7, "limit": 10}
-        assert (await conn.execute(retention_queries.FORGET_LOOSE, values)).rowcount == 0
+        assert (await conn.execute(retention_sql.FORGET_LOOSE, values)).rowcount == 0
         await conn.execute("update event set occurred_at = now() - interval '8 days'")
-        assert (await conn.execute(retention_queries.FORGET_LOOSE, values)).rowcount == 1
+        assert (await conn.execute(retention_sql.FORGET_LOOSE, values)).rowcount == 1
         assert len(await ids(conn)) == 1

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.webhooks.health import FAILURES_IN_A_ROW, LADDER, PAUSES, WELL, after_failure
+from app.webhooks.endpoint_health import FAILURES_IN_A_ROW, LADDER, PAUSES, WELL, after_failure
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 PATIENCE = timedelta(days=5)

@@ -8,19 +8,19 @@ import orjson
 import pytest
 
 from app.batches import lifecycle as batches
-from app.batches import service as intake
+from app.batches import submit as intake
 from app.db.pool import Connection, Database
 from app.engines import catalogue
 from app.queue import service as queue
 from app.settings import Settings
 from app.tenants.service import Tenant
-from app.webhooks import endpoints, removal
+from app.webhooks import endpoint_removal, endpoints
 from app.webhooks.endpoints import Endpoint
-from app.webhooks.rules import KINDS
+from app.webhooks.validation import KINDS
 from tests.queue import support
 from tests.webhooks.support import ACCOUNT, emit, subscribe
-from workers.gpu.chunk import OpenChunk
-from workers.gpu.storer import Storer
+from workers.gpu.open_chunk import OpenChunk
+from workers.gpu.result_writer import Storer
 
 URL = "http://127.0.0.1:9/hook"
 SECONDS = 5  # nobody waits for the delete; generous, for a slow machine
@@ -120,12 +120,12 @@ async def test_deleting_an_endpoint_with_50000_deliveries_goes_in_bounded_steps_
         await endpoints.delete(conn, tenant, endpoint.endpoint_id)
         assert await count(conn, "delivery") == 50_000  # the call itself removes none
         async with database.transaction() as removing:
-            assert await removal.step(removing, limit=1000) == 1000
+            assert await endpoint_removal.step(removing, limit=1000) == 1000
             async with database.transaction() as settling:
                 assert len(await batches.settle(settling)) == 1
         assert await count(conn, "delivery") == 49_000
         steps = 0
-        while moved := await removal.step(conn, limit=10_000):
+        while moved := await endpoint_removal.step(conn, limit=10_000):
             assert moved <= 10_001
             steps += 1
         assert steps == 5
@@ -140,9 +140,9 @@ async def test_who_wrote_an_event_while_its_endpoint_was_closed_leaves_nothing_b
         async with database.transaction() as writing:
             await emit(writing, 1)
             await endpoints.delete(conn, tenant, endpoint.endpoint_id)
-            assert await removal.step(conn) == 0  # whoever writes holds the row
+            assert await endpoint_removal.step(conn) == 0  # whoever writes holds the row
             assert await count(conn, "endpoint") == 1
-        assert await removal.step(conn) == 2
+        assert await endpoint_removal.step(conn) == 2
         assert [await count(conn, table) for table in ("delivery", "endpoint")] == [0, 0]
 
 

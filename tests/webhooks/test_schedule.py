@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.webhooks import schedule
-from app.webhooks.schedule import Answer, judge
+from app.webhooks import retry_policy
+from app.webhooks.retry_policy import Answer, judge
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR = 3600
@@ -16,19 +16,19 @@ def failed(error: str, **more: object) -> Answer:
 
 
 def test_ten_attempts_over_about_75_hours() -> None:
-    pauses = [schedule.delay(attempt, None, 0) for attempt in range(1, 11)]
+    pauses = [retry_policy.delay(attempt, None, 0) for attempt in range(1, 11)]
     assert pauses == [5, 300, 1800, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR, None]
     assert sum(pause or 0 for pause in pauses) / HOUR == pytest.approx(75.6, abs=0.1)
 
 
 @pytest.mark.parametrize(("jitter", "seconds"), [(-1, 4), (0, 5), (1, 6)])
 def test_jitter_is_a_fifth_either_way(jitter: float, seconds: float) -> None:
-    assert schedule.delay(1, None, jitter) == pytest.approx(seconds)
+    assert retry_policy.delay(1, None, jitter) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [(None, 300), (10, 300), (1000, 1000), (7 * 24 * HOUR, 24 * HOUR)])
 def test_retry_after_lengthens_a_pause_up_to_a_day(asked: float | None, seconds: float) -> None:
-    assert schedule.delay(2, asked, 0) == seconds
+    assert retry_policy.delay(2, asked, 0) == seconds
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_retry_after_lengthens_a_pause_up_to_a_day(asked: float | None, seconds:
     ],
 )  # fmt: skip
 def test_only_2xx_is_success(status: int, error: str | None) -> None:
-    assert schedule.status_error(status) == error
+    assert retry_policy.status_error(status) == error
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_an_answer_leads_to_one_transition(answer: Answer, attempt: int, verb: s
 def test_retry_after_is_seconds_or_a_date_and_anything_else_is_ignored(
     header: str | None, seconds: float | None
 ) -> None:
-    assert schedule.parse_retry_after(header, NOW) == seconds
+    assert retry_policy.parse_retry_after(header, NOW) == seconds

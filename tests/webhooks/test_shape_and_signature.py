@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from app.webhooks import formats, signing
-from app.webhooks.rules import KINDS
+from app.webhooks.validation import KINDS
 
 MOMENT = datetime(2025, 5, 1, 2, 48, 57, 132_900, UTC)
 SUBSCRIPTION = UUID("1830c4bb612e43c3af7f4cada31fbf3f")

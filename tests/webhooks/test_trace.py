@@ -6,7 +6,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import Settings
 from app.webhooks import service
-from app.webhooks.schedule import Answer
+from app.webhooks.retry_policy import Answer
 from tests.webhooks.support import MODEL, send_due, subscribe
 from workers.notifier.delivery import Sender
 

@@ -1,6 +1,6 @@
 """Harvest: vLLM's scheduler, with batch requests living on the step time that synchronous ones leave.
 
-A request is batch by its `priority`. Before each step the plan (workers.engine.plan) says which batch requests take
+A request is batch by its `priority`. Before each step the plan (workers.engine.step_plan) says which batch requests take
 part. The others are frozen for this one step: their KV cache, slot and place stay. Waiting batch is kept out of
 vLLM's sight for a step it may not join. A batch request is evicted only where a waiting synchronous one lacks a slot
 or blocks and will then fit, or where it has been frozen for long while memory is short. What follows is vLLM's own.
@@ -22,10 +22,10 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from app import clock
 from app.engines.requests import BATCH_PRIORITY
 from app.headroom.step_model import StepModel
-from workers.engine import support
-from workers.engine.levers import Levers, Load
-from workers.engine.page import SILENT_SECONDS, Commands, PageGuest, Report, Weights
-from workers.engine.plan import Plan, Sync, plan
+from workers.engine import vllm_support
+from workers.engine.control_page import SILENT_SECONDS, Commands, PageGuest, Report, Weights
+from workers.engine.preemption import Levers, Load
+from workers.engine.step_plan import Plan, Sync, plan
 
 logger = init_logger("vllm.harvest")
 
@@ -57,7 +57,7 @@ class Harvest(Levers):
         self._steps: deque[_Step] = deque()
         self._updated_at = float("-inf")
         try:
-            objections = support.objections(self)
+            objections = vllm_support.objections(self)
         except Exception as error:  # of a vLLM that has changed beyond recognition
             objections = [repr(error)]
         self.report.supported = not objections

@@ -9,14 +9,14 @@ from app import processes, telemetry
 from app import settings as configuration
 from app.db.pool import Database
 from app.engines.catalogue import CatalogueError
-from app.engines.model import ModelUnavailable
-from app.failure import guarded
-from app.files import marker
+from app.engines.model_weights import ModelUnavailable
+from app.files import shared_storage
 from app.headroom.selftest import SelfTestError
 from app.settings import Settings
-from workers.gpu.adopt import model_of
-from workers.gpu.attached import AttachedEngine
-from workers.gpu.managed import ManagedEngine
+from app.user_errors import guarded
+from workers.gpu.attached_engine import AttachedEngine
+from workers.gpu.managed_engine import ManagedEngine
+from workers.gpu.model_adoption import model_of
 from workers.gpu.worker import Worker
 
 log = structlog.get_logger()
@@ -31,7 +31,7 @@ async def serve(settings: Settings) -> None:
         model = await model_of(settings, database, stop)
         if model is None:
             return
-        await marker.require_bodies(database, settings, f"gpu-worker {settings.engine_name}")
+        await shared_storage.require_bodies(database, settings, f"gpu-worker {settings.engine_name}")
         engine = AttachedEngine(settings) if settings.engine_url else ManagedEngine(settings, model)
         await Worker(settings, database, model, engine).run(stop)
 

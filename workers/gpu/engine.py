@@ -5,9 +5,9 @@ import sys
 
 from app import settings as configuration
 from app.engines import catalogue
-from app.engines import model as weights
-from app.failure import guarded
-from workers.gpu.managed import vllm_command, vllm_environment
+from app.engines import model_weights as weights
+from app.user_errors import guarded
+from workers.gpu.managed_engine import vllm_command, vllm_environment
 
 
 def main(port: int) -> None:

@@ -19,11 +19,11 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.catalogue import Model
 from app.engines.service import DRAINING, NOTHING_KNOWN, Facts, Holder
-from app.failure import Failure
 from app.queue import service as queue
 from app.queue.types import Held
 from app.settings import Settings
 from app.states import Intake
+from app.user_errors import Failure
 
 RETRY_SECONDS = 0.5
 MARGIN = 0.1  # share of the lease that is given up, so that we stop before others may start

@@ -16,17 +16,17 @@ import structlog
 
 from app import clock
 from app.db.pool import Database
-from app.db.transient import TRANSIENT
+from app.db.transient_errors import TRANSIENT
 from app.engines.outcome import EngineDown, Retry
 from app.queue import service as queue
 from app.queue.types import Held, Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
-from workers.gpu.caller import Caller
-from workers.gpu.chunk import OpenChunk
-from workers.gpu.event_writer import EventWriter
-from workers.gpu.ledger import estimate
-from workers.gpu.storer import DATABASE_PAUSE_SECONDS, Storer
+from workers.gpu.item_runner import Caller
+from workers.gpu.open_chunk import OpenChunk
+from workers.gpu.requests_in_engine import estimate
+from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS, Storer
+from workers.gpu.stream_log import EventWriter
 
 POLL_SECONDS = 0.01  # first pause between two looks at an empty queue; the setting is the longest
 URGENT_EVERY = 4  # this share of the claims looks for near deadlines first

@@ -21,24 +21,24 @@ from app.db.pool import Database
 from app.engines.adoption import DOWN
 from app.engines.catalogue import Model
 from app.engines.client import EngineClient
-from app.engines.keys import engine_key
+from app.engines.engine_key import engine_key
 from app.engines.requests import Target
 from app.engines.service import DRAINING
+from app.headroom.decision_log import Journal
 from app.headroom.gpu import Gpu, GpuProbe, memory_signal
-from app.headroom.journal import Journal
 from app.queue.types import Held
 from app.settings import Settings, visible_gpus
 from app.states import Intake
 from app.storage.store import Store
-from workers import page
+from workers import metrics_page
 from workers.gpu import metrics
-from workers.gpu.caller import Caller
-from workers.gpu.comeback import Comeback
-from workers.gpu.control import Control, Controlled
-from workers.gpu.endpoint import Endpoint
-from workers.gpu.health import Health
+from workers.gpu.control_loop import Control, Controlled
+from workers.gpu.engine_health import Health
+from workers.gpu.http_server import Endpoint
+from workers.gpu.item_runner import Caller
 from workers.gpu.membership import Membership, Status
 from workers.gpu.puller import Puller
+from workers.gpu.recovery_time import Comeback
 
 GPU_SECONDS = 1.0
 
@@ -123,7 +123,7 @@ class Worker:
             puller.run(),
             self._journal.run(),
             self._watch_gpus(),
-            page.serve(
+            metrics_page.serve(
                 self._settings.host,
                 metrics.port(self._settings),
                 "SLACKWATER_WORKER_METRICS_PORT",

@@ -3,9 +3,9 @@
 import structlog
 
 from app import processes
-from app.failure import guarded
 from app.settings import load
 from app.telemetry import configure
+from app.user_errors import guarded
 from workers.notifier.app import run
 
 

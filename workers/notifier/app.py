@@ -16,7 +16,7 @@ from app.db.embedded import database_url
 from app.settings import Settings
 from app.tasks import broker
 from workers.notifier import tasks
-from workers.notifier.bridge import Bridge
+from workers.notifier.async_bridge import Bridge
 from workers.notifier.lease_renewer import LeaseRenewer
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ _THREADS = 4  # a task only tells the loop that there is work
 def celery_app(settings: Settings, bridge: Bridge) -> Celery:
     """The shared app with our tasks, and on pgmq with the lease renewer."""
     app = broker.celery_app(settings, database_url(settings))
-    app.conf.worker_consumer = "workers.notifier.consumer:Consumer"
+    app.conf.worker_consumer = "workers.notifier.celery_consumer:Consumer"
     tasks.register(app, bridge)
     if broker.uses_pgmq(settings):
         app.steps["consumer"].add(LeaseRenewer)

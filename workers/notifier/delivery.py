@@ -8,17 +8,17 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
-from app import clock, crypto, trace
+from app import clock, crypto, trace_context
+from app.coalescing import Together
 from app.db.pool import Database
 from app.settings import Settings
-from app.together import Together
 from app.webhooks import formats, service, signing
 from app.webhooks.egress import EgressClient
-from app.webhooks.schedule import Answer
+from app.webhooks.retry_policy import Answer
 from app.webhooks.service import Claim
+from workers.notifier.concurrency_limiter import Places
 from workers.notifier.metrics import LATE, Metrics
-from workers.notifier.places import Places
-from workers.notifier.recorder import Recorder
+from workers.notifier.outcome_writer import Recorder
 
 log = structlog.get_logger(__name__)
 
@@ -135,6 +135,6 @@ class Sender:
             return Answer(0, error="secret_unreadable")
         content_type, body = formats.render(claim.format, claim.event, claim.endpoint_id)
         headers = {"content-type": content_type, "user-agent": _USER_AGENT}
-        headers |= trace.onward(claim.event.data.get("traceparent"))
+        headers |= trace_context.onward(claim.event.data.get("traceparent"))
         headers |= signing.headers(secrets, claim.event.webhook_id, body, now, private)
         return await self._egress.post(claim.url, headers, body, claim.hosts)

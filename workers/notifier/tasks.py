@@ -5,7 +5,7 @@ from uuid import UUID
 from celery import Celery
 
 from app.tasks import names
-from workers.notifier.bridge import Bridge
+from workers.notifier.async_bridge import Bridge
 
 
 def register(app: Celery, bridge: Bridge) -> None:

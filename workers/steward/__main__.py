@@ -10,11 +10,11 @@ from app import processes, telemetry
 from app import settings as configuration
 from app.db.embedded import database_url
 from app.db.pool import Database
-from app.db.transient import TRANSIENT
-from app.failure import guarded
-from app.files import marker
+from app.db.transient_errors import TRANSIENT
+from app.files import shared_storage
 from app.settings import Settings
 from app.tasks.producer import Hints
+from app.user_errors import guarded
 from workers.steward.leader import leadership
 from workers.steward.rounds import Rounds
 
@@ -31,7 +31,7 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
             away = False
             while not stopping.is_set():
                 try:
-                    await marker.require(database, settings, "steward")
+                    await shared_storage.require(database, settings, "steward")
                     await _lead(rounds, settings, stopping)
                 except TRANSIENT as error:
                     if not away:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import clock
-from app.queue.care import Progress, Settled
+from app.queue.maintenance import Progress, Settled
 from app.queue.types import Kind
 
 MOST = 10_000  # batches under way that are remembered; a forgotten one is told as started again

@@ -9,21 +9,21 @@ from psycopg_pool import PoolTimeout
 
 from app.batches import accounts
 from app.batches import lifecycle as batches
-from app.batches.news import News
+from app.batches.progress_events import News
 from app.clock import monotonic
 from app.db.pool import Database
-from app.db.transient import TRANSIENT, away
+from app.db.transient_errors import TRANSIENT, away
 from app.errors import StorageError, StoreNotShared
-from app.files import marker, parts
 from app.files import service as files
-from app.queue import care, pace, retention
-from app.queue.care import Progress
-from app.queue.losses import Watch
+from app.files import shared_storage, upload_parts
+from app.queue import maintenance, pace, retention
+from app.queue.lost_workers import Watch
+from app.queue.maintenance import Progress
 from app.settings import Settings
 from app.storage.store import Store
-from app.webhooks import removal
+from app.webhooks import endpoint_removal
 from app.webhooks import service as webhooks
-from app.webhooks.sweep import Hints, sweep
+from app.webhooks.due_sweep import Hints, sweep
 from workers.steward.batch_log import BatchLog, Event
 
 NEWS_SECONDS = 1.0
@@ -72,10 +72,10 @@ class Rounds:
             if monotonic() >= self._due[i] and await self._managed(care_for):
                 self._due[i] = monotonic() + seconds
         async with self._database.relaxed() as conn:
-            workers, chunks = await care.reap(conn, self._watch)
-            promoted = await care.promote(conn)
-            expired = await care.expire(conn)
-            has_work = await care.has_work(conn)
+            workers, chunks = await maintenance.reap(conn, self._watch)
+            promoted = await maintenance.promote(conn)
+            expired = await maintenance.expire(conn)
+            has_work = await maintenance.has_work(conn)
         if workers:
             log.warning("worker.reaped", workers=workers, chunks=chunks)
         moved = await self._managed(self._settle) if has_work else False
@@ -95,7 +95,9 @@ class Rounds:
     async def _settle(self) -> bool:
         """Whether chunks or batches moved."""
         async with self._database.relaxed() as conn:
-            swept = await care.sweep(conn)  # apart from what follows: it holds locks that come after those of batches
+            swept = await maintenance.sweep(
+                conn
+            )  # apart from what follows: it holds locks that come after those of batches
         moved: list[Progress] = []
         async with self._database.transaction() as conn:
             settled = await batches.settle(conn, moved.append)
@@ -105,13 +107,13 @@ class Rounds:
 
     async def _keep_partitions(self) -> None:
         async with self._database.transaction() as conn:
-            created = await care.create_partitions(conn, self._settings.partition_days_ahead)
+            created = await maintenance.create_partitions(conn, self._settings.partition_days_ahead)
         if created:
             log.info("partitions.created", names=created)
 
     async def _tell_news(self) -> None:
         async with self._database.relaxed() as conn:
-            running = await care.running(conn)
+            running = await maintenance.running(conn)
         _log(self._batches.running(running))
         async with self._database.transaction() as conn:
             await self._news.tell(conn)
@@ -122,15 +124,15 @@ class Rounds:
 
     async def _remove_endpoints(self) -> None:
         async with self._database.relaxed() as conn:
-            await removal.step(conn)
+            await endpoint_removal.step(conn)
 
     async def _note_pace(self) -> None:
         async with self._database.relaxed() as conn:
-            await care.note_pace(conn)
+            await maintenance.note_pace(conn)
 
     async def _recompute(self) -> None:
         async with self._database.transaction() as conn:
-            drifts = await care.recompute(conn)
+            drifts = await maintenance.recompute(conn)
         for drift in drifts:
             log.error(
                 "cache.drift",
@@ -148,8 +150,8 @@ class Rounds:
     async def _drop_old_days(self) -> None:
         try:
             store = Store.of(self._settings)
-            await marker.require(self._database, self._settings, "steward")
-            expired = await files.expire(self._database, store) + await parts.expire(self._database, store)
+            await shared_storage.require(self._database, self._settings, "steward")
+            expired = await files.expire(self._database, store) + await upload_parts.expire(self._database, store)
             swept = await files.sweep(self._database, store)
             outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
         except (psycopg.Error, StorageError, StoreNotShared) as error:

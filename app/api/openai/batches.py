@@ -9,21 +9,21 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app import clock, trace
-from app.api import body, fields, submits
+from app import clock, trace_context
+from app.api import body, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.answers import Page, answer, listed
+from app.api.openai.list_pages import Page, answer, listed
 from app.api.openai.metadata import read_metadata
-from app.batches import file_batches, uploads
-from app.batches.file_batches import FileBatch, Wish
-from app.batches.lines import ROUTES
+from app.batches.openai import file_batches, uploads
+from app.batches.openai.file_batches import FileBatch, Wish
+from app.batches.validation.openai_lines import ROUTES
 from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
 from app.errors import BadInput, Conflict, NotFound
 from app.files import ids
 from app.files import service as files
 from app.queue.listing import Filters
-from app.queue.reading import Status
+from app.queue.reads import Status
 from app.states import BatchState
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -52,7 +52,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     a batch that has failed, and says why; with `validation: lenient` the line fails alone.
     """
     given = await body.read_json(request, parts.settings.json_body_mb)
-    fields.check(request, given, fields.BATCH)
+    unknown_fields.check(request, given, unknown_fields.BATCH)
     requests = given.pop("requests", None)
     wish = _wish(given if requests is None else {**given, "input_file_id": ""}, request)
     database, settings, models = parts.database, parts.settings, parts.catalogue
@@ -145,8 +145,8 @@ def _wish(given: dict[str, Any], request: Request) -> Wish:
         _deadline(window),
         read_metadata(given.get("metadata")),
         _output_seconds(given.get("output_expires_after")),
-        submits.idempotency_key(key, "idempotency_key"),
-        trace.parse(request.headers.get(trace.HEADER)),
+        submit_params.idempotency_key(key, "idempotency_key"),
+        trace_context.parse(request.headers.get(trace_context.HEADER)),
         request.state.request_id,
         partial=_flag(given, "partial_results"),
         mixed=_flag(given, "mixed"),
@@ -170,9 +170,10 @@ def _lenient(given: Any) -> bool:
 def _deadline(window: str) -> float | None:
     if window == _NO_DEADLINE:
         return None
-    seconds = submits.window_seconds(window)
+    seconds = submit_params.window_seconds(window)
     if seconds is None:
-        message = f"Invalid completion_window: must be {submits.WINDOWS}, or {_NO_DEADLINE} for no deadline; got {window[:40]!r}."
+        allowed = f"{submit_params.WINDOWS}, or {_NO_DEADLINE} for no deadline"
+        message = f"Invalid completion_window: must be {allowed}; got {window[:40]!r}."
         raise BadInput(message, param="completion_window", reason="invalid_value")
     return seconds
 
@@ -190,7 +191,7 @@ def _output_seconds(given: Any) -> int | None:
 
 
 def _parse(batch_id: str) -> UUID:
-    parsed = submits.batch_id(batch_id)
+    parsed = submit_params.batch_id(batch_id)
     if parsed is None:
         raise NotFound(f"No batch found with id '{batch_id[:60]}'.", code=404)
     return parsed
@@ -218,7 +219,7 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
     readable = status is not None and (ended is not None or batch.partial)
     errors = None if batch.problems is None else {"object": "list", "data": batch.problems}
     return {
-        "id": f"{submits.BATCH_PREFIX}{batch.request_id.hex}",
+        "id": f"{submit_params.BATCH_PREFIX}{batch.request_id.hex}",
         "object": "batch",
         "endpoint": batch.endpoint,
         "model": batch.model,

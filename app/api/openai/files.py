@@ -11,14 +11,14 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from app.api import body, ranges
-from app.api.bounds import LARGEST, Text, declared
+from app.api import body, byte_ranges
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.headers import COMPLETE, add, attachment
 from app.api.multipart import Form
-from app.api.openai.answers import Page, answer, listed
-from app.batches import contents, forecast, uploads
-from app.batches.uploads import Upload
+from app.api.openai.list_pages import Page, answer, listed
+from app.api.parameter_limits import LARGEST, Text, declared
+from app.api.response_headers import COMPLETE, add, attachment
+from app.batches.openai import file_content, forecast, uploads
+from app.batches.openai.uploads import Upload
 from app.errors import BadInput
 from app.files import ids
 from app.files import service as files
@@ -101,13 +101,13 @@ async def content(
     """
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    found = await contents.of(parts.database, parts.settings, parts.catalogue, tenant, file)
+    found = await file_content.of(parts.database, parts.settings, parts.catalogue, tenant, file)
     headers = {
         "content-disposition": attachment(file.filename),
         "accept-ranges": "bytes",
         COMPLETE: "true" if found.complete else "false",
     }
-    wanted = ranges.parse(request.headers.get("range")) if not offset else None
+    wanted = byte_ranges.parse(request.headers.get("range")) if not offset else None
     if wanted is None:
         return StreamingResponse(found.blocks(offset), media_type=_BYTES, headers=headers)
     size = file.bytes if file.bytes is not None else await found.size()
@@ -139,7 +139,7 @@ async def delete(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
 
 
 async def _size(parts: Parts, tenant: Tenant, file: File) -> int:
-    return await contents.size_of(parts.database, parts.settings, parts.catalogue, tenant, file)
+    return await file_content.size_of(parts.database, parts.settings, parts.catalogue, tenant, file)
 
 
 def view(file: File, size: int | None) -> dict[str, Any]:

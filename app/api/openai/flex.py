@@ -13,17 +13,17 @@ import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from app import trace
-from app.api import relaying
+from app import trace_context
+from app.api import sync_requests
 from app.api.deps import Parts
 from app.api.openai import flex_stream
 from app.api.openai.flex_call import Asked, FlexCall
-from app.api.submits import sent_before
-from app.batches import singles as single_requests
-from app.batches.items import ItemError, ItemFacts
-from app.batches.service import Order, rules_of
+from app.api.submit_params import sent_before
+from app.batches import single_request
+from app.batches.submit import Order, rules_of
+from app.batches.validation.text_generation import ItemError, ItemFacts
 from app.errors import BadInput, SlackwaterError
-from app.queue.lengths import Usual
+from app.queue.answer_lengths import Usual
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
@@ -40,14 +40,14 @@ async def wait(asked: Asked, request: Request, tenant: Tenant, parts: Parts) -> 
         tenant,
         asked.model,
         request.state.request_id,
-        trace.parse(request.headers.get(trace.HEADER)),
+        trace_context.parse(request.headers.get(trace_context.HEADER)),
         request.headers.get("x-session-affinity"),
         endpoint=asked.endpoint,
         kind=Kind.FLEX,
         open_ended=True,
     )
     hurried = (asked.item.get("options") or {}).get("rejectIfBusy") is True
-    request_id = await single_requests.submit(
+    request_id = await single_request.enqueue(
         parts.database, parts.settings, order, asked.item, facts, repeated=sent_before(request.headers), hurried=hurried
     )
     call = FlexCall(asked, request_id, tenant, parts)
@@ -57,7 +57,7 @@ async def wait(asked: Asked, request: Request, tenant: Tenant, parts: Parts) -> 
 async def _streamed(call: FlexCall, request: Request) -> Response:
     """The answer's events as they come. What goes wrong soon has a status of its own."""
     events = flex_stream.events(call, first_seconds=SILENT_SECONDS)
-    async with relaying.while_there(request.receive):
+    async with sync_requests.while_there(request.receive):
         first = await anext(events)
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
     return StreamingResponse(
@@ -68,9 +68,9 @@ async def _streamed(call: FlexCall, request: Request) -> Response:
 async def _whole(call: FlexCall, request: Request) -> Response:
     ended = asyncio.create_task(_ended(call))
     try:
-        async with relaying.while_there(request.receive):
+        async with sync_requests.while_there(request.receive):
             done, _ = await asyncio.wait({ended}, timeout=SILENT_SECONDS)
-    except relaying.CallerGone:
+    except sync_requests.CallerGone:
         ended.cancel()
         raise
     if done:

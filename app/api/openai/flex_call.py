@@ -8,14 +8,14 @@ from uuid import UUID
 import orjson
 
 from app.api.deps import Parts
-from app.batches import singles as single_requests
-from app.batches.items import ItemFacts, ItemRules
+from app.batches import single_request
+from app.batches.validation.text_generation import ItemFacts, ItemRules
 from app.engines.catalogue import Model
-from app.engines.echo import FLEX, echo
 from app.engines.pricing import with_cost
+from app.engines.request_echo import FLEX, echo
 from app.engines.requests import RESPONSES
 from app.errors import BadInput, ExecutionFailed, NoCapacity, TimedOut
-from app.queue.reading import ItemResult, Status
+from app.queue.reads import ItemResult, Status
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
@@ -54,7 +54,7 @@ class FlexCall:
     async def answer(self) -> dict[str, Any]:
         """The engine's answer to a call that has ended. Raises what became of it where there is none."""
         database, settings, tenant_id = self.parts.database, self.parts.settings, self.tenant.tenant_id
-        found = await single_requests.find(database, settings, tenant_id, self.request_id, Kind.FLEX)
+        found = await single_request.find(database, settings, tenant_id, self.request_id, Kind.FLEX)
         if found is None:
             raise ExecutionFailed("The request was removed while it waited")
         return self._read(found.result)

@@ -12,12 +12,12 @@ import orjson
 
 from app import clock
 from app.api.openai.flex_call import Asked, FlexCall
-from app.db.remembered import AWAY
+from app.db.stale_if_error import AWAY
 from app.engines.requests import RESPONSES
 from app.errors import ExecutionFailed, SlackwaterError
-from app.gateway import frames
-from app.gateway.frames import Event
-from app.queue import singles
+from app.gateway import sse_frames
+from app.gateway.sse_frames import Event
+from app.queue import response_log
 
 SILENT_SECONDS = 1.0  # a stream that has nothing to tell says so this often
 _KEEP_ALIVE = b": nothing yet\n\n"
@@ -117,7 +117,7 @@ async def _look(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, 
     try:
         status = await call.status()
         async with call.parts.database.relaxed() as conn:
-            while page := await singles.events(conn, status.batch_id, after):
+            while page := await response_log.events(conn, status.batch_id, after):
                 found += [body for _, body in page]
                 after = page[-1][0]
     except AWAY:
@@ -138,20 +138,20 @@ async def frames_of(
             event = await anext(rest)
     except StopAsyncIteration:
         if not ended:
-            yield frames.DONE
+            yield sse_frames.DONE
     except SlackwaterError as error:
-        yield _frame(frames.failed(error.code, error.message), call.asked)
+        yield _frame(sse_frames.failed(error.code, error.message), call.asked)
     finally:
         await rest.aclose()
 
 
 def _frame(event: Event, asked: Asked) -> bytes:
-    event = frames.priced(event, asked.model.price)
+    event = sse_frames.priced(event, asked.model.price)
     if asked.endpoint == RESPONSES:
-        return frames.responses(frames.echoed(event, asked.said))
+        return sse_frames.responses(sse_frames.echoed(event, asked.said))
     options = asked.item.get("stream_options")
     wanted = isinstance(options, dict) and options.get("include_usage") is True
     if event.error is None:
         body = event.body | asked.said
         event = Event(orjson.dumps(body), body)
-    return frames.openai(event, usage=wanted)
+    return sse_frames.openai(event, usage=wanted)

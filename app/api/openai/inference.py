@@ -10,20 +10,20 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.api import body, fields, relaying
+from app.api import body, sync_requests, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.lean import LeanRoute
-from app.api.openai import flex, responses
+from app.api.fast_route import LeanRoute
+from app.api.openai import background_responses, flex
 from app.api.openai.flex_call import Asked
-from app.batches import openai_inputs
-from app.batches.items import ItemFacts, ItemRules, examine
+from app.batches.validation import openai
+from app.batches.validation.text_generation import ItemFacts, ItemRules, examine
 from app.engines.catalogue import Task
-from app.engines.echo import FLEX, echo
 from app.engines.pricing import priced
-from app.engines.private import ENGINE_PRIVATE_FIELDS
+from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
+from app.engines.request_echo import FLEX, echo
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from app.errors import BadInput, MissingInput, ModelUnknown
-from app.gateway import frames
+from app.gateway import sse_frames
 from app.tenants.service import Tenant
 
 router = APIRouter(route_class=LeanRoute)
@@ -40,14 +40,14 @@ class Route:
 
 def _chat(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
     if item.get("messages") is None:
-        raise BadInput("messages: must be a non-empty list", param="messages", reason=relaying.MISSING)
+        raise BadInput("messages: must be a non-empty list", param="messages", reason=sync_requests.MISSING)
     return examine(item, rules)
 
 
 _CHAT = Route(CHAT, _chat)
-_COMPLETIONS = Route(COMPLETIONS, openai_inputs.completion)
-_EMBEDDINGS = Route(EMBEDDINGS, openai_inputs.embedding, "text-embeddings")
-_RESPONSES = Route(RESPONSES, openai_inputs.response)
+_COMPLETIONS = Route(COMPLETIONS, openai.completion)
+_EMBEDDINGS = Route(EMBEDDINGS, openai.embedding, "text-embeddings")
+_RESPONSES = Route(RESPONSES, openai.response)
 
 
 @router.post("/chat/completions")
@@ -78,33 +78,33 @@ async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) 
     if body.content_type(request) != body.JSON:
         raise MissingInput(f"Request is missing headers or body: Content-Type must be {body.JSON}", status=415)
     given = await body.read_json(request, parts.settings.json_body_mb)
-    fields.check(request, given)
+    unknown_fields.check(request, given)
     item = {name: value for name, value in given.items() if name not in ENGINE_PRIVATE_FIELDS}
     if not isinstance(item.get("model"), str):
-        reason = relaying.MISSING if item.get("model") is None else "invalid_type"
+        reason = sync_requests.MISSING if item.get("model") is None else "invalid_type"
         raise BadInput("model: must name the model, as a string", param="model", reason=reason)
     model = parts.model(item["model"])
     if model.task != route.task:
         raise ModelUnknown(f"No such model {item['model']} or task: it does {model.task}, this route {route.task}")
-    way = relaying.Way(route.endpoint, route.examine)
+    way = sync_requests.Way(route.endpoint, route.examine)
     if not isinstance(item.get("background") or False, bool):
         raise BadInput("background: must be true or false", param="background")
     if route is _RESPONSES and item.get("background"):
-        return await responses.create(model, item, request, tenant, parts)
+        return await background_responses.create(model, item, request, tenant, parts)
     if item.get("service_tier") == FLEX and route in (_CHAT, _RESPONSES):
         return await flex.wait(Asked(route.endpoint, route.examine, model, item), request, tenant, parts)
-    call, _ = await relaying.prepare(model, item, request, tenant, parts, way)
+    call, _ = await sync_requests.prepare(model, item, request, tenant, parts, way)
     if item.get("stream"):
-        return await relaying.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)
-    answer = await relaying.whole(call, request, parts)
+        return await sync_requests.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)
+    answer = await sync_requests.whole(call, request, parts)
     said = echo(item) if route is _RESPONSES else None
     return Response(priced(answer, model.price, said), media_type=body.JSON)
 
 
-def _render(route: Route, item: dict[str, Any]) -> relaying.Render:
+def _render(route: Route, item: dict[str, Any]) -> sync_requests.Render:
     if route is _RESPONSES:
         said = echo(item)
-        return lambda event: frames.responses(frames.echoed(event, said))
+        return lambda event: sse_frames.responses(sse_frames.echoed(event, said))
     options = item.get("stream_options")
     wanted = isinstance(options, dict) and options.get("include_usage") is True
-    return partial(frames.openai, usage=wanted)
+    return partial(sse_frames.openai, usage=wanted)

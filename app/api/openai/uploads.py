@@ -15,16 +15,16 @@ from app.api import body
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.multipart import Form
 from app.api.openai import files as file_routes
-from app.api.openai.answers import answer
-from app.batches import uploads
-from app.batches.spool import room, spooled
+from app.api.openai.list_pages import answer
+from app.batches.intake.spool import room, spooled
+from app.batches.openai import uploads
 from app.errors import BadInput, Conflict, NotFound
-from app.files import parts as verbs
 from app.files import service as files
-from app.files.parts import PART_PREFIX, PREFIX, Upload
+from app.files import upload_parts as verbs
 from app.files.service import File
+from app.files.upload_parts import PART_PREFIX, PREFIX, Upload
 from app.states import UploadState
-from app.storage import keys
+from app.storage import object_names
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
@@ -114,7 +114,7 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
     with uploads.Upload(parts.settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as spool:
         spool.purpose = upload.purpose
         for part_id in part_ids:
-            async for block in store.stream(keys.part(tenant.tenant_id, upload.upload_id, part_id)):
+            async for block in store.stream(object_names.part(tenant.tenant_id, upload.upload_id, part_id)):
                 digest.update(block)
                 await asyncio.to_thread(spool.add, block)
         if md5 is not None and md5 != digest.hexdigest():
@@ -137,7 +137,7 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
         if done.state != UploadState.COMPLETED:
             raise Conflict(f"The upload is {done.status}")
         return done
-    await store.delete_prefix(keys.parts(tenant.tenant_id, upload.upload_id))
+    await store.delete_prefix(object_names.parts(tenant.tenant_id, upload.upload_id))
     return done
 
 

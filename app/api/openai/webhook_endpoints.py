@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from app import clock
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.answers import Page, answer, listed
+from app.api.openai.list_pages import Page, answer, listed
 from app.api.workers_ai.subscriptions import read
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.tenants.service import Tenant

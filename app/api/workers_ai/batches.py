@@ -6,13 +6,14 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
-from app.api import body, submits
+from app.api import body, submit_params
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
-from app.api.headers import COMPLETE
-from app.api.workers_ai import look, results
-from app.api.workers_ai.filters import Listing, Reading, cursor, filters
-from app.batches import file_batches, lifecycle, listing
+from app.api.response_headers import COMPLETE
+from app.api.workers_ai import batch_views, results
+from app.api.workers_ai.listing_filters import Listing, Reading, cursor, filters
+from app.batches import lifecycle, listing
+from app.batches.openai import file_batches
 from app.errors import NotFound
 from app.tenants.service import Tenant
 
@@ -20,9 +21,9 @@ router = APIRouter(prefix="/ai/batches")
 
 
 def _parsed(request_id: str) -> UUID:
-    parsed = submits.batch_id(request_id)
+    parsed = submit_params.batch_id(request_id)
     if parsed is None:
-        raise NotFound(look.MISSING)
+        raise NotFound(batch_views.MISSING)
     return parsed
 
 
@@ -39,7 +40,7 @@ async def listed(tenant: Caller, parts: PartsDep, asked: Annotated[Listing, Quer
     wanted = filters(asked, parts.catalogue)
     places, more = await listing.page(parts.database, tenant, wanted, after=after, limit=asked.limit)
     ids = [place.request_id for place in places]
-    shown = await look.many(ids, tenant, parts)
+    shown = await batch_views.many(ids, tenant, parts)
     info = {"count": len(shown), "per_page": asked.limit, "cursor": str(ids[-1]) if more else None}
     return success(shown, result_info=info)
 
@@ -47,7 +48,7 @@ async def listed(tenant: Caller, parts: PartsDep, asked: Annotated[Listing, Quer
 @router.get("/{request_id}")
 async def show(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Response:
     """State, counts, usage, times, and why items failed, by reason; never the results, which have a route of their own."""
-    return success(await look.one(request_id, tenant, parts))
+    return success(await batch_views.one(request_id, tenant, parts))
 
 
 @router.get("/{request_id}/results")
@@ -64,9 +65,9 @@ async def read(
     """
     found = await parts.polls.why(tenant.tenant_id, request_id)
     if found is None:
-        raise await look.not_run(request_id, tenant, parts)
+        raise await batch_views.not_run(request_id, tenant, parts)
     status, skip = found.status, asked.after if asked.failed else 0
-    pages = look.pages(status, parts, after=asked.after - skip)
+    pages = batch_views.pages(status, parts, after=asked.after - skip)
     lines = results.lines(status, pages, parts.catalogue, only_failed=asked.failed, skip=skip)
     headers = {COMPLETE: "true" if status.finalized_at is not None else "false"}
     return StreamingResponse(lines, media_type=body.NDJSON, headers=headers)
@@ -79,7 +80,7 @@ async def retry(
     """Run what failed, was cancelled or has expired once more. `run`, the run to be retried, makes it safe to repeat."""
     await _check_ran(request_id, "retry", tenant, parts)
     await lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id, run)
-    return success(await look.one(request_id, tenant, parts))
+    return success(await batch_views.one(request_id, tenant, parts))
 
 
 @router.post("/{request_id}/{verb}")
@@ -89,7 +90,7 @@ async def halt(
     """What no worker holds stops at once, the rest within a heartbeat: aborted (cancel), or left to end (pause)."""
     await _check_ran(request_id, verb, tenant, parts)
     await lifecycle.halt(parts.database, tenant, request_id, verb)
-    return success(await look.one(request_id, tenant, parts))
+    return success(await batch_views.one(request_id, tenant, parts))
 
 
 async def _check_ran(request_id: UUID, verb: str, tenant: Tenant, parts: Parts) -> None:

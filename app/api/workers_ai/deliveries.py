@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from app.api import bounds
+from app.api import parameter_limits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import subscriptions
@@ -16,8 +16,8 @@ from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints
 from app.webhooks.deliveries import Attempt, Delivery
 from app.webhooks.formats import timestamp
-from app.webhooks.queries import TEST_KIND
-from app.webhooks.rules import KINDS
+from app.webhooks.sql import TEST_KIND
+from app.webhooks.validation import KINDS
 
 router = APIRouter(prefix="/event_subscriptions/subscriptions/{subscription_id}")
 
@@ -30,7 +30,7 @@ class Filter(BaseModel):
     state: str | None = Field(None, json_schema_extra={"enum": [*DELIVERY.stored(), None]})
     event: str | None = Field(None, json_schema_extra={"enum": [*KINDS, TEST_KIND, None]})
     before: int | None = Field(None, ge=1, lt=2**63)
-    limit: int = Field(20, json_schema_extra=bounds.declared(1, deliveries.MOST_LISTED))
+    limit: int = Field(20, json_schema_extra=parameter_limits.declared(1, deliveries.MOST_LISTED))
 
 
 class Replay(BaseModel):
@@ -153,7 +153,7 @@ async def rotate_secret(subscription_id: str, request: Request, tenant: Caller, 
 
 
 def _number(text: str) -> int:
-    number = bounds.number(text)
+    number = parameter_limits.number(text)
     if number is None:
         raise NotFound("Delivery not found", code=404)
     return number

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app import clock
-from app.api import bounds
+from app.api import parameter_limits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import subscriptions
 from app.errors import BadInput
 from app.tenants.service import Tenant
-from app.webhooks import fetching
-from app.webhooks.fetching import Waiting
+from app.webhooks import pull_queue
+from app.webhooks.pull_queue import Waiting
 
 router = APIRouter(prefix="/events")
 
@@ -28,10 +28,10 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    after: str = Field("", json_schema_extra={"pattern": f"^$|{bounds.NUMBER}"})
-    queue_id: bounds.Text | None = None
-    limit: int = Field(100, json_schema_extra=bounds.declared(1, fetching.MOST))
-    wait: float = Field(0, json_schema_extra=bounds.declared(0, MOST_WAIT_SECONDS))
+    after: str = Field("", json_schema_extra={"pattern": f"^$|{parameter_limits.NUMBER}"})
+    queue_id: parameter_limits.Text | None = None
+    limit: int = Field(100, json_schema_extra=parameter_limits.declared(1, pull_queue.MOST))
+    wait: float = Field(0, json_schema_extra=parameter_limits.declared(0, MOST_WAIT_SECONDS))
 
 
 class Acknowledged(BaseModel):
@@ -63,16 +63,16 @@ async def acknowledge(request: Request, tenant: Caller, parts: PartsDep) -> Resp
     asked = await subscriptions.read(request, Acknowledged)
     ids = [_number(text, f"ids[{position}]") for position, text in enumerate(asked.ids)]
     async with parts.database.durable() as conn:
-        return success({"acknowledged": await fetching.acknowledge(conn, tenant.tenant_id, ids)})
+        return success({"acknowledged": await pull_queue.acknowledge(conn, tenant.tenant_id, ids)})
 
 
 async def _look(parts: Parts, tenant: Tenant, asked: Asked, after: int) -> list[Waiting]:
     async with parts.database.relaxed() as conn:
-        return await fetching.waiting(conn, tenant.tenant_id, queue_id=asked.queue_id, after=after, limit=asked.limit)
+        return await pull_queue.waiting(conn, tenant.tenant_id, queue_id=asked.queue_id, after=after, limit=asked.limit)
 
 
 def _number(text: str, where: str) -> int:
-    number = bounds.number(text)
+    number = parameter_limits.number(text)
     if number is None:
         raise BadInput(f"{where}: must be the id of an event, as the listing has it, got {text[:40]}")
     return number

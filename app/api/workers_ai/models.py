@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.bounds import LARGEST, Number, Text
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.api.openai.models import CREATED
-from app.batches.schemas import input_schema, output_schema
+from app.api.parameter_limits import LARGEST, Number, Text
+from app.batches.validation.schemas import input_schema, output_schema
 from app.engines.catalogue import Catalogue, Model, Price, Task
 
 router = APIRouter(prefix="/ai")

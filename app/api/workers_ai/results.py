@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 
 from app import clock
-from app.batches.file_batches import FileBatch
 from app.batches.listing import REFUSED
+from app.batches.openai.file_batches import FileBatch
 from app.batches.why import Link, Why
 from app.engines import embeddings
 from app.engines.catalogue import Catalogue, Model, Price
+from app.engines.native_response import as_result
 from app.engines.pricing import priced, with_cost
-from app.engines.shapes import as_result
 from app.queue.estimate import Estimate
-from app.queue.reading import ItemResult, Status
+from app.queue.reads import ItemResult, Status
 from app.states import BatchState
 
 _NOT_RUN = {

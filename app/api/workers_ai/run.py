@@ -11,21 +11,21 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from app import trace
-from app.api import body, fields, submits
+from app import trace_context
+from app.api import body, submit_params, unknown_fields
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
-from app.api.lean import LeanRoute
-from app.api.workers_ai import look, results, synchronous
-from app.api.workers_ai.look import MISSING
-from app.batches import service as batches
+from app.api.fast_route import LeanRoute
+from app.api.workers_ai import batch_views, results, synchronous
+from app.api.workers_ai.batch_views import MISSING
+from app.batches import submit as batches
 from app.engines.catalogue import Model
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.queue import failures
-from app.queue.reading import Status
+from app.queue.reads import Status
 from app.states import BatchState
 from app.tenants.service import Tenant
-from app.webhooks import rules
+from app.webhooks import validation
 
 router = APIRouter(route_class=LeanRoute)
 
@@ -95,12 +95,12 @@ async def _submit_lines(name: str, request: Request, tenant: Tenant, parts: Part
 
 
 async def _poll(request_id: Any, tenant: Tenant, parts: Parts) -> Response:
-    parsed = submits.batch_id(request_id)
+    parsed = submit_params.batch_id(request_id)
     if parsed is None:
         raise NotFound(MISSING)
     found = await parts.polls.why(tenant.tenant_id, parsed)
     if found is None:
-        raise await look.not_run(parsed, tenant, parts)
+        raise await batch_views.not_run(parsed, tenant, parts)
     if found.status.finalized_at is None:
         return success(results.pending(found))
     return await _final(found.status, parts)
@@ -112,7 +112,7 @@ async def _final(status: Status, parts: Parts) -> Response:
         async with parts.database.relaxed() as conn:
             all_refused = await failures.all_refused(conn, status.batch_id, status.run)
     code = results.http_status(status, all_refused=all_refused)
-    stream = results.render(status, look.pages(status, parts), parts.catalogue, code)
+    stream = results.render(status, batch_views.pages(status, parts), parts.catalogue, code)
     headers = {} if code == 200 else {"x-should-retry": "false"}
     return StreamingResponse(stream, code, headers, media_type="application/json")
 
@@ -122,12 +122,12 @@ def _order(model: Model, request: Request, tenant: Tenant) -> batches.Order:
     if not _wants_queue(request):
         raise BadInput("requests: a batch is queued; add ?queueRequest=true to the URL")
     _check_queue(model)
-    fields.check(request, request.query_params, _QUERY, called="query parameter")
+    unknown_fields.check(request, request.query_params, _QUERY, called="query parameter")
     headers = request.headers
     session = headers.get("x-session-affinity") or headers.get("x-session-id")
-    traceparent = trace.parse(headers.get(trace.HEADER))
+    traceparent = trace_context.parse(headers.get(trace_context.HEADER))
     names = request.state.request_id, traceparent, session
-    key = submits.idempotency_key(headers.get("idempotency-key"), "Idempotency-Key")
+    key = submit_params.idempotency_key(headers.get("idempotency-key"), "Idempotency-Key")
     return batches.Order(tenant, model, *names, _tags(request), _metadata(request), key, _deadline(request))
 
 
@@ -141,7 +141,7 @@ def _tags(request: Request) -> tuple[str, ...]:
     query = request.query_params
     values = [*query.getlist("tags"), *query.getlist("tag")]
     tags = tuple(tag for value in values for tag in value.split(",") if tag)
-    if len(tags) > _MOST_TAGS or not all(re.fullmatch(submits.TAG, tag) for tag in tags):
+    if len(tags) > _MOST_TAGS or not all(re.fullmatch(submit_params.TAG, tag) for tag in tags):
         raise BadInput(
             f"tags: at most {_MOST_TAGS}, each of 1 to 50 ASCII letters, digits or : - . / @, got {','.join(tags)[:80]}"
         )
@@ -153,9 +153,9 @@ def _deadline(request: Request) -> float | None:
     given = request.query_params.get("completion_window")
     if not given:
         return None
-    seconds = submits.window_seconds(given)
+    seconds = submit_params.window_seconds(given)
     if seconds is None:
-        raise BadInput(f"completion_window: must be {submits.WINDOWS}, got {given[:40]}")
+        raise BadInput(f"completion_window: must be {submit_params.WINDOWS}, got {given[:40]}")
     return seconds
 
 
@@ -171,7 +171,7 @@ def _metadata(request: Request) -> dict[str, str] | None:
     if not isinstance(pairs, dict) or not all(isinstance(value, str | int | float | bool) for value in pairs.values()):
         raise BadInput(f'{METADATA}: must be a JSON object of texts, numbers and booleans, like {{"team": "search"}}')
     texts = {key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in pairs.items()}
-    rules.check_metadata(texts, METADATA)
+    validation.check_metadata(texts, METADATA)
     return texts
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.api import body, bounds
+from app.api import body, parameter_limits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.engines.catalogue import Catalogue
@@ -20,7 +20,7 @@ from app.tenants.service import Tenant
 from app.webhooks import endpoints
 from app.webhooks.endpoints import Endpoint, Filter, Keys
 from app.webhooks.formats import timestamp
-from app.webhooks.rules import Limits
+from app.webhooks.validation import Limits
 
 router = APIRouter(prefix="/event_subscriptions/subscriptions")
 
@@ -91,8 +91,8 @@ class Paging(_Strict):
 
     model_config = ConfigDict(extra="ignore", strict=False)
 
-    page: int = Field(1, json_schema_extra=bounds.declared(1, endpoints.MOST_PAGES))
-    per_page: int = Field(20, json_schema_extra=bounds.declared(1, endpoints.MOST_LISTED))
+    page: int = Field(1, json_schema_extra=parameter_limits.declared(1, endpoints.MOST_PAGES))
+    per_page: int = Field(20, json_schema_extra=parameter_limits.declared(1, endpoints.MOST_LISTED))
     order: str = Field("created_at", json_schema_extra={"enum": [*endpoints.ORDERS]})
     direction: Literal["asc", "desc"] = "asc"
 

@@ -7,11 +7,11 @@ from fastapi import APIRouter, Query, Response
 from app import clock
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
-from app.api.workers_ai import look, results
+from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.batches import BatchId
-from app.batches import decisions
-from app.batches.decisions import Decision
-from app.headroom import words
+from app.batches import recent_decisions
+from app.batches.recent_decisions import Decision
+from app.headroom import reason_messages
 
 router = APIRouter(prefix="/ai/batches/{request_id}/why")
 
@@ -31,10 +31,10 @@ async def explain(
     """
     found = await parts.polls.why(tenant.tenant_id, request_id)
     if found is None:
-        overview = results.refusal(await look.refused(request_id, tenant, parts))
+        overview = results.refusal(await batch_views.refused(request_id, tenant, parts))
         return success(_facts(overview) | {"waiting": None, "chain": [], "decisions": []})
     overview = results.overview(found, parts.catalogue)
-    latest = await decisions.latest(parts.database, found.gates, last)
+    latest = await recent_decisions.latest(parts.database, found.gates, last)
     answer = {
         "waiting": overview.get("waiting"),
         "chain": [results.link(link) | {"blocks": link.blocks} for link in found.chain],
@@ -50,6 +50,6 @@ def _facts(overview: dict[str, Any]) -> dict[str, Any]:
 def _decision(decision: Decision) -> dict[str, Any]:
     """A decision as callers see it; `because` is the comparison that decided, in words."""
     change = decision.entry.change
-    because = words.because(change.signal, change.value, change.threshold, change.detail)
+    because = reason_messages.because(change.signal, change.value, change.threshold, change.detail)
     facts = {name: getattr(change, name) for name in change.__slots__}
     return {"at": clock.iso(decision.entry.at), "engine": decision.engine, **facts, "because": because}

@@ -8,10 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.cli import tables
-from app.cli.doctor import attached, machine, parts, running
+from app.cli.doctor import attached_engine, machine, running_installation, services
 from app.cli.doctor.check import Check, Status
-from app.failure import Failure
 from app.settings import Settings
+from app.user_errors import Failure
 
 CHECKS: tuple[Callable[[Settings], Check], ...] = (
     machine.python,
@@ -19,14 +19,14 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     machine.memory,
     machine.disk,
     machine.port,
-    parts.secret_key,
-    parts.webhooks,
-    parts.database,
-    parts.object_store,
-    parts.broker,
-    parts.engine,
-    parts.model,
-    running.installation,
+    services.secret_key,
+    services.webhooks,
+    services.database,
+    services.object_store,
+    services.broker,
+    services.engine,
+    services.model,
+    running_installation.installation,
 )
 
 _COLOUR = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
@@ -65,8 +65,10 @@ def require_engine(settings: Settings, *, answering: bool = False) -> Settings:
     An attached engine may be away, unless it has to be `answering` already.
     """
     if settings.engine_url:
-        return attached.adopting(settings, answering=answering)
-    for check in (_run(check, settings) for check in (machine.processor, machine.memory, parts.model, parts.engine)):
+        return attached_engine.adopting(settings, answering=answering)
+    for check in (
+        _run(check, settings) for check in (machine.processor, machine.memory, services.model, services.engine)
+    ):
         if check.status is Status.FAIL:
             raise Failure(f"{check.name}: {check.detail}", check.fix)
     return settings

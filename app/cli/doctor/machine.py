@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from app.cli.address import base_url, bind_problem
+from app.cli.api_address import base_url, bind_problem
 from app.cli.doctor.check import Check, fail, ok, warn
 from app.settings import Settings
 

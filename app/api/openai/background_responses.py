@@ -1,0 +1,143 @@
+"""Background responses: made by `POST /responses` with `background: true`, then asked after, followed, cancelled, deleted."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from app import trace_context
+from app.api import submit_params
+from app.api.deps import KeyHolder, Parts, PartsDep
+from app.api.openai.list_pages import Page, answer, listed
+from app.api.openai.metadata import read_metadata
+from app.batches.openai import background_responses
+from app.batches.submit import Order, rules_of
+from app.batches.validation.openai import response as examine
+from app.batches.validation.text_generation import ItemError
+from app.engines.catalogue import Model
+from app.engines.requests import RESPONSES
+from app.errors import BadInput
+from app.queue.types import Kind
+from app.tenants.service import Tenant
+
+
+class Items(Page):
+    """The query of a listing of input items."""
+
+    limit: int = Field(20, ge=1, le=100)
+    order: Literal["asc", "desc"] = "desc"
+
+
+router = APIRouter(prefix="/responses/{response_id}")
+
+_KEEP_ALIVE = b": nothing new yet\n\n"
+
+
+async def create(model: Model, item: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
+    """Queue a response and answer with it as it stands, or with its events as they come. Raises BadInput."""
+    if item.get("store") is False:
+        raise BadInput("store: a background response is kept until it is fetched; leave it out", param="store")
+    asked = {field: value for field, value in item.items() if field != "background"}
+    read_metadata(asked.get("metadata"))
+    try:
+        facts = examine(asked, rules_of(model, parts.lengths.of(tenant.tenant_id), stream=True))
+    except ItemError as error:
+        raise BadInput(f"Bad input: {error}", param=error.field or None) from None
+    order = Order(
+        tenant,
+        model,
+        request.state.request_id,
+        trace_context.parse(request.headers.get(trace_context.HEADER)),
+        request.headers.get("x-session-affinity"),
+        idempotency_key=submit_params.idempotency_key(request.headers.get("idempotency-key"), "idempotency-key"),
+        endpoint=RESPONSES,
+        kind=Kind.RESPONSE,
+        open_ended=True,
+    )
+    again = submit_params.sent_before(request.headers)
+    request_id = await background_responses.create(parts.database, parts.settings, order, asked, facts, repeated=again)
+    if asked.get("stream"):
+        return _stream(parts, tenant, request_id, -1)
+    return await _shown(parts, tenant, request_id)
+
+
+@router.get("")
+async def retrieve(
+    response_id: str,
+    tenant: KeyHolder,
+    parts: PartsDep,
+    stream: bool = False,
+    starting_after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
+) -> Response:
+    """How a response stands; with `stream` its events after the number `starting_after`, those to come included."""
+    request_id = _parse(response_id)
+    shown = await _shown(parts, tenant, request_id)
+    return _stream(parts, tenant, request_id, starting_after) if stream else shown
+
+
+@router.get("/input_items")
+async def input_items(
+    response_id: str, tenant: KeyHolder, parts: PartsDep, query: Annotated[Items, Query()]
+) -> Response:
+    """What a response was asked, the newest item first, in pages."""
+    single = await background_responses.get(parts.database, parts.settings, tenant, _parse(response_id))
+    found = background_responses.input_items(single)
+    if query.order == "asc":
+        found = found[::-1]
+    if query.after is not None:
+        ids = [item["id"] for item in found]
+        if query.after not in ids:
+            raise BadInput(f"after: no item of this response has the id {query.after[:60]!r}", param="after")
+        found = found[ids.index(query.after) + 1 :]
+    return listed(found[: query.limit], more=len(found) > query.limit)
+
+
+@router.post("/cancel")
+async def cancel(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Stop it; one that has ended stays as it is."""
+    request_id = _parse(response_id)
+    single = await background_responses.cancel(parts.database, parts.settings, tenant, request_id)
+    return answer(background_responses.view(single, parts.catalogue))
+
+
+@router.delete("")
+async def delete(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Forget what was asked and what was said."""
+    await background_responses.delete(parts.database, parts.settings, tenant, _parse(response_id))
+    return answer({"id": response_id, "object": "response", "deleted": True})
+
+
+async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:
+    single = await background_responses.get(parts.database, parts.settings, tenant, request_id)
+    return answer(background_responses.view(single, parts.catalogue))
+
+
+def _stream(parts: Parts, tenant: Tenant, request_id: UUID, after: int) -> Response:
+    async def frames() -> AsyncIterator[bytes]:
+        models = parts.catalogue
+        async for event in background_responses.follow(
+            parts.database, parts.settings, models, tenant, request_id, after
+        ):
+            yield (
+                _KEEP_ALIVE
+                if event is None
+                else b"event: %b\ndata: %b\n\n"
+                % (
+                    str(event["type"]).encode(),
+                    orjson.dumps(event),
+                )
+            )
+
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+    return StreamingResponse(frames(), media_type="text/event-stream", headers=headers)
+
+
+def _parse(text: str) -> UUID:
+    try:
+        return UUID(text.removeprefix(background_responses.PREFIX))
+    except ValueError:
+        raise background_responses.missing(text) from None

@@ -1,0 +1,80 @@
+"""What is refused of a request before a route sees it, and what becomes of a body that nobody reads."""
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.connection_limits import RESERVED
+from app.api.envelope import failure
+from app.errors import BadInput, NoCapacity
+
+HEAD_BYTES = 32 * 1024
+_URL_BYTES = 16 * 1024
+HEADERS = 100
+_UNREAD_BYTES = 64 * 1024  # of a body that an answer has made useless are read, so that the connection lives on
+
+
+class Edge:
+    """An ASGI middleware: bounds of a request's head, connections of the reserve, and the end of unread bodies."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = _Body(scope, receive)
+        refused = _refused(scope)
+        if refused:
+            status, code, message = refused
+            answer = failure(Request(scope), status, code, message, {"connection": "close"})
+            await answer(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start" and body.is_dear:
+                message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        await self._app(scope, body.receive, sending)
+
+
+class _Body:
+    """A request's body, and how much of it has not been read yet."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        headers = dict(scope["headers"])
+        declared = headers.get(b"content-length", b"")
+        # of one whose length nobody said, anything may be to come
+        self._rest = float(declared) if declared.isdigit() else float("inf" if b"transfer-encoding" in headers else 0)
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._rest = self._rest - len(message.get("body", b"")) if message.get("more_body") else 0
+        return message
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether reading the rest for nothing would cost more than a new connection."""
+        return self._rest > _UNREAD_BYTES
+
+
+def _refused(scope: Scope) -> tuple[int, int, str] | None:
+    """Status, code and message, if the request goes no further."""
+    url = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    if url > _URL_BYTES:
+        message = f"The URL is too long: {url} bytes, at most {_URL_BYTES} are taken. Send what is long in a body."
+        return 414, BadInput.code, message
+    headers = scope["headers"]
+    size = sum(len(name) + len(value) + 4 for name, value in headers) + url
+    if len(headers) > HEADERS or size > HEAD_BYTES:
+        message = (
+            f"The headers are too many or too long: {len(headers)} with {size} bytes,"
+            f" at most {HEADERS} with {HEAD_BYTES} are taken. Leave some out."
+        )
+        return 431, BadInput.code, message
+    crowded = scope.get("state", {}).get("crowded")
+    if crowded and scope["path"] not in RESERVED:
+        return 503, NoCapacity.code, crowded
+    return None

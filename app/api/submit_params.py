@@ -1,0 +1,64 @@
+"""What routes read alike: a batch's id, its window, its idempotency key, and whether a request was sent before."""
+
+import re
+from collections.abc import Mapping
+from uuid import UUID
+
+from app.errors import BadInput
+from app.gateway.resent_requests import Sending
+
+BATCH_PREFIX = "batch_"
+WINDOWS = "like 90s, 30m, 24h or 7d and at most 90d"
+_WINDOW = re.compile(r"([0-9]{1,9})([smhd])")
+KEY = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f\"][^\x00-\x1f\x7f]*$"
+TAG = r"[A-Za-z0-9:\-./@]{1,50}"
+TAGS = f"^({TAG}(,{TAG}){{0,4}})?$"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST_WINDOW = 90 * 86_400
+_LONGEST_KEY = 255
+RETRY_COUNT = (
+    "x-stainless-retry-count"  # the clients of OpenAI and Cloudflare count in it how often they sent a request before
+)
+
+
+def sent_before(headers: Mapping[str, str]) -> bool:
+    """Whether the client says that it sends this request again."""
+    count = headers.get(RETRY_COUNT, "")
+    return count.isdecimal() and int(count[:6]) > 0
+
+
+def sending(headers: Mapping[str, str]) -> Sending | None:
+    """How a call may be sent again; None: its client does not say that it would."""
+    key = headers.get("idempotency-key")
+    if key is None and RETRY_COUNT not in headers:
+        return None
+    return Sending(key, again=key is not None or sent_before(headers))
+
+
+BATCH_ID = f"^({BATCH_PREFIX})?[0-9a-f]{{8}}(-?[0-9a-f]{{4}}){{3}}-?[0-9a-f]{{12}}$"
+WINDOW = "^([1-9][0-9]{0,5}s|[1-9][0-9]{0,4}m|[1-9][0-9]{0,2}h|[1-8]?[0-9]d)$"
+
+
+def batch_id(text: object) -> UUID | None:
+    """A batch's id, as Workers AI writes it or as OpenAI does; None for what is neither."""
+    try:
+        return UUID(text.removeprefix(BATCH_PREFIX)) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def window_seconds(text: str) -> float | None:
+    """A time in which to be done; None unless it is `WINDOWS`."""
+    parsed = _WINDOW.fullmatch(text)
+    seconds = float(parsed[1]) * _SECONDS[parsed[2]] if parsed else 0.0
+    return seconds if 1 <= seconds <= _LONGEST_WINDOW else None
+
+
+def idempotency_key(given: object, where: str) -> str | None:
+    """The key, bare or as the quoted string of draft-ietf-httpapi-idempotency-key-header-07. Raises BadInput."""
+    if given is None:
+        return None
+    key = given.strip(" ").strip('"') if isinstance(given, str) and re.fullmatch(KEY, given) else ""
+    if not 1 <= len(key) <= _LONGEST_KEY:
+        raise BadInput(f"{where}: must be 1 to {_LONGEST_KEY} printable characters", param=where)
+    return key

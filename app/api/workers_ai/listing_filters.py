@@ -1,0 +1,106 @@
+"""The queries of a listing of batches, and of a batch's results."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from app.api import submit_params
+from app.api.parameter_limits import Texts, declared
+from app.batches import listing
+from app.engines.catalogue import Catalogue
+from app.errors import BadInput
+from app.queue.listing import Filters
+
+MOST_LISTED = 100
+_LATEST = 20_000_000_000
+_MOST_AFTER = 2**31 - 1
+_PAIR = r"^[^\x00:]+:[^\x00]*$"
+
+
+def _unix(value: object) -> object:
+    """Unix seconds, if it is a number, in their range: a larger number is no moment. Raises ValueError."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return value
+    if not 0 <= number <= _LATEST:
+        raise ValueError(f"as Unix seconds it must be 0 to {_LATEST}")
+    return value
+
+
+_Moment = Annotated[
+    datetime,
+    BeforeValidator(_unix),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", **declared(0, _LATEST)}]}),
+]
+
+
+class Listing(BaseModel):
+    """The query of a listing. Every filter may be given several times: any of the states and models, all tags and metadata."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Texts = Field(
+        [], json_schema_extra={"items": {"enum": [*listing.WORDS]}}, description=f"any of: {', '.join(listing.WORDS)}"
+    )
+    model: Texts = Field([], description="a name or an alias")
+    tag: Texts = Field([], description="has this tag")
+    tags: Texts = Field([], description="has these tags, by commas; the same as several `tag`")
+    metadata: Texts = Field(
+        [], json_schema_extra={"items": {"pattern": _PAIR}}, description="`key:value`: has this pair"
+    )
+    created_after: _Moment | None = Field(
+        None, description="made then or later: ISO 8601 or Unix seconds; UTC where no zone is named"
+    )
+    created_before: _Moment | None = Field(None, description="made before")
+    limit: int = Field(20, ge=1, le=MOST_LISTED, description="batches in one page")
+    after: str | None = Field(
+        None, json_schema_extra={"pattern": submit_params.BATCH_ID}, description="the `cursor` of the page before"
+    )
+
+
+class Reading(BaseModel):
+    """The query of a batch's results."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: int = Field(0, ge=0, le=_MOST_AFTER, description="without the first so many lines")
+    failed: bool = Field(False, description="only items that failed")
+
+
+def filters(asked: Listing, models: Catalogue) -> Filters:
+    """What a listing asks for. Raises BadInput naming the parameter."""
+    tags = (*asked.tag, *(tag for value in asked.tags for tag in value.split(",") if tag))
+    if unknown := [word for word in asked.state if word not in listing.WORDS]:
+        raise BadInput(f"state: must be one of {', '.join(listing.WORDS)}, got {unknown[0][:40]}", param="state")
+    found = [models.resolve(name) for name in asked.model]
+    names = [model.name if model else name for model, name in zip(found, asked.model, strict=True)]
+    return Filters(
+        tuple(asked.state),
+        tuple(names),
+        tags,
+        dict(_pair(text) for text in asked.metadata),
+        _with_zone(asked.created_after),
+        _with_zone(asked.created_before),
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, colon, value = text.partition(":")
+    if not colon or not key:
+        raise BadInput(f"metadata: must be key:value, got {text[:60]}", param="metadata")
+    return key, value
+
+
+def _with_zone(moment: datetime | None) -> datetime | None:
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+
+
+def cursor(text: str) -> UUID:
+    """The batch behind which a page begins. Raises BadInput."""
+    parsed = submit_params.batch_id(text)
+    if parsed is None:
+        raise BadInput(f"after: must be the cursor of the page before, got {text[:60]}", param="after")
+    return parsed

@@ -1,0 +1,1 @@
+"""Take a submit in: read its body, check its items, spool them."""

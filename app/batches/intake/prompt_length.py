@@ -1,0 +1,85 @@
+"""Prompts that may be too long for their model, counted by an engine before they are queued.
+
+Only those are counted whose estimate comes near the limit, a few of each submit and within a time. What is not counted is
+accepted: the engine refuses it then, and the item ends with an error that says both numbers.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.batches.validation.text_generation import ItemFacts, ItemRules
+from app.crypto import secret_key
+from app.db.pool import Database
+from app.engines import context_window, service
+from app.engines.client import EngineClient
+from app.engines.engine_key import engine_key
+from app.engines.requests import Target, build
+from app.engines.service import Engine
+from app.errors import BadInput
+from app.settings import Settings
+from app.states import EngineState
+
+MOST_COUNTED = 16  # of one submit
+_AT_ONCE, _SECONDS = 4, 3.0
+_MARGIN = 4 / 3  # by which ordinary text may have more tokens than its bytes let expect
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """An item that may not fit, and its place in the submit; empty: it is the whole body."""
+
+    where: str
+    item: dict[str, Any]
+
+
+def may_not_fit(facts: ItemFacts, rules: ItemRules) -> bool:
+    """Whether the estimate comes near the limit."""
+    prompt = facts.est_tokens - facts.answer_tokens
+    return prompt * _MARGIN + facts.answer_tokens > rules.context_window
+
+
+async def check(
+    database: Database,
+    settings: Settings,
+    target: Target,
+    endpoint: str,
+    close: Sequence[Close],
+    *,
+    open_ended: bool = False,
+) -> None:
+    """Raise BadInput for the first item that does not fit. Without a ready engine of the model nothing is counted."""
+    if not close or (engine := await _ready(database, target.model)) is None:
+        return
+    key = engine_key(settings, secret_key(settings), engine.name, engine.mode)
+    room = asyncio.Semaphore(_AT_ONCE)
+    async with EngineClient(engine.url, key, timeout_seconds=_SECONDS) as client:
+
+        async def problem(each: Close) -> str | None:
+            request = build(each.item, endpoint, target, "", open_ended=open_ended)
+            async with room:
+                count = await client.count(request)
+            return count.problem(context_window.answer_tokens(request), target.context_window) if count else None
+
+        tasks = [asyncio.create_task(problem(each)) for each in close[:MOST_COUNTED]]
+        await asyncio.wait(tasks, timeout=_SECONDS)
+        found = [task.result() if task.done() else task.cancel() for task in tasks]
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for each, said in zip(close, found, strict=False):
+        if isinstance(said, str):
+            field = next(
+                (name for name in ("messages", "prompt", "input") if each.item.get(name) is not None), "prompt"
+            )
+            raise BadInput(
+                ".".join(part for part in (each.where, field) if part) + f": {said}",
+                param=field,
+                reason=context_window.TOO_LONG,
+            )
+
+
+async def _ready(database: Database, served: str) -> Engine | None:
+    async with database.relaxed() as conn:
+        engines = await service.list_engines(conn)
+    ready = (e for e in engines if e.model == served and e.controlled and e.state == EngineState.READY)
+    return next(ready, None)

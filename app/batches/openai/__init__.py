@@ -1,0 +1,1 @@
+"""OpenAI's resources over the queue: batches of files, uploads, background responses."""

@@ -1,0 +1,103 @@
+"""What is in a file: an upload as it came, an output or error file made of results while it is read."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from app.batches.openai import file_batches, result_lines
+from app.db.pool import Database
+from app.engines.catalogue import Catalogue, Price
+from app.files import service as files
+from app.files.service import File
+from app.queue import reads
+from app.settings import Settings
+from app.storage import object_names
+from app.storage.store import Store
+from app.tenants.service import Tenant
+
+_PAGE = 500  # results
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """`blocks(n)`: the content without its first n lines; `part(n, m)`: m of its bytes behind the first n. `complete`: nothing
+    will be added to it. `run`: of its batch.
+    """
+
+    blocks: Callable[[int], AsyncIterator[bytes]]
+    part: Callable[[int, int], AsyncIterator[bytes]]
+    complete: bool = True
+    run: int | None = None
+
+    async def size(self) -> int:
+        """Bytes, counted by making all of them."""
+        return sum([len(block) async for block in self.blocks(0)])
+
+
+async def of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> Contents:
+    """What is in a file of the tenant. The files of a batch that runs have more at every look, and keep what they had."""
+    store = Store.of(settings)
+    if file.request_id is None:
+        key = object_names.upload(tenant.tenant_id, file.file_id)
+        return Contents(lambda skip: _without(store.stream(key), skip), lambda *part: store.stream(key, part))
+    batch = await file_batches.get(database, tenant, file.request_id)
+    status = batch.status
+    assert status is not None
+
+    def price_of(name: str | None) -> Price | None:
+        model = catalogue.resolve(name or status.model)
+        return model.price if model else None
+
+    def blocks(skip: int) -> AsyncIterator[bytes]:
+        pages = reads.results(database, status.batch_id, status.run, store=store, page=_PAGE)
+        of_errors = bool(file.of_errors)
+        return result_lines.lines(
+            batch.request_id,
+            status.state,
+            pages,
+            of_errors=of_errors,
+            price_of=price_of,
+            numbered=not batch.input_file_id,
+            skip=skip,
+        )
+
+    def part(start: int, length: int) -> AsyncIterator[bytes]:
+        return _cut(blocks(0), start, length)
+
+    return Contents(blocks, part, status.finalized_at is not None, status.run)
+
+
+async def size_of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> int:
+    """Bytes of a file. Those of a final batch are counted once."""
+    if file.bytes is not None:
+        return file.bytes
+    contents = await of(database, settings, catalogue, tenant, file)
+    size = await contents.size()
+    if contents.complete and contents.run is not None:
+        await files.counted(database, tenant.tenant_id, file, contents.run, size)
+    return size
+
+
+async def _without(blocks: AsyncIterator[bytes], skip: int) -> AsyncIterator[bytes]:
+    """Blocks of text after its first `skip` lines."""
+    async for block in blocks:
+        ends, start = block.count(b"\n"), 0
+        if skip and ends < skip:
+            skip -= ends
+            continue
+        while skip:
+            start = block.index(b"\n", start) + 1
+            skip -= 1
+        if start < len(block):
+            yield block[start:]
+
+
+async def _cut(blocks: AsyncIterator[bytes], start: int, length: int) -> AsyncIterator[bytes]:
+    """`length` bytes from `start` on."""
+    async for block in blocks:
+        part = block[start : start + length]
+        start = max(0, start - len(block))
+        if part:
+            yield part
+            length -= len(part)
+        if not length:
+            return

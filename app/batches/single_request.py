@@ -1,0 +1,102 @@
+"""One request that goes through the queue: its caller waits for it (flex), or comes back for it (a background response)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.batches import submit
+from app.batches.intake.offload import Offload
+from app.batches.intake.prompt_length import Close, may_not_fit
+from app.batches.intake.spool import Spool
+from app.batches.submit import Order, Register
+from app.batches.validation.text_generation import ItemFacts
+from app.db.pool import Database
+from app.errors import UNAVAILABLE, NoCapacity
+from app.queue import ingest, reads, response_log
+from app.queue.reads import ItemResult, Status
+from app.queue.types import Kind
+from app.settings import Settings
+from app.storage.store import Store
+
+AIM_SECONDS = 600.0  # somebody waits: before batches of the same account
+SAME_SECONDS = 900.0  # a client that sends its request again does so within this time
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Where a single request stands, what it asked for, and what came of it."""
+
+    status: Status
+    asked: dict[str, Any]
+    result: ItemResult
+
+
+class _One(Spool):
+    """The spool of one item."""
+
+    def put(self, item: dict[str, Any], facts: ItemFacts) -> None:
+        self._write(self._row(facts, None, orjson.dumps(item)))
+
+    def _add_lines(self, lines: Sequence[bytes]) -> None:
+        """It has none."""
+
+
+async def enqueue(
+    database: Database,
+    settings: Settings,
+    order: Order,
+    item: dict[str, Any],
+    facts: ItemFacts,
+    *,
+    repeated: bool = False,
+    hurried: bool = False,
+    register: Register | None = None,
+) -> UUID:
+    """Queue a request that was checked. `repeated`: its sender says that it may have come before; then it is not queued twice.
+
+    Raises BadInput where it is too long for its model, NoCapacity where it is `hurried` and would have to wait.
+    """
+    order = replace(order, aim_seconds=AIM_SECONDS)
+    if may_not_fit(facts, submit.rules_of(order.model)):
+        await submit.check_fit(database, settings, order, [Close("", item)])
+    async with database.relaxed() as conn:
+        batch_id = await ingest.next_batch_id(conn)
+    async with Offload(Store.of(settings)) as offload:
+        with _One(batch_id, order.model.name, **submit.spool_options(settings)) as spool:
+            await asyncio.to_thread(spool.put, item, facts)
+            if repeated and (same := await _same(database, order, spool.request_hash)) is not None:
+                return same
+            if hurried:
+                await _check_room(database, order)
+            return await submit.commit(database, settings, order, spool, offload, register)
+
+
+async def _same(database: Database, order: Order, request_hash: bytes) -> UUID | None:
+    async with database.relaxed() as conn:
+        return await response_log.find_same(conn, order.tenant.tenant_id, order.kind, request_hash, SAME_SECONDS)
+
+
+async def _check_room(database: Database, order: Order) -> None:
+    async with database.relaxed() as conn:
+        if not await response_log.has_room(conn, order.model.served):
+            raise NoCapacity("Resource Unavailable: no idle capacity right now", reason=UNAVAILABLE)
+
+
+async def find(database: Database, settings: Settings, tenant_id: int, request_id: UUID, kind: Kind) -> Single | None:
+    """A single request of the tenant. None: there is none, or it was deleted."""
+    async with database.relaxed() as conn:
+        if await response_log.find(conn, tenant_id, request_id, kind) is None:
+            return None
+    status = await reads.status(database, tenant_id, request_id)
+    assert status is not None
+    store = Store.of(settings)
+    async for page in reads.results(database, status.batch_id, status.run, store=store, page=2, items=True):
+        [result] = page
+        body = result.item or b"{}"
+        asked = orjson.loads(await store.get(body.decode()) if result.item_stored else body)
+        return Single(status, asked, result)
+    return None

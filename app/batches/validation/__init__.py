@@ -1,0 +1,1 @@
+"""What a request or an item of a batch may say. Pure."""

@@ -1,0 +1,131 @@
+"""The fields that an item may hold on any route, and what each may be. Pure; one table, from which the schemas are made too.
+
+Ranges: Cloudflare's published input schema of its text-generation models where it has one, else OpenAI's.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.batches.validation import grammar
+
+MOST_TOKENS = 2**31 - 1  # that the queue counts of one item
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a field may hold: `check` says what is wrong with a value, None if nothing; `schema` is the same as JSON Schema."""
+
+    check: Callable[[Any], str | None]
+    schema: Mapping[str, Any]
+
+
+def number(low: float, high: float, *, whole: bool = False) -> Field:
+    """A number between these, both included."""
+    kind = "an integer" if whole else "a number"
+
+    def check(value: Any) -> str | None:
+        right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        if right and low <= value <= high:
+            return None
+        limits = f"{low} and {high}" if whole else f"{low:g} and {high:g}"
+        return f"must be {kind} between {limits}, got {show(value)}"
+
+    return Field(check, {"type": "integer" if whole else "number", "minimum": low, "maximum": high})
+
+
+def _one_of(kind: type | tuple[type, ...], name: str, *types: str) -> Field:
+    return Field(
+        lambda value: None if isinstance(value, kind) else f"must be {name}, got {show(value)}", {"type": [*types]}
+    )
+
+
+def _stop(value: Any) -> str | None:
+    texts = [value] if isinstance(value, str) else value
+    if isinstance(texts, list) and len(texts) <= 16 and all(isinstance(t, str) and t for t in texts):
+        return None
+    return f"must be a string or a list of at most 16 non-empty strings, got {show(value)}"
+
+
+def _response_format(value: Any) -> str | None:
+    if not isinstance(value, dict) or value.get("type") not in ("text", "json_object", "json_schema"):
+        return f"must be an object whose type is text, json_object or json_schema, got {show(value)}"
+    if value["type"] == "json_schema" and not isinstance(value.get("json_schema"), dict):
+        return "needs json_schema, an object: a bare schema or {name, schema}"
+    return grammar.schema_problem(value.get("json_schema") or {})
+
+
+def _tools(value: Any) -> str | None:
+    if not isinstance(value, list):
+        return f"must be a list of tools, got {show(value)}"
+    return next((problem for tool in value if isinstance(tool, dict) and (problem := _tool_problem(tool))), None)
+
+
+def _tool_problem(tool: dict[str, Any]) -> str | None:
+    kind = tool.get("type")
+    if isinstance(kind, str) and _HOSTED.search(kind):
+        return (
+            f"{kind} would be run by the server, and none is here; remove it, or offer a function that you run yourself"
+        )
+    return grammar.schema_problem(tool)
+
+
+def _options(value: Any) -> str | None:
+    if isinstance(value, dict) and isinstance(value.get("rejectIfBusy", False), bool):
+        return None
+    return f"must be an object, in which rejectIfBusy is true or false, got {show(value)}"
+
+
+# Tools that OpenAI runs itself, some with a date behind their names.
+_HOSTED = re.compile(
+    "^(code_interpreter|container|web_search|file_search|image_generation|computer_use|local_shell|mcp)"
+)
+_BOOLEAN = _one_of(bool, "true or false", "boolean")
+_STRING = _one_of(str, "a string", "string")
+_WORD = {"type": "string", "minLength": 1}
+_STOP = {"anyOf": [_WORD, {"type": "array", "maxItems": 16, "items": _WORD}]}
+_RESPONSE_FORMAT = {
+    "type": "object",
+    "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
+    "required": ["type"],
+    "if": {"properties": {"type": {"const": "json_schema"}}},
+    "then": {"properties": {"json_schema": {"type": "object"}}, "required": ["json_schema"]},
+}
+_HOSTED_TOOL = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {"type": {"type": "string", "pattern": _HOSTED.pattern}},
+}
+_OPTIONS = {"type": "object", "properties": {"rejectIfBusy": {"type": "boolean"}}}
+
+FIELDS: Mapping[str, Field] = {
+    "temperature": number(0, 5),
+    "top_p": number(0, 1),
+    "top_k": number(-1, 1_000_000, whole=True),
+    "min_p": number(0, 1),
+    "seed": number(-(2**63), 2**63 - 1, whole=True),
+    "n": number(1, 16, whole=True),
+    "min_tokens": number(0, MOST_TOKENS, whole=True),
+    "ignore_eos": _BOOLEAN,
+    "repetition_penalty": number(0.01, 2),
+    "frequency_penalty": number(-2, 2),
+    "presence_penalty": number(-2, 2),
+    "top_logprobs": number(0, 20, whole=True),
+    "logprobs": _one_of((bool, int), "true or false", "boolean", "integer"),
+    "stop": Field(_stop, _STOP),
+    "raw": _BOOLEAN,
+    "stream": _BOOLEAN,
+    "response_format": Field(_response_format, _RESPONSE_FORMAT),
+    "structured_outputs": Field(grammar.structured_problem, {"type": "object"}),
+    "tools": Field(_tools, {"type": "array", "items": {"not": _HOSTED_TOOL}}),
+    "external_reference": _STRING,
+    "session_id": _STRING,
+    "options": Field(_options, _OPTIONS),
+}
+
+
+def show(value: Any) -> str:
+    """A value as error messages quote it."""
+    text = "null" if value is None else "nothing" if value == "" else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,154 @@
+"""What the OpenAI routes beside chat take: completions, embeddings, responses. Pure.
+
+Their bodies are relayed whole. Checked is what Slackwater itself has to know: the size of the prompt, the length of the
+answer, and that no field belongs to the operator.
+"""
+
+from typing import Any, NamedTuple, Self
+
+from app.batches.validation.fields import show
+from app.batches.validation.grammar import schema_problem
+from app.batches.validation.text_generation import (
+    MOST_BYTES_PER_TOKEN,
+    USUAL_BYTES_PER_TOKEN,
+    ItemError,
+    ItemFacts,
+    ItemRules,
+    answer_facts,
+    check_fields,
+    check_part,
+)
+from app.engines.content_parts import KEYS
+from app.engines.embeddings import NATIVE_FORMS
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+_MOST_INPUTS = 2048  # OpenAI's own bound of one embeddings call
+_HOLD_PARTS = ("content", "output", "summary")
+_OF_RESPONSES = tuple(KEYS)
+
+
+def completion(item: Any, rules: ItemRules) -> ItemFacts:
+    """`/v1/completions`: a text, token ids, or a list of either."""
+    check_fields(item, rules)
+    sizes = _inputs("prompt", item.get("prompt"))
+    copies = (item.get("n") or 1) * len(sizes)
+    least, about = max(size.least for size in sizes), sum(size.about for size in sizes)
+    return answer_facts(item, rules, least, about, copies, ("max_tokens",))
+
+
+def embedding(item: Any, rules: ItemRules) -> ItemFacts:
+    """`/v1/embeddings`: a text, token ids, or a list of either; nothing is generated."""
+    check_fields(item, rules)
+    if item.get("stream"):
+        raise ItemError("stream", "embeddings come in one piece; leave it out")
+    for name in ("messages", *NATIVE_FORMS):
+        if item.get(name) is not None:
+            raise ItemError(name, "embeddings take texts as input here; leave it out")
+    sizes = _inputs("input", item.get("input"))
+    if (least := max(size.least for size in sizes)) > rules.context_window:
+        raise ItemError("input", f"has at least {least} tokens, beyond the context window of {rules.context_window}")
+    return ItemFacts(
+        None,
+        sum(size.about for size in sizes),
+        wants_json=False,
+        affinity=None,
+        prefix="",
+        answer_tokens=0,
+        most_tokens=0,
+    )
+
+
+def response(item: Any, rules: ItemRules) -> ItemFacts:
+    """`/v1/responses`: a text or a list of input items; no state is kept between calls."""
+    check_fields(item, rules)
+    for name in ("previous_response_id", "conversation"):
+        if item.get(name) is not None:
+            raise ItemError(name, "no responses are kept here; send the whole conversation as input")
+    if item.get("background"):
+        raise ItemError("background", "a queued request is in the background already; leave it out")
+    given = item.get("input")
+    if not isinstance(given, (str, list)) or not given:
+        raise ItemError("input", f"must be a non-empty string or a list of input items, got {show(given)}")
+    for place, each in enumerate(given if isinstance(given, list) else ()):
+        if not isinstance(each, dict):
+            raise ItemError(
+                f"input[{place}]", f"must be an object with role and content, or another item, got {show(each)}"
+            )
+        _check_parts(each, f"input[{place}]", rules)
+    _check_reasoning(item.get("reasoning"))
+    if not isinstance(item.get("instructions") or "", str):
+        raise ItemError("instructions", f"must be a string, got {show(item['instructions'])}")
+    form = (item.get("text") or {}).get("format") if isinstance(item.get("text"), dict) else None
+    if isinstance(form, dict) and (problem := schema_problem(form)):
+        raise ItemError("text.format", problem)
+    size = _Size.of(_text_bytes(given) + _text_bytes(item.get("instructions")))
+    return answer_facts(item, rules, size.least, size.about, 1, ("max_output_tokens",))
+
+
+def _check_reasoning(given: Any) -> None:
+    """How hard the model is to think: `{"effort"}`. Raises ItemError."""
+    if given is None:
+        return
+    if not isinstance(given, dict):
+        raise ItemError("reasoning", f'must be an object like {{"effort": "low"}}, got {show(given)}')
+    if given.get("effort") not in (None, *EFFORTS):
+        raise ItemError("reasoning.effort", f"must be one of {', '.join(EFFORTS)}, got {show(given['effort'])}")
+
+
+class _Size(NamedTuple):
+    """Of an input, in tokens: certainly no less than `least`, usually `about`."""
+
+    least: int
+    about: int
+
+    @classmethod
+    def of(cls, size: int) -> Self:
+        """A text of so many bytes."""
+        return cls(size // MOST_BYTES_PER_TOKEN, size // USUAL_BYTES_PER_TOKEN + 1)
+
+
+def _inputs(name: str, value: Any) -> list[_Size]:
+    """The size of each input. Raises ItemError."""
+    problem = ItemError(
+        name, f"must be a non-empty string, a list of token ids, or a list of either, got {show(value)}"
+    )
+    if isinstance(value, str) and value:
+        return [_Size.of(len(value.encode()))]
+    if not isinstance(value, list) or not value:
+        raise problem
+    if _ids(value):
+        return [_Size(len(value), len(value))]
+    if len(value) > _MOST_INPUTS:
+        raise ItemError(name, f"at most {_MOST_INPUTS} inputs in one call, got {len(value)}; send several, or a batch")
+    if not all((isinstance(each, str) and each) or (isinstance(each, list) and _ids(each)) for each in value):
+        raise problem
+    return [_Size.of(len(each.encode())) if isinstance(each, str) else _Size(len(each), len(each)) for each in value]
+
+
+def _ids(value: list[Any]) -> bool:
+    return bool(value) and all(type(each) is int and each >= 0 for each in value)
+
+
+def _check_parts(item: dict[str, Any], where: str, rules: ItemRules) -> None:
+    """The parts of an input item, whichever it is. Raises ItemError."""
+    for name in _HOLD_PARTS:
+        value = item.get(name)
+        if value is None or isinstance(value, str):
+            continue
+        if not isinstance(value, list):
+            raise ItemError(f"{where}.{name}", f"must be a string or a list of parts, got {show(value)}")
+        for i, part in enumerate(value):
+            check_part(f"{where}.{name}[{i}]", part, _OF_RESPONSES, rules)
+
+
+def _text_bytes(value: Any) -> int:
+    """Bytes of all text in a tree of input items; media and their names do not count."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, list):
+        return sum(map(_text_bytes, value))
+    if isinstance(value, dict):
+        return sum(
+            _text_bytes(part) for name, part in value.items() if name in ("content", "text", "output", "arguments")
+        )
+    return 0

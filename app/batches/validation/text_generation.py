@@ -1,0 +1,233 @@
+"""What an item of a text-generation batch may hold beside its fields: a prompt or messages, and an answer that fits. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from app.batches.validation.content_parts import flaw
+from app.batches.validation.fields import FIELDS, MOST_TOKENS, number, show
+from app.engines.content_parts import OF_CHAT
+from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
+
+MOST_BYTES_PER_TOKEN = 16  # of ordinary text; used only to refuse what cannot possibly fit the window
+USUAL_BYTES_PER_TOKEN = 4
+_TOKENS_PER_MESSAGE = 8
+_PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
+
+
+class ItemError(ValueError):
+    """An item breaks a rule. `field` is the path inside the item, empty for the item itself."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+        self.message = message
+
+
+class ItemFacts(NamedTuple):
+    """What the queue needs to know of a valid item. `wants_json`: its answer is JSON by request.
+
+    `answer_tokens`: the part of the estimate that is for the answer. `most_tokens`: more the answer cannot have.
+    Items with the same `prefix` begin alike, so that an engine that has just seen one knows the beginning of the others.
+    """
+
+    reference: str | None
+    est_tokens: int
+    wants_json: bool
+    affinity: str | None
+    prefix: str
+    answer_tokens: int
+    most_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRules:
+    """What depends on the model. `names`: what an item may call it; `one_choice`: its results have room for one answer.
+
+    An answer without a limit of its own ends after `default_max_tokens`, unless there is `usual_tokens`: then it may take what is
+    left of the context, and usually has so many. `stream`: whether the answer may be streamed, which that of a queued request
+    cannot. `pooling`: how an embedding is made of a text's tokens. `responses`: Workers AI's routes take the form of
+    the Responses API too.
+    """
+
+    context_window: int
+    default_max_tokens: int
+    names: frozenset[str] = frozenset()
+    one_choice: bool = False
+    vision: bool = False
+    stream: bool = False
+    pooling: str = "mean"
+    responses: bool = False
+    usual_tokens: int | None = None
+
+
+Examine = Callable[[Any, ItemRules], ItemFacts]
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+LENGTHS = ("max_tokens", "max_completion_tokens")
+
+
+def examine(item: Any, rules: ItemRules) -> ItemFacts:
+    """Check one item against every rule. Raises ItemError naming the first broken one."""
+    check_fields(item, rules)
+    if (item.get("n") or 1) > 1 and rules.one_choice:
+        raise ItemError("n", "this model answers with one choice; send the item several times instead")
+    size = _prompt_bytes(item, rules)
+    least, prompt = size // MOST_BYTES_PER_TOKEN, size // USUAL_BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE
+    return answer_facts(item, rules, least, prompt, item.get("n") or 1, LENGTHS)
+
+
+def check_fields(item: Any, rules: ItemRules) -> None:
+    """What holds on every route: an object, nobody else's fields, every known field in its range. Raises ItemError."""
+    if not isinstance(item, dict):
+        raise ItemError("", f"must be an object, got {show(item)}")
+    if not ENGINE_PRIVATE_FIELDS.isdisjoint(item):
+        name = next(iter(item.keys() & ENGINE_PRIVATE_FIELDS))
+        raise ItemError(name, "is set by Slackwater and may not be sent; remove it")
+    for name, value in item.items():
+        field = FIELDS.get(name)
+        problem = field.check(value) if field and value is not None else None
+        if problem:
+            raise ItemError(name, problem)
+    model = item.get("model")
+    if model is not None and not (isinstance(model, str) and model in rules.names):
+        raise ItemError("model", f"the URL names the model of all items, this one wants {show(model)}; leave it out")
+    if item.get("stream") and not rules.stream:
+        raise ItemError("stream", "a queued request cannot stream; leave it out")
+
+
+def answer_facts(
+    item: dict[str, Any], rules: ItemRules, least: int, prompt: int, copies: int, lengths: tuple[str, ...]
+) -> ItemFacts:
+    """What the queue needs to know of an item whose prompt has at least `least` tokens, and about `prompt` in all.
+
+    `copies`: answers to it, each limited by the first of `lengths` that is given. Raises ItemError if they cannot fit.
+    """
+    usual, most = _fitting_answer(item, least, rules, lengths)
+    wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
+    reference, affinity = item.get("external_reference"), item.get("session_id")
+    answers, most = min(usual * copies, MOST_TOKENS), min(most * copies, MOST_TOKENS)
+    return ItemFacts(reference, min(prompt + answers, MOST_TOKENS), wants_json, affinity, _prefix(item), answers, most)
+
+
+def _prefix(item: dict[str, Any]) -> str:
+    """How the prompt of a valid item begins."""
+    given, messages = item.get("prompt") or item.get("input"), item.get("messages")
+    if given or not messages:  # beside those `messages` are nobody's, and may be anything
+        return str(given[:_PREFIX_CHARACTERS]) if isinstance(given, (str, list)) else ""
+    first = messages[0]
+    if type(first.get("content")) is str and len(first["content"]) >= _PREFIX_CHARACTERS:
+        return str((first["role"] + first["content"][:_PREFIX_CHARACTERS])[:_PREFIX_CHARACTERS])
+    begin = ""
+    for message in messages:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        begin += message["role"] + "".join(str(part.get("text") or "") for part in parts)
+        if len(begin) >= _PREFIX_CHARACTERS:
+            break
+    return begin[:_PREFIX_CHARACTERS]
+
+
+def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules, lengths: tuple[str, ...]) -> tuple[int, int]:
+    """Tokens that one answer usually has beside a prompt of at least `least`, and the most. Raises when they cannot fit."""
+    given = _given_limit(item, rules, lengths)
+    limit = item[given] if given else _usual_limit(rules)
+    if least + (limit or 1) > rules.context_window:
+        prompt = next(name for name in ("prompt", "messages", "input") if item.get(name) is not None)
+        raise ItemError(
+            given if given and least < rules.context_window else prompt, _unfit(least, limit, rules, asked=bool(given))
+        )
+    most = rules.context_window - least if limit is None else limit
+    shortest = item.get("min_tokens") or 0
+    if shortest > most:
+        raise ItemError("min_tokens", _too_long(shortest, most, rules, given))
+    if rules.usual_tokens is None or limit is not None or item.get("ignore_eos"):
+        return most, most
+    return min(most, max(shortest, rules.usual_tokens)), most
+
+
+def _usual_limit(rules: ItemRules) -> int | None:
+    """Of an answer that sets none; None: what is left of the window."""
+    return min(rules.default_max_tokens, rules.context_window) if rules.usual_tokens is None else None
+
+
+def _unfit(least: int, limit: int | None, rules: ItemRules, *, asked: bool) -> str:
+    """Why prompt and answer cannot both be in the window."""
+    window = f"beyond the context window of {rules.context_window}"
+    if limit is None:
+        return f"the prompt has at least {least} tokens, with an answer {window}"
+    kind = "asked" if asked else "usual"
+    return f"the prompt has at least {least} tokens, and {limit} are {kind} for the answer: together {window}"
+
+
+def _too_long(shortest: int, most: int, rules: ItemRules, given: str | None) -> str:
+    """Why the answer cannot have so many tokens."""
+    if given:
+        return f"must not be above {given}, which is {most}, got {shortest}"
+    if rules.usual_tokens is not None:
+        return f"must not be above the {most} tokens that the prompt leaves of the context window, got {shortest}"
+    return (
+        f"must not be above the limit of the answer, which is {most} where none is set, got {shortest}; set max_tokens"
+    )
+
+
+def _given_limit(item: dict[str, Any], rules: ItemRules, lengths: tuple[str, ...]) -> str | None:
+    """Which of `lengths` limits the answer, the least of them; None: none does. Raises ItemError."""
+    found = None
+    for name in lengths:
+        value = item.get(name)
+        if value is None:
+            continue
+        if type(value) is not int or not 1 <= value <= rules.context_window:
+            problem = number(1, rules.context_window, whole=True).check(value)
+            raise ItemError(name, f"{problem} (the context window of the model is {rules.context_window})")
+        if found is None or value < item[found]:
+            found = name
+    return found
+
+
+def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
+    prompt, messages = item.get("prompt"), item.get("messages")
+    if (prompt is None) == (messages is None):
+        if foreign := next((name for name in ("text", "query", "contexts") if prompt is None and name in item), None):
+            raise ItemError(foreign, "is for embedding models; this one generates text from prompt or messages")
+        both = "both were sent" if prompt is not None else "neither was sent"
+        raise ItemError("", f"needs exactly one of prompt and messages; {both}")
+    if prompt is not None:
+        if not isinstance(prompt, str) or not prompt:
+            raise ItemError("prompt", f"must be a non-empty string, got {show(prompt)}")
+        return len(prompt.encode())
+    if not isinstance(messages, list) or not messages:
+        raise ItemError("messages", f"must be a non-empty list, got {show(messages)}")
+    size = 0
+    for i, message in enumerate(messages):
+        content = message.get("content") if type(message) is dict and message.get("role") in ROLES else None
+        if type(content) is str:
+            size += len(content) if content.isascii() else len(content.encode())
+        else:
+            size += _message_bytes(f"messages[{i}]", message, rules)
+    return size
+
+
+def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
+    if not isinstance(message, dict):
+        raise ItemError(where, f"must be an object with role and content, got {show(message)}")
+    if message.get("role") not in ROLES:
+        raise ItemError(f"{where}.role", f"must be one of {', '.join(ROLES)}, got {show(message.get('role'))}")
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return len(content.encode()) if content else 0
+    if not isinstance(content, list):
+        raise ItemError(f"{where}.content", f"must be a string, a list of parts or null, got {show(content)}")
+    return sum(_part_bytes(f"{where}.content[{i}]", part, rules) for i, part in enumerate(content))
+
+
+def _part_bytes(where: str, part: Any, rules: ItemRules) -> int:
+    check_part(where, part, OF_CHAT, rules)
+    return len(part["text"].encode()) if part["type"] == "text" else 0
+
+
+def check_part(where: str, part: Any, kinds: tuple[str, ...], rules: ItemRules) -> None:
+    """A part of a message's content, which may be of these kinds. Raises ItemError."""
+    if (wrong := flaw(part, kinds, vision=rules.vision)) is not None:
+        raise ItemError(where + wrong.path, wrong.message)

@@ -1,0 +1,33 @@
+"""What an item for a text model may hold on the Workers AI routes, synchronous or queued. Pure.
+
+A prompt or messages; for a model that Workers AI serves by the Responses API (gpt-oss) also `input` with what belongs to it.
+"""
+
+from typing import Any
+
+from app.batches.validation import openai, text_generation
+from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules
+from app.engines.requests import asks_for_response
+
+_FORMS = ("prompt", "messages", "input")
+
+
+def examine(item: Any, rules: ItemRules) -> ItemFacts:
+    """Check one item against every rule. Raises ItemError naming the first broken one."""
+    if not isinstance(item, dict) or (item.get("input") is None and not rules.responses):
+        return text_generation.examine(item, rules)
+    if asks_for_response(item):
+        return _response(item, rules)
+    sent = [name for name in _FORMS if item.get(name) is not None]
+    if rules.responses and len(sent) != 1:
+        were = f"{' and '.join(sent)} were" if sent else "none was"
+        raise ItemError("", f"needs exactly one of prompt, messages and input; {were} sent")
+    return text_generation.examine(item, rules)
+
+
+def _response(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
+    if not rules.responses:
+        raise ItemError("input", "this model takes prompt or messages here; send input to …/ai/v1/responses")
+    if foreign := next((name for name in text_generation.LENGTHS if item.get(name) is not None), None):
+        raise ItemError(foreign, "beside input the limit of the answer is called max_output_tokens")
+    return openai.response(item, rules)

@@ -1,0 +1,97 @@
+"""What the demo shows: answers, webhooks, and where the time went."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from app import clock
+from app.cli.receiver import Received
+from app.cli.text import plain
+from app.engines.native_response import said
+from app.engines.outcome import usage_of
+from app.user_errors import Failure
+
+Object = dict[str, Any]
+
+
+class Stages:
+    """How long each stage took."""
+
+    def __init__(self) -> None:
+        self.seconds: list[tuple[str, float]] = []
+        self._since = clock.monotonic()
+
+    def done(self, name: str) -> None:
+        """End the current stage under this name."""
+        now = clock.monotonic()
+        self.seconds.append((name, now - self._since))
+        self._since = now
+
+
+def answers(console: Console, items: list[Object], result: Object) -> None:
+    """Every prompt with its answer, and the batch's usage. Raises Failure when a request failed."""
+    table = Table("id", "prompt", "answer", "tokens", title="Answers", show_lines=True, expand=True)
+    for response in result["responses"]:
+        answer, tokens = _answer(response)
+        prompt = plain(_short(_prompt(items[response["id"]]), 160))
+        table.add_row(str(response["id"]), prompt, answer, tokens)
+    console.print(table)
+    usage = result["usage"]
+    failed = sum(not response["success"] for response in result["responses"])
+    console.print(
+        f"{len(result['responses']) - failed} succeeded, {failed} failed. Tokens: {usage['prompt_tokens']} prompt "
+        f"(of which {usage['prompt_tokens_details']['cached_tokens']} cached), {usage['completion_tokens']} completion."
+    )
+    if failed:
+        raise Failure(f"{failed} of the demo's requests failed.")
+
+
+def webhook(console: Console, got: Received) -> None:
+    """One webhook with its body. Raises Failure when its signature is wrong."""
+    if not got.verified:
+        raise Failure(f"The webhook {got.headers.get('webhook-id')} has a wrong signature.")
+    number, kind = escape(got.headers["webhook-id"]), escape(got.body["type"])
+    console.print(f"Webhook {number}: [bold]{kind}[/], signature [green]verified[/]", highlight=False, soft_wrap=True)
+    console.print_json(data=got.body)
+
+
+def times(console: Console, stages: Stages, log_file: Path) -> None:
+    """How long each stage took, and where the log is."""
+    table = Table("stage", "seconds", title="Where the time went")
+    for name, seconds in stages.seconds:
+        table.add_row(name, f"{seconds:.1f}")
+    table.add_row("together", f"{sum(seconds for _, seconds in stages.seconds):.1f}", style="bold")
+    console.print(table)
+    text = f"Everything has stopped. The log of all parts is {log_file}."
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _answer(response: Object) -> tuple[Text, str]:
+    """Text and tokens of one response, in any shape of the Workers AI routes."""
+    if not response["success"]:
+        refusal = plain(_short(response["error"]["message"], 400))
+        refusal.stylize("red")
+        return refusal, "–"
+    result = response["result"]
+    usage = usage_of(result)
+    return plain(_short(_text(said(result)), 400)), str(usage.completion_tokens if usage else "–")
+
+
+def _prompt(item: Object) -> str:
+    messages = item.get("messages") or [{}]
+    return _text(item.get("prompt") or item.get("input") or messages[-1].get("content"))
+
+
+def _text(content: object) -> str:
+    """Content may be null (the model called a tool), or parts and JSON, which are shown as they are."""
+    return "" if content is None else str(content)
+
+
+def _short(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= min(most, shutil.get_terminal_size().columns * 4) else text[: most - 1] + "…"

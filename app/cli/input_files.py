@@ -1,0 +1,164 @@
+"""The files that `slackwater submit` takes. Rows come one at a time, so that a file may be larger than memory.
+
+items     NDJSON, one item of a Workers AI batch per line
+openai    NDJSON, one request of OpenAI's batch format per line
+prompts   text, one prompt per line
+csv, tsv, parquet   a table; a template makes a prompt of each row
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import orjson
+
+from app import optional_packages
+from app.user_errors import Failure
+
+Kind = Literal["items", "openai", "prompts", "csv", "tsv", "parquet"]
+KINDS: tuple[Kind, ...] = ("items", "openai", "prompts", "csv", "tsv", "parquet")
+Row = Mapping[str, Any]
+
+LINE = "text"  # the only column of a file of prompts
+_SUFFIXES: dict[str, Kind] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".txt": "prompts"}
+_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_OPENAI_KEYS = {"custom_id", "method", "url", "body"}
+_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_PARQUET_ROWS = 1024
+
+
+def kind(file: Path, given: str | None) -> Kind:
+    """The `given` kind, else what the file shows. Raises Failure."""
+    if not file.is_file():
+        raise Failure(f"{file}: there is no such file." if not file.is_dir() else f"{file} is a folder, not a file.")
+    if given is None:
+        return kind_of(file)
+    if (known := next((each for each in KINDS if each == given), None)) is None:
+        raise Failure(f"--format: must be one of {', '.join(KINDS)}, got '{given}'")
+    return known
+
+
+def kind_of(file: Path) -> Kind:
+    """What a file holds, by its name, else by its first line. Raises Failure if it is empty or cannot be read."""
+    if found := _SUFFIXES.get(file.suffix.lower()):
+        return found
+    first = _first_line(file)
+    try:
+        value = orjson.loads(first)
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict):
+        return "openai" if len(_OPENAI_KEYS & value.keys()) >= 2 else "items"
+    if file.suffix.lower() in _JSON_SUFFIXES or first.lstrip().startswith(("{", "[")):
+        remedy = "Each line must be one whole JSON object. For plain prompts add `--format prompts`."
+        what = "a JSON array" if isinstance(value, list) else "not a JSON object"
+        raise Failure(f"{file}, line 1: {what}.", remedy)
+    return "prompts"
+
+
+def _first_line(file: Path) -> str:
+    """The first line that is not empty. Raises Failure."""
+    try:
+        with opened(file) as lines:
+            first = next((line for line in lines if line.strip()), None)
+    except UnicodeDecodeError as error:
+        raise _no_text(file, error) from error
+    if first is None:
+        raise Failure(f"{file} is empty.", "It needs at least one request.")
+    return first
+
+
+def _no_text(file: Path, error: UnicodeDecodeError) -> Failure:
+    return Failure(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.", "Convert it first.")
+
+
+def opened(file: Path) -> TextIO:
+    """A text file of UTF-8, with or without a byte order mark."""
+    return file.open(encoding="utf-8-sig", newline="")
+
+
+def rows(file: Path, kind: Kind) -> Iterator[dict[str, Any]]:
+    """The rows of a table, the prompts of a text file as rows of the column `text`, or the objects of an NDJSON file.
+
+    Empty lines count as nothing, as they do when the file is submitted. Raises Failure that names the line.
+    """
+    if kind == "parquet":
+        yield from _parquet_rows(file)
+        return
+    try:
+        with opened(file) as lines:
+            if kind in ("csv", "tsv"):
+                yield from _table_rows(file, lines, "," if kind == "csv" else "\t")
+            elif kind == "prompts":
+                yield from ({LINE: line.rstrip("\r\n")} for line in lines if line.strip())
+            else:
+                yield from _objects(file, lines)
+    except UnicodeDecodeError as error:
+        raise Failure(
+            f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.", "Convert it first."
+        ) from error
+
+
+def _table_rows(file: Path, lines: TextIO, delimiter: str) -> Iterator[dict[str, Any]]:
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                columns = len(reader.fieldnames or ())
+                raise Failure(f"{file}, line {reader.line_num}: the header has {columns} columns, this row has not.")
+            yield row
+    except csv.Error as error:
+        raise Failure(f"{file}, line {reader.line_num}: {error}.") from error
+
+
+def _objects(file: Path, lines: TextIO) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise Failure(f"{file}, line {number}: {error}.", "Each line must be one whole JSON object.") from error
+        if not isinstance(value, dict):
+            raise Failure(f"{file}, line {number}: not a JSON object.", "Each line must be one whole JSON object.")
+        yield value
+
+
+def _parquet_rows(file: Path) -> Iterator[dict[str, Any]]:
+    parquet = parquet_module()
+    import pyarrow
+
+    try:
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches(_PARQUET_ROWS):
+                yield from batch.to_pylist()
+    except pyarrow.ArrowException as error:
+        raise Failure(f"{file} is not a Parquet file: {error}.") from error
+
+
+def parquet_module() -> Any:
+    """`pyarrow.parquet`, which is an extra. Raises NotInstalled."""
+    optional_packages.PARQUET.need()
+    import pyarrow.parquet
+
+    return pyarrow.parquet
+
+
+def filled(template: str, row: Row) -> str:
+    """The template with each `{column}` replaced by the row's value; `{{` and `}}` are braces. Raises Failure."""
+
+    def place(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if match[1] is None:
+            raise Failure(f"--prompt: a single '{match[0]}' in the template.", "Write {{ and }} for braces.")
+        if match[1] not in row:
+            raise Failure(f"--prompt: there is no column '{match[1]}'.", f"Columns: {', '.join(map(str, row))}.")
+        value = row[match[1]]
+        return "" if value is None else str(value)
+
+    return _PLACE.sub(place, template)

@@ -1,0 +1,173 @@
+"""The verbs of uploads that come in parts, as OpenAI has them. Parts lie in the object store until the upload ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from app.db.pool import Connection, Database
+from app.errors import BadInput, Conflict, NotFound
+from app.files import sql
+from app.states import UploadState
+from app.storage import object_names
+from app.storage.store import Store
+
+PREFIX, PART_PREFIX = "upload_", "part_"
+OPEN_SECONDS = 3600.0  # in which an upload has to be completed
+MOST_PARTS = 10_000
+TIMES_SENT = 2  # a part whose answer was lost is sent again; so often a whole upload may come
+_SLICE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file on its way in. `bytes`: as announced; `file_seconds`: how long the file will be kept; `file_id` once it is one.
+
+    `over`: whether its hour is, by the database's clock.
+    """
+
+    upload_id: UUID
+    filename: str
+    purpose: str
+    bytes: int
+    state: UploadState
+    created_at: datetime
+    expires_at: datetime
+    file_seconds: float
+    file_id: UUID | None
+    over: bool
+
+    @property
+    def status(self) -> str:
+        """Its state; one whose hour is over is `expired`."""
+        return "expired" if self.state == UploadState.PENDING and self.over else self.state
+
+
+async def create(
+    conn: Connection, tenant_id: int, *, filename: str, purpose: str, size: int, file_seconds: float
+) -> Upload:
+    """Announce a file."""
+    values = {"upload_id": uuid4(), "tenant_id": tenant_id, "filename": filename, "purpose": purpose, "bytes": size}
+    values |= {"seconds": OPEN_SECONDS, "file_seconds": file_seconds}
+    row = await (await conn.execute(sql.INSERT_UPLOAD, values)).fetchone()
+    assert row is not None
+    return _upload(row)
+
+
+async def get(conn: Connection, tenant_id: int, upload_id: UUID) -> Upload:
+    """An upload of the tenant. Raises NotFound."""
+    row = await (await conn.execute(sql.GET_UPLOAD, _names(tenant_id, upload_id))).fetchone()
+    if row is None:
+        raise NotFound(f"No such Upload object: {PREFIX}{upload_id.hex}", code=404)
+    return _upload(row)
+
+
+async def add(
+    database: Database, store: Store, tenant_id: int, upload_id: UUID, content: Path, size: int
+) -> tuple[UUID, datetime]:
+    """Keep a part. Returns its id, and when it came. Raises NotFound, BadInput, Conflict once the upload has ended.
+
+    Its row comes first: what is on its way counts, and what did not arrive counts no more.
+    """
+    part_id = uuid4()
+    values = _names(tenant_id, upload_id) | {"part_id": part_id, "bytes": size}
+    async with database.transaction() as conn:
+        await conn.execute(sql.LOCK_UPLOAD, values)  # so that parts that come at once are counted together
+        upload = await get(conn, tenant_id, upload_id)
+        check_open(upload)
+        count, before = await _sum(conn, upload_id)
+        _check_room(upload, count, before, size)
+        row = await (await conn.execute(sql.INSERT_PART, values)).fetchone()
+    assert row is not None
+    try:
+        await store.put_file(object_names.part(tenant_id, upload_id, part_id), content)
+    except BaseException:
+        async with database.durable() as conn:
+            await conn.execute(sql.DELETE_PART, values)
+        raise
+    return part_id, row[0]
+
+
+async def _sum(conn: Connection, upload_id: UUID) -> tuple[int, int]:
+    """How many parts an upload has, and their bytes."""
+    row = await (await conn.execute(sql.SUM_OF_PARTS, {"upload_id": upload_id})).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
+
+
+def _check_room(upload: Upload, count: int, before: int, size: int) -> None:
+    """Raise where the upload does not take one more part of this size."""
+    if size > upload.bytes:
+        raise BadInput(f"data: this part has {size} bytes, the whole upload was to have {upload.bytes}", param="data")
+    if before + size > upload.bytes * TIMES_SENT:
+        most = f"{TIMES_SENT} times the {upload.bytes} bytes that were announced"
+        raise BadInput(
+            f"data: the parts of this upload have {before} bytes together, and {most} are taken", param="data"
+        )
+    if count >= MOST_PARTS:
+        raise Conflict(f"The upload has {MOST_PARTS} parts already")
+
+
+async def chosen(conn: Connection, upload: Upload, part_ids: Sequence[UUID | None]) -> None:
+    """Raise BadInput unless these are parts of the upload, each once, and together as large as was announced."""
+    rows = await (await conn.execute(sql.PARTS, {"upload_id": upload.upload_id})).fetchall()
+    sizes: dict[UUID | None, int] = dict(rows)
+    for position, part_id in enumerate(part_ids):
+        if part_id not in sizes:
+            raise BadInput(f"part_ids[{position}]: is no part of this upload", param="part_ids")
+    if len(set(part_ids)) < len(part_ids):
+        raise BadInput("part_ids: names a part twice", param="part_ids")
+    size = sum(sizes[part_id] for part_id in part_ids)
+    if size != upload.bytes:
+        raise BadInput(
+            f"part_ids: these parts have {size} bytes, the upload was to have {upload.bytes}", param="part_ids"
+        )
+
+
+async def complete(conn: Connection, tenant_id: int, upload_id: UUID, file_id: UUID) -> Upload | None:
+    """The upload has become this file. None: meanwhile it has ended otherwise."""
+    values = _names(tenant_id, upload_id) | {"file_id": file_id}
+    row = await (await conn.execute(sql.COMPLETE_UPLOAD, values)).fetchone()
+    return None if row is None else _upload(row)
+
+
+async def cancel(database: Database, store: Store, tenant_id: int, upload_id: UUID) -> Upload:
+    """End an upload without a file; cancelled before is cancelled. Raises NotFound, Conflict."""
+    async with database.durable() as conn:
+        row = await (await conn.execute(sql.CANCEL_UPLOAD, _names(tenant_id, upload_id))).fetchone()
+        upload = await get(conn, tenant_id, upload_id) if row is None else _upload(row)
+    if upload.state != UploadState.CANCELLED:
+        raise Conflict(f"The upload is {upload.state}: only one that is pending can be cancelled")
+    await store.delete_prefix(object_names.parts(tenant_id, upload_id))
+    return upload
+
+
+async def expire(database: Database, store: Store) -> int:
+    """Remove uploads that nobody completed in time, and old completed ones. Returns how many."""
+    count = 0
+    while True:
+        async with database.relaxed() as conn:
+            rows = await (await conn.execute(sql.OLD_UPLOADS, {"limit": _SLICE})).fetchall()
+        for tenant_id, upload_id in rows:
+            await store.delete_prefix(object_names.parts(tenant_id, upload_id))
+            async with database.durable() as conn:
+                await conn.execute(sql.DELETE_UPLOAD_OF_PARTS, _names(tenant_id, upload_id))
+        count += len(rows)
+        if len(rows) < _SLICE:
+            return count
+
+
+def check_open(upload: Upload) -> None:
+    """Raise Conflict unless the upload takes parts."""
+    if upload.status != UploadState.PENDING:
+        raise Conflict(f"The upload is {upload.status}: it takes no more parts")
+
+
+def _names(tenant_id: int, upload_id: UUID) -> dict[str, object]:
+    return {"tenant_id": tenant_id, "upload_id": upload_id}
+
+
+def _upload(row: Sequence[object]) -> Upload:
+    found = Upload(*row)  # type: ignore[arg-type]
+    return replace(found, state=UploadState(found.state))

@@ -1,0 +1,172 @@
+"""The decision log: what an engine's allowance was changed to, when and why.
+
+`record`, `recent` and `since` are its verbs. `Journal` is a worker's buffer before it: decisions are made many times a second
+and never wait for the database, which gets at most one insert a second.
+"""
+
+import asyncio
+import collections
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import psycopg
+import structlog
+
+from app import clock
+from app.db.pool import Connection, Database
+from app.headroom import sql
+from app.headroom.controller import CLOSED_BY_FAILURE, Decision
+
+Layer = Literal["l1", "l2"]  # outside the engine, inside it
+
+FLUSH_SECONDS = 1.0
+PRUNE_SECONDS = 60.0
+PRUNED_AT_ONCE = 5_000
+CAPACITY = 2_000
+CALM_SECONDS = 1.0  # least time between two rows between which only the reason changed
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From what to what, why (`signal` was `value` against `threshold`), and with how many batch requests in flight.
+
+    `credited` of these were admitted since the telemetry was taken that decided. `detail`: what is wrong with telemetry.
+    """
+
+    layer: Layer
+    was_allowance: int
+    allowance: int
+    was_reason: str
+    reason: str
+    signal: str | None
+    value: float | None
+    threshold: float | None
+    in_flight: int
+    credited: int
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A change as the log has it; `at` is Postgres's time."""
+
+    at: datetime
+    change: Change
+
+
+async def record(conn: Connection, engine_id: int, rows: Sequence[tuple[float, Change]]) -> None:
+    """Store changes in one statement, each with the monotonic second of this process at which it was decided."""
+    if not rows:
+        return
+    now = clock.monotonic()
+    columns: dict[str, list[object]] = {
+        name: [getattr(change, name) for _, change in rows] for name in sql.GIVEN if name != "age"
+    }
+    ages = [max(0.0, now - decided_at) for decided_at, _ in rows]
+    await conn.execute(sql.RECORD, {"engine_id": engine_id, "age": ages, **columns})
+
+
+async def recent(conn: Connection, engine_id: int, limit: int) -> list[Entry]:
+    """The newest entries of an engine, newest first."""
+    rows = await (await conn.execute(sql.RECENT, {"engine_id": engine_id, "limit": limit})).fetchall()
+    return [Entry(at, Change(*change)) for at, *change in rows]
+
+
+async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows: int) -> int:
+    """Drop an engine's oldest entries that are too old or too many, a bounded number a time. Returns how many."""
+    limits = {"keep_seconds": keep_days * 86_400, "keep_rows": keep_rows, "at_once": PRUNED_AT_ONCE}
+    return (await conn.execute(sql.PRUNE, {"engine_id": engine_id, **limits})).rowcount
+
+
+class Told:
+    """What the log says holds now. It may lag behind by `CALM_SECONDS` where the reason changes and the allowance does not.
+
+    So reasons that take turns many times a second cost a row a second. Failures, and what changes the allowance, are always
+    told. Each row begins with the reason that the row before ended with.
+    """
+
+    def __init__(self, decision: Decision) -> None:
+        self._last = decision
+        self._calm_until = 0.0
+
+    def change(self, now: float, decision: Decision) -> Decision | None:
+        """What the log has to say that this decision replaces; None: nothing, for now."""
+        was = self._last
+        if decision.reason is was.reason:
+            self._last = decision
+            return None
+        failed = CLOSED_BY_FAILURE & {decision.reason, was.reason}
+        if decision.allowance == was.allowance and not failed and now < self._calm_until:
+            return None
+        self._last, self._calm_until = decision, now + CALM_SECONDS
+        return was
+
+
+class Journal:
+    """Collects changes and writes them behind the caller's back. Set `engine_id` once the engine is known.
+
+    While the database is away the newest `capacity` changes are kept; `dropped` counts the others.
+    """
+
+    def __init__(self, database: Database, *, keep_days: float, keep_rows: int, capacity: int = CAPACITY) -> None:
+        self.engine_id: int | None = None
+        self.dropped = 0
+        self._database = database
+        self._keep_days = keep_days
+        self._keep_rows = keep_rows
+        self._capacity = capacity
+        self._rows: collections.deque[tuple[float, Change]] = collections.deque()
+        self._news = asyncio.Event()
+        self._prune_at = 0.0
+        self._away = False
+
+    def add(self, change: Change) -> None:
+        """Note a change of this moment. Never waits, never raises."""
+        self._rows.append((clock.monotonic(), change))
+        self._fit()
+        self._news.set()
+
+    async def run(self) -> None:
+        """Flush at most once a second, until cancelled."""
+        while True:
+            await self._news.wait()
+            await self.flush()
+            await asyncio.sleep(FLUSH_SECONDS)
+
+    async def flush(self) -> None:
+        """Write what was noted; what cannot be written now is kept for the next time."""
+        self._news.clear()
+        if self.engine_id is None or not self._rows:
+            return
+        rows, self._rows = self._rows, collections.deque()
+        written = False
+        try:
+            async with self._database.relaxed() as conn:
+                await record(conn, self.engine_id, rows)
+                written, self._away = True, False
+                await self._prune(conn, self.engine_id)
+        except (psycopg.OperationalError, TimeoutError) as error:
+            if not self._away:
+                log.warning("database.unavailable", verb="journal", error=str(error).strip())
+            self._away = True
+        finally:
+            if not written:
+                self._rows = rows + self._rows
+                self._fit()
+                self._news.set()
+
+    async def _prune(self, conn: Connection, engine_id: int) -> None:
+        now = clock.monotonic()
+        if now >= self._prune_at:
+            self._prune_at = now + PRUNE_SECONDS
+            await prune(conn, engine_id, keep_days=self._keep_days, keep_rows=self._keep_rows)
+
+    def _fit(self) -> None:
+        """Give up the oldest rows beyond the capacity."""
+        while len(self._rows) > self._capacity:
+            self._rows.popleft()
+            self.dropped += 1

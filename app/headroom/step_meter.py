@@ -1,0 +1,94 @@
+"""What an engine's steps cost, learnt from outside: from the counters of two scrapes and our own ledger.
+
+Between two scrapes of a busy engine, seconds per step and tokens per step are means over the steps in between; one such
+pair is one observation for the step model. What our own requests had computed is ours; the rest is synchronous. Where several
+engines share the counters, all is of one of them, as if the load were even.
+"""
+
+import collections
+import math
+
+from app.headroom.engine_metrics import EngineGauges
+from app.headroom.signals import BatchLoad, Scrape, StepTime
+from app.headroom.step_model import StepModel
+
+RECENT_SECONDS = 0.45  # over which steps are meant
+LIVE_SECONDS = 2.0  # as long as the engine tells each step, counters teach nothing more
+LEARNT = 20  # observations before the model is asked
+
+
+class StepMeter:
+    """Feeds one engine's step model and answers with the `StepTime` of now."""
+
+    def __init__(self, model: StepModel | None = None) -> None:
+        self.model = model or StepModel()
+        self._last: tuple[Scrape, BatchLoad] | None = None
+        self._told_at, self._busy = -math.inf, False
+        self._seen: collections.deque[tuple[float, int, float, float]] = collections.deque()
+        self._largest = 0.0, 0.0  # tokens of the largest step that was seen, and the largest context
+
+    def observe(self, scrape: Scrape, batch: BatchLoad) -> None:
+        """Take a new scrape. One that shows idleness, a restart or no step teaches nothing."""
+        last, self._last = self._last, (scrape, batch)
+        if scrape.sampled_at - self._told_at < LIVE_SECONDS:
+            return
+        if last is None or last[0].gauges is None or scrape.gauges is None:
+            self._seen.clear()
+            return
+        before, after = last[0].gauges, scrape.gauges
+        steps, tokens = after.steps - before.steps, after.step_tokens - before.step_tokens
+        seconds = scrape.sampled_at - last[0].sampled_at
+        if steps <= 0 or tokens < 0 or seconds <= 0 or not before.running or not after.running:
+            self._seen.clear()
+            return
+        ours = min(tokens, max(0, batch.computed_tokens - last[1].computed_tokens))
+        self._learn(tokens / steps, _context(after), seconds * after.engines / steps)
+        self._remember(seconds, steps, tokens / steps, (tokens - ours) / steps)
+
+    def told(self, at: float, tokens: int, context: float, busy: bool, ours: int) -> None:
+        """Take one step that the engine itself reports: when it was seen, its tokens and their context, whether more work
+        was in the engine, and how many of the tokens were ours. The first step after idleness has no beginning.
+        """
+        seconds = at - self._told_at
+        if tokens > 0 and self._busy and 0 < seconds < LIVE_SECONDS:
+            self._learn(tokens, context, seconds)
+            self._remember(seconds, 1, float(tokens), float(max(0, tokens - ours)))
+        self._told_at, self._busy = at, busy
+
+    def longest(self) -> float:
+        """Seconds that the largest step seen may take over the largest context seen; 0: not known yet."""
+        return self.model.predict(*self._largest) if self.model.samples >= LEARNT else 0.0
+
+    def _learn(self, tokens: float, context: float, seconds: float) -> None:
+        self.model.learn(tokens, context, seconds)
+        self._largest = max(self._largest[0], tokens), max(self._largest[1], context)
+
+    def _remember(self, seconds: float, steps: int, tokens: float, synchronous: float) -> None:
+        self._seen.append((seconds, steps, tokens, synchronous))
+        while sum(entry[0] for entry in self._seen) - self._seen[0][0] >= RECENT_SECONDS:
+            self._seen.popleft()
+
+    def now(self, scrape: Scrape | None, batch: BatchLoad, synchronous: int) -> StepTime | None:
+        """The step time of now, with `synchronous` requests decoding. None: nothing is known yet, or nothing runs."""
+        gauges = scrape.gauges if scrape else None
+        if gauges is None or not self._seen or self.model.samples < LEARNT:
+            return None
+        seconds, steps = sum(s[0] for s in self._seen), sum(s[1] for s in self._seen)
+        engines = gauges.engines
+        context = max(0.0, _context(gauges) - batch.context_tokens / engines)
+        alone = sum(s[3] * s[1] for s in self._seen) / steps
+        mean = batch.context_tokens / batch.requests if batch.requests else 0.0
+        decode = self.model.predict(synchronous / engines, context)
+        together = self.model.predict((synchronous + 8) / engines, context + 8 * mean / engines)
+        return StepTime(
+            measured=engines * seconds / steps,
+            alone=self.model.predict(max(1.0, alone), context),
+            decode=decode,
+            shortest=self.model.predict(1, 0),
+            per_request=max(0.0, together - decode) / 8,
+        )
+
+
+def _context(gauges: EngineGauges) -> float:
+    """Tokens of context that an engine's running requests hold together."""
+    return gauges.kv_usage * gauges.kv_capacity / gauges.engines

@@ -1,0 +1,200 @@
+"""Reads: where a batch stands, and its results page by page."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from app.db.pool import Connection, Database
+from app.queue import sql
+from app.queue.estimate import Gate, Other, Outlook, until_served
+from app.states import BatchState, EngineState
+from app.storage.store import Store
+
+_LARGE_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A batch with its live counts. `started`: some item has been handed to an engine."""
+
+    batch_id: int
+    request_id: UUID
+    model: str
+    state: BatchState
+    run: int
+    total: int
+    created_at: datetime
+    finalized_at: datetime | None
+    ok: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    started: bool
+    deadline: datetime
+    expires_at: datetime | None
+    opened_at: datetime
+    endpoint: str = ""
+    tags: Sequence[str] = ()
+    metadata: dict[str, str] | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """Items without a result; once the batch is final, those that were cancelled or have expired."""
+        return self.total - self.ok - self.failed
+
+
+class ItemResult(NamedTuple):
+    """One line of a batch's results; `body` is None while the item has none. `model`: if not the batch's. `item`: what
+    was asked, where that was read too.
+    """
+
+    seq: int
+    reference: str | None
+    wants_json: bool
+    ok: bool
+    body: bytes | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    completion_tokens: int | None
+    yields: int | None
+    stored: bool = False
+    model: str | None = None
+    item: bytes | None = None
+    item_stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What stands before a batch that does not exist yet: tokens of its account that come first, the account's weight, the
+    others that have work, the pool's pace in tokens per second if that is known, engines that are ready.
+    """
+
+    ahead_tokens: float = 0.0
+    weight: float = 1.0
+    others: tuple[Other, ...] = ()
+    pace: float | None = None
+    engines: int = 0
+
+    def seconds(self, tokens: int) -> float | None:
+        """Until so many more tokens would be done; None where no pace was measured."""
+        if not self.pace:
+            return None
+        return until_served(self.ahead_tokens + tokens, self.weight, self.others, self.pace)
+
+
+Sight = tuple[Status, Outlook | None]
+
+
+async def status(database: Database, tenant_id: int, request_id: UUID) -> Status | None:
+    """The batch of this tenant, or None: unknown and foreign ids are the same."""
+    async with database.relaxed() as conn:
+        parameters = {"tenant_id": tenant_id, "request_id": request_id}
+        row = await (await conn.execute(sql.STATUS, parameters)).fetchone()
+    return None if row is None else _status(row)
+
+
+def _status(row: Sequence[Any]) -> Status:
+    found = Status(*row)
+    return replace(found, state=BatchState(found.state), started=found.started or found.ok + found.failed > 0)
+
+
+async def sights(database: Database, asked: Sequence[tuple[int, UUID]]) -> list[Sight | None]:
+    """Where each of these batches, by tenant and id, stands; None: unknown and foreign ids are the same.
+
+    Three statements, however many are asked for.
+    """
+    tenants, ids = [tenant for tenant, _ in asked], [request_id for _, request_id in asked]
+    async with database.relaxed() as conn:
+        cursor = await conn.execute(sql.STATUSES, {"tenant_ids": tenants, "request_ids": ids}, binary=True)
+        found = {(tenant_id, row[1]): _status(row) for tenant_id, *row in await cursor.fetchall()}
+        unfinished = [status.batch_id for status in found.values() if status.finalized_at is None]
+        outlooks = await _outlooks(conn, unfinished) if unfinished else {}
+    statuses = map(found.get, asked)
+    return [None if status is None else (status, outlooks.get(status.batch_id)) for status in statuses]
+
+
+async def _outlooks(conn: Connection, batch_ids: Sequence[int]) -> dict[int, Outlook]:
+    """By batch; without those that have no chunk left."""
+    rows = await (await conn.execute(sql.OUTLOOKS, {"batch_ids": batch_ids}, binary=True)).fetchall()
+    gates: dict[int, tuple[Gate, ...]] = dict.fromkeys((row[1] for row in rows), ())
+    cursor = await conn.execute(sql.GATES, {"pool_ids": list(gates)}, binary=True)
+    for pool_id, engine_id, name, state, *rest in await cursor.fetchall():
+        gates[pool_id] += (Gate(engine_id, name, EngineState(state), *rest),)
+    return {row[0]: _outlook(gates[row[1]], row[2:]) for row in rows}
+
+
+def _outlook(gates: tuple[Gate, ...], facts: Sequence[Any]) -> Outlook:
+    others = tuple(zip(facts[10], facts[11], strict=True))
+    values = (*facts[:10], others, *facts[12:])
+    return Outlook(gates, *values)
+
+
+async def prospect(database: Database, tenant_id: int, served: str) -> Prospect:
+    """How a pool stands for an account."""
+    async with database.relaxed() as conn:
+        values = {"tenant_id": tenant_id, "model": served}
+        row = await (await conn.execute(sql.PROSPECT, values)).fetchone()
+    if row is None:
+        return Prospect()
+    ahead, weight, weights, tokens, pace, ready = row
+    return Prospect(ahead, weight, tuple(zip(weights, tokens, strict=True)), pace, ready)
+
+
+async def results(
+    database: Database,
+    batch_id: int,
+    run: int,
+    *,
+    store: Store | None = None,
+    after: int = 0,
+    page: int = 200,
+    items: bool = False,
+) -> AsyncIterator[list[ItemResult]]:
+    """Pages of results in input order: the answers of any run, the errors of this one. Bodies in the store are fetched.
+
+    `items`: with what was asked. The next page is read while the present one is used; then no connection is held, so that a
+    slow reader pins nothing.
+    """
+    query = sql.RESULTS_AND_ITEMS if items else sql.RESULTS
+
+    async def fetch(after: int) -> list[ItemResult]:
+        async with database.relaxed() as conn:
+            parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
+            return [ItemResult(*row) for row in await (await conn.execute(query, parameters, binary=True)).fetchall()]
+
+    found = await fetch(after)
+    while found:
+        coming = asyncio.create_task(fetch(found[-1].seq + 1)) if len(found) == page else None
+        try:
+            async for part in _whole(found, store):
+                yield part
+            found = await coming if coming is not None else []
+        finally:
+            if coming is not None:
+                coming.cancel()
+
+
+async def _whole(page: list[ItemResult], store: Store | None) -> AsyncIterator[list[ItemResult]]:
+    """The page in order, bodies that lie in the store put in their place; of these few are in memory at once."""
+    if not any(item.stored or item.item_stored for item in page):
+        yield page
+        return
+    while page:
+        cut = [i for i, item in enumerate(page, 1) if item.stored or item.item_stored][:_LARGE_AT_ONCE]
+        end = cut[-1] if len(cut) == _LARGE_AT_ONCE else len(page)
+        part, page = page[:end], page[end:]
+        yield list(await asyncio.gather(*(_fetched(item, store) for item in part)))
+
+
+async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
+    if store is None:
+        return item
+    if item.stored and item.body is not None:
+        item = item._replace(body=await store.get(item.body.decode()), stored=False)
+    if item.item_stored and item.item is not None and item.ok:
+        item = item._replace(item=await store.get(item.item.decode()), item_stored=False)
+    return item

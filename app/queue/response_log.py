@@ -1,0 +1,83 @@
+"""Single requests in the queue, and the log of events of those that stream.
+
+The log is written under the lease's fence and numbered where it is written, so that its numbers go on whichever worker writes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.db.pool import Connection
+from app.queue import response_log_sql as queries
+from app.queue.types import Kind, Lease
+from app.storage import object_names
+
+
+async def find(conn: Connection, tenant_id: int, request_id: UUID, kind: Kind) -> int | None:
+    """The batch id of the tenant's single request; None: there is none, or what it said was deleted."""
+    values = {"tenant_id": tenant_id, "request_id": request_id, "kind": kind}
+    row = await (await conn.execute(queries.FIND, values)).fetchone()
+    return None if row is None else int(row[0])
+
+
+async def find_same(conn: Connection, tenant_id: int, kind: Kind, request_hash: bytes, seconds: float) -> UUID | None:
+    """The newest request of that kind that was the same, if one came in the last `seconds`."""
+    values = {"tenant_id": tenant_id, "kind": kind, "request_hash": request_hash, "seconds": seconds}
+    row = await (await conn.execute(queries.FIND_SAME, values)).fetchone()
+    return None if row is None else row[0]
+
+
+async def has_room(conn: Connection, served: str) -> bool:
+    """Whether an engine of this model takes batch work and nothing waits for one."""
+    row = await (await conn.execute(queries.HAS_ROOM, {"model": served})).fetchone()
+    return bool(row and row[0])
+
+
+async def begin_events(conn: Connection, batch_id: int, events: Sequence[bytes]) -> None:
+    """Write the first events of a request, in the transaction that queues it."""
+    await conn.execute(queries.BEGIN_EVENTS, _rows(batch_id, events))
+
+
+async def append_events(conn: Connection, lease: Lease, events: Sequence[bytes]) -> bool:
+    """Write further events, JSON objects, of a batch of one item. False: the lease is lost and nothing was written."""
+    fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
+    row = await (await conn.execute(queries.APPEND_EVENTS, _rows(lease.batch_id, events) | fence)).fetchone()
+    return row is not None
+
+
+def _rows(batch_id: int, events: Sequence[bytes]) -> dict[str, object]:
+    return {"batch_id": batch_id, "count": len(events), "body": b"[" + b",".join(events) + b"]"}
+
+
+async def events(conn: Connection, batch_id: int, after: int) -> list[tuple[int, dict[str, Any]]]:
+    """Events beyond this number, with theirs, the first of them: none when there are no more."""
+    rows = await (await conn.execute(queries.EVENTS, {"batch_id": batch_id, "after": after})).fetchall()
+    numbered = ((number + i, event) for number, body in rows for i, event in enumerate(orjson.loads(body)))
+    return [(number, event) for number, event in numbered if number > after]
+
+
+async def answer_status(conn: Connection, batch_id: int) -> str:
+    """`completed` or `incomplete`, as the answer of a background response says."""
+    row = await (await conn.execute(queries.ANSWER, {"batch_id": batch_id})).fetchone()
+    if row is None:
+        return "completed"
+    body, stored = row
+    cut = object_names.is_incomplete(body.decode()) if stored else is_incomplete(body)
+    return "incomplete" if cut else "completed"
+
+
+def is_incomplete(answer: bytes) -> bool:
+    """Whether an engine's answer says that it was cut short."""
+    return b'"incomplete"' in answer and orjson.loads(answer).get("status") == "incomplete"
+
+
+async def forget(conn: Connection, batch_id: int) -> list[str]:
+    """Delete what was asked and what was said. Call inside a transaction, for a batch that is final. Returns the keys of objects
+    that are to be deleted after it.
+    """
+    stored = [key for (key,) in await (await conn.execute(queries.STORED, {"batch_id": batch_id})).fetchall()]
+    for statement in queries.FORGET:
+        await conn.execute(statement, {"batch_id": batch_id})
+    return stored

@@ -1,0 +1,52 @@
+"""The L2 arm: our scheduler under the simulated clock, its variant for the ablation, and the worker beside it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from app.headroom.signals import BatchLoad
+from app.settings import Settings
+from benchmarks.colocation.simulated_engine import SLOTS
+from benchmarks.colocation.skewed_step_model import SkewedModel
+from benchmarks.colocation.worker import Worker
+from workers.engine.control_page import Commands
+from workers.engine.scheduler import SyncHarvestScheduler
+from workers.engine.step_plan import Budgets
+from workers.gpu.control_loop import limits_of
+from workers.gpu.step_budgets import commands_of, residents
+
+if TYPE_CHECKING:
+    from benchmarks.colocation.simulate import Simulation
+
+
+class EvictingScheduler(SyncHarvestScheduler):
+    """Evicts whom it would freeze, but for the steps in which a synchronous request waits: those have their own victims."""
+
+    def _stuck(self, frozen: list[Any], commands: Commands, now: float) -> list[Any]:
+        return [request for request in frozen if self._request_blocks_can_be_freed(request)]
+
+
+def prepare(scheduler: SyncHarvestScheduler, clock: Callable[[], float], model_factor: float) -> None:
+    """Give the scheduler simulated time and the budgets of the settings."""
+    scheduler.clock = clock
+    scheduler.nap = lambda seconds: None
+    scheduler.model = SkewedModel(model_factor)
+    scheduler.commands = commands_of(Settings())
+
+
+class InsideWorker(Worker):
+    """Keeps as many batch requests in the engine as the shipped worker would by the scheduler's last report."""
+
+    def __init__(self, run: "Simulation") -> None:
+        super().__init__(run, 0)
+        settings = Settings()
+        self._limits, self._pause = limits_of(settings, SLOTS), settings.control_seconds
+        run.at(0.0, self._tick)
+
+    def _tick(self) -> None:
+        scheduler = self.run.engine.scheduler
+        assert isinstance(scheduler, SyncHarvestScheduler)
+        load = BatchLoad(requests=len(self.run.live))
+        fitting = residents(scheduler.report, load, self._limits, Budgets.error).allowance
+        self.cap = self._limits.cap if self.run.conditions.crowded else fitting
+        self.run.admit()
+        self.run.at(self.run.now + self._pause, self._tick)

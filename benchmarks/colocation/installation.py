@@ -1,0 +1,158 @@
+"""A whole installation to measure: `slackwater up` on an engine of its own or on one that runs, and its batch backlog."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any, Self
+
+import httpx
+import psycopg
+
+from app import processes
+from app.cli import admin
+from app.db import embedded
+from app.engines import catalogue
+from app.headroom.engine_metrics import EngineGauges, parse
+from app.settings import Settings, child_environment
+from workers.gpu.managed_engine import vllm_command, vllm_environment
+
+MODEL = "smollm2-135m-instruct"
+ACCOUNT = "colocation"
+START_SECONDS = 400.0
+ITEMS = 4000  # of one backlog; more than any run can work off
+WORDS = (
+    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
+)
+
+
+def text(number: int, words: int) -> str:
+    """A prompt of so many words that shares no prefix with another number's."""
+    return f"{number} " + " ".join(WORDS[(number * 7 + k * (number % 5 + 1)) % len(WORDS)] for k in range(words))
+
+
+class System:
+    """One `slackwater up` for one model. `attach`: the URL of a running engine; without it the installation manages its own."""
+
+    def __init__(self, folder: Path, model: str, attach: str = "", **changes: Any) -> None:
+        self.model = model
+        shared = Settings().data_dir / "models"
+        self.settings = Settings(
+            data_dir=folder, port=processes.free_port(), engine_model=model, engine_url=attach, **changes
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)  # the embedded database runs as a user of its own
+        if shared.is_dir() and not (folder / "models").exists():
+            (folder / "models").symlink_to(shared)
+        self.base = f"http://127.0.0.1:{self.settings.port}/client/v4/accounts/{ACCOUNT}"
+        self.headers: dict[str, str] = {}
+        self.engine = ""
+        self._log = folder / "up.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def __aenter__(self) -> Self:
+        with self._log.open("wb") as output:
+            command = [sys.executable, "-m", "app.cli.main", "up"]
+            environment = child_environment(self.settings, {})
+            self._process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        await self._until(self._ready)
+        key = await asyncio.to_thread(admin.create_key, self.settings, ACCOUNT, "benchmark", 1)
+        self.headers = {"authorization": f"Bearer {key}"}
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._process
+        self._process.terminate()
+        await asyncio.to_thread(self._process.wait, 60)
+
+    async def _ready(self) -> bool:
+        with psycopg.connect(embedded.database_url(self.settings)) as conn:
+            row = conn.execute("select url from engine where state = 'ready' and arrival_url is not null").fetchone()
+        if row is None:
+            return False
+        self.engine = str(row[0])
+        async with httpx.AsyncClient() as client:
+            return (await client.get(f"http://127.0.0.1:{self.settings.port}/ready")).status_code == 200
+
+    async def _until(self, check: Any) -> None:
+        deadline = monotonic() + START_SECONDS
+        while monotonic() < deadline:
+            with contextlib.suppress(httpx.TransportError, psycopg.Error):
+                if await check():
+                    return
+            await asyncio.sleep(0.5)
+        raise SystemExit(f"the system did not come up:\n{self._log.read_text()[-3000:]}")
+
+    async def _idle(self) -> bool:
+        seen = await self.gauges()
+        return not seen.running + seen.waiting
+
+    async def gauges(self) -> EngineGauges:
+        """The engine's own counters."""
+        async with httpx.AsyncClient() as client:
+            return parse((await client.get(f"{self.engine}/metrics")).text)
+
+    async def worker_metrics(self) -> dict[str, float]:
+        """Unlabelled metrics of the worker, by name."""
+        with psycopg.connect(embedded.database_url(self.settings)) as conn:
+            row = conn.execute("select arrival_url from engine").fetchone()
+        assert row
+        async with httpx.AsyncClient() as client:
+            lines = (await client.get(f"{row[0]}/metrics")).text.splitlines()
+        pairs = [line.split(" ") for line in lines if line.startswith("slackwater_") and "{" not in line]
+        return {name: float(value) for name, value in pairs}
+
+    async def stored_tokens(self) -> int:
+        """Output tokens of every batch answer that is stored: what the batch has got, nothing of it twice."""
+        with psycopg.connect(embedded.database_url(self.settings)) as conn:
+            row = conn.execute("select coalesce(sum(completion_tokens), 0) from item_result").fetchone()
+        assert row
+        return int(row[0])
+
+    @asynccontextmanager
+    async def backlog(self, words: int, tokens: int, *, salt: int) -> AsyncIterator[None]:
+        """A queue that does not run dry, cancelled at the end; the engine is idle afterwards."""
+        items = [
+            {"prompt": text(salt * ITEMS + n, words), "max_tokens": tokens, "ignore_eos": True} for n in range(ITEMS)
+        ]
+        async with httpx.AsyncClient(headers=self.headers, timeout=60) as client:
+            made = await client.post(f"{self.base}/ai/run/{self.model}?queueRequest=true", json={"requests": items})
+            request_id = made.raise_for_status().json()["result"]["request_id"]
+            try:
+                yield
+            finally:
+                (await client.post(f"{self.base}/ai/batches/{request_id}/cancel")).raise_for_status()
+                await self._until(self._idle)
+
+
+@asynccontextmanager
+async def bare_engine(folder: Path, model: str, *, policy: str) -> AsyncIterator[str]:
+    """vLLM's server with the catalogue's flags and its own scheduler; its URL."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = Settings()
+    entry = catalogue.load(settings.models_file).resolve(model)
+    if entry is None:
+        raise SystemExit(f"no model {model} in {settings.models_file}")
+    port = processes.free_port()
+    command = vllm_command(entry, settings.data_dir, port)
+    command[command.index("--scheduling-policy") + 1] = policy
+    with (folder / "engine.log").open("wb") as output:
+        process = subprocess.Popen(command, env=vllm_environment(entry), stdout=output, stderr=output)
+    try:
+        url, deadline = f"http://127.0.0.1:{port}", monotonic() + START_SECONDS
+        async with httpx.AsyncClient() as client:
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    if (await client.get(f"{url}/health")).status_code == 200:
+                        break
+                if monotonic() > deadline or process.poll() is not None:
+                    raise SystemExit(f"the engine did not come up; see {folder / 'engine.log'}")
+                await asyncio.sleep(0.5)
+        yield url
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait, 60)

@@ -1,0 +1,222 @@
+"""What Slackwater costs: batch output tokens/s through it, over the same prompts sent straight to the same engine.
+
+    python -m benchmarks.end_to_end --json
+
+One real vLLM, started and owned by `slackwater up`. Arms alternate (direct, slackwater, slackwater, direct, …), each with
+a fresh cache salt, the same prompts, `ignore_eos`, a fixed `max_tokens` and the same concurrency. An arm's time runs from
+its first byte sent to its last result known: for Slackwater from the submit to the poll that shows the batch final.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import httpx
+import psycopg
+
+from app import processes
+from app.cli import admin
+from app.crypto import secret_key
+from app.db import embedded
+from app.engines.engine_key import engine_key
+from app.settings import Settings, child_environment
+from benchmarks.machine import describe
+from benchmarks.statistics import interval
+
+MODEL = "smollm2-135m-instruct"
+WORDS = (
+    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
+)
+
+
+def prompts(count: int) -> list[str]:
+    """Prompts of about 40 words that share no prefix."""
+    return [
+        f"{n} " + " ".join(WORDS[(n * 7 + k * (n % 5 + 1)) % len(WORDS)] for k in range(40)) + ". Continue this story."
+        for n in range(count)
+    ]
+
+
+class Installation:
+    """A `slackwater up` in a temporary directory, with its own engine or attached to one."""
+
+    def __init__(self, folder: Path, concurrency: int, attach: str = "") -> None:
+        shared = Settings().data_dir / "models"
+        self.settings = Settings(data_dir=folder, port=processes.free_port(), batch_max_in_flight=concurrency)
+        if shared.is_dir():
+            (folder / "models").symlink_to(shared)
+        self.base = f"http://127.0.0.1:{self.settings.port}"
+        self._attach = ["--attach", attach] if attach else []
+        self._log = folder / "up.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def __aenter__(self) -> "Installation":
+        with self._log.open("wb") as log:
+            command = [sys.executable, "-m", "app.cli.main", "up", *self._attach]
+            self._process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
+        await self._until(self._ready, "the API")
+        await self._until(self._engine_ready, "the engine")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._process
+        self._process.terminate()
+        self._process.wait(60)
+
+    @property
+    def engine_url(self) -> str:
+        with psycopg.connect(embedded.database_url(self.settings)) as conn:
+            row = conn.execute("select url from engine").fetchone()
+        assert row
+        return str(row[0])
+
+    def engine_headers(self) -> dict[str, str]:
+        """By which an engine that was started here knows us."""
+        key = engine_key(self.settings, secret_key(self.settings), self.settings.engine_name, "managed")
+        return {"authorization": f"Bearer {key}"}
+
+    def key(self, account: str) -> str:
+        """A key of a fresh account: its cache salt is its own."""
+        return admin.create_key(self.settings, account, "benchmark", 1)
+
+    async def _until(self, check: Any, what: str) -> None:
+        deadline = monotonic() + 300
+        while monotonic() < deadline:
+            with contextlib.suppress(httpx.TransportError, psycopg.Error):
+                if await check():
+                    return
+            await asyncio.sleep(0.5)
+        raise SystemExit(f"{what} did not come up:\n{self._log.read_text()[-3000:]}")
+
+    async def _ready(self) -> bool:
+        async with httpx.AsyncClient() as client:
+            return (await client.get(f"{self.base}/ready")).status_code == 200
+
+    async def _engine_ready(self) -> bool:
+        with psycopg.connect(embedded.database_url(self.settings)) as conn:
+            return conn.execute("select 1 from engine where state = 'ready'").fetchone() is not None
+
+
+async def direct(engine: Installation, texts: list[str], tokens: int, concurrency: int) -> tuple[float, int]:
+    """(seconds, output tokens) of the prompts sent straight to the engine."""
+    salt = uuid.uuid4().hex
+    slots = asyncio.Semaphore(concurrency)
+    limits = httpx.Limits(max_connections=concurrency)
+    async with httpx.AsyncClient(
+        base_url=engine.engine_url, headers=engine.engine_headers(), timeout=600, limits=limits
+    ) as client:
+
+        async def one(text: str) -> int:
+            body = {
+                "model": MODEL,
+                "messages": [{"role": "user", "content": text}],
+                "max_tokens": tokens,
+                "ignore_eos": True,
+                "cache_salt": salt,
+            }
+            async with slots:
+                answer = await client.post("/v1/chat/completions", json=body)
+            answer.raise_for_status()
+            return int(answer.json()["usage"]["completion_tokens"])
+
+        began = monotonic()
+        counts = await asyncio.gather(*(one(text) for text in texts))
+        return monotonic() - began, sum(counts)
+
+
+async def through(installation: Installation, texts: list[str], tokens: int) -> tuple[float, int]:
+    """(seconds, output tokens) of the prompts sent as one batch."""
+    account = f"bench-{uuid.uuid4().hex[:8]}"
+    headers = {"authorization": f"Bearer {await asyncio.to_thread(installation.key, account)}"}
+    path = f"/client/v4/accounts/{account}/ai/run/{MODEL}"
+    items = [{"messages": [{"role": "user", "content": t}], "max_tokens": tokens, "ignore_eos": True} for t in texts]
+    async with httpx.AsyncClient(base_url=installation.base, headers=headers, timeout=60) as client:
+        began = monotonic()
+        made = await client.post(path, params={"queueRequest": "true"}, json={"requests": items})
+        made.raise_for_status()
+        request_id = made.json()["result"]["request_id"]
+        while True:
+            answer = (await client.post(path, json={"request_id": request_id})).json()["result"]
+            if answer.get("status") not in ("queued", "running"):
+                break
+            await asyncio.sleep(0.1)
+        seconds = monotonic() - began
+    failed = [response for response in answer["responses"] if not response["success"]]
+    if failed:
+        raise SystemExit(f"{len(failed)} items failed: {failed[0]}")
+    return seconds, int(answer["usage"]["completion_tokens"])
+
+
+async def pairs(installation: Installation, options: argparse.Namespace) -> AsyncIterator[tuple[float, float]]:
+    """(direct, slackwater) tokens/s of one pair after another; the order within a pair alternates."""
+    texts, tokens = prompts(options.requests), options.max_tokens
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    async def rate(arm: str) -> float:
+        if arm == "direct":
+            seconds, produced = await direct(installation, texts, tokens, options.concurrency)
+        else:
+            seconds, produced = await through(installation, texts, tokens)
+        assert produced == len(texts) * tokens, (arm, produced)
+        say(f"  {arm:10} {produced} tokens in {seconds:6.2f} s = {produced / seconds:6.1f} tok/s")
+        return produced / seconds
+
+    await direct(installation, texts[: options.concurrency], tokens, options.concurrency)  # warm-up, not counted
+    for number in range(options.pairs):
+        say(f"pair {number + 1} of {options.pairs}")
+        order = ("direct", "slackwater") if number % 2 == 0 else ("slackwater", "direct")
+        rates = {arm: await rate(arm) for arm in order}
+        yield rates["direct"], rates["slackwater"]
+
+
+async def run(options: argparse.Namespace) -> dict[str, object]:
+    """All pairs, summed up."""
+    folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
+    folder.chmod(0o755)
+    try:
+        async with Installation(folder, options.concurrency) as installation:
+            measured = [pair async for pair in pairs(installation, options)]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    ratio, low, high = interval([ours / theirs for theirs, ours in measured])
+    return {
+        "benchmark": "pipeline",
+        "direct_tok_s": round(interval([theirs for theirs, _ in measured])[0], 1),
+        "slackwater_tok_s": round(interval([ours for _, ours in measured])[0], 1),
+        "ratio": round(ratio, 4),
+        "ratio_low": round(low, 4),
+        "ratio_high": round(high, 4),
+        "pairs": len(measured),
+        "requests": options.requests,
+        "max_tokens": options.max_tokens,
+        "concurrency": options.concurrency,
+        "model": MODEL,
+        "machine": describe(),
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="for uniformity; stdout is always one JSON line")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=96)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--concurrency", type=int, default=16)
+    print(json.dumps(asyncio.run(run(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()

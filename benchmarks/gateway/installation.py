@@ -1,0 +1,105 @@
+"""What the arms run on: engines, one API process and a worker beside each engine, and the peer in front of the same engine."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import Any
+
+import psycopg
+
+from app import processes
+from app.settings import foreign_environment
+from benchmarks.gateway.http_client import Target
+from benchmarks.harness import MODEL, ROOT, RUN, Stage, api, end, part
+
+CHAT = "/v1/chat/completions"
+READY_SECONDS = 120.0
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A running installation."""
+
+    base: str
+    headers: Headers
+    database_url: str
+    pid: int
+
+    @property
+    def chat(self) -> Target:
+        """Its OpenAI route."""
+        return Target(self.base + CHAT, self.headers)
+
+    @property
+    def run(self) -> Target:
+        """Its Workers AI route, where batches are polled."""
+        return Target(self.base + RUN, self.headers)
+
+
+@contextlib.contextmanager
+def installation(stage: Stage, engines: Sequence[str], slots: int = 256) -> Iterator[Installed]:
+    """One API process, and a worker for each of these engines."""
+    settings = stage.settings(stage.database())
+    with contextlib.ExitStack() as stack:
+        for number, url in enumerate(engines):
+            own = {"engine_url": url, "engine_name": f"engine-{number}", "engine_slots": slots}
+            folder = stage.folder / f"worker-{number}"
+            stack.enter_context(part(settings.model_copy(update={**own, "data_dir": folder}), "workers.gpu"))
+        process, key = stack.enter_context(api(settings))
+        _until_ready(settings.database_url, len(engines))
+        base = f"http://{settings.host}:{settings.port}"
+        yield Installed(base, (("authorization", f"Bearer {key}"),), settings.database_url, process.pid)
+
+
+def _until_ready(url: str, engines: int) -> None:
+    deadline = monotonic() + READY_SECONDS
+    with psycopg.connect(url, autocommit=True) as conn:
+        while monotonic() < deadline:
+            row = conn.execute(
+                "select count(*) from engine where state = 'ready' and arrival_url is not null"
+            ).fetchone()
+            if row == (engines,):
+                return
+            sleep(0.1)
+    raise SystemExit(f"not all of {engines} engines became ready within {READY_SECONDS:.0f} s")
+
+
+@contextlib.contextmanager
+def timed_engine(**options: Any) -> Iterator[str]:
+    """The URL of a fake engine; options as its command line has them."""
+    port = processes.free_port()
+    flags = [flag for name, value in options.items() for flag in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "benchmarks.gateway.timed_engine", "--port", str(port), *flags]
+    with running(command) as process:
+        assert process.stdout
+        if process.stdout.readline().strip() != "ready":
+            raise SystemExit("the fake engine did not start")
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that ends with the block."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=foreign_environment(),
+        start_new_session=True,
+        preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
+    )
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def question(text: str, **options: Any) -> dict[str, Any]:
+    """A chat of one message, streamed."""
+    return {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": True, **options}

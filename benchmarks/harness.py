@@ -1,0 +1,248 @@
+"""What the arms of a benchmark stand on: one server, a fresh database for each arm, parts of Slackwater, worker processes."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+
+from app import processes
+from app.cli import admin
+from app.db import embedded, migrate
+from app.db.pool import Database
+from app.queue import maintenance
+from app.settings import Settings, child_environment, foreign_environment
+
+ACCOUNT = "bench"
+MODEL = "smollm2-135m-instruct"
+RUN = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
+SECRET = "a-secret-key-for-benchmarks-of-32-bytes"
+ROOT = Path(__file__).parent.parent
+
+
+def say(line: str) -> None:
+    """Progress, on stderr."""
+    print(f"[{os.getloadavg()[0]:5.2f}] {line}", file=sys.stderr, flush=True)
+
+
+@dataclass
+class Stage:
+    """One PostgreSQL and a temporary folder."""
+
+    folder: Path
+    admin_url: str
+    _made: int = 0
+    _left: list[str] = field(default_factory=list)
+
+    def database(self, template: bool = True) -> str:
+        """The URL of a fresh database, migrated and with partitions unless it is for others."""
+        self._made += 1
+        name = f"slackwater_bench_{os.getpid()}_{self._made}"
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            conn.execute(f'create database "{name}"'.encode())
+        self._left.append(name)
+        url = urlsplit(self.admin_url)._replace(path=f"/{name}").geturl()
+        if template:
+            migrate.upgrade(url)
+            with_partitions(url)
+        return url
+
+    def settings(self, url: str, **changes: Any) -> Settings:
+        """Settings of one arm."""
+        values: dict[str, Any] = {"data_dir": self.folder / "data", "database_url": url, "secret_key": SECRET}
+        return Settings(**values, port=processes.free_port(), log_level="warning", **changes)
+
+    def clear(self) -> None:
+        """Drop the databases made so far. After each arm, or autovacuum of its tables would show in the next one's WAL."""
+        with psycopg.connect(self.admin_url, autocommit=True) as conn:
+            while self._left:
+                conn.execute(f'drop database if exists "{self._left.pop()}" with (force)'.encode())
+
+
+def with_partitions(url: str) -> None:
+    """Make today's partitions, as `slackwater up` does."""
+    import asyncio
+
+    async def make() -> None:
+        async with Database(url, size=1) as database, database.transaction() as conn:
+            await maintenance.create_partitions(conn, 1)
+
+    asyncio.run(make())
+
+
+@contextlib.contextmanager
+def stage(database_url: str) -> Iterator[Stage]:
+    """The server at `database_url`, or an embedded one that is gone afterwards, as is everything that was started on it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with contextlib.ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.chmod(0o755)  # the embedded server runs as a user of its own
+        if not database_url:
+            settings = Settings(data_dir=folder / "server", database_url="")
+            stack.callback(embedded.stop, settings, "immediate")
+            database_url = embedded.start(settings)
+        made = Stage(folder, database_url)
+        stack.callback(made.clear)
+        yield made
+
+
+# ---------------------------------------------------------------- processes
+
+
+@contextlib.contextmanager
+def part(settings: Settings, module: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One part of Slackwater, started as the supervisor starts it. Its output is shown if it dies before it is told to."""
+    log = settings.data_dir / f"{module}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            env=child_environment(settings, {}),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
+        )
+    try:
+        yield process
+        if process.poll() is not None:
+            raise SystemExit(f"{module} ended by itself:\n{log.read_text()[-3000:]}")
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """SIGTERM to the process's group, SIGKILL if it does not go."""
+    processes.signal_group(process.pid, signal.SIGTERM)
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        processes.signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class Api:
+    """A client of the API, on one kept connection; far cheaper than httpx, since it shares the machine with what it measures."""
+
+    def __init__(self, settings: Settings, key: str) -> None:
+        self._address = (settings.host, settings.port)
+        self._connection = HTTPConnection(*self._address, timeout=120)
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+
+    def submit_lines(self, body: Any, size: int) -> str:
+        """The request id of an NDJSON batch; `body` is bytes or an iterable of bytes."""
+        headers = {"Content-Type": "application/x-ndjson", "Content-Length": str(size)}
+        return str(self._post(f"{RUN}?queueRequest=true", body, headers)["request_id"])
+
+    def submit(self, items: Sequence[Mapping[str, object]]) -> str:
+        """The request id of a JSON batch."""
+        return str(self._post(f"{RUN}?queueRequest=true", json.dumps({"requests": items}).encode(), {})["request_id"])
+
+    def poll(self, request_id: str) -> dict[str, Any]:
+        """How the batch stands."""
+        return self._post(RUN, json.dumps({"request_id": request_id}).encode(), {})
+
+    def _post(self, path: str, body: Any, headers: Mapping[str, str]) -> dict[str, Any]:
+        self._connection.request("POST", path, body, {**self._headers, **headers})
+        answer = self._connection.getresponse()
+        content = answer.read()
+        if answer.status >= 300:
+            raise SystemExit(f"POST {path}: {answer.status} {content[:500]!r}")
+        result: dict[str, Any] = json.loads(content)["result"]
+        return result
+
+
+def until_ready(settings: Settings, seconds: float = 60) -> None:
+    """Return when the API answers."""
+    deadline = monotonic() + seconds
+    while monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            connection = HTTPConnection(settings.host, settings.port, timeout=5)
+            connection.request("GET", "/ready")
+            if connection.getresponse().status == 200:
+                return
+        sleep(0.05)
+    raise SystemExit("the API did not come up")
+
+
+@contextlib.contextmanager
+def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A running API process and a key for it."""
+    with part(settings, "app.api") as process:
+        until_ready(settings)
+        yield process, admin.create_key(settings, ACCOUNT, "benchmark", 1)
+
+
+# ---------------------------------------------------------------- workers that start together
+
+
+class Crew:
+    """Processes that print `ready`, wait for `go` on stdin, work, and print one JSON object."""
+
+    def __init__(self, commands: Sequence[Sequence[str]]) -> None:
+        self._processes = [
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                env=foreign_environment() | {"PYTHONWARNINGS": "ignore"},
+                start_new_session=True,
+                preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
+            )
+            for command in commands
+        ]
+
+    def __enter__(self) -> "Crew":
+        for process in self._processes:
+            assert process.stdout
+            if process.stdout.readline().strip() != "ready":
+                self.__exit__()
+                raise SystemExit("a worker process did not become ready")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for process in self._processes:
+            end(process)
+
+    def go(self) -> float:
+        """Let them begin; the moment, on the clock that all processes share."""
+        began = monotonic()
+        for process in self._processes:
+            assert process.stdin
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        return began
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What each says at its end."""
+        found = []
+        for process in self._processes:
+            assert process.stdout
+            line = process.stdout.readline()
+            if not line:
+                raise SystemExit("a worker process ended without a report")
+            found.append(json.loads(line))
+        return found
+
+    def race(self) -> tuple[float, list[dict[str, Any]]]:
+        """Seconds from the start to the last `end` that a worker reports, and all reports."""
+        began = self.go()
+        found = self.reports()
+        return max(report["end"] for report in found) - began, found

@@ -1,0 +1,102 @@
+"""What the arms run on: a fake engine with slots that counts requests by their custom id, and a client of any batch API."""
+
+import contextlib
+import json
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+from openai import OpenAI
+from openai.types import Batch
+
+from app import processes
+from benchmarks.gateway.installation import running
+from benchmarks.openai_batch import lines
+
+FIRST_SECONDS, TOKEN_SECONDS = 0.05, 0.05  # to the first of four tokens, and to each further one
+SECONDS = FIRST_SECONDS + 3 * TOKEN_SECONDS
+FINAL = ("completed", "failed", "expired", "cancelled")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How often each request was begun at the engine, and how often answered."""
+
+    begun: Counter[str]
+    answered: Counter[str]
+
+    def __sub__(self, before: "Seen") -> "Seen":
+        return Seen(self.begun - before.begun, self.answered - before.answered)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A running `tests.fakes.engine`."""
+
+    url: str
+
+    def seen(self) -> Seen:
+        """Its log so far, by custom id, which every prompt begins with."""
+        with urllib.request.urlopen(f"{self.url}/_seen", timeout=60) as answer:
+            found = json.load(answer)
+        return Seen(*(self._by_name(found[key]) for key in ("count", "finished")))
+
+    @staticmethod
+    def _by_name(prompts: dict[str, int]) -> Counter[str]:
+        """Without prompts that are no line's, such as the probes of a worker."""
+        counted = Counter[str]()
+        for prompt, times in prompts.items():
+            if prompt.startswith("line-"):
+                counted[prompt.partition(" ")[0]] += times
+        return counted
+
+
+@contextlib.contextmanager
+def engine(slots: int) -> Iterator[Engine]:
+    """An engine that takes `SECONDS` for every request, at most `slots` at once."""
+    flags = ["--port", str(processes.free_port()), "--slots", str(slots)]
+    flags += ["--latency", str(FIRST_SECONDS), "--token-seconds", str(TOKEN_SECONDS)]
+    command = [sys.executable, "-m", "tests.fakes.engine", *flags]
+    quiet = ["/bin/sh", "-c", 'exec "$@" 2>/dev/null', "engine"]  # it complains of every caller that was killed
+    with running([*quiet, *command]) as process:
+        assert process.stdout
+        if not (url := process.stdout.readline().strip()):
+            raise SystemExit("the fake engine did not start")
+        yield Engine(url)
+
+
+def client_of(base_url: str, key: str) -> OpenAI:
+    """OpenAI's own client. It does not repeat requests, which would hide what failed."""
+    return OpenAI(base_url=base_url, api_key=key, timeout=600, max_retries=0)
+
+
+def submit(client: OpenAI, content: Path, **extra: object) -> Batch:
+    """Upload a file and make a batch of it."""
+    with content.open("rb") as file:
+        uploaded = client.files.create(file=file, purpose="batch")
+    return client.batches.create(
+        input_file_id=uploaded.id, endpoint=lines.CHAT, completion_window="24h", extra_body=extra or None
+    )
+
+
+def until_final(client: OpenAI, batch_id: str, seconds: float) -> Batch | None:
+    """The batch once it has ended; None if it has not within so many seconds."""
+    deadline = monotonic() + seconds
+    while monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            batch = client.batches.retrieve(batch_id)
+            if batch.status in FINAL:
+                return batch
+        sleep(0.1)
+    return None
+
+
+def output(client: OpenAI, batch: Batch) -> Counter[str]:
+    """How often each custom id is answered in the output file."""
+    if not batch.output_file_id:
+        return Counter()
+    return lines.answered([client.files.content(batch.output_file_id).read()])

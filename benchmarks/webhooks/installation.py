@@ -1,0 +1,176 @@
+"""What the arms run on: a receiver, subscriptions, and the processes that deliver."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from time import monotonic, sleep, time
+from uuid import uuid4
+
+from app import crypto
+from app.db.pool import Connection, Database
+from app.settings import Settings, child_environment
+from app.states import EndpointState
+from app.tenants import service as tenants
+from app.webhooks import endpoints, service
+from benchmarks.gateway.installation import running
+from benchmarks.harness import ACCOUNT, MODEL, ROOT, Stage, end, part
+
+KIND = "batch.succeeded"
+Came = tuple[str, str, float]
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The receiver process."""
+
+    port: int
+
+    def url(self, path: str) -> str:
+        """Where a subscription points."""
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def came(self) -> list[Came]:
+        """(path, webhook-id, moment) of what came since the last look."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request("GET", "/report")
+        found = json.loads(connection.getresponse().read())
+        connection.close()
+        return [(path, webhook_id, at) for path, webhook_id, at in found]
+
+    def until(self, count: int, seconds: float) -> list[Came]:
+        """What came, once it is so much, or after so many seconds."""
+        found, deadline = self.came(), monotonic() + seconds
+        while len(found) < count and monotonic() < deadline:
+            sleep(0.05)
+            found += self.came()
+        return found
+
+
+@contextlib.contextmanager
+def inbox() -> Iterator[Inbox]:
+    """A running receiver."""
+    with running([sys.executable, "-m", "benchmarks.webhooks.receiver"]) as process:
+        assert process.stdout
+        yield Inbox(int(process.stdout.readline()))
+
+
+@contextlib.contextmanager
+def delivering(stage: Stage) -> Iterator[Settings]:
+    """A steward and a notifier on a fresh database, as shipped but for receivers on this machine."""
+    settings = stage.settings(stage.database(), webhook_allow_private="loopback")
+    with part(settings, "workers.steward"), part(settings, "workers.notifier"):
+        sleep(4)  # Celery's start
+        yield settings
+
+
+async def subscribe(database: Database, settings: Settings, urls: Sequence[str]) -> int:
+    """One subscription for each URL, of one account. Returns its tenant."""
+    async with database.transaction() as conn:
+        tenant_id = await tenants.ensure_tenant(conn, ACCOUNT)
+        for number, url in enumerate(urls):
+            await endpoints.create(
+                conn,
+                key=crypto.secret_key(settings),
+                tenant_id=tenant_id,
+                account_id=ACCOUNT,
+                state=EndpointState.ACTIVE,
+                name=f"receiver {number}",
+                url=endpoints.CheckedUrl(url),
+                kinds=[KIND],
+            )
+    return tenant_id
+
+
+async def emit(conn: Connection, tenant_id: int, batch_id: int) -> None:
+    """An event as the steward writes it at the end of a batch."""
+    names = {"request_id": str(uuid4()), "account_id": ACCOUNT, "traceparent": None}
+    counts = {"total": 10, "succeeded": 10, "failed": 0, "unfinished": 0}
+    values = {"tenant_id": tenant_id, "kind": KIND, "model": MODEL, "batch_id": batch_id, "run": 1}
+    await service.emit(conn, **values, data={**names, "counts": counts})
+
+
+def prepare(settings: Settings, urls: Sequence[str]) -> int:
+    """A subscription for each URL, and an event for them. Returns their tenant."""
+
+    async def write() -> int:
+        async with Database.of(settings, "benchmark") as database:
+            tenant_id = await subscribe(database, settings, urls)
+            async with database.transaction() as conn:
+                await emit(conn, tenant_id, -1)
+            return tenant_id
+
+    return asyncio.run(write())
+
+
+def burst(settings: Settings, tenant_id: int, events: int) -> float:
+    """So many events in one transaction. Returns the moment of its commit."""
+
+    async def write() -> float:
+        async with Database.of(settings, "benchmark") as database:
+            async with database.transaction() as conn:
+                for batch_id in range(events):
+                    await emit(conn, tenant_id, batch_id)
+            return time()
+
+    return asyncio.run(write())
+
+
+def stream(settings: Settings, urls: Sequence[str], rate: float, seconds: float) -> dict[str, float]:
+    """Events at a steady rate, each for one URL in turn. Returns the moment of each one's commit, by its webhook-id."""
+
+    async def write() -> dict[str, float]:
+        committed: dict[str, float] = {}
+        async with Database.of(settings, "benchmark") as database, database.durable() as conn:
+            tenant_ids = [await subscribe_one(database, settings, number, url) for number, url in enumerate(urls)]
+            began = monotonic()
+            for number in range(int(rate * seconds)):
+                await asyncio.sleep(max(0.0, began + number / rate - monotonic()))
+                async with conn.transaction():
+                    await emit(conn, tenant_ids[number % len(urls)], number)
+                committed[await _webhook_id(conn, number)] = time()
+        return committed
+
+    return asyncio.run(write())
+
+
+async def subscribe_one(database: Database, settings: Settings, number: int, url: str) -> int:
+    """A subscription of an account of its own."""
+    async with database.transaction() as conn:
+        tenant_id = await tenants.ensure_tenant(conn, f"{ACCOUNT}-{number}")
+        key = crypto.secret_key(settings)
+        checked = endpoints.CheckedUrl(url)
+        names = {"tenant_id": tenant_id, "account_id": f"{ACCOUNT}-{number}", "name": "receiver"}
+        await endpoints.create(conn, key=key, **names, state=EndpointState.ACTIVE, url=checked, kinds=[KIND])
+    return tenant_id
+
+
+async def _webhook_id(conn: Connection, batch_id: int) -> str:
+    row = await (await conn.execute("select message_id from event where batch_id = %s", [batch_id])).fetchone()
+    assert row is not None
+    return f"evt_{row[0].hex}"
+
+
+@contextlib.contextmanager
+def plain_celery(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
+    """The worker of `plain_celery`."""
+    command = [sys.executable, "-m", "benchmarks.webhooks.plain_celery", "work"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(  # type: ignore[call-overload]
+        command, env=child_environment(settings, {}), cwd=ROOT, start_new_session=True, **quiet
+    )
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def publish(settings: Settings, messages: Sequence[tuple[str, str, str]]) -> None:
+    """Give the messages to the broker of `plain_celery`."""
+    command = [sys.executable, "-m", "benchmarks.webhooks.plain_celery", "publish"]
+    environment = child_environment(settings, {})
+    subprocess.run(command, input=json.dumps(messages).encode(), env=environment, cwd=ROOT, check=True, timeout=120)

@@ -1,0 +1,241 @@
+"""What a client without a key can do to the server: a real uvicorn, seen through sockets, with each of its parsers."""
+
+import asyncio
+import json
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from app import processes
+from app.api.__main__ import serving
+from app.api.app import create_app
+from app.api.connection_limits import room
+from app.api.http_protocol import Guarded, Patience, guarded, parsers
+from app.settings import Settings, child_environment
+from tests.system.stack import wait_for
+
+GET = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n"
+POST = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\n"
+CHUNKED = "transfer-encoding: chunked\r\n\r\n"
+Serve = Callable[..., Any]
+
+
+@contextmanager
+def served(settings: Settings, base: type[Guarded]) -> Iterator[int]:
+    """The port of an API with these settings."""
+    options = serving(settings)
+    options["http"] = guarded(base, room(settings, 1 << 20), Patience(settings.header_seconds, settings.body_seconds))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(create_app(settings), **options))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        port = listener.getsockname()[1]
+        httpx.get(f"http://127.0.0.1:{port}/health", timeout=60)
+        try:
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(params=parsers(), ids=lambda base: base.__name__)
+def serve(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Serve]:
+    """Starts an API with changed settings; gives its port."""
+    with ExitStack() as stack:
+        yield lambda **changes: stack.enter_context(served(settings.model_copy(update=changes), request.param))
+
+
+def connected(port: int, host: str = "127.0.0.1") -> socket.socket:
+    """A connection from this loopback address."""
+    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(host, 0))
+
+
+def answer(sock: socket.socket) -> tuple[int, dict[str, Any]]:
+    """Status and body of an answer that ends the connection."""
+    raw = b""
+    while block := sock.recv(65536):
+        raw += block
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert b"connection: close" in head.lower()
+    return int(head.split()[1]), json.loads(body)
+
+
+def told(body: dict[str, Any]) -> str:
+    return str(body["errors"][0]["message"])
+
+
+def is_healthy(port: int, host: str = "127.0.0.1") -> bool:
+    transport = httpx.HTTPTransport(local_address=host)
+    with httpx.Client(transport=transport) as client:
+        return client.get(f"http://127.0.0.1:{port}/health", timeout=30).status_code == 200
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Whether the other side closes it; waits for that."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [GET + b"a: ", GET, b"GET /", b"0\r\na: ", b"1;"],
+    ids=["one header", "headers", "url", "trailer", "extension of a chunk"],
+)
+def test_what_never_ends_is_refused_once_it_is_too_long(serve: Serve, key: str, begun: bytes) -> None:
+    port = serve()
+    with connected(port) as sock:
+        if not begun.startswith(b"GET"):
+            sock.sendall((POST % key + CHUNKED).encode())
+        sock.sendall(begun + (b"b: c\r\n" * 9000 if begun == GET else b"x" * 54_000))
+        status, body = answer(sock)
+    assert status in (400, 431)
+    assert "too long" in told(body) or status == 400
+    assert is_healthy(port)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (GET + b"a: b\r\n" * 98 + b"\r\n", 200),
+        (GET + b"a: b\r\n" * 99 + b"\r\n", 431),
+        (GET + b"a: " + b"x" * 32_000 + b"\r\n\r\n", 200),
+        (GET + b"a: " + b"x" * 32_768 + b"\r\n\r\n", 431),
+        (b"GET /health?" + b"x" * 16_000 + b" HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", 200),
+        (b"GET /health?" + b"x" * 17_000 + b" HTTP/1.1\r\nhost: a\r\n\r\n", 414),
+    ],
+    ids=["100 headers", "101 headers", "32,000 bytes", "more than 32 KB", "a long URL", "a URL too long"],
+)
+def test_a_complete_head_has_exact_bounds(serve: Serve, request_: bytes, status: int) -> None:
+    with connected(serve()) as sock:
+        sock.sendall(request_)
+        assert (found := answer(sock))[0] == status, found
+
+
+def test_two_hundred_megabytes_of_headers_do_not_stay_in_memory(serve: Serve) -> None:
+    port, before = serve(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    block = b"x" * 2**20
+    with connected(port) as sock, pytest.raises(OSError):
+        sock.sendall(GET + b"a: ")
+        for _ in range(200):
+            sock.sendall(block)
+        sock.settimeout(30)
+        while sock.recv(65536):
+            pass
+        raise OSError  # all of it was thrown away
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+    assert is_healthy(port)
+
+
+def test_headers_that_do_not_end_in_time_are_answered_408(serve: Serve) -> None:
+    port = serve(header_seconds=0.5)
+    for begun in (b"", GET):
+        with connected(port) as sock:
+            sock.sendall(begun)
+            status, body = answer(sock)
+        assert status == 408
+        assert "headers were not complete within 0.5 seconds" in told(body)
+
+
+def test_a_body_that_stops_is_answered_408_and_one_that_goes_on_is_not(serve: Serve, key: str) -> None:
+    port = serve(body_seconds=1)
+    head = POST % key + "content-length: 8\r\nconnection: close\r\n\r\n"
+    with connected(port) as sock:
+        sock.sendall(head.encode() + b"[")
+        status, body = answer(sock)
+    assert status == 408
+    assert "Nothing of the request's body came for 1 seconds" in told(body)
+    with connected(port) as sock:
+        sock.sendall(head.encode())
+        for byte in b"[1, 2, 3":
+            sock.sendall(bytes([byte]))
+            time.sleep(0.3)  # eight of them last longer than a pause may
+        status, body = answer(sock)
+    assert status == 400
+
+
+@pytest.mark.parametrize("length", ["content-length: 100000000\r\n\r\n", CHUNKED], ids=["declared", "chunked"])
+def test_a_body_over_its_cap_is_cut_off_and_its_answer_arrives(serve: Serve, key: str, length: str) -> None:
+    port = serve(json_body_mb=0.25)
+    chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
+    with connected(port) as sock:
+        sock.sendall((POST % key + length).encode() + chunk * 8)
+        status, body = answer(sock)  # which ends the connection, long before the body's end
+    assert status == 413
+    assert "at most 0.25 MB" in told(body)
+
+
+def test_an_answer_that_takes_long_is_waited_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(self: Any) -> dict[str, Any]:
+        await asyncio.sleep(1.5)
+        return {}
+
+    monkeypatch.setattr("app.batches.installation_status.Installation.status", slow)
+    port = serve(body_seconds=0.3, header_seconds=0.3)
+    with connected(port) as sock:
+        sock.sendall(b"GET /status HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        assert answer(sock)[0] == 200
+
+
+def test_an_idle_connection_makes_room_and_a_busy_one_does_not(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    async def slow(self: Any) -> dict[str, Any]:
+        begun.release()
+        await asyncio.to_thread(go.wait, 60)
+        return {}
+
+    monkeypatch.setattr("app.batches.installation_status.Installation.status", slow)
+    port = serve(connections=3, connections_per_address=3)
+    get = b"GET %s HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+    with ExitStack() as stack:
+        busy = [stack.enter_context(connected(port)) for _ in range(2)]
+        for sock in busy:
+            sock.sendall(get % b"/status")
+            assert begun.acquire(timeout=30)
+        idle = stack.enter_context(connected(port))
+        last = stack.enter_context(connected(port))
+        assert is_closed(idle)
+        last.sendall(get % b"/status")
+        assert begun.acquire(timeout=30)
+        # All that may be are busy: from the same address none, from another only what an operator's machinery asks.
+        with connected(port) as sock:
+            status, body = answer(sock)
+        assert (status, "Too many connections" in told(body)) == (503, True)
+        with connected(port, "127.0.0.2") as sock:
+            sock.sendall(get % b"/version")
+            assert answer(sock)[0] == 503
+        assert is_healthy(port, "127.0.0.2")
+        go.set()
+        assert [answer(sock)[0] for sock in (*busy, last)] == [200] * 3
+    wait_for(lambda: is_healthy(port), what="room again")
+
+
+def test_two_thousand_half_open_connections_under_a_thousand_files_stop_nobody(settings: Settings) -> None:
+    port = processes.free_port()
+    environment = child_environment(settings.model_copy(update={"port": port}), {"SLACKWATER_PORT": str(port)})
+    limited = f"ulimit -Sn 256; ulimit -Hn 1024; exec {sys.executable} -m app.api"
+    process = subprocess.Popen(["sh", "-c", limited], env=environment)
+    try:
+        wait_for(lambda: is_healthy(port), what="the API")
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (1024, 1024)
+        with ExitStack() as stack:
+            for _ in range(2000):
+                stack.enter_context(connected(port)).sendall(GET)
+            assert is_healthy(port)
+            assert is_healthy(port, "127.0.0.2")
+            assert process.poll() is None
+    finally:
+        process.terminate()
+        process.wait(60)

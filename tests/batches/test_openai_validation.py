@@ -1,0 +1,65 @@
+"""What the OpenAI routes beside chat accept, and how they name what they do not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.batches.validation.openai import completion, embedding, response
+from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules
+
+RULES = ItemRules(context_window=100, default_max_tokens=16, names=frozenset({"m"}), stream=True)
+Check = Callable[[Any, ItemRules], ItemFacts]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [("four", 2 + 16), (["four", "four"], 4 + 32), ([1, 2, 3], 3 + 16), ([[1, 2], [3]], 3 + 32)],
+)
+def test_a_completion_takes_a_text_or_token_ids_or_a_list_of_either(prompt: object, tokens: int) -> None:
+    assert completion({"prompt": prompt}, RULES).est_tokens == tokens
+
+
+def test_an_embedding_generates_nothing() -> None:
+    facts = embedding({"input": ["four", "four"]}, RULES)
+    assert (facts.est_tokens, facts.answer_tokens) == (4, 0)
+
+
+def test_a_response_takes_a_text_or_input_items_and_its_own_limit() -> None:
+    assert response({"input": "four", "max_output_tokens": 5}, RULES).answer_tokens == 5
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "four four"}]}]
+    assert response({"input": items}, RULES).est_tokens == 4 // 4 + 9 // 4 + 16
+
+
+@pytest.mark.parametrize(("check", "name"), [(completion, "prompt"), (embedding, "input"), (response, "input")])
+def test_a_text_is_refused_for_its_length_only_if_it_is_certainly_too_long(check: Check, name: str) -> None:
+    assert check({name: "x" * 16 * 80}, RULES).est_tokens >= 320  # five times the window by the usual measure
+    with pytest.raises(ItemError, match="at least 101 tokens"):
+        check({name: "x" * 16 * 101}, RULES)
+
+
+@pytest.mark.parametrize(
+    ("check", "item", "field"),
+    [
+        (completion, {}, "prompt"),
+        (completion, {"prompt": ""}, "prompt"),
+        (completion, {"prompt": ["a", 1]}, "prompt"),
+        (completion, {"prompt": [-1]}, "prompt"),
+        (completion, {"prompt": "a", "max_tokens": 101}, "max_tokens"),
+        (completion, {"prompt": "a", "priority": -1}, "priority"),
+        (completion, {"prompt": [1] * 90, "max_tokens": 20}, "max_tokens"),
+        (embedding, {"input": None}, "input"),
+        (embedding, {"input": [1] * 101}, "input"),
+        (embedding, {"input": ["a"] * 2049}, "input"),
+        (embedding, {"input": "a", "stream": True}, "stream"),
+        (response, {"input": []}, "input"),
+        (response, {"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
+        (response, {"input": "a", "background": True}, "background"),
+        (response, {"input": "a", "temperature": 9}, "temperature"),
+        (response, {"input": "a", "text": {"format": {"schema": {"maxLength": 5000}}}}, "text.format"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_by_its_field(check: Check, item: dict[str, object], field: str) -> None:
+    with pytest.raises(ItemError) as refused:
+        check(item, RULES)
+    assert refused.value.field == field

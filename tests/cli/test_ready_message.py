@@ -1,0 +1,294 @@
+"""Claims about what `slackwater up` says once it runs, and before that."""
+
+import asyncio
+import io
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from rich.console import Console
+
+from app.cli import admin, credentials, ready_message, up
+from app.cli.data_dir_lock import owned, refuse_second
+from app.cli.supervisor import Supervisor
+from app.cli.up_output import Screen, Stages
+from app.engines import adoption
+from app.settings import Settings
+from app.telemetry import log_file
+from app.user_errors import Failure
+
+MODEL = "smollm2-135m-instruct"
+_PROBLEMS = {"engine_down": [asdict(adoption.away())]}
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Any]:
+    """Writes the installation's engine row as a live worker would."""
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        conn.execute("insert into pool (model) values (%s)", (MODEL,))
+        conn.execute(
+            "insert into worker (worker_id, pool_id, host, pid, lease_until)"
+            " overriding system value select 1, pool_id, 'h', 1, now() + interval '1 hour' from pool"
+        )
+
+        def write(state: str, reason: str | None = None, intake: str = "open") -> None:
+            conn.execute("delete from engine")
+            conn.execute(
+                "insert into engine (name, pool_id, url, mode, state, reason, worker_id, intake, problems)"
+                " select %s, pool_id, 'http://x', 'attached', %s, %s, 1, %s, %s from pool",
+                (settings.engine_name, state, reason, intake, json.dumps(_PROBLEMS.get(reason or "", []))),
+            )
+
+        yield write
+
+
+def text(show: Any, *, terminal: bool = False) -> str:
+    """What is shown in 80 columns."""
+    console = Console(file=io.StringIO(), width=80, force_terminal=terminal, record=True, highlight=False)
+    show(console)
+    return console.export_text()
+
+
+def test_a_machine_without_a_key_gets_one_once_and_stores_it(settings: Settings) -> None:
+    admin.create_key(settings, "demo", "of the demo", 1)
+    first = ready_message.access(settings)
+    assert credentials.find(settings) == (first.url, first.made)
+    assert first.made in text(lambda console: ready_message.ready(settings, first, MODEL, console))
+    again = ready_message.access(settings)
+    assert (again.made, again.stored) == ("", True)
+    assert "sk_sw_" not in text(lambda console: ready_message.ready(settings, again, MODEL, console))
+    moved = ready_message.access(settings.model_copy(update={"port": 9999}))
+    assert credentials.find(settings)[0] == moved.url == "http://127.0.0.1:9999"
+    admin.revoke_key(settings, first.made)
+    assert ready_message.access(settings).made not in ("", first.made)
+
+
+def test_a_login_elsewhere_stays_and_the_commands_say_whom_they_ask(settings: Settings) -> None:
+    credentials.save(settings.data_dir, "https://far.example", "acme", "sk_sw_far_away", local=False)
+    access = ready_message.access(settings)
+    assert credentials.find(settings)[1] == "sk_sw_far_away"
+    [(_, curl), (_, submit)] = ready_message.commands(settings, access, MODEL)
+    for command in (curl, submit):
+        assert f"SLACKWATER_URL={access.url}" in command
+        assert f"SLACKWATER_API_KEY={access.made}" in command
+    assert ready_message.access(settings).made == ""
+
+
+def test_a_key_that_cannot_be_stored_is_shown_with_commands_that_carry_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(credentials, "save", full)
+    access = ready_message.access(settings)
+    assert (access.made[:6], access.stored) == ("sk_sw_", False)
+    assert access.made in ready_message.commands(settings, access, MODEL)[0][1]
+
+
+def test_every_line_but_a_key_fits_into_80_columns(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/slackwater", "up"])
+    short = settings.model_copy(update={"data_dir": Path("/var/lib/slackwater")})
+    access = ready_message.Access("http://127.0.0.1:8700", "sk_sw_cfaee5c9edd0_" + "x" * 43, stored=True)
+    for terminal in (True, False):
+        for said in (
+            text(lambda console: ready_message.ready(short, access, MODEL, console), terminal=terminal),
+            text(lambda console: ready_message.waiting(short, access, "It is away.", console), terminal=terminal),
+        ):
+            assert max(map(len, said.splitlines())) <= 80
+    commands = [command for _, command in ready_message.commands(short, access, MODEL)]
+    shown = text(lambda console: ready_message.ready(short, access, MODEL, console)).splitlines()
+    assert all(line in shown for command in commands for line in command.splitlines())
+
+
+def test_the_data_directory_is_named_where_it_is_not_the_default(settings: Settings) -> None:
+    access = ready_message.Access("http://127.0.0.1:8700", "", stored=True)
+    [(_, curl), _] = ready_message.commands(settings, access, MODEL)
+    assert f"export SLACKWATER_DATA_DIR={shlex.quote(str(settings.data_dir))}" in curl
+    default = settings.model_copy(update={"data_dir": Settings.model_fields["data_dir"].default})
+    [(_, curl), _] = ready_message.commands(default, access, MODEL)
+    assert "export" not in curl
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (("ready",), ""),
+        (("ready", "draining", "draining"), "engine-0 is drained; `slackwater engine undrain engine-0` ends that."),
+        (("down", "engine_down"), "The engine does not answer. Start it, or mend SLACKWATER_ENGINE_URL."),
+        (("down", "model_missing"), "engine-0 runs, but without this model."),
+        (("starting",), "engine-0 is starting."),
+    ],
+)
+def test_why_no_request_would_succeed_is_said_as_it_is(
+    settings: Settings, engine: Any, row: tuple[str, ...], said: str
+) -> None:
+    attached = settings.model_copy(update={"engine_url": "http://gpu:8000"})
+    assert ready_message.engine_problem(attached) == (None, "The GPU worker has not started yet.")
+    engine(*row)
+    found, problem = ready_message.engine_problem(attached)
+    assert found is not None
+    assert problem == said
+
+
+class Sure(Supervisor):
+    """Its parts are up."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.ready.set()
+
+
+async def greets(settings: Settings, console: Console) -> None:
+    await up.Greeter(settings, Sure(settings), console, Stages(Console(file=io.StringIO()))).run()
+
+
+async def said_within(console: Console, wanted: str) -> None:
+    async with asyncio.timeout(10):
+        while wanted not in console.export_text(clear=False):
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API that answers, and no patience."""
+
+    async def answers(settings: Settings) -> None:
+        pass
+
+    monkeypatch.setattr(up, "until_ready", answers)
+    monkeypatch.setattr(up, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(up, "_ATTACH_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_the_commands_come_only_when_a_request_would_succeed(settings: Settings, engine: Any) -> None:
+    attached = settings.model_copy(update={"engine_url": "http://gpu:8000"})
+    engine("down", "engine_down")
+    console = Console(file=io.StringIO(), width=80, record=True)
+    greeting_task = asyncio.create_task(greets(attached, console))
+    await said_within(console, "The engine at http://gpu:8000 does not answer")
+    before = console.export_text(clear=False)
+    assert "curl" not in before
+    assert "sk_sw_" in before
+    engine("ready")
+    await said_within(console, "curl -s")
+    await greeting_task
+    assert console.export_text().count("sk_sw_") == 1
+
+
+def test_the_usual_time_of_a_start_is_the_one_that_the_worker_learned(settings: Settings, engine: Any) -> None:
+    assert ready_message.usual_start(settings) is None
+    engine("ready")
+    assert ready_message.usual_start(settings) is None
+    with psycopg.connect(settings.database_url) as conn:
+        conn.execute("update engine set start_seconds = 46.5")
+    assert ready_message.usual_start(settings) == 46.5
+
+
+@pytest.mark.usefixtures("fast")
+async def test_what_keeps_it_from_greeting_is_logged_and_stops_nothing(
+    settings: Settings, engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(settings: Settings) -> None:
+        raise OSError("disk full")
+
+    engine("ready")
+    monkeypatch.setattr(ready_message, "access", broken)
+    await greets(settings, Console(file=io.StringIO()))
+    assert "start.not_greeted" in capsys.readouterr().out
+
+
+def test_a_second_one_says_where_the_first_runs(settings: Settings) -> None:
+    refuse_second(settings)
+    with owned(settings):
+        held = json.loads((settings.data_dir / "up.lock").read_text())
+        for attempt in (lambda: refuse_second(settings), lambda: up.up(settings, Console(file=io.StringIO()))):
+            with pytest.raises(Failure, match="already runs") as failure:
+                attempt()
+            assert f"http://127.0.0.1:{settings.port}, pid {held['pid']}, since 20" in failure.value.problem
+            assert "SLACKWATER_DATA_DIR" in failure.value.remedy
+        assert json.loads((settings.data_dir / "up.lock").read_text()) == held
+    refuse_second(settings)
+
+
+def test_a_lock_that_says_nothing_is_respected_as_well(settings: Settings) -> None:
+    with owned(settings):
+        (settings.data_dir / "up.lock").write_text("{")
+        with pytest.raises(Failure, match=r"already runs on [^ ]+\.$"):
+            refuse_second(settings)
+
+
+def screen(settings: Settings, *, terminal: bool) -> Screen:
+    (settings.data_dir / "logs").mkdir(exist_ok=True)
+    console = Console(file=io.StringIO(), width=80, force_terminal=terminal, record=True, highlight=False)
+    return Screen(settings.data_dir, console, settings.engine_name)
+
+
+def write(settings: Settings, *lines: str) -> None:
+    with log_file(settings.data_dir, "gpu-worker").open("a") as log:
+        log.writelines(f"{line}\n" for line in lines)
+
+
+def event(level: str, text: str) -> str:
+    return f"2026-11-22T12:00:00.000000Z [{level:<9}] gpu/engine-0  {text}"
+
+
+TRACE = ["Traceback (most recent call last):", '  File "x.py", line 1, in <module>', "RuntimeError: no device"]
+
+
+def test_while_stages_are_shown_a_terminal_gets_only_what_asks_for_attention_and_no_traceback(
+    settings: Settings,
+) -> None:
+    shown = screen(settings, terminal=True)
+    shown.stages.open()
+    write(settings, event("info", "quiet"), event("error", "engine.died log=/x"), *TRACE, "error said plainly")
+    shown.look()
+    shown.stages.close()
+    text = shown.console.export_text(clear=False)
+    assert "quiet" not in text
+    assert "Traceback" not in text
+    assert all(part in text for part in ("engine.died log=/x", "RuntimeError: no device", "error said plainly"))
+    write(settings, event("info", "later"))
+    shown.look()
+    assert "later" in shown.console.export_text()
+
+
+def test_a_pipe_gets_every_line_as_it_is(settings: Settings) -> None:
+    shown = screen(settings, terminal=False)
+    lines = [event("info", "x" * 200), *TRACE]
+    write(settings, *lines)
+    shown.look()
+    assert shown.console.export_text().splitlines() == lines
+
+
+def test_a_stage_shows_its_time_what_is_usual_and_whether_it_came_to_a_good_end() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, record=True)
+    stages = Stages(console)
+    stages.open()
+    stages.begin("database")
+    stages.begin("engine", "loading smollm2", usual=47.0, slow=True)
+    assert stages._progress is not None
+    console.print(stages._progress.get_renderable())
+    going = console.export_text()
+    assert "✓ database" in going
+    assert "loading smollm2" in going
+    assert "0 s, usually 47 s" in going
+    stages.close()
+    assert "✗ engine" in console.export_text()
+
+
+def test_stages_are_log_lines_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    stages = Stages(Console(file=io.StringIO()))
+    stages.open()
+    stages.begin("engine", "loading m", usual=47.0, slow=True)
+    stages.end("m is ready")
+    stages.close()
+    said = capsys.readouterr().out
+    assert all(part in said for part in ("starting", "usual_seconds", "started", "m is ready"))

@@ -1,0 +1,33 @@
+"""An engine's answer in the shapes of Workers AI, and what it says in each of them."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.engines.catalogue import Shape
+from app.engines.native_response import as_result, said
+
+CHAT = {
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+}
+MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]}
+RESPONSE = {
+    "object": "response",
+    "output": [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}, MESSAGE],
+    "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+}
+
+
+@pytest.mark.parametrize("shape", ["native", "openai", "responses"])
+@pytest.mark.parametrize("answer", [CHAT, RESPONSE])
+def test_every_answer_has_a_result_in_every_shape_that_says_the_same(answer: dict[str, Any], shape: Shape) -> None:
+    result = orjson.loads(as_result(orjson.dumps(answer), shape))
+    assert said(result) == "hi"
+    assert (result == answer) is (shape != "native" or answer is RESPONSE)
+
+
+def test_an_answer_that_only_calls_tools_says_nothing() -> None:
+    assert said({"output": [{"type": "function_call", "name": "f", "arguments": "{}"}]}) is None
+    assert said({"choices": [{"message": {"content": None}}]}) is None

@@ -1,0 +1,56 @@
+"""Event streams taken apart and put together."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.gateway.sse_frames import Event, Splitter, native, openai
+
+
+def event(**body: object) -> Event:
+    return Event(orjson.dumps(body), dict(body))
+
+
+@given(st.lists(st.text("abc: {}\u00e9", min_size=1)), st.data())
+def test_the_same_events_come_out_however_the_bytes_are_cut(texts: list[str], data: st.DataObject) -> None:
+    payloads = [orjson.dumps({"t": text}) for text in texts]
+    stream = b"".join(b": comment\n\ndata: " + payload + b"\r\n\n" for payload in payloads)
+    splitter, found = Splitter(), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        found += splitter.feed(stream[:size])
+        stream = stream[size:]
+    assert found == payloads
+
+
+@pytest.mark.parametrize(
+    ("delta", "carries"),
+    [
+        ({"role": "assistant", "content": ""}, False),
+        ({}, False),
+        ({"content": "x"}, True),
+        ({"reasoning": "x"}, True),
+        ({"tool_calls": [{"index": 0}]}, True),
+    ],
+)
+def test_only_output_counts_as_a_token(delta: dict[str, object], carries: bool) -> None:
+    assert event(choices=[{"index": 0, "delta": delta}]).carries_tokens is carries
+
+
+def test_a_text_completion_counts_by_its_text() -> None:
+    assert event(choices=[{"index": 0, "text": "x"}]).carries_tokens
+    assert not event(choices=[{"index": 0, "text": "", "finish_reason": "stop"}]).carries_tokens
+
+
+def test_tool_calls_and_the_end_have_native_frames_of_their_own() -> None:
+    calls = [{"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    frames = native(event(choices=[{"delta": {"content": "a", "tool_calls": calls}, "finish_reason": "tool_calls"}]))
+    said = [orjson.loads(line[6:]) for line in frames.split(b"\n\n") if line]
+    assert said == [{"response": "a"}, {"tool_calls": calls}, {"finish_reason": "tool_calls"}]
+
+
+def test_usage_beside_choices_stays_where_it_is() -> None:
+    both = event(choices=[{"delta": {"content": "a"}}], usage={"prompt_tokens": 1})
+    assert openai(both, usage=False) == b"data: " + both.data + b"\n\n"
+    assert openai(event(choices=[], usage={"prompt_tokens": 1}), usage=False) == b""

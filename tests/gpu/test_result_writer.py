@@ -1,0 +1,153 @@
+"""Claims about storing results: bounded statements, answers too large, and one chunk's trouble that is not the others'."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import pytest
+
+from app.db.pool import Connection, Database
+from app.queue import service as queue
+from app.queue.types import Lease, Result
+from app.settings import Settings
+from tests.queue import support
+from workers.gpu import result_writer
+from workers.gpu.open_chunk import OpenChunk
+from workers.gpu.result_writer import Storer
+
+MB = 2**20
+TOO_MANY = 10**12  # tokens, as an engine may say that is out of its mind; no column takes it
+
+
+@dataclass
+class Bench:
+    """A worker's chunks, and what the database has of them."""
+
+    settings: Settings
+    database: Database
+    chunks: dict[int, OpenChunk]
+
+    async def claim(self, sizes: Sequence[int], *, retries: int = 0) -> list[Result]:
+        """A chunk of one batch in hand, whose answers of so many bytes are there."""
+        async with self.database.durable() as conn:
+            tenant = await support.make_tenant(conn, f"a{len(self.chunks)}")
+            pool = await support.make_pool(conn, f"m{len(self.chunks)}")
+        await support.submit(self.database, tenant, pool, len(sizes), max_items=100)
+        worker = await support.make_worker(self.database, pool, 3600)
+        async with self.database.durable() as conn:
+            await conn.execute("update chunk set retries = %s where pool_id = %s", [retries, pool])
+            lease = await queue.claim(conn, pool, worker)
+        assert lease is not None
+        chunk = self.chunks[lease.chunk_id] = OpenChunk.of(lease, [], self.settings.item_attempts)
+        chunk.results = [Result(seq, True, 1, 3, 1, 5, b"x" * size) for seq, size in enumerate(sizes)]
+        return chunk.results
+
+    @asynccontextmanager
+    async def storing(self, **changes: Any) -> AsyncIterator[None]:
+        """While the flush loop runs."""
+        made = Storer(self.settings.model_copy(update=changes), self.database, self.chunks)
+        made.hurry()
+        running = asyncio.create_task(made.run())
+        try:
+            async with asyncio.timeout(20):
+                yield
+            assert not running.done()
+        finally:
+            running.cancel()
+
+    async def until_empty(self) -> None:
+        while self.chunks:
+            await asyncio.sleep(0.01)
+
+    async def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        async with self.database.relaxed() as conn:
+            return await (await conn.execute(sql.encode())).fetchall()
+
+
+@pytest.fixture
+def bench(settings: Settings, database: Database) -> Bench:
+    return Bench(settings, database, {})
+
+
+async def test_an_answer_too_large_for_a_row_is_its_items_error_with_both_sizes_and_its_neighbours_are_stored(
+    bench: Bench,
+) -> None:
+    await bench.claim([10, 2 * MB, 10])
+    async with bench.storing(answer_mb=1):
+        await bench.until_empty()
+    found = await bench.rows("select ok, body from item_result order by seq")
+    assert [ok for ok, _ in found] == [1, 0, 1]
+    error = orjson.loads(found[1][1])
+    assert error["code"] == 5001
+    assert "2.0 MB" in error["message"]
+    assert "the 1 MB of SLACKWATER_ANSWER_MB" in error["message"]
+
+
+async def test_where_there_is_an_object_store_such_an_answer_goes_there(bench: Bench) -> None:
+    await bench.claim([10, 2 * MB])
+    async with bench.storing(answer_mb=1, object_kb=100):
+        await bench.until_empty()
+    assert await bench.rows("select ok, stored from item_result order by seq") == [(1, False), (1, True)]
+
+
+async def test_no_statement_has_more_bytes_than_its_bound_unless_it_is_one_result(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush, statements = queue.flush, list[list[int]]()
+
+    async def noted(conn: Connection, lease: Lease, results: Sequence[Result]) -> bool:
+        statements.append([len(result.body) for result in results])
+        return await flush(conn, lease, results)
+
+    monkeypatch.setattr(queue, "flush", noted)
+    monkeypatch.setattr(result_writer, "FLUSH_BYTES", MB)
+    sizes = [MB // 2, MB // 4, MB // 2, 3 * MB, 10, 10, MB]
+    await bench.claim(sizes)
+    async with bench.storing():
+        await bench.until_empty()
+    assert [size for sizes_of_one in statements for size in sizes_of_one] == sizes
+    assert all(sum(of_one) <= MB or len(of_one) == 1 for of_one in statements)
+    assert len(statements) < len(sizes)
+
+
+async def test_what_the_database_refuses_of_one_chunk_blocks_no_other_chunk_and_is_run_again(bench: Bench) -> None:
+    results = await bench.claim([10, 10, 10])
+    results[1] = replace(results[1], prompt_tokens=TOO_MANY)
+    await bench.claim([10, 10])
+    async with bench.storing():
+        await bench.until_empty()
+    assert await bench.rows("select count(*), sum(ok) from item_result") == [(4, 4)]
+    assert await bench.rows("select lo, hi, retries, state from chunk") == [(1, 1, 1, "delayed")]
+
+
+async def test_in_its_last_round_it_is_the_items_error(bench: Bench) -> None:
+    results = await bench.claim([10, 10, 10], retries=bench.settings.item_retries)
+    results[1] = replace(results[1], prompt_tokens=TOO_MANY)
+    async with bench.storing():
+        await bench.until_empty()
+    found = await bench.rows("select ok, body from item_result order by seq")
+    assert [ok for ok, _ in found] == [1, 0, 1]
+    assert "could not be stored" in orjson.loads(found[1][1])["message"]
+
+
+async def test_a_chunk_whose_end_is_refused_is_dropped_and_the_loop_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = queue.finish
+    await bench.claim([10])
+    [(bad, _)] = bench.chunks.items()
+
+    async def broken(conn: Connection, lease: Lease, **how: Any) -> Any:
+        if lease.chunk_id == bad:
+            raise RuntimeError("a fault of ours")
+        return await finish(conn, lease, **how)
+
+    monkeypatch.setattr(queue, "finish", broken)
+    await bench.claim([10, 10])
+    async with bench.storing():
+        await bench.until_empty()
+    assert await bench.rows("select count(*) from item_result") == [(3,)]
+    assert await bench.rows("select chunk_id, state from chunk") == [(bad, "leased")]

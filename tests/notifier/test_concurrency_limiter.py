@@ -1,0 +1,57 @@
+"""Claims about the room for attempts at once."""
+
+import asyncio
+
+import pytest
+
+from workers.notifier import concurrency_limiter
+from workers.notifier.concurrency_limiter import PARKED, Places
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency_limiter, "SLOW_SECONDS", 0.02)
+
+
+async def hang(of: Places, count: int) -> list[asyncio.Task[None]]:
+    """So many attempts whose receivers never answer."""
+
+    async def attempt() -> None:
+        with of.taken():
+            await asyncio.Event().wait()
+
+    of.take(count)
+    tasks = [asyncio.create_task(attempt()) for _ in range(count)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_who_waits_long_for_a_receiver_makes_room_for_others() -> None:
+    room = Places(2)
+    tasks = await hang(room, 2)
+    waiting = asyncio.create_task(room.free())
+    await asyncio.sleep(0.005)
+    assert not waiting.done()
+    assert await asyncio.wait_for(waiting, 1) >= 1
+    await asyncio.sleep(0.05)
+    assert await room.free() == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert await room.free() == 2
+
+
+async def test_but_no_more_than_so_many_wait_at_once() -> None:
+    room, tasks = Places(1), []
+    for _ in range(PARKED):
+        tasks += await hang(room, 1)
+        await asyncio.wait_for(room.free(), 1)
+    last = await hang(room, 1)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(room.free(), 0.1)
+    last[0].cancel()
+    assert await asyncio.wait_for(room.free(), 1) == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait([*tasks, *last])
+    assert await room.free() == 1

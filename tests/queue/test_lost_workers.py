@@ -1,0 +1,200 @@
+"""Whose loss is charged: the rule by tables and at random, and on a server of its own that is really stopped."""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.db import embedded, migrate
+from app.db.pool import Database
+from app.queue import maintenance, service
+from app.queue.lost_workers import SPARED_SECONDS, Beat, Watch, alone
+from app.queue.poison import Verdict, verdict
+from app.settings import Settings
+from tests.queue import support
+
+LEASE, GAP, START = 10.0, 5.0, 0.0
+
+
+def beat(worker_id: int, renewed_at: float, started_at: float = 0.0) -> Beat:
+    return Beat(worker_id, started_at, renewed_at, renewed_at + LEASE)
+
+
+def watching(until: float, workers: list[Beat], *, begun: float = 0.0) -> Watch:
+    """A steward that has looked every second."""
+    watch, now = Watch(GAP), begun
+    while now < until:
+        watch.judge(now, START, [])
+        now += 1
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("lost", "others", "expected"),
+    [
+        pytest.param(beat(1, 100), [], True, id="the only worker"),
+        pytest.param(beat(1, 100), [beat(2, 110)], True, id="one of two"),
+        pytest.param(beat(1, 100), [beat(2, 101)], False, id="both of two"),
+        pytest.param(beat(1, 100), [beat(2, 96), beat(3, 110)], False, id="two of three"),
+        pytest.param(beat(1, 100), [beat(2, 101), beat(3, 110), beat(4, 109)], True, id="half of four"),
+        pytest.param(beat(1, 100), [beat(2, 101), beat(3, 110, 107)], False, id="who came after it tells nothing"),
+        pytest.param(beat(1, 100), [beat(2, 60)], True, id="who was lost long before tells nothing"),
+    ],
+)
+def test_lost_alone_means_that_no_majority_fell_silent_at_the_same_time(
+    lost: Beat, others: list[Beat], expected: bool
+) -> None:
+    assert alone(lost, [lost, *others]) is expected
+
+
+def test_a_worker_that_is_lost_alone_is_charged() -> None:
+    lost = beat(1, 100)
+    assert watching(111, [lost]).judge(111, START, [lost, beat(2, 110)]) == ([1], [1])
+
+
+def test_the_only_worker_is_charged_each_time_so_that_a_killer_ends() -> None:
+    watch = watching(100, [])
+    for n in range(4):
+        lost = beat(n, 100 + 20 * n)
+        for second in range(12):
+            found = watch.judge(100 + 20 * n + second, START, [lost])
+        assert found == ([n], [n])
+        for second in range(12, 20):
+            watch.judge(100 + 20 * n + second, START, [])
+
+
+@pytest.mark.parametrize(
+    ("watch", "server_start"),
+    [
+        pytest.param(watching(103, []), START, id="the steward did not reach it either"),
+        pytest.param(Watch(GAP), START, id="the steward has just begun"),
+        pytest.param(watching(111, []), 104.0, id="the server has started since"),
+    ],
+)
+def test_while_the_database_was_away_nobody_is_charged(watch: Watch, server_start: float) -> None:
+    assert watch.judge(111, server_start, [beat(1, 100), beat(2, 110)]) == ([1], [])
+
+
+def test_workers_lost_together_are_spared_though_they_lapse_one_after_the_other_and_once_an_hour_only() -> None:
+    watch, charged = watching(100, []), []
+    for start in (100.0, 150.0, 150.0 + SPARED_SECONDS):
+        workers = [beat(n, start + n) for n in range(4)]
+        watch.since = min(watch.since, start)
+        watch._looked = start
+        for second in range(16):
+            lapsed, blamed = watch.judge(start + second, START, workers)
+            workers = [worker for worker in workers if worker.worker_id not in lapsed]
+            charged += [(start, worker) for worker in blamed]
+    assert charged == [(150.0, n) for n in range(4)]
+
+
+@given(st.lists(st.floats(0, 300), min_size=1, max_size=8), st.floats(0, 300))
+def test_charged_are_only_lapsed_workers_whose_whole_last_lease_was_watched(
+    renewals: list[float], begun: float
+) -> None:
+    workers = [beat(n, renewed) for n, renewed in enumerate(renewals)]
+    lapsed, charged = watching(301, workers, begun=begun).judge(301, START, workers)
+    assert lapsed == [worker.worker_id for worker in workers if worker.lease_until < 301]
+    assert set(charged) <= {n for n in lapsed if renewals[n] >= begun}
+    if len(workers) == 1 and lapsed and renewals[0] >= begun + 1:
+        assert charged == lapsed
+
+
+# ---------------------------------------------------------------- a server that is really stopped
+
+
+@pytest.fixture
+def own_server() -> Iterator[Settings]:
+    """A server of this test alone, migrated."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-losses-") as folder:
+        Path(folder).chmod(0o755)
+        settings = Settings(data_dir=Path(folder), lease_seconds=2, heartbeat_seconds=0.5)
+        embedded.start(settings)
+        migrate.upgrade(embedded.database_url(settings))
+        yield settings
+        embedded.stop(settings, "immediate")
+
+
+async def round_of(database: Database, watch: Watch) -> None:
+    async with database.relaxed() as conn:
+        await maintenance.reap(conn, watch)
+
+
+async def attempts(database: Database) -> list[int]:
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute("select attempt from chunk order by chunk_id")).fetchall()
+    return [row[0] for row in rows]
+
+
+async def test_four_outages_of_the_database_charge_no_chunk_and_bury_no_item(own_server: Settings) -> None:
+    """One worker, so that nothing but the outage speaks for it."""
+    url, watch = embedded.database_url(own_server), Watch(own_server.lease_seconds / 2)
+    async with Database(url, size=2) as database:
+        async with database.transaction() as conn:
+            await maintenance.create_partitions(conn, days_ahead=1)
+            tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        await support.submit(database, tenant, pool, 1)
+    for _ in range(4):
+        async with Database(url, size=2) as database:
+            await round_of(database, watch)
+            worker = await support.make_worker(database, pool, lease_seconds=2)
+            async with database.relaxed() as conn:
+                lease = await service.claim(conn, pool, worker)
+            assert lease is not None
+            assert verdict(lease, 1, own_server.item_attempts) == Verdict.RUN
+        await asyncio.to_thread(embedded.stop, own_server, "immediate")
+        await asyncio.to_thread(embedded.start, own_server)
+        async with Database(url, size=2) as database:
+            async with asyncio.timeout(20):
+                while await _states(database) != ["ready"]:
+                    await round_of(database, watch)
+                    await asyncio.sleep(0.05)
+            assert await attempts(database) == [0]
+
+
+async def test_an_item_that_kills_the_only_worker_is_given_up_though_the_database_restarts_once(
+    own_server: Settings,
+) -> None:
+    url, watch = embedded.database_url(own_server), Watch(60)
+    async with Database(url, size=2) as database:
+        async with database.transaction() as conn:
+            await maintenance.create_partitions(conn, days_ahead=1)
+            tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        await support.submit(database, tenant, pool, 1)
+    found = []
+    for n in itertools.count():
+        async with Database(url, size=2) as database:
+            await round_of(database, watch)
+            worker = await support.make_worker(database, pool, lease_seconds=0.3)
+            async with database.relaxed() as conn:
+                lease = await service.claim(conn, pool, worker)
+            assert lease is not None
+            found.append(verdict(lease, 1, own_server.item_attempts))
+            if found[-1] == Verdict.BURY:
+                break
+            if n != 1:
+                await _until_reaped(database, watch)
+        if n == 1:
+            await asyncio.to_thread(embedded.stop, own_server, "immediate")
+            await asyncio.to_thread(embedded.start, own_server)
+            async with Database(url, size=2) as database:
+                await _until_reaped(database, watch)
+    assert found.count(Verdict.ALONE) >= 2
+    assert len(found) == own_server.item_attempts + 2  # one loss was not charged
+
+
+async def _until_reaped(database: Database, watch: Watch) -> None:
+    async with asyncio.timeout(20):
+        while await _states(database) != ["ready"]:
+            await round_of(database, watch)
+            await asyncio.sleep(0.05)
+
+
+async def _states(database: Database) -> list[str]:
+    async with database.relaxed() as conn:
+        return [row[0] for row in await (await conn.execute("select state from chunk")).fetchall()]

@@ -1,0 +1,79 @@
+"""Claims about the steward's care: partitions, refunds, waking."""
+
+import asyncio
+
+from app.db.pool import Database
+from app.queue import maintenance, service
+from tests.queue import support
+
+
+async def test_partitions_are_made_ahead_once(database: Database) -> None:
+    async with database.transaction() as conn:
+        assert await maintenance.create_partitions(conn, days_ahead=2) == []
+        created = await maintenance.create_partitions(conn, days_ahead=5)
+    assert len(created) == 6
+    assert len({name.rpartition("_")[2] for name in created}) == 3
+
+
+async def test_two_stewards_making_partitions_at_once_do_no_harm(database: Database) -> None:
+    async def make() -> list[str]:
+        async with database.transaction() as conn:
+            return await maintenance.create_partitions(conn, days_ahead=9)
+
+    one, two = await asyncio.gather(make(), make())
+    assert sorted([len(one), len(two)]) == [0, 14]
+
+
+async def test_a_lost_lease_is_refunded_in_the_fair_order(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    await support.submit(database, tenant, pool, 8, tokens=100)
+    lost = await support.make_worker(database, pool, lease_seconds=0.05)
+    async with database.durable() as conn:
+        assert await service.claim(conn, pool, lost)
+        charged = await (await conn.execute("select vtime, inflight_tokens from sched")).fetchone()
+        await asyncio.sleep(0.1)
+        await maintenance.reap(conn)
+        refunded = await (await conn.execute("select vtime, inflight_tokens from sched")).fetchone()
+    assert (charged, refunded) == ((800.0, 800), (0.0, 0))
+
+
+async def test_idleness_is_not_banked(database: Database) -> None:
+    """A tenant that was away for long does not lock out the one who kept working."""
+    async with database.durable() as conn:
+        busy, late = await support.make_tenant(conn, "busy"), await support.make_tenant(conn, "late")
+        pool = await support.make_pool(conn)
+    worker = await support.make_worker(database, pool)
+    await support.submit(database, busy, pool, 100, max_items=1)
+    for _ in range(50):
+        async with database.relaxed() as conn:
+            lease = await service.claim(conn, pool, worker)
+        assert lease is not None
+        await support.run_chunk(database, lease)
+    await support.submit(database, late, pool, 50, max_items=1)
+    served = []
+    for _ in range(20):
+        async with database.relaxed() as conn:
+            lease = await service.claim(conn, pool, worker)
+        assert lease is not None
+        served.append(lease.tenant_id)
+        await support.run_chunk(database, lease)
+    assert 8 <= served.count(busy) <= 12
+
+
+async def test_handed_back_chunks_wait_for_their_backoff(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    await support.submit(database, tenant, pool, 4)
+    worker = await support.make_worker(database, pool)
+    async with database.durable() as conn:
+        lease = await service.claim(conn, pool, worker)
+        assert lease is not None
+        await service.finish(conn, lease, backoff_seconds=0.3)
+        assert await maintenance.promote(conn) == 0
+        assert await service.claim(conn, pool, worker) is None
+        await asyncio.sleep(0.35)
+        assert await maintenance.promote(conn) == 1
+        again = await service.claim(conn, pool, worker)
+    assert again is not None
+    assert (again.attempt, again.lo, again.hi, again.seqs) == (0, 0, 3, None)

@@ -1,0 +1,127 @@
+"""Watches whether the engine answers and is what it is said to be, and says so when that changes.
+
+Whenever it comes back, and now and then, it is asked anew what it serves: it may have been restarted as something else.
+"""
+
+import asyncio
+from dataclasses import replace
+
+import structlog
+
+from app import clock
+from app.engines import adoption
+from app.engines.adoption import DOWN, PRIORITY, UNSEEN, Contradiction, Problem, Sighting
+from app.engines.catalogue import Model
+from app.engines.client import EngineAway, EngineClient
+from app.engines.service import Facts
+from workers.gpu.item_runner import Caller
+from workers.gpu.recovery_time import Comeback
+
+HEALTH_SECONDS = 0.5
+PATIENCE_SECONDS = 5.0  # an engine not reached by then is mentioned
+LOOK_SECONDS = 5.0  # an engine that answers is looked at so often
+
+log = structlog.get_logger()
+
+
+class Health:
+    """`problem` is why nothing may be sent to the engine; None: it may. `window`: the context window that it must have."""
+
+    def __init__(self, client: EngineClient, caller: Caller, model: Model, mode: str, comeback: Comeback) -> None:
+        self._managed = mode == "managed"
+        self.problem: Problem | None = adoption.away(managed=self._managed)
+        self.window = model.context_window
+        self.comeback = comeback
+        self._client = client
+        self._caller = caller
+        self._model = model
+        self._seen: Sighting = UNSEEN
+        self._looked_at = 0.0
+        self._said: str | None = None  # the code of the last problem that was logged
+
+    @property
+    def fault(self) -> str | None:
+        """The code of the problem."""
+        return self.problem.code if self.problem else None
+
+    @property
+    def lack(self) -> tuple[int, int] | None:
+        """The engine's context window and the one it must have, where that is what is wrong."""
+        theirs = self._seen.windows.get(self._caller.target.model)
+        return (theirs, self.window) if self.fault == adoption.TOO_SMALL and theirs is not None else None
+
+    def expect(self, window: int) -> None:
+        """The model is promised with this context window, in tokens."""
+        self.window = window
+        if self.problem is None:
+            self._change(adoption.fault(self._model, self._seen, window))
+
+    def lost(self) -> None:
+        """A request met a dead engine; nothing is sent until the next good look at it."""
+        if self.problem is None:
+            self.comeback.lost()
+        self.problem = adoption.away(managed=self._managed)
+
+    def facts(self, *, inside: bool) -> Facts:
+        """What is known of the engine. `inside`: its own scheduler protects synchronous requests."""
+        seen, name = self._seen, self._caller.target.model
+        shortcomings = () if self._managed else adoption.shortcomings(seen, inside=inside)
+        return Facts(
+            served_name=name if name != self._model.served else None,
+            serves=seen.names,
+            max_model_len=seen.windows.get(name),
+            version=seen.version,
+            scheduling_policy=PRIORITY if self._managed else seen.policy,
+            protection="inside" if inside else "outside",
+            problems=(self.problem,) if self.problem else shortcomings,
+        )
+
+    async def run(self) -> None:
+        """Ask twice a second, until cancelled."""
+        began, told = clock.monotonic(), self._managed  # a managed one says itself how it loads
+        while True:
+            self._change(await self._ask())
+            if self.fault != DOWN:
+                told = True
+            elif not told and clock.monotonic() - began >= PATIENCE_SECONDS:
+                log.warning("engine.not_reachable", url=self._client.url)
+                told = True
+            await asyncio.sleep(HEALTH_SECONDS)
+
+    async def _ask(self) -> Problem | None:
+        if not await self._client.healthy():
+            return adoption.away(managed=self._managed)
+        if self.problem is None and clock.monotonic() - self._looked_at < LOOK_SECONDS:
+            return None
+        return await self._look()
+
+    async def _look(self) -> Problem | None:
+        """The engine is asked for the model by its own name for it, if it has the model."""
+        self._looked_at = clock.monotonic()
+        try:
+            self._seen = await self._client.look()
+        except EngineAway:
+            if self.problem is None:  # busy; what was seen last still holds
+                return None
+            self._seen = UNSEEN
+        except Contradiction as error:
+            return error.problem
+        problem = adoption.fault(self._model, self._seen, self.window)
+        name, target = self._model.name_at(self._seen.names), self._caller.target
+        if name is not None and name != target.model:
+            log.info("engine.serves", name=name, catalogue=self._model.served)
+            self._caller.target = replace(target, model=name)
+        return problem
+
+    def _change(self, problem: Problem | None) -> None:
+        code = problem.code if problem else None
+        if self.fault and problem is None:
+            self.comeback.answers()
+            log.info("engine.up", url=self._client.url)
+        elif code == DOWN and self.fault != DOWN:
+            self.comeback.lost()
+            log.warning("engine.not_healthy", url=self._client.url, reason=code)
+        elif problem is not None and code not in (DOWN, self._said):
+            log.error("engine.refused", reason=code, problem=problem.message, remedy=problem.remedy)
+        self._said = code
+        self.problem = problem

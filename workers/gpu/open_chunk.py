@@ -1,0 +1,127 @@
+"""The worker's own account of one leased chunk."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from app.engines.outcome import FAILED, Done, Reject, Retry, Usage
+from app.queue import poison
+from app.queue.poison import Verdict
+from app.queue.types import Item, Lease, Result
+from workers.gpu.requests_in_engine import Progress
+
+
+@dataclass(eq=False)
+class OpenChunk:
+    """A lease with its items not yet started, those in the engine, and the results not yet flushed.
+
+    An item in none of the three either has a durable result or goes back to the queue when the lease is finished;
+    `suspects` and `retried` say of some why. `progress` is what items keep over their calls; the requests of those
+    in `yielding` are being aborted, and come back to the front of `pending`, unless the chunk is `closing`. `tells`: its
+    results are events, too. `faults`: how often in a row the first of `results` was refused.
+    """
+
+    lease: Lease
+    pending: deque[Item]
+    running: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    suspects: set[int] = field(default_factory=set)
+    retried: set[int] = field(default_factory=set)
+    progress: dict[int, Progress] = field(default_factory=dict)
+    yielding: set[int] = field(default_factory=set)
+    backoff_seconds: float = 0.0
+    alone: bool = False
+    split: bool = False
+    closing: bool = False
+    tells: bool = False
+    faults: int = 0
+
+    @classmethod
+    def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
+        """A chunk of which nothing has started. After too many deaths nothing will: it is split up, or given up."""
+        chunk = cls(lease, deque(items))
+        chunk.tells = any(item.tells for item in chunk.pending)
+        match poison.verdict(lease, len(chunk.pending), limit):
+            case Verdict.ALONE:
+                chunk.alone = True
+            case Verdict.SPLIT:
+                chunk.split = True
+                chunk.give_back()
+            case Verdict.BURY:
+                chunk.settled(chunk.pending.popleft().seq, Reject(FAILED, poison.epitaph(lease)), tries=0)
+        return chunk
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is left to start and nothing runs: flush what there is, then finish."""
+        return not self.pending and not self.running
+
+    def delay(self, seconds: float) -> None:
+        """What goes back to the queue rests at least this long."""
+        self.backoff_seconds = max(self.backoff_seconds, seconds)
+
+    def give_back(self) -> int:
+        """Start nothing more; what is not done goes back to the queue. Returns the generated tokens that are lost with it."""
+        self.closing = True
+        lost = sum(self._lost(item.seq) for item in self.pending)
+        self.pending.clear()
+        return lost
+
+    def start(self, item: Item, task: "asyncio.Task[None]") -> Progress:
+        """An item goes to the engine, for the first time or after a yield."""
+        self.running[item.seq] = task
+        return self.progress.setdefault(item.seq, Progress(item))
+
+    def park(self, seq: int) -> None:
+        """Abort an item's request for now; it will go on from what it has, before any other item."""
+        self.progress[seq].yields += 1
+        self.yielding.add(seq)
+        self.running[seq].cancel()
+
+    def ended(self, seq: int) -> int:
+        """Its task is over. Returns the generated tokens that are lost because it was not settled and will not go on here."""
+        self.running.pop(seq, None)
+        if seq in self.yielding:
+            self.yielding.remove(seq)
+            if not self.closing:
+                self.pending.appendleft(self.progress[seq].item)
+                return 0
+        return self._lost(seq)
+
+    def _lost(self, seq: int) -> int:
+        progress = self.progress.pop(seq, None)
+        return len(progress.transcript.output_ids) if progress and progress.transcript else 0
+
+    def abort(self) -> None:
+        """Abort the requests in the engine."""
+        for task in self.running.values():
+            task.cancel()
+
+    def settled(self, seq: int, outcome: Done | Reject | Retry, tries: int) -> None:
+        """Note the final outcome of an item; `tries` is how often it was sent in this lease."""
+        progress = self.progress.pop(seq, None)
+        yields = progress.yields if progress else 0
+        self.yielding.discard(seq)
+        attempt = self.lease.attempt + self.lease.deaths + self.lease.retries + tries
+        if isinstance(outcome, Done):
+            self.results.append(_result(seq, True, attempt, outcome.usage, outcome.body, yields))
+        else:
+            body = orjson.dumps(_error(outcome))
+            self.results.append(_result(seq, False, attempt, Usage(), body, yields))
+
+
+def _error(outcome: Reject | Retry) -> dict[str, Any]:
+    """As the result of an item has it."""
+    if isinstance(outcome, Retry):
+        return {"code": outcome.code, "message": outcome.reason}
+    error: dict[str, Any] = {"code": outcome.code, "message": outcome.message}
+    told = {"param": outcome.param, "reason": outcome.reason}
+    return error | (told if outcome.param or outcome.reason else {})
+
+
+def _result(seq: int, ok: bool, attempt: int, usage: Usage, body: bytes, yields: int) -> Result:
+    return Result(seq, ok, attempt, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, body, yields)

@@ -1,0 +1,105 @@
+"""Our own requests in the engine, and how far each has come: what a scrape has to be relieved of, and who yields first."""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from app import clock
+from app.engines.continuation import Transcript
+from app.headroom.signals import BatchLoad
+from app.queue.types import Item
+from workers.gpu.stream_log import EventWriter
+
+PREFILL_SECONDS = 1.0  # a request that is not streamed counts as prefilling for so long
+BYTES_PER_TOKEN = 4
+MOST_YIELDS = 3  # then a request is left to finish
+
+Task = asyncio.Task[None]
+
+
+@dataclass
+class Progress:
+    """An item and what it keeps over its calls: how often it yielded, and what the engine has said if that can go on.
+
+    `log`: where its events go as they come, if somebody follows them.
+    """
+
+    item: Item
+    yields: int = 0
+    transcript: Transcript | None = None
+    log: EventWriter | None = None
+
+
+@dataclass(eq=False)
+class Call:
+    """One request that has been sent. `estimate`: its prompt's tokens until the engine tells them; `yields` so far."""
+
+    estimate: int
+    transcript: Transcript | None
+    yields: int = 0
+    since: float = field(default_factory=clock.monotonic)
+    known_before: int = 0
+
+    def __post_init__(self) -> None:
+        if self.transcript is not None and self.transcript.started:
+            self.known_before = self.estimate = self.transcript.context_tokens
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether its prompt is not computed yet, as far as we know."""
+        if self.transcript is None:
+            return clock.monotonic() - self.since < PREFILL_SECONDS
+        return self.transcript.context_tokens <= self.known_before
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens that it holds in the KV cache once prefilled."""
+        heard = self.transcript.context_tokens if self.transcript else 0
+        return max(self.estimate, heard)
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens that the engine computed for this call, prompt included."""
+        return self.transcript.context_tokens - self.known_before if self.transcript else 0
+
+
+class Ledger:
+    """The calls of one worker that are in the engine."""
+
+    def __init__(self) -> None:
+        self.calls: dict[Task, Call] = {}
+        self._computed = 0
+
+    def enter(self, task: Task, call: Call) -> None:
+        """The request is about to be sent."""
+        self.calls[task] = call
+
+    def leave(self, task: Task, tokens: int = 0) -> None:
+        """It is no longer in the engine; `tokens` were computed for it, where no stream told."""
+        call = self.calls.pop(task, None)
+        if call is not None:
+            self._computed += call.computed_tokens or tokens
+
+    def load(self) -> BatchLoad:
+        """The sum of all calls."""
+        calls = self.calls.values()
+        return BatchLoad(
+            requests=len(calls),
+            prefill_tokens=sum(call.estimate for call in calls if call.prefilling),
+            context_tokens=sum(call.context_tokens for call in calls),
+            computed_tokens=self._computed + sum(call.computed_tokens for call in calls),
+        )
+
+    def victims(self, surplus: int, leaving: Collection[Task] = ()) -> list[Task]:
+        """Who yields, least lost first: the continuable with the least computed tokens, then whoever started last.
+
+        Those who are `leaving` already are not asked again.
+        """
+        able = [(task, call) for task, call in self.calls.items() if call.yields < MOST_YIELDS and task not in leaving]
+        able.sort(key=lambda entry: (entry[1].transcript is None, entry[1].computed_tokens, -entry[1].since))
+        return [task for task, _ in able[: max(0, surplus)]]
+
+
+def estimate(body: bytes) -> int:
+    """Prompt tokens of a request body, roughly."""
+    return max(1, len(body) // BYTES_PER_TOKEN)

@@ -1,0 +1,65 @@
+"""Writes what an engine streams for a background response or a flex call into its log, while its caller may be reading it.
+
+Events are grouped, so that an answer of any length makes a bounded number of rows: 50 ms at first, longer the more there are.
+The answer itself is stored as any other; events that could not be written are missed by who follows the stream, by nobody else.
+"""
+
+import asyncio
+
+import psycopg
+import structlog
+
+from app.db.pool import Database
+from app.queue import response_log
+from app.queue.types import Lease
+
+GROUP_SECONDS = 0.05
+_ROWS_PER_STEP = 200  # after so many rows the groups get twice as long
+_MOST_WAITING = 20_000  # events kept while the database does not answer
+
+log = structlog.get_logger()
+
+
+class EventWriter:
+    """The log of one item under one lease."""
+
+    def __init__(self, database: Database, lease: Lease) -> None:
+        self._database = database
+        self._lease = lease
+        self._waiting: list[bytes] = []
+        self._rows = 0
+        self._lost = False
+        self._writing: asyncio.Task[None] | None = None
+        self._in_order = asyncio.Lock()
+
+    def hear(self, event: bytes) -> None:
+        """The next event, as JSON. It is written soon."""
+        if not self._lost and len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(event)
+            if self._writing is None:
+                self._writing = asyncio.create_task(self._write_soon())
+
+    async def close(self) -> None:
+        """Write what is still waiting."""
+        if self._writing is not None:  # it sleeps
+            self._writing.cancel()
+        await self._write()
+
+    async def _write_soon(self) -> None:
+        await asyncio.sleep(GROUP_SECONDS * 2 ** (self._rows // _ROWS_PER_STEP))
+        self._writing = None
+        await self._write()
+
+    async def _write(self) -> None:
+        async with self._in_order:
+            events, self._waiting = self._waiting, []
+            if not events or self._lost:
+                return
+            try:
+                async with self._database.relaxed() as conn:
+                    self._lost = not await response_log.append_events(conn, self._lease, events)
+                self._rows += 1
+            except psycopg.Error as error:
+                said = str(error).strip()
+                log.warning("events.not_written", batch=self._lease.batch_id, events=len(events), error=said)
+                self._waiting = events + self._waiting

@@ -1,0 +1,94 @@
+"""The one place where Celery's threads meet our async code: an event loop in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+import structlog
+
+from app import crypto
+from app.db.embedded import database_url
+from app.db.pool import Database
+from app.settings import Settings
+from app.tasks.producer import Hints
+from app.webhooks.due_sweep import sweep
+from app.webhooks.egress import Egress
+from workers import metrics_page
+from workers.notifier.delivery import Sender
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class Bridge:
+    """Owns the loop, the database pools and the guarded client. `call` may be used from any other thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="bridge", daemon=True)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.call(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the loop and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def deliver(self, endpoint_id: UUID) -> None:
+        """Begin to send what is due at an endpoint, from a Celery thread."""
+        self._loop.call_soon_threadsafe(self._sender.kick, endpoint_id)
+
+    async def _open(self) -> None:
+        self._database = Database.of(self._settings, "notifier")
+        await self._database.open()
+        self._egress = Egress.of(self._settings)
+        self._sender = Sender(self._database, self._egress, crypto.secret_key(self._settings), self._settings)
+        self._hints = Hints.of(self._settings, database_url(self._settings))
+        self._tasks = [asyncio.create_task(self._sweep_forever()), asyncio.create_task(self._serve_metrics())]
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sender.drain()
+        await self._hints.close()
+        await self._egress.close()
+        await self._database.close()
+
+    async def _sweep_forever(self) -> None:
+        await forever(lambda: sweep(self._database, self._hints, self._settings), self._settings.webhook_sweep_seconds)
+
+    async def _serve_metrics(self) -> None:
+        settings, metrics = self._settings, self._sender.metrics
+        await metrics_page.serve(
+            settings.host, settings.notifier_metrics_port, "SLACKWATER_NOTIFIER_METRICS_PORT", metrics.exposition
+        )
+
+
+async def forever(work: Callable[[], Awaitable[object]], pause_seconds: float) -> None:
+    """Repeat `work`, whatever it raises: a fault is logged once until it works again."""
+    failing = False
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            if not failing:
+                log.warning("sweep failed, trying on", error=f"{type(error).__name__}: {error}".strip())
+            failing = True
+        else:
+            failing = False
+        await asyncio.sleep(pause_seconds)
