@@ -8,7 +8,7 @@ Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
 
-class Together(Generic[Asked, Answer]):
+class Coalescer(Generic[Asked, Answer]):
     """One `work` at a time, on up to `most` of what was asked for; it answers in the order of its argument.
 
     Nothing is kept: every answer was begun after its question had come. What `work` raises is told to those it worked for;

@@ -74,7 +74,7 @@ class EngineState(StrEnum):
     DOWN = "down"
 
 
-class Intake(StrEnum):
+class EngineIntake(StrEnum):
     """Whether an engine takes new work. The operator decides, its worker and the gateways obey.
 
     `draining`: what is in flight comes to its end; `returning`: batch work in flight goes back to the queue at once.
@@ -174,7 +174,7 @@ def _literals(states: tuple[StrEnum, ...]) -> str:
     return ", ".join(f"'{state}'" for state in states)
 
 
-_B, _C, _D, _E, _I, _P = BatchState, ChunkState, DeliveryState, EngineState, Intake, EndpointState
+_B, _C, _D, _E, _I, _P = BatchState, ChunkState, DeliveryState, EngineState, EngineIntake, EndpointState
 _T, _U, _F = TenantState, UploadState, FileState
 
 _ENDS = (_B.COMPLETED, _B.FAILED, _B.CANCELLED, _B.EXPIRED)
@@ -262,7 +262,7 @@ ENGINE = Machine(
 
 INTAKE = Machine(
     "intake",
-    Intake,
+    EngineIntake,
     _I.OPEN,
     (
         Transition("drain", (_I.OPEN,), _I.DRAINING),

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.coalescing import Together
+from app.coalescing import Coalescer
 
 
 class Work:
@@ -22,7 +22,7 @@ class Work:
         return [each**2 for each in asked]
 
 
-async def begun(together: Together[int, int], *asked: int) -> list[asyncio.Task[int]]:
+async def begun(together: Coalescer[int, int], *asked: int) -> list[asyncio.Task[int]]:
     tasks = [asyncio.create_task(together.ask(each)) for each in asked]
     await asyncio.sleep(0.01)
     return tasks
@@ -30,7 +30,7 @@ async def begun(together: Together[int, int], *asked: int) -> list[asyncio.Task[
 
 async def test_what_comes_while_work_is_under_way_is_done_next_in_one_go() -> None:
     work = Work()
-    together = Together(work, most=3)
+    together = Coalescer(work, most=3)
     tasks = await begun(together, 1) + await begun(together, 2, 3, 4, 5)
     work.gate.set()
     assert await asyncio.gather(*tasks) == [1, 4, 9, 16, 25]
@@ -39,7 +39,7 @@ async def test_what_comes_while_work_is_under_way_is_done_next_in_one_go() -> No
 
 async def test_who_gave_up_is_not_worked_for() -> None:
     work = Work()
-    together = Together(work, most=9)
+    together = Coalescer(work, most=9)
     tasks = await begun(together, 1) + await begun(together, 2, 3)
     tasks[1].cancel()
     work.gate.set()
@@ -50,7 +50,7 @@ async def test_who_gave_up_is_not_worked_for() -> None:
 @pytest.mark.parametrize(("fails_all", "calls"), [(False, [[-1], [2, 3]]), (True, [[-1]])])
 async def test_a_failure_is_told_to_its_own_or_to_all_who_wait(fails_all: bool, calls: list[list[int]]) -> None:
     work = Work()
-    together = Together(work, most=9, fails_all=fails_all)
+    together = Coalescer(work, most=9, fails_all=fails_all)
     tasks = await begun(together, -1) + await begun(together, 2, 3)
     work.gate.set()
     found = await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,7 +11,7 @@ import pytest
 from app import optional_packages
 from app.cli import input_files, schema
 from app.cli.doctor import services
-from app.cli.doctor.check import Status
+from app.cli.doctor.check import CheckStatus
 from app.cli.options import console
 from app.cli.supervisor import Supervisor
 from app.optional_packages import Extra, NotInstalled
@@ -106,7 +106,7 @@ def test_the_doctor_names_a_missing_part(
     nothing_optional: None, settings: Settings, tmp_path: Path, check: Any, changes: dict[str, str], extra: Extra
 ) -> None:
     found = check(settings.model_copy(update={"data_dir": tmp_path, **changes}))
-    assert (found.status, found.fix) == (Status.FAIL, extra.remedy)
+    assert (found.status, found.fix) == (CheckStatus.FAIL, extra.remedy)
 
 
 @pytest.mark.parametrize(

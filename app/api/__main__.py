@@ -14,7 +14,7 @@ from app import private_targets, processes, telemetry
 from app import settings as configuration
 from app.api.app import create_app
 from app.api.connection_limits import backlog, raise_file_limit, room
-from app.api.http_protocol import Patience, guarded, parsers
+from app.api.http_protocol import ClientTimeouts, guarded, parsers
 from app.api.request_limits import HEAD_BYTES
 from app.crypto import secret_key
 from app.db.pool import Database
@@ -51,7 +51,7 @@ def main() -> None:
 def serving(settings: Settings) -> dict[str, Any]:
     """How uvicorn serves: behind bounds on what clients send. Lets this process open as many files as it may."""
     files = raise_file_limit()
-    patience = Patience(settings.header_seconds, settings.body_seconds)
+    patience = ClientTimeouts(settings.header_seconds, settings.body_seconds)
     return {
         "host": settings.host,
         "port": settings.port,

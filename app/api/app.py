@@ -12,8 +12,8 @@ from app.api import envelope, health, index_page, metrics, openapi
 from app.api.deps import Parts, caller
 from app.api.openai import background_responses, files, inference, models, uploads, webhook_endpoints
 from app.api.openai import batches as openai_batches
-from app.api.queue_gauges import Looks
-from app.api.request_limits import Edge
+from app.api.queue_gauges import QueueGauges
+from app.api.request_limits import RequestLimits
 from app.api.response_headers import ResponseHeaders
 from app.api.workers_ai import accounts, batches, deliveries, events, run, subscriptions, why
 from app.api.workers_ai import models as catalogue_routes
@@ -21,7 +21,7 @@ from app.batches.intake import spool
 from app.crypto import secret_key
 from app.db.pool import Database, watching
 from app.engines import catalogue
-from app.engines.model_registry import KnownModels
+from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
 from app.settings import Settings
 from app.version import version
@@ -47,10 +47,10 @@ def create_app(settings: Settings) -> FastAPI:
             Gateway(settings, database, secret) as gateway,
             watching(settings, "api metrics") as watch,
         ):
-            models = KnownModels(database, entries)
+            models = ModelRegistry(database, entries)
             await models.renew()
             keeping = asyncio.create_task(models.keep())
-            app.state.parts = Parts(settings, database, models, egress, gateway, secret, Looks(watch))
+            app.state.parts = Parts(settings, database, models, egress, gateway, secret, QueueGauges(watch))
             gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
             _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
             try:
@@ -62,7 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="Slackwater", version=version(), lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None
     )
-    app.add_middleware(Edge)
+    app.add_middleware(RequestLimits)
     app.add_middleware(ResponseHeaders)
     envelope.install(app)
     # What is called most comes first: routes are tried in order.

@@ -19,7 +19,7 @@ _OWN_FILES = 128  # connections to the database, listening sockets, logs
 _MOST_FILES = 1 << 20  # where the hard limit is none
 
 
-class Entry(Enum):
+class Admission(Enum):
     """What becomes of a new connection."""
 
     FREE = "free"
@@ -34,7 +34,7 @@ class Connection(Protocol):
         """Close it at once, without a word."""
 
 
-class Room:
+class ConnectionLimits:
     """The connections of one server."""
 
     def __init__(self, most: int, most_per_address: int) -> None:
@@ -44,18 +44,18 @@ class Room:
         self._idle: OrderedDict[Connection, None] = OrderedDict()
         self._idle_of: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
 
-    def enter(self, one: Connection, host: str) -> Entry:
+    def enter(self, one: Connection, host: str) -> Admission:
         """Take a new, idle connection, for which an older idle one may have to go."""
         address = _household(host)
         if self._held[address] >= self._most_per_address and not self._make_room(self._idle_of.get(address)):
-            return Entry.REFUSED
+            return Admission.REFUSED
         full = len(self._address) >= self._most and not self._make_room(self._idle)
         if full and len(self._address) >= self._most + RESERVE:
-            return Entry.REFUSED
+            return Admission.REFUSED
         self._address[one] = address
         self._held[address] += 1
         self.rest(one)
-        return Entry.RESERVE if full else Entry.FREE
+        return Admission.RESERVE if full else Admission.FREE
 
     def rest(self, one: Connection) -> None:
         """No request is in progress on it from now on."""
@@ -114,7 +114,7 @@ def backlog(files: int) -> int:
     return max(16, min(2048, files // 4))
 
 
-def room(settings: Settings, files: int) -> Room:
+def room(settings: Settings, files: int) -> ConnectionLimits:
     """Room as the settings have it, as far as `files` reach: a request may need a second one, to an engine or a spool."""
     most = max(1, min(settings.connections, (files - backlog(files) - RESERVE - _OWN_FILES) // 2))
-    return Room(most, min(most, settings.connections_per_address or max(1, most // 2)))
+    return ConnectionLimits(most, min(most, settings.connections_per_address or max(1, most // 2)))

@@ -6,18 +6,18 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from app.api.queue_gauges import Looks
+from app.api.queue_gauges import QueueGauges
 from app.batches.installation_status import Installation
 from app.batches.why import Polls
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Model
-from app.engines.model_registry import KnownModels
+from app.engines.model_registry import ModelRegistry
 from app.errors import AuthenticationError, ModelUnknown
 from app.gateway.relay import Gateway
-from app.gateway.resent_requests import Resends
+from app.gateway.resent_requests import ResentRequests
 from app.queue.answer_lengths import AnswerLengths
 from app.settings import Settings
-from app.tenants.key_cache import KnownKeys
+from app.tenants.key_cache import KeyCache
 from app.tenants.service import Tenant
 from app.webhooks.egress import EgressClient
 
@@ -28,11 +28,11 @@ class Parts:
 
     settings: Settings
     database: Database
-    models: KnownModels
+    models: ModelRegistry
     egress: EgressClient
     gateway: Gateway
     secret_key: bytes = field(repr=False)
-    looks: Looks
+    looks: QueueGauges
 
     @property
     def catalogue(self) -> Catalogue:
@@ -40,9 +40,9 @@ class Parts:
         return self.models.current
 
     @cached_property
-    def keys(self) -> KnownKeys:
+    def keys(self) -> KeyCache:
         """Who is calling."""
-        return KnownKeys(self.database, self.secret_key)
+        return KeyCache(self.database, self.secret_key)
 
     @cached_property
     def lengths(self) -> AnswerLengths:
@@ -55,9 +55,9 @@ class Parts:
         return Polls(self.database)
 
     @cached_property
-    def resends(self) -> Resends:
+    def resends(self) -> ResentRequests:
         """Calls under way that may be sent again."""
-        return Resends(self.gateway.complete)
+        return ResentRequests(self.gateway.complete)
 
     @cached_property
     def installation(self) -> Installation:

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.deps import Parts, caller, key_holder
 
 
-class LeanRoute(APIRoute):
+class FastRoute(APIRoute):
     """Hands its endpoint what it names of `request`, `parts`, `tenant` and the strings of the path, and checks nothing else.
 
     FastAPI's solving of dependencies, which does that for any signature, takes longer than all the rest of a poll. The

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.api.connection_limits import Entry, Room
+from app.api.connection_limits import Admission, ConnectionLimits
 from app.api.envelope import refusal
 from app.api.request_limits import HEAD_BYTES, HEADERS
 
@@ -27,7 +27,7 @@ _CROWDED = "Too many connections are open. Close idle ones, or try again in a fe
 
 
 @dataclass(frozen=True)
-class Patience:
+class ClientTimeouts:
     """How long is waited, in seconds: for a complete head, and between two bytes of a body."""
 
     head: float
@@ -71,8 +71,8 @@ _Base: Any = object  # one of uvicorn's protocols follows it among the bases
 class Guarded(_Base):  # type: ignore[misc]
     """In front of one of uvicorn's protocols."""
 
-    room: Room
-    patience: Patience
+    room: ConnectionLimits
+    patience: ClientTimeouts
     app_state: dict[str, Any]
 
     _phase = ""  # head: it has begun; body: it is incomplete; answer: nothing is to come; idle: nothing has begun
@@ -85,10 +85,10 @@ class Guarded(_Base):  # type: ignore[misc]
             cast(asyncio.Transport, _Transport(cast(asyncio.Transport, transport), self._unread, self._touch))
         )
         entry = self.room.enter(self, self.client[0] if self.client else "")
-        if entry is Entry.REFUSED:
+        if entry is Admission.REFUSED:
             self._refuse(503, _CROWDED)
             return
-        if entry is Entry.RESERVE:
+        if entry is Admission.RESERVE:
             self.app_state = {**self.app_state, "crowded": _CROWDED}
         self._turn("head")
 
@@ -202,6 +202,6 @@ def parsers() -> list[type[Guarded]]:
     return [GuardedHttpTools, GuardedH11]
 
 
-def guarded(base: type[Guarded], room: Room, patience: Patience) -> type[asyncio.Protocol]:
+def guarded(base: type[Guarded], room: ConnectionLimits, patience: ClientTimeouts) -> type[asyncio.Protocol]:
     """The protocol with these bounds."""
     return type("Guarded", (base,), {"room": room, "patience": patience})

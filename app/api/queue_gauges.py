@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 2.0
 TRUSTED_SECONDS = 5.0
 
 
-class Looks:
+class QueueGauges:
     """What is seen of the queue, over one connection that is for nothing else; looked at anew after `TRUSTED_SECONDS` only."""
 
     def __init__(self, watch: Pool) -> None:

@@ -13,7 +13,7 @@ HEADERS = 100
 _UNREAD_BYTES = 64 * 1024  # of a body that an answer has made useless are read, so that the connection lives on
 
 
-class Edge:
+class RequestLimits:
     """An ASGI middleware: bounds of a request's head, connections of the reserve, and the end of unread bodies."""
 
     def __init__(self, app: ASGIApp) -> None:

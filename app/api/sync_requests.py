@@ -19,14 +19,14 @@ from app.engines.catalogue import Model, Price
 from app.engines.requests import CHAT
 from app.errors import BadInput, SlackwaterError
 from app.gateway import sse_frames
-from app.gateway.relay import Call
-from app.gateway.sse_frames import DONE, Event
+from app.gateway.relay import SyncCall
+from app.gateway.sse_frames import DONE, SseEvent
 from app.tenants.service import Tenant
 
 MISSING = "missing_required_parameter"  # OpenAI's code
 Examine = Callable[[Any, ItemRules], ItemFacts]
-Render = Callable[[Event], bytes]
-Events = AsyncGenerator[Event, None]
+Render = Callable[[SseEvent], bytes]
+Events = AsyncGenerator[SseEvent, None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ async def prepare(
     tenant: Tenant,
     parts: Parts,
     way: Way,
-) -> tuple[Call, ItemFacts]:
+) -> tuple[SyncCall, ItemFacts]:
     """The call for the gateway, and what was found out about it. Raises BadInput naming the field, RateLimited."""
     usual = parts.lengths.of(tenant.tenant_id) if way.open_ended else None
     try:
@@ -60,7 +60,7 @@ async def prepare(
     session = request.headers.get("x-session-affinity") or request.headers.get("x-session-id") or facts.affinity
     hurried = (item.get("options") or {}).get("rejectIfBusy") is True
     prompt_tokens = facts.est_tokens - facts.answer_tokens
-    call = Call(
+    call = SyncCall(
         model,
         item,
         tenant.tenant_id,
@@ -106,7 +106,7 @@ async def while_there(receive: Receive) -> AsyncIterator[None]:
         watcher.cancel()
 
 
-async def whole(call: Call, request: Request, parts: Parts) -> bytes:
+async def whole(call: SyncCall, request: Request, parts: Parts) -> bytes:
     """The engine's answer in one piece, or that of the same call which is under way already. Raises CallerGone."""
     sending = submit_params.sending(request.headers)
     async with while_there(request.receive):
@@ -125,7 +125,7 @@ async def streamed(request: Request, events: Events, render: Render, price: Pric
 class _EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
-    def __init__(self, first: Event | None, events: Events, render: Render) -> None:
+    def __init__(self, first: SseEvent | None, events: Events, render: Render) -> None:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(_rendered(first, events, render), headers=headers)
         self._events = events
@@ -139,7 +139,7 @@ class _EventStream(StreamingResponse):
             await self._events.aclose()
 
 
-async def _rendered(first: Event | None, events: Events, render: Render) -> AsyncIterator[bytes]:
+async def _rendered(first: SseEvent | None, events: Events, render: Render) -> AsyncIterator[bytes]:
     """Ends in `[DONE]` or in its own last event. What broke off ends in an error, so that nobody takes it for whole."""
     last = first
     if first is not None and (frame := render(first)):

@@ -14,12 +14,12 @@ from app import clock
 from app.db.pool import Database
 from app.db.stale_if_error import AWAY
 from app.engines import service as engines
-from app.engines.adoption import Problem
-from app.engines.service import Told
+from app.engines.adoption import EngineProblem
+from app.engines.service import EngineInfo
 from app.headroom import reason_messages
 from app.queue import overview
 from app.queue.overview import Overview
-from app.states import EngineState, Intake
+from app.states import EngineIntake, EngineState
 from app.version import version
 
 FRESH_SECONDS = 1.0
@@ -27,15 +27,19 @@ PATIENCE_SECONDS = 2.0
 SILENT_SECONDS = 60.0  # nobody looks at an engine of which nobody has spoken for so long
 BLIND_SECONDS = 10.0  # telemetry that cannot be read for so long is mentioned
 
-_NO_DATABASE = Problem("database_away", "The database does not answer.", "Start it, or mend SLACKWATER_DATABASE_URL.")
-_NO_STEWARD = Problem("steward_away", "No steward leads: batches are not ended.", "Start one: slackwater steward.")
-_NO_NOTIFIER = Problem(
+_NO_DATABASE = EngineProblem(
+    "database_away", "The database does not answer.", "Start it, or mend SLACKWATER_DATABASE_URL."
+)
+_NO_STEWARD = EngineProblem(
+    "steward_away", "No steward leads: batches are not ended.", "Start one: slackwater steward."
+)
+_NO_NOTIFIER = EngineProblem(
     "notifier_away", "No notifier runs: webhooks are not delivered.", "Start one: slackwater notifier."
 )
-_NO_ENGINE = Problem(
+_NO_ENGINE = EngineProblem(
     "no_engine", "No worker looks after an engine.", "Start one: slackwater gpu-worker, or slackwater up."
 )
-_BLIND = Problem(
+_BLIND = EngineProblem(
     "no_telemetry",
     "The engine shows no telemetry that can be read: no batch work is admitted.",
     "Use vLLM, and let GET /metrics through.",
@@ -66,7 +70,7 @@ class Installation:
             return describe((), None)
 
 
-def describe(told: Sequence[Told], seen: Overview | None) -> dict[str, Any]:
+def describe(told: Sequence[EngineInfo], seen: Overview | None) -> dict[str, Any]:
     """The document. `seen` is None while the database is away."""
     views = [_engine(engine) for engine in told]
     problems = [*_of_parts(told, seen), *(problem for view in views for problem in view["problems"])]
@@ -93,7 +97,7 @@ def describe(told: Sequence[Told], seen: Overview | None) -> dict[str, Any]:
     }
 
 
-def _overall(told: Sequence[Told], seen: Overview | None, wrong: bool) -> str:
+def _overall(told: Sequence[EngineInfo], seen: Overview | None, wrong: bool) -> str:
     usable = [engine for engine in told if engine.controlled and not _drained(engine)]
     usable = [engine for engine in usable if _ready(engine) or engine.mode == "managed"]
     if seen is None or not usable:
@@ -101,7 +105,7 @@ def _overall(told: Sequence[Told], seen: Overview | None, wrong: bool) -> str:
     return "degraded" if wrong else "ok"
 
 
-def _of_parts(told: Sequence[Told], seen: Overview | None) -> Iterator[dict[str, Any]]:
+def _of_parts(told: Sequence[EngineInfo], seen: Overview | None) -> Iterator[dict[str, Any]]:
     if seen is None:
         yield asdict(_NO_DATABASE)
         return
@@ -113,7 +117,7 @@ def _of_parts(told: Sequence[Told], seen: Overview | None) -> Iterator[dict[str,
         yield asdict(_NO_ENGINE)
 
 
-def _engine(engine: Told) -> dict[str, Any]:
+def _engine(engine: EngineInfo) -> dict[str, Any]:
     code = engine.reason or f"engine_{engine.state}"
     return {
         "name": engine.name,
@@ -137,26 +141,26 @@ def _engine(engine: Told) -> dict[str, Any]:
     }
 
 
-def _problems(engine: Told) -> list[dict[str, str]]:
+def _problems(engine: EngineInfo) -> list[dict[str, str]]:
     found = list(engine.problems)
     spoken = engine.controlled or (not _ready(engine) and engine.silent_seconds < SILENT_SECONDS)
     if not spoken and engine.reason != "released":
         heard = reason_messages.duration(engine.silent_seconds)
         message = f"No worker looks after the engine; one was last heard of {heard} ago."
-        found.append(asdict(Problem("no_worker", message, "Start its worker: slackwater gpu-worker.")))
+        found.append(asdict(EngineProblem("no_worker", message, "Start its worker: slackwater gpu-worker.")))
     if engine.controlled and engine.reason == "closed_unknown" and engine.held_seconds > BLIND_SECONDS:
         found.append(asdict(_BLIND))
     if engine.controlled and _drained(engine):
         remedy = f"When it may work again: slackwater engine undrain {engine.name}."
-        found.append(asdict(Problem("drained", "An operator drains the engine: it takes no new work.", remedy)))
+        found.append(asdict(EngineProblem("drained", "An operator drains the engine: it takes no new work.", remedy)))
     return found
 
 
-def _drained(engine: Told) -> bool:
-    return engine.intake != Intake.OPEN
+def _drained(engine: EngineInfo) -> bool:
+    return engine.intake != EngineIntake.OPEN
 
 
-def _ready(engine: Told) -> bool:
+def _ready(engine: EngineInfo) -> bool:
     return engine.state == EngineState.READY
 
 

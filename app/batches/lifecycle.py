@@ -123,7 +123,7 @@ async def _requeue(
 
 
 async def settle(
-    conn: Connection, on_fold: Callable[[maintenance.Progress], None] = lambda progress: None
+    conn: Connection, on_fold: Callable[[maintenance.BatchProgress], None] = lambda progress: None
 ) -> list[maintenance.Settled]:
     """Fold finished chunks, make final what is done, and write the events. Call inside a durable transaction.
 

@@ -8,7 +8,7 @@ from app.db.pool import Connection, Database
 from app.errors import BadInput
 from app.files import service as files
 from app.queue import listing
-from app.queue.listing import Filters, Place
+from app.queue.listing import Filters, ListPosition
 from app.tenants.service import Tenant
 
 REFUSED = "refused"
@@ -17,7 +17,7 @@ WORDS = (*listing.WORDS, REFUSED)
 
 async def page(
     database: Database, tenant: Tenant, wanted: Filters, *, after: UUID | None = None, limit: int
-) -> tuple[list[Place], bool]:
+) -> tuple[list[ListPosition], bool]:
     """The newest `limit` batches behind `after`, and whether there are more. Raises BadInput."""
     async with database.relaxed() as conn:
         behind = await _place(conn, tenant.tenant_id, after) if after else None
@@ -28,14 +28,18 @@ async def page(
     return found[:limit], len(found) > limit
 
 
-async def _taken(conn: Connection, tenant: Tenant, wanted: Filters, after: Place | None, limit: int) -> list[Place]:
+async def _taken(
+    conn: Connection, tenant: Tenant, wanted: Filters, after: ListPosition | None, limit: int
+) -> list[ListPosition]:
     states = [word for word in wanted.states if word != REFUSED]
     if wanted.states and not states:
         return []
     return await listing.page(conn, tenant.tenant_id, replace(wanted, states=states), after=after, limit=limit)
 
 
-async def _refused(conn: Connection, tenant: Tenant, wanted: Filters, after: Place | None, limit: int) -> list[Place]:
+async def _refused(
+    conn: Connection, tenant: Tenant, wanted: Filters, after: ListPosition | None, limit: int
+) -> list[ListPosition]:
     rows = await files.refused(
         conn,
         tenant.tenant_id,
@@ -45,12 +49,12 @@ async def _refused(conn: Connection, tenant: Tenant, wanted: Filters, after: Pla
         after=after,
         limit=limit,
     )
-    return [Place(created_at, request_id) for created_at, request_id in rows]
+    return [ListPosition(created_at, request_id) for created_at, request_id in rows]
 
 
-async def _place(conn: Connection, tenant_id: int, request_id: UUID) -> Place:
+async def _place(conn: Connection, tenant_id: int, request_id: UUID) -> ListPosition:
     """Raises BadInput for a batch that is not there."""
     made = await listing.created_at(conn, tenant_id, request_id) or await files.refused_at(conn, tenant_id, request_id)
     if made is None:
         raise BadInput("after: no such batch in this account; take the cursor of the page before", param="after")
-    return Place(made, request_id)
+    return ListPosition(made, request_id)

@@ -16,7 +16,7 @@ KINDS = (STARTED, PROGRESS, AT_RISK)
 
 
 @dataclass
-class News:
+class ProgressEvents:
     """Remembers what it has told, so that the database is not asked to refuse it again."""
 
     progress_seconds: float

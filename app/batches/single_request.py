@@ -17,7 +17,7 @@ from app.batches.validation.text_generation import ItemFacts
 from app.db.pool import Database
 from app.errors import UNAVAILABLE, NoCapacity
 from app.queue import ingest, reads, response_log
-from app.queue.reads import ItemResult, Status
+from app.queue.reads import BatchStatus, ItemResult
 from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
@@ -30,7 +30,7 @@ SAME_SECONDS = 900.0  # a client that sends its request again does so within thi
 class Single:
     """Where a single request stands, what it asked for, and what came of it."""
 
-    status: Status
+    status: BatchStatus
     asked: dict[str, Any]
     result: ItemResult
 

@@ -11,7 +11,7 @@ from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import Close
 from app.batches.intake.spool import Spool, SpoolOptions
-from app.batches.intake.workers_ai import Intake
+from app.batches.intake.workers_ai import ItemIntake
 from app.batches.validation import embeddings, workers_ai
 from app.batches.validation.text_generation import Examine, ItemRules
 from app.db.pool import Connection, Database
@@ -122,9 +122,9 @@ def rules_of_lines(models: Catalogue, usual: Usual) -> dict[str, ItemRules]:
     return {model.name: rules_of(model, usual) for model in models.models.values()}
 
 
-def _intake(settings: Settings, order: Order, batch_id: int) -> Intake:
+def _intake(settings: Settings, order: Order, batch_id: int) -> ItemIntake:
     model = order.model
-    return Intake(
+    return ItemIntake(
         batch_id,
         model.name,
         rules_of(model),

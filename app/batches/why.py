@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from app.coalescing import Together
+from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.headroom import reason_messages
 from app.queue import reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
-from app.queue.reads import Sight, Status
+from app.queue.reads import BatchStatus, Sight
 from app.states import BatchState
 
 MOMENT_SECONDS = 5.0  # a gate closed for less does not hold up a batch that runs: what is in the engine goes on
@@ -44,7 +44,7 @@ class Link:
 class Why:
     """The chain of one batch, and the engines of its model. A final batch has an empty chain."""
 
-    status: Status
+    status: BatchStatus
     chain: tuple[Link, ...]
     gates: tuple[Gate, ...]
     estimate: Estimate | None
@@ -61,7 +61,7 @@ async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | Non
     return None if sight is None else explain(*sight)
 
 
-def explain(status: Status, outlook: Outlook | None) -> Why:
+def explain(status: BatchStatus, outlook: Outlook | None) -> Why:
     """The answer from what was read. Pure."""
     if status.finalized_at is not None:
         return Why(status, (), (), None)
@@ -69,7 +69,7 @@ def explain(status: Status, outlook: Outlook | None) -> Why:
     return Why(status, tuple(walk(status, outlook, expected)), outlook.gates if outlook else (), expected)
 
 
-def walk(status: Status, outlook: Outlook | None, estimate: Estimate | None) -> Iterator[Link]:
+def walk(status: BatchStatus, outlook: Outlook | None, estimate: Estimate | None) -> Iterator[Link]:
     """The chain of an unfinished batch; it has no outlook once it has no chunks."""
     if status.state != BatchState.OPEN:
         yield Link(status.state, reason_messages.batch(status.state), None, blocks=True)
@@ -82,7 +82,7 @@ def walk(status: Status, outlook: Outlook | None, estimate: Estimate | None) -> 
     yield _end(estimate)
 
 
-def _engines(status: Status, outlook: Outlook) -> Iterator[Link]:
+def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
     """Is there an engine, and does it take batch work? A batch waits since the last one that did stopped."""
     alive = [gate for gate in outlook.gates if gate.alive]
     if not alive:
@@ -119,7 +119,7 @@ def _own(outlook: Outlook) -> Iterator[Link]:
         yield Link("backoff", message, None, blocks=not outlook.ready and not outlook.leased)
 
 
-def _order(status: Status, outlook: Outlook, estimate: Estimate) -> Iterator[Link]:
+def _order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> Iterator[Link]:
     """What comes before those chunks that could be claimed now."""
     if not outlook.ready:
         return
@@ -161,7 +161,7 @@ class Polls:
         async def look(asked: list[tuple[int, UUID]]) -> Sequence[Sight | None]:
             return await reads.sights(database, asked)
 
-        self._together = Together(look, most=MOST_TOGETHER, fails_all=True)
+        self._together = Coalescer(look, most=MOST_TOGETHER, fails_all=True)
 
     async def why(self, tenant_id: int, request_id: UUID) -> Why | None:
         """As `why`. Raises as the database does."""

@@ -14,7 +14,7 @@ from app.db.pool import Connection
 from app.engines import service as engines
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.tenants.rate_limits import NO_LIMITS, Limits
+from app.tenants.rate_limits import NO_LIMITS, KeyLimits
 from app.tenants.service import KeyInfo
 from app.user_errors import Failure, explained
 from app.webhooks.egress import parse_hosts
@@ -34,7 +34,7 @@ def on_database(settings: Settings, verb: Callable[[Connection], Awaitable[Answe
         return asyncio.run(call())
 
 
-def create_key(settings: Settings, account: str, name: str, days: int | None, limits: Limits = NO_LIMITS) -> str:
+def create_key(settings: Settings, account: str, name: str, days: int | None, limits: KeyLimits = NO_LIMITS) -> str:
     """Make an API key; returns it, readable this once."""
     lifetime = None if days is None else _DAY * days
     pepper = secret_key(settings)

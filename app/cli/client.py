@@ -25,7 +25,7 @@ _REMEDIES = {
 }
 
 
-class Refused(Failure):
+class ApiError(Failure):
     """The API answered with an error. `status` is its HTTP status, `code` its own."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
@@ -35,7 +35,7 @@ class Refused(Failure):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a list, and the cursor of the next one; empty at the end."""
 
     rows: list[dict[str, Any]]
@@ -73,10 +73,10 @@ class Client:
         """The `result` at a path below the account, such as `/ai/batches`. Parameters that are None are left out."""
         return self.call("GET", path, params=params)
 
-    def page(self, path: str, **params: Any) -> Page:
+    def page(self, path: str, **params: Any) -> ListPage:
         """One page of the list at a path below the account."""
         body = self._answer("GET", path, params=params)
-        return Page(body["result"], str((body.get("result_info") or {}).get("cursor") or ""))
+        return ListPage(body["result"], str((body.get("result_info") or {}).get("cursor") or ""))
 
     def call(self, method: str, path: str, **options: Any) -> Any:
         """The `result` of any call below the account; `options` are httpx's."""
@@ -126,8 +126,8 @@ def response_json(response: httpx.Response) -> dict[str, Any]:
     return body
 
 
-def _refusal(response: httpx.Response) -> Refused:
+def _refusal(response: httpx.Response) -> ApiError:
     body = response_json(response)
     first = (body.get("errors") or [{}])[0]
     message = first.get("message") or f"{response.request.url} answered {response.status_code}"
-    return Refused(response.status_code, int(first.get("code") or 0), str(message))
+    return ApiError(response.status_code, int(first.get("code") or 0), str(message))

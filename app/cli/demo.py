@@ -35,14 +35,14 @@ _PATIENCE_SECONDS = 900
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemoPlan:
     """What is to be shown: these items, answered by this model of this installation."""
 
     settings: Settings
     console: Console
     items: list[dict[str, Any]]
     model: str
-    stages: demo_output.Stages = field(default_factory=demo_output.Stages)
+    stages: demo_output.StageTimes = field(default_factory=demo_output.StageTimes)
 
     @property
     def log_file(self) -> Path:
@@ -56,7 +56,7 @@ def demo(settings: Settings, console: Console, requests: Path | None) -> None:
     settings = require_engine(settings, answering=True)
     changes = {"port": processes.free_port(), "webhook_allow_private": "loopback", "log_format": "console"}
     changes |= {"worker_metrics_port": 0, "notifier_metrics_port": 0}  # an `up` beside it may have them
-    asyncio.run(_demo(Plan(settings.model_copy(update=changes), console, items, model_name(settings))))
+    asyncio.run(_demo(DemoPlan(settings.model_copy(update=changes), console, items, model_name(settings))))
 
 
 def read_items(file: Path) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def model_name(settings: Settings) -> str:
     return MODEL if known and own and known.served == own.served else settings.engine_model
 
 
-async def _demo(plan: Plan) -> None:
+async def _demo(plan: DemoPlan) -> None:
     if not plan.settings.engine_url:
         await _prepare(plan)
     plan.log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ async def attended(supervisor: Supervisor, watch: Coroutine[Any, Any, None]) -> 
         await running
 
 
-async def _prepare(plan: Plan) -> None:
+async def _prepare(plan: DemoPlan) -> None:
     model = catalogue.load(plan.settings.models_file).resolve(plan.settings.engine_model)
     if model is None:
         raise Failure(f"SLACKWATER_ENGINE_MODEL names no model of the catalogue: {plan.settings.engine_model}")
@@ -133,7 +133,7 @@ async def _prepare(plan: Plan) -> None:
     plan.stages.done("prepare the model")
 
 
-async def _watch(plan: Plan, supervisor: Supervisor) -> None:
+async def _watch(plan: DemoPlan, supervisor: Supervisor) -> None:
     """The demo as a client sees it. Its key works no longer than the demo runs."""
     with plan.console.status("Starting PostgreSQL, API, notifier, steward and GPU worker …"):
         await supervisor.ready.wait()
@@ -150,7 +150,7 @@ async def _watch(plan: Plan, supervisor: Supervisor) -> None:
             await asyncio.to_thread(admin.revoke_key, plan.settings, key)
 
 
-async def _wait_for_api(plan: Plan) -> None:
+async def _wait_for_api(plan: DemoPlan) -> None:
     with plan.console.status("Waiting for the API …"):
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -161,7 +161,7 @@ async def _wait_for_api(plan: Plan) -> None:
     plan.stages.done("start the database and the API")
 
 
-async def _wait_for_model(plan: Plan, client: httpx.AsyncClient) -> None:
+async def _wait_for_model(plan: DemoPlan, client: httpx.AsyncClient) -> None:
     """An attached engine's own model is known once its worker has entered it."""
     with plan.console.status(f"Waiting for the model {escape(plan.model)} …"):
         try:
@@ -173,7 +173,7 @@ async def _wait_for_model(plan: Plan, client: httpx.AsyncClient) -> None:
             raise Failure(problem, f"The log is {plan.log_file}.") from None
 
 
-async def _drive(plan: Plan, client: httpx.AsyncClient, receiver: Receiver) -> None:
+async def _drive(plan: DemoPlan, client: httpx.AsyncClient, receiver: Receiver) -> None:
     subscription = await _subscribe(plan, client, receiver)
     path = f"{_ACCOUNT_PATH}/ai/run/{plan.model}"
     submitted = _checked(await client.post(path, params={"queueRequest": "true"}, json={"requests": plan.items}))
@@ -188,7 +188,7 @@ async def _drive(plan: Plan, client: httpx.AsyncClient, receiver: Receiver) -> N
     await client.delete(f"{_SUBSCRIPTIONS}/{subscription}")
 
 
-async def _subscribe(plan: Plan, client: httpx.AsyncClient, receiver: Receiver) -> str:
+async def _subscribe(plan: DemoPlan, client: httpx.AsyncClient, receiver: Receiver) -> str:
     body = {
         "name": "demo",
         "source": {"type": "workersAi.model", "model_name": plan.model},
@@ -200,7 +200,7 @@ async def _subscribe(plan: Plan, client: httpx.AsyncClient, receiver: Receiver) 
     return str(made["id"])
 
 
-async def _poll(plan: Plan, client: httpx.AsyncClient, path: str, request_id: str) -> dict[str, Any]:
+async def _poll(plan: DemoPlan, client: httpx.AsyncClient, path: str, request_id: str) -> dict[str, Any]:
     """Poll until the status is neither queued nor running; a live bar meanwhile, which says how the engine is."""
     text = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -239,7 +239,7 @@ def _checked(answer: httpx.Response) -> dict[str, Any]:
     return result
 
 
-async def _show_webhooks(plan: Plan, receiver: Receiver, request_id: str) -> None:
+async def _show_webhooks(plan: DemoPlan, receiver: Receiver, request_id: str) -> None:
     """Wait for the final event of this batch; everything that arrived until then is shown."""
     try:
         async with asyncio.timeout(_WEBHOOK_SECONDS):

@@ -19,7 +19,7 @@ from app.user_errors import Failure
 Object = dict[str, Any]
 
 
-class Stages:
+class StageTimes:
     """How long each stage took."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def webhook(console: Console, got: Received) -> None:
     console.print_json(data=got.body)
 
 
-def times(console: Console, stages: Stages, log_file: Path) -> None:
+def times(console: Console, stages: StageTimes, log_file: Path) -> None:
     """How long each stage took, and where the log is."""
     table = Table("stage", "seconds", title="Where the time went")
     for name, seconds in stages.seconds:

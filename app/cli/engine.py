@@ -20,7 +20,7 @@ from app.engines.service import EngineOverview
 from app.headroom.reason_messages import many
 from app.processes import python_module
 from app.settings import Settings
-from app.states import Intake
+from app.states import EngineIntake
 from app.user_errors import Failure
 
 app = typer.Typer(help="Run vLLM alone; list, drain and undrain engines.", invoke_without_command=True)
@@ -110,7 +110,7 @@ def until_drained(settings: Settings, name: str, to: Console, pause: Callable[[f
             engine = next(engine for engine in overview(settings) if engine.name == name)
             if engine.drained(settle):
                 return
-            if engine.intake == Intake.OPEN:
+            if engine.intake == EngineIntake.OPEN:
                 raise Failure(f"{name} was undrained meanwhile.")
             if (words := left(engine)) != said:
                 said = words
@@ -136,7 +136,7 @@ def _row(engine: EngineOverview) -> tuple[object, ...]:
 
 def standing(engine: EngineOverview) -> str:
     """The state of an engine in one or two words."""
-    if engine.intake != Intake.OPEN:
+    if engine.intake != EngineIntake.OPEN:
         return "drained" if engine.drained(0) else "draining"
     if not engine.alive:
         return "no worker"

@@ -7,7 +7,7 @@ import typer
 from app import clock
 from app.cli import admin, credentials, tables
 from app.cli.options import Account, Json, console, errors, settings
-from app.tenants.rate_limits import Limits
+from app.tenants.rate_limits import KeyLimits
 from app.tenants.service import KeyInfo
 
 app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
@@ -33,7 +33,7 @@ def create(
     """Make a key and print it, this once. An account that does not exist yet is made for it, which is said."""
     current = settings()
     is_new = not admin.has_account(current, account)
-    key = admin.create_key(current, account, name, days, Limits(requests, tokens))
+    key = admin.create_key(current, account, name, days, KeyLimits(requests, tokens))
     if as_json:
         tables.document(console, {"account": account, "key": key, "account_made": is_new})
         return

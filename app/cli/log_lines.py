@@ -14,7 +14,7 @@ _TRACEBACK = re.compile(r"\s*(\+ )?(Exception Group )?Traceback \(most recent ca
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One event: when, how grave, which part, and the rest."""
 
     at: datetime
@@ -28,27 +28,27 @@ class Line:
         return self.level in ("info", "debug")
 
 
-def parse(line: str) -> Line | None:
+def parse(line: str) -> LogLine | None:
     """An event in either log format; None for what is none, such as a line of a traceback."""
     if line.startswith("{"):
         return _from_json(line)
     found = _CONSOLE.match(line)
     if found is None:
         return None
-    return Line(datetime.fromisoformat(found["at"]), found["level"], found["part"], " ".join(found["text"].split()))
+    return LogLine(datetime.fromisoformat(found["at"]), found["level"], found["part"], " ".join(found["text"].split()))
 
 
-def _from_json(line: str) -> Line | None:
+def _from_json(line: str) -> LogLine | None:
     try:
         event = json.loads(line)
         at, level, part = datetime.fromisoformat(event.pop("timestamp")), event.pop("level"), event.pop("part")
         text = " ".join([str(event.pop("event")), *(f"{name}={value}" for name, value in event.items())])
     except (ValueError, KeyError, TypeError):
         return None
-    return Line(at, level, part, text)
+    return LogLine(at, level, part, text)
 
 
-def shown(line: Line, width: int) -> Text:
+def shown(line: LogLine, width: int) -> Text:
     """The event in one row of a terminal, by local time. What asks for attention is never cut, nor what is said of a batch."""
     style = _STYLES.get(line.level, "")
     at = f"{line.at.astimezone():%H:%M:%S} ", "dim"

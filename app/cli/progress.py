@@ -36,7 +36,7 @@ def watch(client: Client, request_id: str, console: Console = errors) -> dict[st
 
     Raises Failure.
     """
-    pace, began, found = Pace(), clock.monotonic(), {}
+    pace, began, found = ItemRate(), clock.monotonic(), {}
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
@@ -106,7 +106,7 @@ def failures(overview: dict[str, Any]) -> Iterator[str]:
         yield f"  … and {len(groups) - _MESSAGES} more kinds; `slackwater results {overview['request_id']} --failed` has all"
 
 
-class Pace:
+class ItemRate:
     """Items per second over the last half minute."""
 
     def __init__(self) -> None:

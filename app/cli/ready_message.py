@@ -19,7 +19,7 @@ from app.engines import service as engines
 from app.engines.service import EngineOverview
 from app.headroom import reason_messages
 from app.settings import Settings
-from app.states import Intake
+from app.states import EngineIntake
 
 ACCOUNT = "local"
 log = structlog.get_logger("start")
@@ -67,7 +67,7 @@ def engine_problem(settings: Settings) -> tuple[EngineOverview | None, str]:
     The worker's own words, as `GET /status` has them, where it has any.
     """
     engine = _engine(settings)
-    if engine is not None and engine.intake != Intake.OPEN:
+    if engine is not None and engine.intake != EngineIntake.OPEN:
         return engine, f"{engine.name} is drained; `slackwater engine undrain {engine.name}` ends that."
     if engine is not None and engine.ready:
         return engine, ""

@@ -59,7 +59,7 @@ class Prompts:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SubmitOptions:
     """What is asked for beside the items."""
 
     model: str | None
@@ -99,7 +99,7 @@ def submit(
     prompts = Prompts(prompt, system, max_tokens, temperature, reference)
     if idempotency_key is not None and not idempotency_key.isascii():
         raise Failure(f"--idempotency-key: must be ASCII, got '{idempotency_key}'")
-    wish = Wish(model, window, tuple(tag or ()), pairs(metadata), idempotency_key)
+    wish = SubmitOptions(model, window, tuple(tag or ()), pairs(metadata), idempotency_key)
     with _at_hand(file) as path, Client.of(settings()) as client:
         request_id = _send(client, path, _kind(file, path, form, prompts), prompts, wish)
         if not watch:
@@ -141,7 +141,7 @@ def _at_hand(file: Path) -> Iterator[Path]:
         yield Path(copy.name)
 
 
-def _send(client: Client, path: Path, kind: Kind, prompts: Prompts, wish: Wish) -> str:
+def _send(client: Client, path: Path, kind: Kind, prompts: Prompts, wish: SubmitOptions) -> str:
     """Submit and return the batch's id. Raises Failure."""
     if kind in ("items", "openai") and prompts != Prompts():
         raise Failure(
@@ -164,7 +164,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def _send_items(client: Client, lines: Iterator[bytes], size: int | None, wish: Wish) -> str:
+def _send_items(client: Client, lines: Iterator[bytes], size: int | None, wish: SubmitOptions) -> str:
     """One NDJSON submit, streamed as it is made."""
     params: dict[str, Any] = {"queueRequest": "true", "completion_window": wish.window}
     if wish.tags:
@@ -180,7 +180,7 @@ def _send_items(client: Client, lines: Iterator[bytes], size: int | None, wish: 
     return str(result["request_id"])
 
 
-def _send_requests(client: Client, path: Path, wish: Wish) -> str:
+def _send_requests(client: Client, path: Path, wish: SubmitOptions) -> str:
     """An upload and a batch of it, by OpenAI's routes. Raises Failure with the first wrong lines."""
     urls, models = set(), set()
     for row in input_files.rows(path, "openai"):

@@ -15,7 +15,7 @@ from app.cli.data_dir_lock import refuse_second
 from app.cli.doctor import attached_engine, require_engine
 from app.cli.doctor.machine import our_api
 from app.cli.supervisor import Supervisor, on_signals
-from app.cli.up_output import Screen, Stages
+from app.cli.up_output import Screen, StartStages
 from app.engines import catalogue
 from app.engines import model_weights as weights
 from app.settings import Settings, masked
@@ -77,7 +77,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _prepare(settings: Settings, stages: Stages) -> None:
+async def _prepare(settings: Settings, stages: StartStages) -> None:
     """Make sure that the weights of a managed engine are there. Raises ModelUnavailable."""
     model = catalogue.load(settings.models_file).resolve(settings.engine_model)
     if model is None or weights.is_ready(settings, model):  # an unknown one is refused before
@@ -94,7 +94,7 @@ async def _prepare(settings: Settings, stages: Stages) -> None:
 class Greeter:
     """Follows the start from stage to stage, and says where everything is once a request would succeed."""
 
-    def __init__(self, settings: Settings, supervisor: Supervisor, console: Console, stages: Stages) -> None:
+    def __init__(self, settings: Settings, supervisor: Supervisor, console: Console, stages: StartStages) -> None:
         self._settings = settings
         self._supervisor = supervisor
         self._console = console

@@ -32,7 +32,7 @@ class Screen:
 
     def __init__(self, data_dir: Path, console: Console, engine_name: str) -> None:
         self.console = console
-        self.stages = Stages(console)
+        self.stages = StartStages(console)
         self._files = [log_file(data_dir, part) for part in (*OURS, engine_name)]
         self._tails = [Tail.from_end(log_file(data_dir, part)) for part in OURS]
         self._looking = threading.Lock()
@@ -69,7 +69,7 @@ class Screen:
             self.console.print(log_lines.shown(event, self.console.width), soft_wrap=not event.quiet)
 
 
-class Stages:
+class StartStages:
     """The stages of a start, one at a time. `begin` ends the one before."""
 
     def __init__(self, console: Console) -> None:

@@ -23,14 +23,14 @@ _SOCKET = ".s.PGSQL.5432"
 _ENTER = stat.S_IXOTH
 
 
-class Place(NamedTuple):
+class ClusterFolders(NamedTuple):
     """Folders of cluster and socket, and who owns them."""
 
     cluster: Path
     socket: Path
 
 
-def place(settings: Settings) -> Place:
+def place(settings: Settings) -> ClusterFolders:
     """Of this data directory: where its cluster is, else where it is to be. Makes nothing."""
     data = settings.data_dir.resolve()
     inside, outside = data / "postgres", OUTSIDE / _hash(data) / "postgres"
@@ -41,13 +41,13 @@ def place(settings: Settings) -> Place:
     else:
         cluster = inside if _enters(data) else outside
     if len(os.fsencode(cluster / _SOCKET)) <= _LONGEST_SOCKET:
-        return Place(cluster, cluster)
+        return ClusterFolders(cluster, cluster)
     if os.geteuid() == 0:
-        return Place(cluster, OUTSIDE / _hash(data) / "socket")
-    return Place(cluster, Path(tempfile.gettempdir()) / f"slackwater-{os.geteuid()}-{_hash(data)}")
+        return ClusterFolders(cluster, OUTSIDE / _hash(data) / "socket")
+    return ClusterFolders(cluster, Path(tempfile.gettempdir()) / f"slackwater-{os.geteuid()}-{_hash(data)}")
 
 
-def make(found: Place, owner: pwd.struct_passwd, data_dir: Path) -> None:
+def make(found: ClusterFolders, owner: pwd.struct_passwd, data_dir: Path) -> None:
     """Make the folders, each its owner's alone; one outside says whose data directory it is for.
 
     Raises PermissionError where one is another's.

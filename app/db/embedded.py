@@ -17,7 +17,7 @@ import structlog
 
 from app import optional_packages
 from app.db import cluster
-from app.db.cluster import SERVER_USER, Place
+from app.db.cluster import SERVER_USER, ClusterFolders
 from app.settings import Settings
 
 _HBA = "local all all peer map=slackwater\n"
@@ -65,7 +65,7 @@ def log_file(settings: Settings) -> Path:
     return cluster.place(settings).cluster / "log"
 
 
-def _admit(found: Place, owner: pwd.struct_passwd) -> None:
+def _admit(found: ClusterFolders, owner: pwd.struct_passwd) -> None:
     """Let in the server's own user and ours, and nobody else, also to a cluster that once trusted whoever came."""
     names = dict.fromkeys((owner.pw_name, pwd.getpwuid(os.geteuid()).pw_name))
     ident = "".join(f'slackwater "{name}" all\n' for name in names)
@@ -73,7 +73,7 @@ def _admit(found: Place, owner: pwd.struct_passwd) -> None:
         (found.cluster / name).write_text(text)
 
 
-def _runs(wheel: ModuleType, found: Place) -> bool:
+def _runs(wheel: ModuleType, found: ClusterFolders) -> bool:
     if not (found.cluster / "postmaster.pid").exists():
         return False
     command = [str(_programs(wheel) / "pg_ctl"), "-D", str(found.cluster), "status"]
@@ -83,7 +83,7 @@ def _runs(wheel: ModuleType, found: Place) -> bool:
     )
 
 
-def _execute(wheel: ModuleType, found: Place, command: str, *arguments: str) -> None:
+def _execute(wheel: ModuleType, found: ClusterFolders, command: str, *arguments: str) -> None:
     """Run one of PostgreSQL's programs on the cluster, as the user who owns it. Raises CalledProcessError."""
     whole = (*arguments, "-D", str(found.cluster))
     wheel.pgexec(command, whole, bin_path=_programs(wheel), **_as_owner(wheel, found))
@@ -94,7 +94,7 @@ def _programs(wheel: ModuleType) -> Path:
     return cluster.programs(version.parent)
 
 
-def _as_owner(wheel: ModuleType, found: Place) -> dict[str, Any]:
+def _as_owner(wheel: ModuleType, found: ClusterFolders) -> dict[str, Any]:
     """How `subprocess` runs a program as the cluster's owner, in a folder that the owner may enter."""
     if os.geteuid() != 0:
         return {"cwd": found.cluster}
@@ -120,7 +120,7 @@ def _wheel() -> ModuleType:
     return postgres_server
 
 
-def _socket_url(found: Place) -> str:
+def _socket_url(found: ClusterFolders) -> str:
     """Of the running server, wherever it was told to listen when it was started."""
     pid_file, socket = found.cluster / "postmaster.pid", str(found.socket)
     if pid_file.exists():

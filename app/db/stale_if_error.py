@@ -17,7 +17,7 @@ T = TypeVar("T")
 Ask = Callable[[], Awaitable[T]]
 
 
-class Remembered(Generic[T]):
+class StaleIfError(Generic[T]):
     """One answer. However many want it, it is asked for once at a time."""
 
     def __init__(self) -> None:

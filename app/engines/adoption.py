@@ -24,7 +24,7 @@ NO_DOMAIN = "none.invalid"  # RFC 2606: it never exists; with no domain named vL
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class EngineProblem:
     """What is wrong with an engine, and what its operator can do about it. Names no URL and no secret."""
 
     code: str
@@ -35,7 +35,7 @@ class Problem:
 class Contradiction(Exception):
     """The engine is not what it is said to be."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: EngineProblem) -> None:
         super().__init__(f"{problem.message} {problem.remedy}")
         self.problem = problem
 
@@ -100,7 +100,7 @@ def model_for(models: Catalogue, seen: Sighting, wanted: str | None, task: Task 
     return entry
 
 
-def fault(model: Model, seen: Sighting, window: int) -> Problem | None:
+def fault(model: Model, seen: Sighting, window: int) -> EngineProblem | None:
     """Why nothing may be sent to this engine for a model of that promised window in tokens; None: it may.
 
     What the engine does not say is believed of it.
@@ -116,44 +116,46 @@ def fault(model: Model, seen: Sighting, window: int) -> Problem | None:
         if model.adopted
         else f"set `context_window = {theirs}` for it in the catalogue (SLACKWATER_MODELS_FILE)"
     )
-    return Problem(
+    return EngineProblem(
         TOO_SMALL,
         f"The engine's context window is {theirs} tokens; {model.served} is promised with {window}.",
         f"Start the engine with --max-model-len {window} or more, or {lower}.",
     )
 
 
-def shortcomings(seen: Sighting, *, inside: bool = False) -> tuple[Problem, ...]:
+def shortcomings(seen: Sighting, *, inside: bool = False) -> tuple[EngineProblem, ...]:
     """What is wrong with an engine that can be used all the same, the worst first. `inside`: its scheduler is ours."""
     found = []
     if not inside and seen.policy not in (None, PRIORITY):
         late = f"The engine's scheduling policy is {seen.policy}: batch requests in its queue delay synchronous ones."
-        found.append(Problem(NO_PRIORITY, late, "Start it with --scheduling-policy priority."))
+        found.append(EngineProblem(NO_PRIORITY, late, "Start it with --scheduling-policy priority."))
     if seen.open_media:
         fetches = "The engine takes images and may fetch media from any host, those of its own network included."
-        found.append(Problem(OPEN_MEDIA, fetches, f"Start it with --allowed-media-domains {NO_DOMAIN}."))
+        found.append(EngineProblem(OPEN_MEDIA, fetches, f"Start it with --allowed-media-domains {NO_DOMAIN}."))
     return tuple(found)
 
 
-def away(*, managed: bool = False) -> Problem:
+def away(*, managed: bool = False) -> EngineProblem:
     """The engine does not answer. `managed`: its worker starts it, and starts it anew."""
     if managed:
-        return Problem(DOWN, "The engine is being started.", "Wait; the log of its GPU worker says how far it is.")
-    return Problem(DOWN, "The engine does not answer.", "Start it, or mend SLACKWATER_ENGINE_URL.")
+        return EngineProblem(
+            DOWN, "The engine is being started.", "Wait; the log of its GPU worker says how far it is."
+        )
+    return EngineProblem(DOWN, "The engine does not answer.", "Start it, or mend SLACKWATER_ENGINE_URL.")
 
 
-def key_refused(status: int) -> Problem:
+def key_refused(status: int) -> EngineProblem:
     """The engine wants another key, or one at all."""
-    return Problem(
+    return EngineProblem(
         KEY,
         f"The engine refuses our key (HTTP {status}).",
         "Set SLACKWATER_ENGINE_API_KEY to the key it was started with.",
     )
 
 
-def foreign() -> Problem:
+def foreign() -> EngineProblem:
     """Something else listens there, or the URL has a path too many."""
-    return Problem(
+    return EngineProblem(
         FOREIGN,
         "What is at the engine's URL answers, but not as vLLM does: it has neither /health nor /v1/models (HTTP 404).",
         "Mend --attach (SLACKWATER_ENGINE_URL): host and port of vLLM, without a path.",
@@ -167,7 +169,7 @@ def _adopted(seen: Sighting, wanted: str | None, task: Task) -> Model:
     window = seen.windows[name]
     if window is None:
         raise Contradiction(
-            Problem(
+            EngineProblem(
                 UNTOLD,
                 f"The engine does not tell the context window of {name} (max_model_len at /v1/models).",
                 f"Describe {name} in the catalogue: SLACKWATER_MODELS_FILE.",
@@ -176,13 +178,13 @@ def _adopted(seen: Sighting, wanted: str | None, task: Task) -> Model:
     return adopted(name, window, task)
 
 
-def _missing(wanted: str | None, seen: Sighting) -> Problem:
+def _missing(wanted: str | None, seen: Sighting) -> EngineProblem:
     if wanted is None:
         fix = "Name the model, which the catalogue must describe: SLACKWATER_ENGINE_MODEL."
-        return Problem(MISSING, "The engine does not say what it serves.", fix)
+        return EngineProblem(MISSING, "The engine does not say what it serves.", fix)
     served = ", ".join(seen.names) or "no model that it names"
     other = f", or set SLACKWATER_ENGINE_MODEL={seen.names[0]}" if seen.names else ""
-    return Problem(
+    return EngineProblem(
         MISSING,
         f"The engine serves {served}, not {wanted}.",
         f"Start it with --served-model-name {wanted}{other}.",

@@ -43,7 +43,7 @@ class Price:
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSource:
     """Where weights that we prepare ourselves come from: a GGUF file inside a package of the Python registry."""
 
     __pydantic_config__ = _STRICT
@@ -64,7 +64,7 @@ class Launch:
     max_num_batched_tokens: Positive
     flags: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    source: Source | None = None
+    source: WeightsSource | None = None
 
 
 @dataclass(frozen=True)

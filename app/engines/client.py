@@ -14,7 +14,7 @@ from app.engines import adoption
 from app.engines.adoption import Contradiction, Sighting
 from app.engines.catalogue import Task
 from app.engines.context_window import Count, counted, question
-from app.engines.continuation import Transcript
+from app.engines.continuation import Continuation
 from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Retry, from_response
 from app.engines.requests import EngineRequest
 from app.engines.stream_merge import Chunks
@@ -80,7 +80,7 @@ class EngineClient:
         except (aiohttp.ClientError, OSError) as error:
             return EngineDown(f"connection lost: {error!r}", suspect=True)
 
-    async def stream(self, transcript: Transcript, on_first_token: Callable[[], None]) -> Outcome | None:
+    async def stream(self, transcript: Continuation, on_first_token: Callable[[], None]) -> Outcome | None:
         """Run a request, or what is left of it, into its transcript. None: the transcript is complete.
 
         Cancelling the call makes the engine abort it; the transcript keeps what was heard.
@@ -226,7 +226,7 @@ def without_address(error: Exception) -> str:
 
 
 async def _heard(
-    content: aiohttp.StreamReader, transcript: Transcript, on_first_token: Callable[[], None]
+    content: aiohttp.StreamReader, transcript: Continuation, on_first_token: Callable[[], None]
 ) -> Outcome | None:
     before, told = len(transcript.output_ids), False
     async for line in _lines(content):

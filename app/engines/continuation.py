@@ -46,7 +46,7 @@ def resumable(request: EngineRequest) -> bool:
 
 
 @dataclass
-class Transcript:
+class Continuation:
     """What the engine has said so far to one resumable request, over all its calls.
 
     `context_window` of the model, in tokens: where the answer ends at the latest.

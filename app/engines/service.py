@@ -9,9 +9,9 @@ from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
 from app.engines import sql
-from app.engines.adoption import Problem
+from app.engines.adoption import EngineProblem
 from app.engines.catalogue import Task
-from app.states import EngineState, Intake
+from app.states import EngineIntake, EngineState
 
 DRAINING = "draining"  # the reason that a worker reports while it obeys
 
@@ -59,14 +59,14 @@ class Facts:
     version: str | None = None
     scheduling_policy: str | None = None
     protection: Literal["inside", "outside"] = "outside"
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[EngineProblem, ...] = ()
 
 
 NOTHING_KNOWN = Facts()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EngineInfo:
     """An engine as people are told of it. `since` it has its state and `reason`; `silent_seconds`: since its worker spoke."""
 
     name: str
@@ -89,7 +89,7 @@ class Told:
     controlled: bool
     silent_seconds: float
     held_seconds: float
-    intake: str = Intake.OPEN.value
+    intake: str = EngineIntake.OPEN.value
 
 
 async def ensure_pool(conn: Connection, model: str) -> int:
@@ -177,7 +177,7 @@ async def adopted_models(conn: Connection) -> list[tuple[str, int, Task]]:
     return [(row[0], row[1], row[2]) for row in await (await conn.execute(sql.ADOPTED)).fetchall()]
 
 
-async def note_engine(conn: Connection, *, name: str, url: str, problem: Problem) -> None:
+async def note_engine(conn: Connection, *, name: str, url: str, problem: EngineProblem) -> None:
     """Say what is wrong with an attached engine that nobody controls. Says nothing if another worker does."""
     parameters = {"name": name, "url": url, "mode": "attached", "reason": problem.code, "problems": _json((problem,))}
     await conn.execute(sql.NOTE, parameters | {"worker_id": None})
@@ -200,7 +200,7 @@ async def report_engine(
     expected_seconds: float | None = None,
     batch_in_flight: int = 0,
     sync_in_flight: int = 0,
-) -> Intake | None:
+) -> EngineIntake | None:
     """Say how the engine is, and why: `signal` was `value` against `threshold`; `detail` is what its telemetry lacks.
 
     `start_seconds`: how long it took lately to come back, None: nothing new; `expected_seconds`: until it should answer;
@@ -229,7 +229,7 @@ async def report_engine(
     }
     statement = sql.report("report_ready" if ready else "report_down")
     row = await (await conn.execute(statement, parameters)).fetchone()
-    return None if row is None else Intake(row[0])
+    return None if row is None else EngineIntake(row[0])
 
 
 async def start_seconds(conn: Connection, engine_id: int) -> float | None:
@@ -283,7 +283,7 @@ class EngineOverview:
 
         Its worker must have said that it obeys, and every gateway must have heard of it, which takes `settle_seconds`.
         """
-        if self.intake == Intake.OPEN or self.intake_seconds < settle_seconds:
+        if self.intake == EngineIntake.OPEN or self.intake_seconds < settle_seconds:
             return False
         obeys = self.reason == DRAINING and not (self.leased or self.batch_in_flight or self.sync_in_flight)
         return not self.alive or obeys
@@ -291,7 +291,7 @@ class EngineOverview:
     @property
     def ready(self) -> bool:
         """Whether it answers, is controlled, and takes new work."""
-        return self.alive and self.state == EngineState.READY and self.intake == Intake.OPEN
+        return self.alive and self.state == EngineState.READY and self.intake == EngineIntake.OPEN
 
 
 async def overview(conn: Connection) -> list[EngineOverview]:
@@ -306,10 +306,10 @@ async def change_intake(conn: Connection, name: str, verb: Literal["drain", "dra
     return await (await conn.execute(sql.EXISTS, {"name": name})).fetchone() is not None
 
 
-async def told_engines(conn: Connection) -> list[Told]:
+async def told_engines(conn: Connection) -> list[EngineInfo]:
     """Every engine that somebody looks after, or did within the last day, by name."""
-    return [Told(*row) for row in await (await conn.execute(sql.TOLD)).fetchall()]
+    return [EngineInfo(*row) for row in await (await conn.execute(sql.TOLD)).fetchall()]
 
 
-def _json(problems: Sequence[Problem]) -> Jsonb:
+def _json(problems: Sequence[EngineProblem]) -> Jsonb:
     return Jsonb([asdict(problem) for problem in problems])

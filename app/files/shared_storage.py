@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class StorageMarker:
     """Which object was put where and by whom; `bodies`: bodies of items may lie there."""
 
     name: UUID
@@ -27,11 +27,11 @@ class Marker:
     bodies: bool
 
 
-async def read(database: Database) -> Marker | None:
+async def read(database: Database) -> StorageMarker | None:
     """What the database says of its store; None: nobody has used one yet."""
     async with database.relaxed() as conn:
         row = await (await conn.execute(sql.MARKER)).fetchone()
-    return None if row is None else Marker(*row)
+    return None if row is None else StorageMarker(*row)
 
 
 async def require(database: Database, settings: Settings, part: str) -> None:
@@ -57,7 +57,7 @@ async def require_bodies(database: Database, settings: Settings, part: str) -> N
         await require(database, settings, part)
 
 
-async def check(found: Marker, settings: Settings) -> None:
+async def check(found: StorageMarker, settings: Settings) -> None:
     """Raise StoreNotShared where the settings' store lacks the marker, StorageError where it cannot be asked."""
     try:
         await Store.of(settings).get(object_names.marker(found.name))
@@ -70,7 +70,7 @@ async def check(found: Marker, settings: Settings) -> None:
         ) from None
 
 
-async def _marked(database: Database, settings: Settings, part: str) -> Marker:
+async def _marked(database: Database, settings: Settings, part: str) -> StorageMarker:
     """The marker of this part, or of another one that was faster. The object comes first: whoever sees the row finds it."""
     objects, name = Store.of(settings), uuid4()
     await objects.put(

@@ -14,17 +14,17 @@ from app.engines.service import Engine
 from app.errors import BadInput, ExecutionFailed, NoCapacity, SlackwaterError, TimedOut
 from app.gateway.announcer import Announcer
 from app.gateway.metrics import ERRORS, OPEN, SYNC
-from app.gateway.request_timer import Stopwatch
+from app.gateway.request_timer import RequestTimer
 from app.gateway.routing import Balance
-from app.gateway.wait_queue import Line
+from app.gateway.wait_queue import WaitQueue
 
 log = structlog.get_logger("gateway")
 
 
-class Exchange:
+class EngineAttempt:
     """Made by `entered`."""
 
-    def __init__(self, engine: Engine, announcer: Announcer, watch: Stopwatch) -> None:
+    def __init__(self, engine: Engine, announcer: Announcer, watch: RequestTimer) -> None:
         self.engine = engine
         self._announcer = announcer
         self._watch = watch
@@ -94,14 +94,14 @@ class Exchange:
 async def entered(
     engine: Engine,
     balance: Balance,
-    line: Line,
+    line: WaitQueue,
     announcer: Announcer,
-    watch: Stopwatch,
+    watch: RequestTimer,
     prompt_tokens: int,
     answer_tokens: int,
-) -> AsyncIterator[Exchange]:
+) -> AsyncIterator[EngineAttempt]:
     """A request to this engine: counted, announced, and said to be over on leaving the block."""
-    exchange = Exchange(engine, announcer, watch)
+    exchange = EngineAttempt(engine, announcer, watch)
     balance.enter(engine.name)
     OPEN.labels(SYNC, engine.model).inc()
     try:

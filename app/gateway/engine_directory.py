@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from app import clock
 from app.db.pool import Database
-from app.db.stale_if_error import Remembered
+from app.db.stale_if_error import StaleIfError
 from app.engines import service as engines
 from app.engines.service import Engine
-from app.states import EngineState, Intake
+from app.states import EngineIntake, EngineState
 
 GRACE_SECONDS = 2.0  # an engine that is away for less may be back at once, whatever is expected of it
 BLIND_SECONDS = 2.0  # a list that is older tells nothing of the leases that have lapsed since
@@ -16,7 +16,7 @@ RETURN_SECONDS = 10.0  # for a worker to take its lease again after the database
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ReadyEngines:
     """The engines as the database told them at a moment; `pardoned`: which count as looked after until when all the same."""
 
     engines: Sequence[Engine]
@@ -28,7 +28,7 @@ class Sight:
         return engine.controlled or self.pardoned.get(engine.name, 0.0) > self.at
 
 
-def seen(before: Sight | None, engines: Sequence[Engine], now: float) -> Sight:
+def seen(before: ReadyEngines | None, engines: Sequence[Engine], now: float) -> ReadyEngines:
     """What to make of what the database says now. Pure.
 
     A lease that lapsed under our eyes is a worker that died. One that lapsed while we saw nothing may be any worker's, since
@@ -37,16 +37,16 @@ def seen(before: Sight | None, engines: Sequence[Engine], now: float) -> Sight:
     pardoned = dict(before.pardoned) if before else {}
     if before and now - before.at > BLIND_SECONDS:
         pardoned |= {engine.name: now + RETURN_SECONDS for engine in before.engines if engine.controlled}
-    return Sight(engines, now, pardoned)
+    return ReadyEngines(engines, now, pardoned)
 
 
-class Directory:
+class EngineDirectory:
     """The list of engines, read again when it is older than `refresh_seconds` and somebody asks."""
 
     def __init__(self, database: Database, refresh_seconds: float) -> None:
         self._database = database
         self._refresh = refresh_seconds
-        self._sight = Remembered[Sight]()
+        self._sight = StaleIfError[ReadyEngines]()
         self._away: dict[str, float] = {}  # models without a ready engine: since when we know
 
     async def ready(self, model: str) -> list[Engine]:
@@ -75,9 +75,11 @@ class Directory:
 
     async def _known(self, model: str) -> list[Engine]:
         sight = await self._sight.get(self._look, self._refresh)
-        return [e for e in sight.engines if e.model == model and sight.looked_after(e) and e.intake == Intake.OPEN]
+        return [
+            e for e in sight.engines if e.model == model and sight.looked_after(e) and e.intake == EngineIntake.OPEN
+        ]
 
-    async def _look(self) -> Sight:
+    async def _look(self) -> ReadyEngines:
         async with self._database.relaxed() as conn:
             found = await engines.list_engines(conn)
         return seen(self._sight.last, found, clock.monotonic())

@@ -26,13 +26,13 @@ from app.engines.service import Engine
 from app.errors import NoCapacity, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.announcer import Announcer
-from app.gateway.engine_attempt import Exchange, entered
-from app.gateway.engine_directory import Directory
+from app.gateway.engine_attempt import EngineAttempt, entered
+from app.gateway.engine_directory import EngineDirectory
 from app.gateway.metrics import ERRORS, SYNC
-from app.gateway.request_timer import Stopwatch
+from app.gateway.request_timer import RequestTimer
 from app.gateway.routing import Balance
-from app.gateway.sse_frames import Event, Splitter
-from app.gateway.wait_queue import Line
+from app.gateway.sse_frames import Splitter, SseEvent
+from app.gateway.wait_queue import WaitQueue
 from app.headroom import reason_messages
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
@@ -50,7 +50,7 @@ Begin = Callable[[aiohttp.ClientResponse], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SyncCall:
     """A valid synchronous request. `item` is the caller's own body; the tokens are estimates, of the answer the most.
 
     `hurried`: it is to be refused at once rather than wait in line. `open_ended`: see `build`.
@@ -80,9 +80,9 @@ class Gateway:
     def __init__(self, settings: Settings, database: Database, secret: bytes) -> None:
         self._settings = settings
         self._secret = secret
-        self._directory = Directory(database, settings.gateway_refresh_seconds)
+        self._directory = EngineDirectory(database, settings.gateway_refresh_seconds)
         self._balance = Balance()
-        self._line = Line()
+        self._line = WaitQueue()
         self._announcer = Announcer(bearer_token(secret, ANNOUNCING), rest_seconds=settings.announce_rest_seconds)
         self._session: aiohttp.ClientSession | None = None
 
@@ -100,27 +100,27 @@ class Gateway:
         await self._session.close()
         await self._announcer.__aexit__()
 
-    async def complete(self, call: Call) -> bytes:
+    async def complete(self, call: SyncCall) -> bytes:
         """The engine's answer, verbatim. Raises SlackwaterError. Cancelling it makes the engine abort the request.
 
         It is asked of the engine in one piece, so its first token counts as come when all have.
         """
-        watch = Stopwatch(call.model.served, streamed=False)
+        watch = RequestTimer(call.model.served, streamed=False)
         async with self._begun(call, watch, _whole, stream=False) as (exchange, done):
             exchange.answered(None)
             watch.output_tokens = done.usage.completion_tokens
             watch.end()
             return done.body
 
-    async def stream(self, call: Call) -> AsyncGenerator[Event, None]:
+    async def stream(self, call: SyncCall) -> AsyncGenerator[SseEvent, None]:
         """The engine's events up to its end, one of them an error if it breaks off. Closing it makes the engine abort.
 
         Raises SlackwaterError instead of the first event.
         """
-        watch = Stopwatch(call.model.served, streamed=True)
+        watch = RequestTimer(call.model.served, streamed=True)
         async with self._begun(call, watch, _first, stream=True) as (exchange, (first, rest)):
             try:
-                event: Event | None = first
+                event: SseEvent | None = first
                 while event is not None:
                     if event.error:
                         raise exchange.failed(_outcome(event.error))
@@ -142,8 +142,8 @@ class Gateway:
 
     @asynccontextmanager
     async def _begun(
-        self, call: Call, watch: Stopwatch, begin: Begin[T], *, stream: bool
-    ) -> AsyncIterator[tuple[Exchange, T]]:
+        self, call: SyncCall, watch: RequestTimer, begin: Begin[T], *, stream: bool
+    ) -> AsyncIterator[tuple[EngineAttempt, T]]:
         """What `begin` makes of an engine's answer. Until it has made something, another engine may be asked, once.
 
         Raises SlackwaterError.
@@ -180,7 +180,7 @@ class Gateway:
                 raise refusal
         raise refusal or await self._full(call.model)
 
-    async def _places(self, call: Call, tried: Set[str], until: float) -> Sequence[Engine]:
+    async def _places(self, call: SyncCall, tried: Set[str], until: float) -> Sequence[Engine]:
         """Engines with room that were not tried, best first, once there are any; none if that is not before `until`."""
         served = call.model.served
         session = call.session and f"{call.tenant_id} {call.session}"
@@ -207,11 +207,11 @@ class Gateway:
         message = f"No engine is ready to serve {model.name} right now{when}, please try again."
         return NoCapacity(message, status=503, retry_after=RETRY_SECONDS if expected is None else math.ceil(expected))
 
-    def _headers(self, call: Call, engine: Engine) -> dict[str, str]:
+    def _headers(self, call: SyncCall, engine: Engine) -> dict[str, str]:
         key = engine_key(self._settings, self._secret, engine.name, engine.mode)
         return trace_context.onward(call.traceparent) | ({"authorization": f"Bearer {key}"} if key else {})
 
-    def _request(self, call: Call, engine: Engine, *, stream: bool) -> EngineRequest:
+    def _request(self, call: SyncCall, engine: Engine, *, stream: bool) -> EngineRequest:
         target = replace(Target.of(call.model), model=engine.asked_for)
         salt = tenant_salt(self._secret, call.tenant_id)
         return build(
@@ -242,7 +242,7 @@ async def _whole(response: aiohttp.ClientResponse) -> Done:
     return outcome
 
 
-async def _first(response: aiohttp.ClientResponse) -> tuple[Event | None, AsyncIterator[Event]]:
+async def _first(response: aiohttp.ClientResponse) -> tuple[SseEvent | None, AsyncIterator[SseEvent]]:
     events = _events(response)
     first = await anext(events, None)
     if first is not None and first.error:
@@ -250,7 +250,7 @@ async def _first(response: aiohttp.ClientResponse) -> tuple[Event | None, AsyncI
     return first, events
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:
     """The events up to the end of the stream. Raises ClientPayloadError if that never comes, ValueError for what is no JSON."""
     splitter = Splitter()
     async for block in response.content.iter_any():
@@ -261,7 +261,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
             body = orjson.loads(data)
             if not isinstance(body, dict):
                 raise ValueError(f"not an object: {data[:80]!r}")  # noqa: TRY004
-            event = Event(data, body)
+            event = SseEvent(data, body)
             yield event
             if event.ends:
                 return

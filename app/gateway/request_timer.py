@@ -7,7 +7,7 @@ from app.headroom.arrivals import percentile
 _MOST_GAPS = 4096  # kept for the percentiles; the histogram has all
 
 
-class Stopwatch:
+class RequestTimer:
     """Starts when it is made."""
 
     def __init__(self, model: str, *, streamed: bool) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from app.gateway.relay import Call
+from app.gateway.relay import SyncCall
 
 GRACE_SECONDS = 2.0  # OpenAI's and Cloudflare's clients send again within one second
 
@@ -29,14 +29,14 @@ class _Running:
     waiting: int = 0
 
 
-class Resends:
+class ResentRequests:
     """The calls of one process that may be sent again. Not a cache: an answer is forgotten once somebody was given it."""
 
-    def __init__(self, work: Callable[[Call], Coroutine[Any, Any, bytes]]) -> None:
+    def __init__(self, work: Callable[[SyncCall], Coroutine[Any, Any, bytes]]) -> None:
         self._work = work
         self._running: dict[Hashable, list[_Running]] = {}
 
-    async def answer(self, call: Call, sending: Sending) -> bytes:
+    async def answer(self, call: SyncCall, sending: Sending) -> bytes:
         """The answer of the same call, if that is under way, else of this one. Raises as `work` does."""
         place = (call.tenant_id, call.model.name, call.endpoint, call.open_ended, sending.key)
         running = self._same(place, call) if sending.again else None
@@ -53,7 +53,7 @@ class Resends:
             asyncio.get_running_loop().call_later(grace, self._forget, place, running)
         return found
 
-    def _same(self, place: Hashable, call: Call) -> _Running | None:
+    def _same(self, place: Hashable, call: SyncCall) -> _Running | None:
         found = (each for each in self._running.get(place, ()) if each.item == call.item and not _failed(each.answer))
         return next(found, None)
 

@@ -19,7 +19,7 @@ _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SseEvent:
     """One event of an engine: `data` verbatim, and as JSON."""
 
     data: bytes
@@ -67,48 +67,48 @@ class Splitter:
         return [line[5:].strip() for line in lines if line.startswith(b"data:")]
 
 
-def failed(code: int, message: str) -> Event:
+def failed(code: int, message: str) -> SseEvent:
     """The event that ends a stream which cannot go on."""
     body = {"error": {"message": message, "type": "server_error", "param": None, "code": code}}
-    return Event(orjson.dumps(body), body)
+    return SseEvent(orjson.dumps(body), body)
 
 
-def priced(event: Event, price: Price | None) -> Event:
+def priced(event: SseEvent, price: Price | None) -> SseEvent:
     """The event with the cost of its tokens, where it tells them and they have a price."""
     if price is None or event.usage is None:
         return event
     body, usage = event.body, with_cost(event.usage, price)
     nested = isinstance(body.get("response"), dict)
     body = {**body, "response": {**body["response"], "usage": usage}} if nested else {**body, "usage": usage}
-    return Event(orjson.dumps(body), body)
+    return SseEvent(orjson.dumps(body), body)
 
 
-def echoed(event: Event, said: Mapping[str, Any]) -> Event:
+def echoed(event: SseEvent, said: Mapping[str, Any]) -> SseEvent:
     """The event with these fields in the response that it tells of, if it tells of one."""
     response = event.body.get("response")
     if not isinstance(response, dict):
         return event
     body = {**event.body, "response": {**response, **said}}
-    return Event(orjson.dumps(body), body)
+    return SseEvent(orjson.dumps(body), body)
 
 
-def openai(event: Event, *, usage: bool) -> bytes:
+def openai(event: SseEvent, *, usage: bool) -> bytes:
     """The event for a caller who speaks OpenAI; nothing for the usage if it is not wanted."""
     return b"" if event.usage and not usage else _frame(event.data)
 
 
-def responses(event: Event) -> bytes:
+def responses(event: SseEvent) -> bytes:
     """The event as the Responses API frames it."""
     kind = "error" if event.error else str(event.body.get("type", ""))
     return b"event: " + kind.encode() + b"\n" + _frame(event.data)
 
 
-def run_responses(event: Event) -> bytes:
+def run_responses(event: SseEvent) -> bytes:
     """The same on Workers AI's routes, where every stream ends in `[DONE]`."""
     return responses(event) + (DONE if event.ends else b"")
 
 
-def native(event: Event) -> bytes:
+def native(event: SseEvent) -> bytes:
     """The event in Workers AI's own frames, none to three of them."""
     if event.error:
         return _frame(event.data)

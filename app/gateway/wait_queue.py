@@ -17,7 +17,7 @@ Place = TypeVar("Place")
 Find = Callable[[], Awaitable[Sequence[Place]]]
 
 
-class Line:
+class WaitQueue:
     """One gateway's lines, by served model: one of those who come, one of those whose first engine was lost."""
 
     def __init__(self) -> None:

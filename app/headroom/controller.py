@@ -26,7 +26,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.headroom.signals import Scrape, Sight
+from app.headroom.signals import Scrape, Signals
 
 STUCK_SECONDS = 0.3
 CALM_SECONDS = 5.0  # so long after the last synchronous request the next one is still expected
@@ -68,7 +68,7 @@ Comparison = tuple[Reason, str, float, float]  # the reason, and the signal whos
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HeadroomLimits:
     """What the law may not exceed. `slots`: requests the engine runs at once; `cap`: batch requests in flight.
 
     `itl_budget` seconds may a step take beside synchronous requests, or `itl_stretch` times what their decoding alone
@@ -135,7 +135,7 @@ def urgency(slack: float | None) -> float:
     return 0.0 if slack is None else max(0.0, min(1.0, (AT_EASE - slack) / (AT_EASE - AT_RISK)))
 
 
-def decide(state: State, sight: Sight, limits: Limits) -> tuple[State, Decision]:
+def decide(state: State, sight: Signals, limits: HeadroomLimits) -> tuple[State, Decision]:
     """One tick. All times are seconds of one monotonic clock."""
     state = _aged(state, sight)
     failure = _failure(sight, limits)
@@ -148,13 +148,13 @@ def decide(state: State, sight: Sight, limits: Limits) -> tuple[State, Decision]
     return _noted(state, sight, decision)
 
 
-def _noted(state: State, sight: Sight, decision: Decision) -> tuple[State, Decision]:
+def _noted(state: State, sight: Signals, decision: Decision) -> tuple[State, Decision]:
     if decision.reason is not state.reason:
         state = replace(state, reason=decision.reason, since=sight.now)
     return state, decision
 
 
-def _aged(state: State, sight: Sight) -> State:
+def _aged(state: State, sight: Signals) -> State:
     """What ages whatever the law says: the mean size of a request, and when synchronous requests were seen or stuck."""
     waiting, since = _sync_waiting(sight.scrape), state.waiting_since
     if sight.scrape is not None:
@@ -167,7 +167,7 @@ def _aged(state: State, sight: Sight) -> State:
     return replace(state, mean_tokens=max(1.0, MEMORY * state.mean_tokens + (1 - MEMORY) * mean))
 
 
-def _failure(sight: Sight, limits: Limits) -> Decision | None:
+def _failure(sight: Signals, limits: HeadroomLimits) -> Decision | None:
     scrape = sight.scrape
     if scrape is None or scrape.gauges is None:
         surplus = sight.batch.requests if scrape is not None else 0
@@ -180,7 +180,7 @@ def _failure(sight: Sight, limits: Limits) -> Decision | None:
     return Decision(0, Reason.CLOSED_STALE, signal, age, limit, surplus=surplus)
 
 
-def _law(state: State, sight: Sight, limits: Limits) -> tuple[State, Decision]:
+def _law(state: State, sight: Signals, limits: HeadroomLimits) -> tuple[State, Decision]:
     assert sight.scrape is not None and sight.scrape.gauges is not None  # noqa: PT018
     gauges, own = sight.scrape.gauges, sight.batch.requests
     awaiting = sight.sync.awaiting_tokens if sight.sync else 0
@@ -208,7 +208,7 @@ def _law(state: State, sight: Sight, limits: Limits) -> tuple[State, Decision]:
     return state, Decision(allowance, reason, signal, value, threshold, paced, tokens=int(state.window))
 
 
-def _halved(state: State, sight: Sight, decision: Decision) -> tuple[State, Decision]:
+def _halved(state: State, sight: Signals, decision: Decision) -> tuple[State, Decision]:
     """Yield what the halved window does not hold; a burst halves it once."""
     if sight.now < state.hold_until:
         return state, replace(decision, tokens=int(state.window))
@@ -219,7 +219,7 @@ def _halved(state: State, sight: Sight, decision: Decision) -> tuple[State, Deci
     return state, replace(decision, surplus=min(surplus, sight.batch.requests), tokens=int(window))
 
 
-def _tracked(state: State, sight: Sight, limits: Limits) -> tuple[State, Reason, str, float, float]:
+def _tracked(state: State, sight: Signals, limits: HeadroomLimits) -> tuple[State, Reason, str, float, float]:
     """Move the window once a scrape; say why it moved, by which signal, value and threshold, until the next one."""
     assert sight.scrape is not None
     if (moved := state.moved) is None or sight.scrape.sampled_at > state.acted_on:
@@ -228,7 +228,7 @@ def _tracked(state: State, sight: Sight, limits: Limits) -> tuple[State, Reason,
     return state, *moved
 
 
-def _moved(state: State, sight: Sight, limits: Limits) -> tuple[State, Comparison]:
+def _moved(state: State, sight: Signals, limits: HeadroomLimits) -> tuple[State, Comparison]:
     steps, permitted = sight.steps, _permitted(state, sight, limits)
     alone = steps.alone if steps is not None and _expects_sync(state, sight.now) else 0.0
     measured = steps.measured if steps is not None else 0.0
@@ -245,7 +245,7 @@ def _moved(state: State, sight: Sight, limits: Limits) -> tuple[State, Compariso
     return replace(state, window=grown, slow_start=False), (Reason.OPEN, *said)
 
 
-def _held_still(state: State, sight: Sight) -> Comparison | None:
+def _held_still(state: State, sight: Signals) -> Comparison | None:
     """Why the window may not grow: after a yield, while steps beside synchronous work are unknown, or unused as it is."""
     held = sight.batch.context_tokens
     if sight.now < state.hold_until:
@@ -257,7 +257,7 @@ def _held_still(state: State, sight: Sight) -> Comparison | None:
     return None
 
 
-def _fitting(state: State, sight: Sight, limits: Limits) -> int:
+def _fitting(state: State, sight: Signals, limits: HeadroomLimits) -> int:
     """Requests that the window holds and that the step model says a step of synchronous decoding has room for."""
     held = max(1, int(state.window / state.mean_tokens))
     steps = sight.steps
@@ -269,7 +269,7 @@ def _fitting(state: State, sight: Sight, limits: Limits) -> int:
     return int(min(held, room / steps.per_request))
 
 
-def _permitted(state: State, sight: Sight, limits: Limits) -> float:
+def _permitted(state: State, sight: Signals, limits: HeadroomLimits) -> float:
     """Seconds that a step may take: the budget, more as a deadline comes near, but never beyond the ceiling."""
     if not _expects_sync(state, sight.now):
         return max(limits.idle_cap, limits.idle_stretch * (sight.steps.shortest if sight.steps else 0.0))
@@ -284,7 +284,7 @@ def _expects_sync(state: State, now: float) -> bool:
     return now - state.sync_seen < CALM_SECONDS
 
 
-def _sync_present(sight: Sight) -> bool:
+def _sync_present(sight: Signals) -> bool:
     if sight.sync is not None and sight.sync.open:
         return True
     gauges = sight.scrape.gauges if sight.scrape else None

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AllowanceChange:
     """From what to what, why (`signal` was `value` against `threshold`), and with how many batch requests in flight.
 
     `credited` of these were admitted since the telemetry was taken that decided. `detail`: what is wrong with telemetry.
@@ -51,14 +51,14 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoggedChange:
     """A change as the log has it; `at` is Postgres's time."""
 
     at: datetime
-    change: Change
+    change: AllowanceChange
 
 
-async def record(conn: Connection, engine_id: int, rows: Sequence[tuple[float, Change]]) -> None:
+async def record(conn: Connection, engine_id: int, rows: Sequence[tuple[float, AllowanceChange]]) -> None:
     """Store changes in one statement, each with the monotonic second of this process at which it was decided."""
     if not rows:
         return
@@ -70,10 +70,10 @@ async def record(conn: Connection, engine_id: int, rows: Sequence[tuple[float, C
     await conn.execute(sql.RECORD, {"engine_id": engine_id, "age": ages, **columns})
 
 
-async def recent(conn: Connection, engine_id: int, limit: int) -> list[Entry]:
+async def recent(conn: Connection, engine_id: int, limit: int) -> list[LoggedChange]:
     """The newest entries of an engine, newest first."""
     rows = await (await conn.execute(sql.RECENT, {"engine_id": engine_id, "limit": limit})).fetchall()
-    return [Entry(at, Change(*change)) for at, *change in rows]
+    return [LoggedChange(at, AllowanceChange(*change)) for at, *change in rows]
 
 
 async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows: int) -> int:
@@ -82,7 +82,7 @@ async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows
     return (await conn.execute(sql.PRUNE, {"engine_id": engine_id, **limits})).rowcount
 
 
-class Told:
+class LoggedDecision:
     """What the log says holds now. It may lag behind by `CALM_SECONDS` where the reason changes and the allowance does not.
 
     So reasons that take turns many times a second cost a row a second. Failures, and what changes the allowance, are always
@@ -106,7 +106,7 @@ class Told:
         return was
 
 
-class Journal:
+class DecisionLog:
     """Collects changes and writes them behind the caller's back. Set `engine_id` once the engine is known.
 
     While the database is away the newest `capacity` changes are kept; `dropped` counts the others.
@@ -119,12 +119,12 @@ class Journal:
         self._keep_days = keep_days
         self._keep_rows = keep_rows
         self._capacity = capacity
-        self._rows: collections.deque[tuple[float, Change]] = collections.deque()
+        self._rows: collections.deque[tuple[float, AllowanceChange]] = collections.deque()
         self._news = asyncio.Event()
         self._prune_at = 0.0
         self._away = False
 
-    def add(self, change: Change) -> None:
+    def add(self, change: AllowanceChange) -> None:
         """Note a change of this moment. Never waits, never raises."""
         self._rows.append((clock.monotonic(), change))
         self._fit()

@@ -11,7 +11,7 @@ from app import clock
 from app.engines.client import without_address
 from app.headroom.engine_metrics import EngineGauges, TelemetryError, parse
 from app.headroom.signals import Scrape
-from app.headroom.silence import Patience, Stall, missed
+from app.headroom.silence import SilenceLimit, Stall, missed
 
 _PATH = "/metrics"  # what callers are told of the engine is without its address
 
@@ -45,7 +45,7 @@ class Sampler:
         self._url = url + _PATH
         self._own = own
         self._period = period_seconds
-        self._answers, self._steps = Patience(timeout_seconds), Patience(2 * timeout_seconds)
+        self._answers, self._steps = SilenceLimit(timeout_seconds), SilenceLimit(2 * timeout_seconds)
         self._on_scrape = on_scrape
         self._plausible = plausible
         self._stalls = stalls

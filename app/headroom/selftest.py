@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.headroom.arrivals import SyncLoad
-from app.headroom.controller import CLOSED_BY_FAILURE, Decision, Limits, Reason, State, decide
+from app.headroom.controller import CLOSED_BY_FAILURE, Decision, HeadroomLimits, Reason, State, decide
 from app.headroom.engine_metrics import EngineGauges
-from app.headroom.signals import BatchLoad, Scrape, Sight, StepTime
+from app.headroom.signals import BatchLoad, Scrape, Signals, StepTime
 
 LONGEST_SILENCE = 60.0  # seconds; a gate that is open after a minute without telemetry is none
 LONGEST_STEP = 10.0  # seconds
@@ -46,10 +46,10 @@ class _Drive:
     calm: float
     extreme: float
     whole: bool
-    show: Callable[[Sight, float], Sight]
+    show: Callable[[Signals, float], Signals]
 
 
-def prove(limits: Limits) -> list[Closing]:
+def prove(limits: HeadroomLimits) -> list[Closing]:
     """Every signal that closes the gate, with the value from which on it does. Raises SelfTestError."""
     state, now, decision = _recovered(State(), 0.0, limits)
     if not decision.allowance:
@@ -59,7 +59,7 @@ def prove(limits: Limits) -> list[Closing]:
     return [_closing(drive, state, now, decision.allowance, limits) for drive in _drives(limits)]
 
 
-def _closing(drive: _Drive, state: State, now: float, granted: int, limits: Limits) -> Closing:
+def _closing(drive: _Drive, state: State, now: float, granted: int, limits: HeadroomLimits) -> Closing:
     sight = _calm(now + TICK)
 
     def closed(value: float) -> tuple[bool, State, Decision]:
@@ -76,7 +76,7 @@ def _closing(drive: _Drive, state: State, now: float, granted: int, limits: Limi
     return Closing(drive.signal, _boundary(drive, lambda value: closed(value)[0]), drive.reason)
 
 
-def _drives(limits: Limits) -> list[_Drive]:
+def _drives(limits: HeadroomLimits) -> list[_Drive]:
     """Every signal that may close the gate, up to where an engine of these slots can take it. A static cap heeds failures."""
     slots = float(limits.slots)
     drives = [
@@ -91,35 +91,35 @@ def _drives(limits: Limits) -> list[_Drive]:
     return [drive for drive in drives if not limits.static or drive.reason in CLOSED_BY_FAILURE]
 
 
-def _scraped(sight: Sight, gauges: EngineGauges) -> Sight:
+def _scraped(sight: Signals, gauges: EngineGauges) -> Signals:
     return replace(sight, scrape=Scrape(gauges, sight.now, own=0))
 
 
-def _readable(sight: Sight, value: float) -> Sight:
+def _readable(sight: Signals, value: float) -> Signals:
     return sight if value else replace(sight, scrape=Scrape(None, sight.now, own=0))
 
 
-def _aged(sight: Sight, value: float) -> Sight:
+def _aged(sight: Signals, value: float) -> Signals:
     return replace(sight, scrape=Scrape(_QUIET, sight.now - value, own=0))
 
 
-def _waiting(sight: Sight, value: float) -> Sight:
+def _waiting(sight: Signals, value: float) -> Signals:
     return _scraped(sight, replace(_QUIET, waiting=int(value)))
 
 
-def _announced(sight: Sight, value: float) -> Sight:
+def _announced(sight: Signals, value: float) -> Signals:
     return replace(sight, sync=SyncLoad(open=1, awaiting=1, awaiting_tokens=int(value), last_arrival=sight.now))
 
 
-def _filled(sight: Sight, value: float) -> Sight:
+def _filled(sight: Signals, value: float) -> Signals:
     return _scraped(sight, replace(_QUIET, kv_usage=value))
 
 
-def _running(sight: Sight, value: float) -> Sight:
+def _running(sight: Signals, value: float) -> Signals:
     return _scraped(sight, replace(_QUIET, running=int(value)))
 
 
-def _stepping(sight: Sight, value: float) -> Sight:
+def _stepping(sight: Signals, value: float) -> Signals:
     """One synchronous request that decodes; alone its steps would take next to no time."""
     steps = StepTime(value, alone=_BRIEF, decode=_BRIEF, shortest=_BRIEF, per_request=0.0)
     return replace(sight, sync=SyncLoad(open=1, last_arrival=sight.now), steps=steps)
@@ -139,7 +139,7 @@ def _boundary(drive: _Drive, closed: Callable[[float], bool]) -> float:
     return float(f"{shut:.6g}")
 
 
-def _recovered(state: State, now: float, limits: Limits) -> tuple[State, float, Decision]:
+def _recovered(state: State, now: float, limits: HeadroomLimits) -> tuple[State, float, Decision]:
     """Calm for a while. It holds nothing of ours, so the window stays as small as it may ever be."""
     until = now + RECOVERY
     state, decision = decide(state, _calm(now), limits)
@@ -149,8 +149,8 @@ def _recovered(state: State, now: float, limits: Limits) -> tuple[State, float, 
     return state, now, decision
 
 
-def _calm(now: float) -> Sight:
-    return Sight(now, Scrape(_QUIET, now, own=0), BatchLoad())
+def _calm(now: float) -> Signals:
+    return Signals(now, Scrape(_QUIET, now, own=0), BatchLoad())
 
 
 def _told(decision: Decision) -> str:

@@ -54,7 +54,7 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Signals:
     """Everything one tick of the controller knows. `sync` None: no word from a gateway.
 
     `urgency` is 0 with time to spare and 1 when a batch is about to miss its deadline. `stalls`: when this process did not

@@ -25,7 +25,7 @@ def missed(stalls: Iterable[Stall], since: float) -> float:
     return sum(min(stall.seconds, stall.until - since) for stall in stalls if stall.until > since)
 
 
-class Patience:
+class SilenceLimit:
     """`limit` is never below `floor` nor above `ceiling`, unless the floor is."""
 
     def __init__(self, floor: float, ceiling: float = CEILING_SECONDS) -> None:

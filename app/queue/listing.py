@@ -17,7 +17,7 @@ _STARTED = {"queued": False, "running": True}
 WORDS = (*_STARTED, *BatchState)
 
 
-class Place(NamedTuple):
+class ListPosition(NamedTuple):
     """A batch's place in the order of all."""
 
     created_at: datetime
@@ -40,8 +40,8 @@ class Filters:
 
 
 async def page(
-    conn: Connection, tenant_id: int, wanted: Filters, *, after: Place | None = None, limit: int
-) -> list[Place]:
+    conn: Connection, tenant_id: int, wanted: Filters, *, after: ListPosition | None = None, limit: int
+) -> list[ListPosition]:
     """The newest `limit` batches of the tenant behind the place `after`. Single requests are none."""
     values: dict[str, Any] = {
         "models": list(dict.fromkeys(wanted.models)),
@@ -57,7 +57,7 @@ async def page(
     given = {name for name, value in values.items() if value}
     values |= {"tenant_id": tenant_id, "limit": limit, "after_at": after and after.created_at}
     rows = await (await conn.execute(queries.page(given).encode(), values)).fetchall()
-    return [Place(created_at, request_id) for request_id, created_at in rows]
+    return [ListPosition(created_at, request_id) for request_id, created_at in rows]
 
 
 async def created_at(conn: Connection, tenant_id: int, request_id: UUID) -> datetime | None:

@@ -36,7 +36,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BatchProgress:
     """An unfinished batch and how many of its items are counted as done."""
 
     batch_id: int
@@ -116,22 +116,22 @@ async def sweep(conn: Connection, batch_id: int | None = None) -> int:
     return moved
 
 
-async def settle(conn: Connection, on_fold: Callable[[Progress], None] = lambda progress: None) -> list[Settled]:
+async def settle(conn: Connection, on_fold: Callable[[BatchProgress], None] = lambda progress: None) -> list[Settled]:
     """Fold the counts of finished chunks into their batches and make final what has come to its end.
 
     Call inside a transaction; write the events of the returned batches in the same one. `on_fold` hears of each batch that has
     moved, before that transaction has committed.
     """
     await conn.execute(queries.ONE_AT_A_TIME)
-    folded = [Progress(*row) for row in await (await conn.execute(queries.FOLD)).fetchall()]
+    folded = [BatchProgress(*row) for row in await (await conn.execute(queries.FOLD)).fetchall()]
     for progress in folded:
         on_fold(progress)
     return await finalise(conn, [progress.batch_id for progress in folded], ending=True)
 
 
-async def running(conn: Connection) -> list[Progress]:
+async def running(conn: Connection) -> list[BatchProgress]:
     """The batches of which something is leased now."""
-    return [Progress(*row) for row in await (await conn.execute(queries.RUNNING)).fetchall()]
+    return [BatchProgress(*row) for row in await (await conn.execute(queries.RUNNING)).fetchall()]
 
 
 async def finalise(conn: Connection, batch_ids: list[int], *, ending: bool = False) -> list[Settled]:

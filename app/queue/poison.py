@@ -18,7 +18,7 @@ SUSPECT_ATTEMPTS = 2
 DEADLY = 2
 
 
-class Verdict(Enum):
+class ChunkVerdict(Enum):
     """`ALONE`: nothing else of ours may be in the engine meanwhile."""
 
     RUN = auto()
@@ -27,14 +27,14 @@ class Verdict(Enum):
     BURY = auto()
 
 
-def verdict(lease: Lease, unfinished: int, limit: int) -> Verdict:
+def verdict(lease: Lease, unfinished: int, limit: int) -> ChunkVerdict:
     """What becomes of a leased chunk with so many items without a result. `limit` is beyond SUSPECT_ATTEMPTS."""
     suspected = lease.deaths > 0 or lease.attempt >= SUSPECT_ATTEMPTS
     if not suspected or unfinished == 0:
-        return Verdict.RUN
+        return ChunkVerdict.RUN
     if unfinished > 1:
-        return Verdict.SPLIT
-    return Verdict.BURY if lease.deaths >= DEADLY or lease.attempt >= limit else Verdict.ALONE
+        return ChunkVerdict.SPLIT
+    return ChunkVerdict.BURY if lease.deaths >= DEADLY or lease.attempt >= limit else ChunkVerdict.ALONE
 
 
 def epitaph(lease: Lease) -> str:

@@ -17,7 +17,7 @@ _LARGE_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class BatchStatus:
     """A batch with its live counts. `started`: some item has been handed to an engine."""
 
     batch_id: int
@@ -86,10 +86,10 @@ class Prospect:
         return until_served(self.ahead_tokens + tokens, self.weight, self.others, self.pace)
 
 
-Sight = tuple[Status, Outlook | None]
+Sight = tuple[BatchStatus, Outlook | None]
 
 
-async def status(database: Database, tenant_id: int, request_id: UUID) -> Status | None:
+async def status(database: Database, tenant_id: int, request_id: UUID) -> BatchStatus | None:
     """The batch of this tenant, or None: unknown and foreign ids are the same."""
     async with database.relaxed() as conn:
         parameters = {"tenant_id": tenant_id, "request_id": request_id}
@@ -97,8 +97,8 @@ async def status(database: Database, tenant_id: int, request_id: UUID) -> Status
     return None if row is None else _status(row)
 
 
-def _status(row: Sequence[Any]) -> Status:
-    found = Status(*row)
+def _status(row: Sequence[Any]) -> BatchStatus:
+    found = BatchStatus(*row)
     return replace(found, state=BatchState(found.state), started=found.started or found.ok + found.failed > 0)
 
 

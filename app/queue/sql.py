@@ -5,7 +5,7 @@ State guards come from `app.states`. Lock order everywhere: batch, chunk, sched.
 """
 
 from app.queue.poison import SUSPECT_ATTEMPTS
-from app.states import CHUNK, BatchState, ChunkState, EngineState, Intake
+from app.states import CHUNK, BatchState, ChunkState, EngineIntake, EngineState
 
 FENCE = f"chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard('finish')}"
 
@@ -314,7 +314,7 @@ select coalesce((select sum(c.est_tokens::float8 * (c.n - c.done - c.failed) / c
                  where c.pool_id = p.pool_id and c.tenant_id = t.tenant_id), 0)::float8,
        t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace,
        (select count(*) from engine e join worker w using (worker_id)
-        where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and e.intake = '{Intake.OPEN}'
+        where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}'
           and w.lease_until > now())::int
 from p join tenant t on t.tenant_id = %(tenant_id)s
 left join lateral {_others("p.pool_id", "t.tenant_id", _FIRST)} o on true
@@ -340,7 +340,7 @@ where work.tokens > 0"""
 GATES = f"""
 select e.pool_id, e.engine_id, e.name, e.state, e.allowance, e.reason, e.signal, e.value, e.threshold, e.reason_since,
        e.heartbeat_at, coalesce(w.lease_until > now(), false), e.detail,
-       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.intake <> '{Intake.OPEN}'
+       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.intake <> '{EngineIntake.OPEN}'
 from engine e left join worker w on w.worker_id = e.worker_id where e.pool_id = any(%(pool_ids)s) order by e.name"""
 
 # What the last batches whose answers may take what is left of the context were answered, by model and account.

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from app.db.pool import Database
-from app.db.stale_if_error import Remembered
+from app.db.stale_if_error import StaleIfError
 from app.tenants import service
 from app.tenants.service import Tenant
 
@@ -16,7 +16,7 @@ _MOST = 4096
 
 
 @dataclass
-class KnownKeys:
+class KeyCache:
     """Of one API process.
 
     A key that is revoked, expires or gets other limits is taken for what it was for `TRUST_SECONDS`, and for longer only while
@@ -25,12 +25,12 @@ class KnownKeys:
 
     database: Database
     pepper: bytes = field(repr=False)
-    _seen: dict[bytes, Remembered[Tenant | None]] = field(default_factory=dict, repr=False)
+    _seen: dict[bytes, StaleIfError[Tenant | None]] = field(default_factory=dict, repr=False)
 
     async def tenant(self, token: str) -> Tenant | None:
         """The tenant that a bearer token speaks for; None when it is unknown, expired or revoked. Raises as the database does."""
         digest = hashlib.sha256(token.encode()).digest()
-        memory = self._seen.setdefault(digest, Remembered())
+        memory = self._seen.setdefault(digest, StaleIfError())
         try:
             return await memory.get(lambda: self._ask(token), TRUST_SECONDS)
         finally:

@@ -10,14 +10,14 @@ from app.tenants import sql
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class KeyLimits:
     """Of one key, for a minute; None: no limit. `tokens` are estimates of prompt and answer together."""
 
     requests: int | None = None
     tokens: int | None = None
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = KeyLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Taken:
     seconds: int
 
 
-async def take(conn: Connection, key_id: str, limits: Limits, tokens: int) -> Taken:
+async def take(conn: Connection, key_id: str, limits: KeyLimits, tokens: int) -> Taken:
     """Count a request of so many tokens, unless that would exceed a limit."""
     parameters = {"key_id": key_id, "tokens": tokens, "most_requests": limits.requests, "most_tokens": limits.tokens}
     row = await (await conn.execute(sql.TAKE, parameters)).fetchone()

@@ -12,7 +12,7 @@ from app.db.pool import Connection
 from app.errors import AccountUnknown, BadInput, Conflict
 from app.states import TenantState
 from app.tenants import api_key, sql
-from app.tenants.rate_limits import NO_LIMITS, Limits
+from app.tenants.rate_limits import NO_LIMITS, KeyLimits
 
 _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 
@@ -24,7 +24,7 @@ class Tenant:
     tenant_id: int
     account_id: str
     key_id: str = ""
-    limits: Limits = NO_LIMITS
+    limits: KeyLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class KeyInfo:
     last_used_at: datetime | None
     expires_at: datetime | None
     revoked_at: datetime | None
-    limits: Limits = NO_LIMITS
+    limits: KeyLimits = NO_LIMITS
 
     def state(self, now: datetime) -> Literal["live", "expired", "revoked"]:
         """Whether the key works at this moment, and if not, why."""
@@ -140,7 +140,7 @@ async def create_key(
     account_id: str,
     name: str,
     lifetime: timedelta | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: KeyLimits = NO_LIMITS,
 ) -> api_key.ApiKey:
     """Make a key for an account. The secret is returned this once; only its HMAC is stored."""
     tenant_id = await ensure_tenant(conn, account_id)
@@ -169,13 +169,13 @@ async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | 
         return None
     if row[3]:
         await conn.execute(sql.TOUCH_KEY, {"key_id": key.key_id})
-    return Tenant(row[1], row[2], key.key_id, Limits(row[4], row[5]))
+    return Tenant(row[1], row[2], key.key_id, KeyLimits(row[4], row[5]))
 
 
 async def list_keys(conn: Connection) -> list[KeyInfo]:
     """Every key, oldest first."""
     rows = await (await conn.execute(sql.LIST_KEYS)).fetchall()
-    return [KeyInfo(*(*row[:7], Limits(*row[7:]))) for row in rows]
+    return [KeyInfo(*(*row[:7], KeyLimits(*row[7:]))) for row in rows]
 
 
 async def revoke_key(conn: Connection, key_id: str) -> bool:

@@ -10,14 +10,14 @@ from app.webhooks import service
 LIMIT = 500
 
 
-class Hints(Protocol):
+class HintPublisher(Protocol):
     """Who tells the broker: `app.tasks.producer.Hints`."""
 
     async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
         """Publish one hint each; False when the broker did not take them."""
 
 
-async def sweep(database: Database, hints: Hints, settings: Settings) -> int:
+async def sweep(database: Database, hints: HintPublisher, settings: Settings) -> int:
     """End expired leases, then hint at which endpoints something is due. Returns how many hints were published.
 
     The stamps are committed before the broker is asked, so two sweepers do not hint the same endpoint; where the

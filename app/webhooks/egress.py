@@ -22,7 +22,7 @@ from yarl import URL
 
 from app import clock
 from app.settings import PrivateTargets, Settings
-from app.webhooks.name_resolution import Lookups
+from app.webhooks.name_resolution import NameResolver
 from app.webhooks.retry_policy import CONTROL, Answer, parse_retry_after, status_error
 
 _LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
@@ -59,7 +59,7 @@ FAULTS = {
 }
 
 
-class Refused(Exception):
+class TargetRefused(Exception):
     """The URL or its address is not one we connect to. The message is safe to show to its owner."""
 
 
@@ -94,7 +94,7 @@ class Egress:
         self._timeout = timeout_seconds
         self._response_bytes = response_bytes
         self._resolver = resolver
-        self._lookups: Lookups[tuple[Checked, ...]] = Lookups()
+        self._lookups: NameResolver[tuple[Checked, ...]] = NameResolver()
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
@@ -127,10 +127,10 @@ class Egress:
             secure = _is_secure(target)
             await self._resolve(target)
         except SSRFGuardError as error:
-            raise Refused(_reason(self._allows)) from error
+            raise TargetRefused(_reason(self._allows)) from error
         except (OSError, UnicodeError) as error:
             if self._allows == "loopback" and not secure:
-                raise Refused(_reason(self._allows)) from error  # a name of this machine would be known
+                raise TargetRefused(_reason(self._allows)) from error  # a name of this machine would be known
             return  # no such name today; every attempt checks again
 
     def _target(self, url: str, hosts: Sequence[str] | None) -> Target:
@@ -139,7 +139,7 @@ class Egress:
         host = target.host.lower().rstrip(".")
         for whose, allowed in (("this installation", self._hosts or None), ("your account", hosts)):
             if allowed is not None and not _among(host, allowed):
-                raise Refused(f"must go to one of the hosts that {whose} allows, {host} is none of them")
+                raise TargetRefused(f"must go to one of the hosts that {whose} allows, {host} is none of them")
         return target
 
     async def _resolve(self, target: Target) -> tuple[Checked, ...]:
@@ -280,7 +280,7 @@ def _error_class(error: Exception) -> str:
     while cause is not None and cause not in chain:
         chain.append(cause)
         cause = cause.__cause__ or cause.__context__
-    if any(isinstance(link, SSRFGuardError | Refused) for link in chain):
+    if any(isinstance(link, SSRFGuardError | TargetRefused) for link in chain):
         return "ssrf_blocked"
     if any(isinstance(link, TimeoutError) for link in chain):
         return "timeout"

@@ -16,7 +16,7 @@ LADDER = (0.5, 0.7, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class EndpointHealth:
     """How an endpoint does: failures in a row, since when, until when its breaker is open, how much its owner was told.
 
     After an opening, `failures` counts one for each further opening.
@@ -28,10 +28,12 @@ class Health:
     warned: int = 0
 
 
-WELL = Health()
+WELL = EndpointHealth()
 
 
-def after_failure(health: Health, begun: datetime, now: datetime, patience: timedelta) -> tuple[Health, float | None]:
+def after_failure(
+    health: EndpointHealth, begun: datetime, now: datetime, patience: timedelta
+) -> tuple[EndpointHealth, float | None]:
     """The health after the failure of an attempt that was begun then; and which share of its patience is over, if its owner is
     to be told now. Both times are the database's.
 

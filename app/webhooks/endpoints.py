@@ -15,8 +15,8 @@ from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
 from app.states import ENDPOINT, EndpointState
 from app.webhooks import service, signing, sql, validation
-from app.webhooks.egress import EgressClient, Refused
-from app.webhooks.validation import Limits
+from app.webhooks.egress import EgressClient, TargetRefused
+from app.webhooks.validation import DeliveryLimits
 
 CheckedUrl = NewType("CheckedUrl", str)
 Switch = Literal["pause", "disable", "enable"]
@@ -35,7 +35,7 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Filter:
+class EventFilter:
     """Which batches' events: of this model (None: all), with all these tags and pairs of metadata."""
 
     model: str | None = None
@@ -43,7 +43,7 @@ class Filter:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-_ALL, _NO_LIMITS = Filter(), Limits()
+_ALL, _NO_LIMITS = EventFilter(), DeliveryLimits()
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ async def checked_url(
     validation.check_length(url, where)
     try:
         await egress.check(url, hosts)
-    except Refused as refusal:
+    except TargetRefused as refusal:
         raise BadInput(f"{where}: {refusal}") from None
     return CheckedUrl(url)
 
@@ -109,8 +109,8 @@ async def create(
     name: str,
     url: CheckedUrl,
     kinds: Sequence[str],
-    of: Filter = _ALL,
-    limits: Limits = _NO_LIMITS,
+    of: EventFilter = _ALL,
+    limits: DeliveryLimits = _NO_LIMITS,
     state: EndpointState = ENDPOINT.initial,  # type: ignore[assignment]
     secret: str | None = None,
     asymmetric: bool = False,
@@ -152,7 +152,7 @@ async def create_queue(
     name: str,
     queue_id: str,
     kinds: Sequence[str],
-    of: Filter = _ALL,
+    of: EventFilter = _ALL,
     state: EndpointState = EndpointState.ACTIVE,
     shape: str = "workers_ai",
 ) -> Endpoint:
@@ -176,7 +176,14 @@ async def create_queue(
 
 
 async def _insert(
-    conn: Connection, *, name: str, kinds: Sequence[str], of: Filter, shape: str, limits: Limits, **values: Any
+    conn: Connection,
+    *,
+    name: str,
+    kinds: Sequence[str],
+    of: EventFilter,
+    shape: str,
+    limits: DeliveryLimits,
+    **values: Any,
 ) -> Endpoint:
     validation.check_name(name)
     validation.check_tags(of.tags)
@@ -267,7 +274,7 @@ async def patch(
     validation.check_tags(tags or ())
     validation.check_metadata(metadata or {})
     now = {name: getattr(known, name) for name in asdict(_NO_LIMITS)} | dict(limits or {})
-    validation.check_limits(Limits(**now))
+    validation.check_limits(DeliveryLimits(**now))
     return await _one(
         conn,
         sql.UPDATE_ENDPOINT,

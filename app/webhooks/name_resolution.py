@@ -18,7 +18,7 @@ MOST = 512
 T = TypeVar("T")
 
 
-class Lookups(Generic[T]):
+class NameResolver(Generic[T]):
     """Lookups by key, all from one event loop."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DeliveryVerdict:
     """The transition an answer leads to: `deliver`, `retry` after `delay` seconds, or `give_up`.
 
     `disable`: why the endpoint is to be told nothing more. `counts`: whether it says something of the endpoint's health.
@@ -52,23 +52,23 @@ class Verdict:
     counts: bool = True
 
 
-def judge(answer: Answer, attempt: int, jitter: float) -> Verdict:
+def judge(answer: Answer, attempt: int, jitter: float) -> DeliveryVerdict:
     """Decide on attempt number `attempt` (from 1). `jitter` is uniform in -1…1."""
     if answer.control == "disable":
-        return Verdict("give_up" if answer.error else "deliver", disable="the receiver asked for it")
+        return DeliveryVerdict("give_up" if answer.error else "deliver", disable="the receiver asked for it")
     if answer.error is None:
-        return Verdict("deliver")
+        return DeliveryVerdict("deliver")
     if answer.error == "http_410":
-        return Verdict("give_up", disable="the receiver answered 410 Gone")
+        return DeliveryVerdict("give_up", disable="the receiver answered 410 Gone")
     if answer.control == "abort-message":
-        return Verdict("give_up", counts=False)
+        return DeliveryVerdict("give_up", counts=False)
     pause, counts = delay(attempt, answer.retry_after, jitter), answer.error not in BLAMELESS
     if pause is None or answer.error in TERMINAL:
-        return Verdict("give_up", counts=counts)
-    return Verdict("retry", pause, counts=counts)
+        return DeliveryVerdict("give_up", counts=counts)
+    return DeliveryVerdict("retry", pause, counts=counts)
 
 
-def epitaph(answer: Answer, verdict: Verdict) -> str | None:
+def epitaph(answer: Answer, verdict: DeliveryVerdict) -> str | None:
     """Why nothing more is sent of a delivery that is given up; None for any other."""
     if verdict.verb != "give_up":
         return None

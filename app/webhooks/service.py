@@ -16,9 +16,9 @@ import orjson
 from app.db.pool import Connection
 from app.states import DeliveryState, EndpointState
 from app.webhooks import endpoint_health, retry_policy, sql
-from app.webhooks.endpoint_health import WELL, Health
+from app.webhooks.endpoint_health import WELL, EndpointHealth
 from app.webhooks.formats import Event
-from app.webhooks.retry_policy import Answer, Verdict
+from app.webhooks.retry_policy import Answer, DeliveryVerdict
 
 _STATES = {"deliver": DeliveryState.DELIVERED, "retry": DeliveryState.PENDING, "give_up": DeliveryState.DEAD}
 
@@ -164,7 +164,7 @@ def _claim(row: tuple[Any, ...]) -> Claim:
     )
 
 
-async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: timedelta) -> list[Verdict | None]:
+async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: timedelta) -> list[DeliveryVerdict | None]:
     """Write how claimed attempts ended, and what follows for their endpoints; None where the claim was lost.
 
     Call in a transaction. `patience`: an endpoint failing for so long is disabled.
@@ -203,12 +203,12 @@ async def record(conn: Connection, outcomes: Sequence[Outcome], *, patience: tim
     return told
 
 
-async def _settle(conn: Connection, changed: Sequence[tuple[Claim, Verdict]], patience: timedelta) -> None:
+async def _settle(conn: Connection, changed: Sequence[tuple[Claim, DeliveryVerdict]], patience: timedelta) -> None:
     """What the outcomes mean for the endpoints: well again, verified, left alone for a while, warned of, disabled."""
     ids = sorted({claim.endpoint_id for claim, _ in changed})
     for now, endpoint_id, tenant_id, state, *known in await (await conn.execute(sql.HEALTH.encode(), [ids])).fetchall():
         own = [(claim, verdict) for claim, verdict in changed if claim.endpoint_id == endpoint_id]
-        found, reason = Health(*known), ""
+        found, reason = EndpointHealth(*known), ""
         for claim, verdict in own:
             reason = reason or verdict.disable or ""
             if verdict.verb == "deliver":
@@ -225,7 +225,7 @@ async def _settle(conn: Connection, changed: Sequence[tuple[Claim, Verdict]], pa
         if reason and state != EndpointState.DISABLED:
             await move(conn, tenant_id, endpoint_id, "disable", reason)
             await _tell_owner(conn, own[0][0], "endpoint.disabled", reason)
-        elif found != Health(*known):
+        elif found != EndpointHealth(*known):
             values = {"failures": found.failures, "failing_since": found.failing_since, "open_until": found.open_until}
             values |= {"warned": found.warned, "endpoint_id": endpoint_id}
             await conn.execute(sql.SET_HEALTH.encode(), values)

@@ -40,7 +40,7 @@ _PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
 
 
 @dataclass(frozen=True)
-class Limits:
+class DeliveryLimits:
     """What an endpoint takes: deliveries at once, and a second (None: any); `ordered`: those of a batch one after the other."""
 
     max_in_flight: int = 8
@@ -104,7 +104,7 @@ def check_metadata(metadata: Mapping[str, str], where: str = "source.metadata") 
         )
 
 
-def check_limits(limits: Limits) -> None:
+def check_limits(limits: DeliveryLimits) -> None:
     """Raise BadInput unless an endpoint may be limited so."""
     if not 1 <= limits.max_in_flight <= MOST_IN_FLIGHT:
         raise BadInput(f"destination.max_in_flight: must be 1 to {MOST_IN_FLIGHT}")

@@ -12,7 +12,7 @@ from workers.engine.control_page import Commands
 from workers.engine.scheduler import SyncHarvestScheduler
 from workers.engine.step_plan import Budgets
 from workers.gpu.control_loop import limits_of
-from workers.gpu.step_budgets import commands_of, residents
+from workers.gpu.harvest_control import commands_of, residents
 
 if TYPE_CHECKING:
     from benchmarks.colocation.simulate import Simulation

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app.headroom.arrivals import Arrivals
 from app.headroom.controller import State, decide
 from app.headroom.engine_metrics import EngineGauges
-from app.headroom.signals import BatchLoad, Scrape, Sight
+from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
 from benchmarks.colocation.simulated_engine import SLOTS, Item
@@ -89,12 +89,12 @@ class OutsideWorker(Worker):
         held = sum(item.held for item in live.values())
         return BatchLoad(len(live), computing, held, self._computed)
 
-    def _sight(self) -> Sight:
+    def _sight(self) -> Signals:
         now, batch, scrape, sync = self.run.now, self._load(), self._latest, self._arrivals.load(self.run.now)
         gauges = scrape.gauges if scrape else None
         others = max(0, gauges.running + gauges.waiting - scrape.own) if gauges and scrape else 0
         steps = self._meter.now(scrape, batch, max(others, sync.open - sync.awaiting))
-        return Sight(now=now, scrape=scrape, batch=batch, sync=sync, steps=steps)
+        return Signals(now=now, scrape=scrape, batch=batch, sync=sync, steps=steps)
 
     def _tick(self) -> None:
         self._decide()

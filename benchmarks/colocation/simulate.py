@@ -19,7 +19,7 @@ from benchmarks.colocation.bare_scheduler import BATCH, SYNC
 from benchmarks.colocation.outcome import Outcome
 from benchmarks.colocation.simulated_engine import Item, SimulatedEngine
 from benchmarks.colocation.workloads import Arrival, Workload
-from workers.engine.scheduler import Harvest
+from workers.engine.scheduler import HarvestMixin
 from workers.gpu.requests_in_engine import MOST_YIELDS
 
 MESSAGE_SECONDS = 1e-3  # from the gateway to the worker
@@ -131,7 +131,7 @@ class Simulation:
         step = self.engine.begin()
         end = self.now + step.seconds
         scheduler = self.engine.scheduler
-        if isinstance(scheduler, Harvest) and len(scheduler.requests) >= CROWD:
+        if isinstance(scheduler, HarvestMixin) and len(scheduler.requests) >= CROWD:
             self._plans.append(scheduler.report.plan_seconds)
         self._happen(end)
         self.now = end
@@ -205,7 +205,7 @@ class Simulation:
 
     def _outcome(self) -> Outcome:
         engines = [*self._past, self.engine]
-        harvests = [engine.scheduler for engine in engines if isinstance(engine.scheduler, Harvest)]
+        harvests = [engine.scheduler for engine in engines if isinstance(engine.scheduler, HarvestMixin)]
         return Outcome(
             seconds=self.workload.seconds,
             ttft=np.array(self._ttft),

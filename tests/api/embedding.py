@@ -12,7 +12,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import PACKAGE, Settings
 from tests.gpu.conftest import Running, tend
-from workers.gpu.worker import Engine, Worker
+from workers.gpu.worker import Worker, WorkerEngine
 
 EMBEDDER = "@cf/test/embedder"
 RUN = f"/client/v4/accounts/acme/ai/run/{EMBEDDER}"
@@ -34,7 +34,7 @@ def with_embedder(settings: Settings, folder: Path, more: str = "") -> Settings:
 
 
 @asynccontextmanager
-async def working(settings: Settings, database: Database, engine: Engine) -> AsyncIterator[Running]:
+async def working(settings: Settings, database: Database, engine: WorkerEngine) -> AsyncIterator[Running]:
     """A worker of the embedding model with this engine, beside a steward."""
     model = catalogue.load(settings.models_file).resolve(EMBEDDER)
     assert model is not None

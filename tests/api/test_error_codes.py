@@ -21,7 +21,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
-from app.tenants.rate_limits import Limits
+from app.tenants.rate_limits import KeyLimits
 from tests.api.conftest import RUN, SUBMIT
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
@@ -88,7 +88,7 @@ async def _foreign_type(scene: Scene) -> httpx.Response:
     return await scene.client.post(scene.url, content=b"a,b", headers={"content-type": "text/csv"})
 
 
-async def _limited(scene: Scene, limits: Limits) -> httpx.Response:
+async def _limited(scene: Scene, limits: KeyLimits) -> httpx.Response:
     """The answer to a key's third request: even if a minute ended among them, two are of the same one."""
     async with scene.database.transaction() as conn:
         key = await tenants.create_key(conn, secret_key(scene.settings), "acme", "limited", None, limits)
@@ -168,8 +168,8 @@ CASES = [
     Case(3006, 413, "the body is too large", lambda scene: scene.post(user="x" * (1 << 20))),
     Case(3007, 408, "the engine takes too long", lambda scene: scene.rule(mode="hang")),
     Case(3008, 408, "the caller hangs up", _hangs_up),
-    Case(3021, 429, "the key has used up its minute", lambda scene: _limited(scene, Limits(requests=1)), again=True),
-    Case(3021, 429, "no minute of the key would be enough", lambda scene: _limited(scene, Limits(tokens=1))),
+    Case(3021, 429, "the key has used up its minute", lambda scene: _limited(scene, KeyLimits(requests=1)), again=True),
+    Case(3021, 429, "no minute of the key would be enough", lambda scene: _limited(scene, KeyLimits(tokens=1))),
     Case(3040, 429, "the engine is busy", lambda scene: scene.rule(mode="status", status=503), again=True),
     Case(3040, 429, "there is no room and the caller is in a hurry", _no_room, again=True),
     Case(3040, 503, "there is no engine", _no_engine, again=True),

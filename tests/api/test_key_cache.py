@@ -10,7 +10,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import key_cache, sql
 from app.tenants import service as tenants
-from app.tenants.key_cache import TRUST_SECONDS, KnownKeys
+from app.tenants.key_cache import TRUST_SECONDS, KeyCache
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def keys(settings: Settings, database: Database) -> KnownKeys:
-    return KnownKeys(database, secret_key(settings))
+def keys(settings: Settings, database: Database) -> KeyCache:
+    return KeyCache(database, secret_key(settings))
 
 
 async def revoke(database: Database, key: str) -> None:
@@ -30,7 +30,7 @@ async def revoke(database: Database, key: str) -> None:
 
 
 async def test_a_revoked_key_works_no_longer_than_the_time_of_trust(
-    keys: KnownKeys, database: Database, key: str, monkeypatch: pytest.MonkeyPatch
+    keys: KeyCache, database: Database, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: now)
@@ -42,19 +42,19 @@ async def test_a_revoked_key_works_no_longer_than_the_time_of_trust(
     assert await keys.tenant(key) is None
 
 
-async def test_a_known_key_costs_no_statement(keys: KnownKeys, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_known_key_costs_no_statement(keys: KeyCache, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await keys.tenant(key)
     monkeypatch.setattr(sql, "FIND_KEY", "no statement")
     assert await keys.tenant(key) == first
 
 
-async def test_a_known_id_with_another_secret_is_refused(keys: KnownKeys, key: str) -> None:
+async def test_a_known_id_with_another_secret_is_refused(keys: KeyCache, key: str) -> None:
     assert await keys.tenant(key)
     assert await keys.tenant(key[:-1] + ("a" if key[-1] != "a" else "b")) is None
 
 
 async def test_a_key_refused_before_it_was_made_is_taken_at_once(
-    keys: KnownKeys, database: Database, settings: Settings
+    keys: KeyCache, database: Database, settings: Settings
 ) -> None:
     assert await keys.tenant("sk_sw_000000000000_secret") is None
     async with database.transaction() as conn:
@@ -65,7 +65,7 @@ async def test_a_key_refused_before_it_was_made_is_taken_at_once(
 
 
 async def test_no_more_keys_are_kept_than_there_is_room_for(
-    keys: KnownKeys, database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    keys: KeyCache, database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_cache, "_MOST", 2)
     async with database.transaction() as conn:

@@ -13,7 +13,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import rate_limits
 from app.tenants import service as tenants
-from app.tenants.rate_limits import Limits
+from app.tenants.rate_limits import KeyLimits
 from tests.api.conftest import RUN, SUBMIT
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
@@ -28,7 +28,7 @@ async def engine(database: Database) -> AsyncIterator[FakeEngine]:
         yield engine
 
 
-async def key(settings: Settings, database: Database, limit: Limits) -> dict[str, str]:
+async def key(settings: Settings, database: Database, limit: KeyLimits) -> dict[str, str]:
     async with database.transaction() as conn:
         made = await tenants.create_key(conn, secret_key(settings), "acme", "limited", None, limit)
     return {"authorization": f"Bearer {made}"}
@@ -44,7 +44,7 @@ def early_in_a_minute() -> None:
 async def test_beyond_a_keys_requests_a_minute_comes_429_with_3021_and_when_to_try_again(
     client: httpx.AsyncClient, engine: FakeEngine, settings: Settings, database: Database
 ) -> None:
-    headers = await key(settings, database, Limits(requests=2))
+    headers = await key(settings, database, KeyLimits(requests=2))
     first, second, third = [await client.post(RUN, json=SAY, headers=headers) for _ in range(3)]
     assert [first.status_code, second.status_code, third.status_code] == [200, 200, 429]
     assert third.json()["errors"][0]["code"] == 3021
@@ -60,7 +60,7 @@ async def test_beyond_a_keys_requests_a_minute_comes_429_with_3021_and_when_to_t
 async def test_tokens_are_counted_as_estimated_and_a_refused_request_counts_nothing(
     client: httpx.AsyncClient, engine: FakeEngine, settings: Settings, database: Database
 ) -> None:
-    headers = await key(settings, database, Limits(tokens=50))
+    headers = await key(settings, database, KeyLimits(tokens=50))
     assert (await client.post(RUN, json=SAY, headers=headers)).status_code == 200
     large = await client.post(RUN, json=SAY | {"max_tokens": 100}, headers=headers)
     assert large.status_code == 429
@@ -79,21 +79,21 @@ async def test_a_key_without_limits_of_its_own_has_those_of_the_settings_and_wit
 
 
 async def test_all_processes_count_together(settings: Settings, database: Database) -> None:
-    headers = await key(settings, database, Limits(requests=10))
+    headers = await key(settings, database, KeyLimits(requests=10))
     key_id = headers["authorization"].split("_")[2]
 
     async def take() -> bool:
         async with database.relaxed() as conn:
-            return (await rate_limits.take(conn, key_id, Limits(requests=10), 5)).granted
+            return (await rate_limits.take(conn, key_id, KeyLimits(requests=10), 5)).granted
 
     assert sum(await asyncio.gather(*(take() for _ in range(40)))) == 10
 
 
 async def test_a_new_minute_begins_at_nothing(settings: Settings, database: Database) -> None:
-    headers = await key(settings, database, Limits(requests=1))
+    headers = await key(settings, database, KeyLimits(requests=1))
     key_id = headers["authorization"].split("_")[2]
     async with database.relaxed() as conn:
-        granted = [(await rate_limits.take(conn, key_id, Limits(requests=1), 5)).granted for _ in range(2)]
+        granted = [(await rate_limits.take(conn, key_id, KeyLimits(requests=1), 5)).granted for _ in range(2)]
         await conn.execute("update key_usage set minute = minute - interval '1 minute'")
-        granted.append((await rate_limits.take(conn, key_id, Limits(requests=1), 5)).granted)
+        granted.append((await rate_limits.take(conn, key_id, KeyLimits(requests=1), 5)).granted)
     assert granted == [True, False, True]

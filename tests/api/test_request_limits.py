@@ -20,7 +20,7 @@ from app import processes
 from app.api.__main__ import serving
 from app.api.app import create_app
 from app.api.connection_limits import room
-from app.api.http_protocol import Guarded, Patience, guarded, parsers
+from app.api.http_protocol import ClientTimeouts, Guarded, guarded, parsers
 from app.settings import Settings, child_environment
 from tests.system.stack import wait_for
 
@@ -34,7 +34,9 @@ Serve = Callable[..., Any]
 def served(settings: Settings, base: type[Guarded]) -> Iterator[int]:
     """The port of an API with these settings."""
     options = serving(settings)
-    options["http"] = guarded(base, room(settings, 1 << 20), Patience(settings.header_seconds, settings.body_seconds))
+    options["http"] = guarded(
+        base, room(settings, 1 << 20), ClientTimeouts(settings.header_seconds, settings.body_seconds)
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(create_app(settings), **options))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

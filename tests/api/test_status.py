@@ -7,12 +7,12 @@ import pytest
 
 from app.db.pool import Database
 from app.engines import service as engines
-from app.engines.adoption import Problem
+from app.engines.adoption import EngineProblem
 from app.engines.service import Facts
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
-SLOW = Problem("no_priority_scheduling", "It is fcfs.", "Mend it.")
+SLOW = EngineProblem("no_priority_scheduling", "It is fcfs.", "Mend it.")
 FACTS = Facts("org/m", ("org/m",), 4096, "0.32.0", "fcfs", problems=(SLOW,))
 
 

@@ -9,7 +9,7 @@ from app import clock
 from app.db.pool import Database
 from app.engines import service as engines
 from app.headroom import decision_log
-from app.headroom.decision_log import Change
+from app.headroom.decision_log import AllowanceChange
 from tests.api.conftest import RUN
 from tests.api.test_lifecycle import BATCHES, submit
 from tests.api.test_submit_and_poll import run_all
@@ -87,7 +87,7 @@ async def test_the_whole_chain_is_told_with_the_decisions_of_its_engines_and_no_
                 conn, pool_id=pool, worker_id=worker, name=name, url="http://secret.example", mode="attached"
             )
             assert engine is not None
-            changes = [Change("l1", n, n + 1, "open", "ramp", "load", 1.0, 62.0, n, 0) for n in range(2)]
+            changes = [AllowanceChange("l1", n, n + 1, "open", "ramp", "load", 1.0, 62.0, n, 0) for n in range(2)]
             await decision_log.record(
                 conn, engine, [(clock.monotonic() - 9 + change.in_flight, change) for change in changes]
             )
@@ -117,7 +117,7 @@ async def test_a_decision_says_what_is_missing_of_the_telemetry(client: httpx.As
             conn, pool_id=pool, worker_id=worker, name="engine-0", url="http://e", mode="attached"
         )
         assert engine is not None
-        change = Change("l1", 4, 0, "open", "closed_unknown", "controller", 0.0, 1.0, 0, 0, missing)
+        change = AllowanceChange("l1", 4, 0, "open", "closed_unknown", "controller", 0.0, 1.0, 0, 0, missing)
         await decision_log.record(conn, engine, [(clock.monotonic(), change)])
     [decision] = (await client.get(f"{BATCHES}/{request_id}/why")).json()["result"]["decisions"]
     assert missing in decision["because"]

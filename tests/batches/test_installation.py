@@ -10,7 +10,7 @@ from app import clock
 from app.batches import installation_status
 from app.db.pool import Database
 from app.engines import service as engines
-from app.engines.service import Told
+from app.engines.service import EngineInfo
 from app.queue import overview
 from app.queue import service as queue
 from app.queue.overview import Overview
@@ -21,7 +21,7 @@ from workers.steward import leader
 CALM = Overview(0, 0, 0, None, 1, steward=True, notifier=True)
 
 
-def engine(**changes: Any) -> Told:
+def engine(**changes: Any) -> EngineInfo:
     """An engine that takes batch work, with changes."""
     usual: dict[str, Any] = {
         "name": "engine-0",
@@ -45,10 +45,10 @@ def engine(**changes: Any) -> Told:
         "silent_seconds": 1.0,
         "held_seconds": 40.0,
     }
-    return Told(**usual | changes)
+    return EngineInfo(**usual | changes)
 
 
-def judged(*told: Told, seen: Overview | None = CALM) -> tuple[str, list[str]]:
+def judged(*told: EngineInfo, seen: Overview | None = CALM) -> tuple[str, list[str]]:
     """The verdict and the codes of the problems."""
     document = installation_status.describe(told, seen)
     assert all(problem["message"] and problem["remedy"] for problem in document["problems"])
@@ -88,7 +88,7 @@ def test_an_engine_that_takes_work_beside_all_parts_is_ok_and_told_in_a_sentence
         ([engine(problems=[{**WRONG, "code": "no_priority_scheduling"}])], "degraded", ["no_priority_scheduling"]),
     ],
 )
-def test_the_verdict_follows_from_the_engines(told: list[Told], verdict: str, codes: list[str]) -> None:
+def test_the_verdict_follows_from_the_engines(told: list[EngineInfo], verdict: str, codes: list[str]) -> None:
     assert judged(*told) == (verdict, codes)
 
 

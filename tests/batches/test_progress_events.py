@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.batches.progress_events import AT_RISK, PROGRESS, STARTED, News
+from app.batches.progress_events import AT_RISK, PROGRESS, STARTED, ProgressEvents
 from app.db.pool import Database
 from app.queue import service as queue
 from app.queue.types import Lease
@@ -29,7 +29,7 @@ class Scene:
         assert lease is not None
         return lease
 
-    async def tell(self, news: News) -> int:
+    async def tell(self, news: ProgressEvents) -> int:
         async with self.database.transaction() as conn:
             return await news.tell(conn)
 
@@ -52,17 +52,17 @@ async def scene(database: Database, settings: Settings) -> Scene:
 async def test_a_batch_has_started_when_something_of_it_is_leased_and_that_is_told_once_whoever_leads(
     scene: Scene,
 ) -> None:
-    news = News(3600)
+    news = ProgressEvents(3600)
     assert await scene.tell(news) == 0
     await scene.claim()
     assert [await scene.tell(news) for _ in range(2)] == [1, 0]
-    await scene.tell(News(3600))  # of the next leader
+    await scene.tell(ProgressEvents(3600))  # of the next leader
     counts = {"total": 6, "succeeded": 0, "failed": 0, "unfinished": 6}
     assert await scene.told() == [(STARTED, counts)]
 
 
 async def test_progress_is_told_when_there_is_some_and_not_too_often(scene: Scene) -> None:
-    news, seldom = News(0), News(3600)
+    news, seldom = ProgressEvents(0), ProgressEvents(3600)
     await support.run_chunk(scene.database, await scene.claim())
     await scene.claim()
     for each in (seldom, news, news):
@@ -77,7 +77,7 @@ async def test_a_batch_that_will_not_be_done_before_it_expires_is_at_risk(scene:
     async with scene.database.durable() as conn:
         await conn.execute("update batch set expires_at = now() + interval '1 hour'")
         await conn.execute("insert into pace values (%s, now(), 100, 10)", [scene.pool])
-    news = News(3600)
+    news = ProgressEvents(3600)
     assert await scene.tell(news) == 1  # started; at ten tokens a second it will be done in a minute
     async with scene.database.durable() as conn:
         await conn.execute("update batch set expires_at = now() + interval '5 seconds'")
@@ -92,7 +92,7 @@ async def test_nobody_asked_nothing_is_written(database: Database, settings: Set
     await support.submit(database, 1, pool, 6)
     scene = Scene(database, 1, pool, await support.make_worker(database, pool))
     await scene.claim()
-    assert await scene.tell(News(0)) == 0
+    assert await scene.tell(ProgressEvents(0)) == 0
     assert await scene.told() == []
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from app.cli import admin, batch_ids, tables
-from app.cli.client import Client, Page, response_json
+from app.cli.client import Client, ListPage, response_json
 from app.db.pool import Database
 from app.settings import Settings
 from app.user_errors import Failure
@@ -167,11 +167,11 @@ class Listing:
     def __init__(self, *ids: str) -> None:
         self.ids = ids
 
-    def page(self, path: str, *, limit: int, after: str | None) -> Page:
+    def page(self, path: str, *, limit: int, after: str | None) -> ListPage:
         begin = self.ids.index(after) + 1 if after else 0
         found = self.ids[begin : begin + min(limit, 2)]
         more = begin + len(found) < len(self.ids)
-        return Page([{"request_id": each} for each in found], found[-1] if more else "")
+        return ListPage([{"request_id": each} for each in found], found[-1] if more else "")
 
 
 def test_first_digits_that_several_batches_share_are_refused_with_their_ids() -> None:

@@ -19,8 +19,8 @@ from app import processes
 from app.batches import installation_status
 from app.cli import credentials, doctor
 from app.cli.doctor import machine, running_installation, services
-from app.cli.doctor.check import Check, Status, fail, ok
-from app.engines.service import Told
+from app.cli.doctor.check import Check, CheckStatus, fail, ok
+from app.engines.service import EngineInfo
 from app.settings import Settings
 from tests.batches.test_installation import CALM, MISSING, engine
 from tests.cli.conftest import Run
@@ -66,7 +66,7 @@ def serving(pages: dict[str, str]) -> Iterator[str]:
 def test_every_check_answers_and_every_complaint_has_a_fix(settings: Settings) -> None:
     checks = doctor.run_checks(settings)
     assert len(checks) == len(doctor.CHECKS)
-    assert all(check.fix for check in checks if check.status is not Status.OK)
+    assert all(check.fix for check in checks if check.status is not CheckStatus.OK)
     assert all("itself failed" not in check.detail for check in checks)
 
 
@@ -76,7 +76,7 @@ def test_a_broken_check_is_a_failure_of_its_own(settings: Settings, monkeypatch:
 
     monkeypatch.setattr(doctor, "CHECKS", (disk, machine.python))
     broken, python = doctor.run_checks(settings)
-    assert (broken.name, broken.status, python.status) == ("disk", Status.FAIL, Status.OK)
+    assert (broken.name, broken.status, python.status) == ("disk", CheckStatus.FAIL, CheckStatus.OK)
 
 
 @pytest.mark.parametrize(("check", "code"), [(ok("x", "[models.y]"), 0), (fail("x", "bad", "mend [it]"), 1)])
@@ -97,12 +97,12 @@ def test_render_shows_the_fix() -> None:
 @pytest.mark.parametrize(
     ("system", "flags", "engine_url", "status"),
     [
-        (("Linux", "x86_64"), "avx2 avx512f", "", Status.OK),
-        (("Linux", "x86_64"), "avx2", "", Status.WARN),
-        (("Linux", "x86_64"), "sse4", "", Status.FAIL),
-        (("Darwin", "arm64"), "", "", Status.WARN),
-        (("Linux", "aarch64"), "", "", Status.WARN),
-        (("Darwin", "arm64"), "", "http://gpu:8000", Status.OK),
+        (("Linux", "x86_64"), "avx2 avx512f", "", CheckStatus.OK),
+        (("Linux", "x86_64"), "avx2", "", CheckStatus.WARN),
+        (("Linux", "x86_64"), "sse4", "", CheckStatus.FAIL),
+        (("Darwin", "arm64"), "", "", CheckStatus.WARN),
+        (("Linux", "aarch64"), "", "", CheckStatus.WARN),
+        (("Darwin", "arm64"), "", "http://gpu:8000", CheckStatus.OK),
     ],
 )
 def test_processor(
@@ -112,7 +112,7 @@ def test_processor(
     system: tuple[str, str],
     flags: str,
     engine_url: str,
-    status: Status,
+    status: CheckStatus,
 ) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"flags : {flags}\n")
@@ -122,20 +122,22 @@ def test_processor(
     monkeypatch.setattr("shutil.which", lambda _: None)
     check = machine.processor(changed(settings, engine_url=engine_url))
     assert check.status is status
-    assert status is Status.OK or "--attach" in check.fix
+    assert status is CheckStatus.OK or "--attach" in check.fix
 
 
-@pytest.mark.parametrize(("gib", "status"), [(8, Status.OK), (3, Status.WARN)])
-def test_memory(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gib: int, status: Status) -> None:
+@pytest.mark.parametrize(("gib", "status"), [(8, CheckStatus.OK), (3, CheckStatus.WARN)])
+def test_memory(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gib: int, status: CheckStatus
+) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text(f"MemTotal: 99 kB\nMemAvailable:   {gib * 1024**2} kB\n")
     monkeypatch.setattr(machine, "MEMINFO", meminfo)
     assert machine.memory(settings).status is status
-    assert machine.memory(changed(settings, engine_url="http://gpu:8000")).status is Status.OK
+    assert machine.memory(changed(settings, engine_url="http://gpu:8000")).status is CheckStatus.OK
 
 
-@pytest.mark.parametrize(("gib", "status"), [(0.5, Status.FAIL), (2, Status.WARN), (50, Status.OK)])
-def test_disk(settings: Settings, monkeypatch: pytest.MonkeyPatch, gib: float, status: Status) -> None:
+@pytest.mark.parametrize(("gib", "status"), [(0.5, CheckStatus.FAIL), (2, CheckStatus.WARN), (50, CheckStatus.OK)])
+def test_disk(settings: Settings, monkeypatch: pytest.MonkeyPatch, gib: float, status: CheckStatus) -> None:
     usage = type("Usage", (), {"free": gib * machine.GIB})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     assert machine.disk(changed(settings, data_dir=settings.data_dir / "not" / "there")).status is status
@@ -144,64 +146,67 @@ def test_disk(settings: Settings, monkeypatch: pytest.MonkeyPatch, gib: float, s
 def test_port(settings: Settings, listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = changed(settings, port=listener)
     monkeypatch.setattr(httpx, "get", lambda url, timeout: httpx.Response(200, json={"status": "ok"}))
-    assert machine.port(taken).status is Status.OK
+    assert machine.port(taken).status is CheckStatus.OK
     monkeypatch.setattr(httpx, "get", lambda url, timeout: httpx.Response(200, text="<html>"))
-    assert machine.port(taken).status is Status.FAIL
-    assert machine.port(changed(settings, port=0)).status is Status.OK
+    assert machine.port(taken).status is CheckStatus.FAIL
+    assert machine.port(changed(settings, port=0)).status is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
     ("allows", "host", "status"),
     [
-        ("off", "0.0.0.0", Status.OK),
-        ("loopback", "127.0.0.1", Status.OK),
-        ("all", "::1", Status.OK),
-        ("all", "0.0.0.0", Status.WARN),
-        ("loopback", "0.0.0.0", Status.FAIL),
+        ("off", "0.0.0.0", CheckStatus.OK),
+        ("loopback", "127.0.0.1", CheckStatus.OK),
+        ("all", "::1", CheckStatus.OK),
+        ("all", "0.0.0.0", CheckStatus.WARN),
+        ("loopback", "0.0.0.0", CheckStatus.FAIL),
     ],
 )
 def test_webhooks_to_this_machine_are_for_its_own_callers(
-    settings: Settings, allows: str, host: str, status: Status
+    settings: Settings, allows: str, host: str, status: CheckStatus
 ) -> None:
     check = services.webhooks(changed(settings, webhook_allow_private=allows, host=host))
     assert check.status is status
     assert f"SLACKWATER_WEBHOOK_ALLOW_PRIVATE={allows}" in check.detail
-    assert status is Status.OK or f"SLACKWATER_HOST={host}" in check.detail
+    assert status is CheckStatus.OK or f"SLACKWATER_HOST={host}" in check.detail
 
 
 def test_database_migrated(settings: Settings, database_url: str) -> None:
-    assert services.database(changed(settings, database_url=database_url)).status is Status.OK
+    assert services.database(changed(settings, database_url=database_url)).status is CheckStatus.OK
 
 
 def test_database_not_migrated(settings: Settings, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute("delete from alembic_version")
     check = services.database(changed(settings, database_url=database_url))
-    assert (check.status, check.fix) == (Status.FAIL, "slackwater migrate")
+    assert (check.status, check.fix) == (CheckStatus.FAIL, "slackwater migrate")
 
 
 def test_database_unreachable(settings: Settings, tmp_path: Path) -> None:
-    assert services.database(changed(settings, database_url=f"postgresql:///x?host={tmp_path}")).status is Status.FAIL
+    assert (
+        services.database(changed(settings, database_url=f"postgresql:///x?host={tmp_path}")).status is CheckStatus.FAIL
+    )
     embedded = services.database(changed(settings, database_url=""))
-    assert embedded.status is Status.OK
+    assert embedded.status is CheckStatus.OK
     assert "not running" in embedded.detail
 
 
 def test_secret_key(settings: Settings) -> None:
-    def status(**values: str) -> Status:
+    def status(**values: str) -> CheckStatus:
         return services.secret_key(Settings(data_dir=settings.data_dir, **values)).status  # type: ignore[arg-type]
 
-    assert status(secret_key="short") is Status.FAIL
-    assert status(secret_key="k" * 32) is Status.OK
-    assert status(database_url="postgresql://elsewhere/x") is Status.WARN
+    assert status(secret_key="short") is CheckStatus.FAIL
+    assert status(secret_key="k" * 32) is CheckStatus.OK
+    assert status(database_url="postgresql://elsewhere/x") is CheckStatus.WARN
     (settings.data_dir / "secret_key").write_text("kept")
-    assert status(database_url="postgresql://elsewhere/x") is Status.OK
+    assert status(database_url="postgresql://elsewhere/x") is CheckStatus.OK
 
 
 @pytest.mark.parametrize(
-    ("found", "status"), [("3.10.8", Status.WARN), ("3.13.7", Status.WARN), ("4.0.5", Status.OK), ("x", Status.OK)]
+    ("found", "status"),
+    [("3.10.8", CheckStatus.WARN), ("3.13.7", CheckStatus.WARN), ("4.0.5", CheckStatus.OK), ("x", CheckStatus.OK)],
 )
-def test_rabbitmq_version(settings: Settings, monkeypatch: pytest.MonkeyPatch, found: str, status: Status) -> None:
+def test_rabbitmq_version(settings: Settings, monkeypatch: pytest.MonkeyPatch, found: str, status: CheckStatus) -> None:
     server = SimpleNamespace(server_properties={"product": "RabbitMQ", "version": found})
     monkeypatch.setattr("kombu.connection.Connection.connect", lambda self: server)
     check = services.broker(changed(settings, broker_url="amqp://guest:guest@127.0.0.1//"))
@@ -210,12 +215,12 @@ def test_rabbitmq_version(settings: Settings, monkeypatch: pytest.MonkeyPatch, f
 
 @pytest.mark.parametrize("scheme", ["amqp", "redis"])
 def test_broker_that_does_not_answer(settings: Settings, scheme: str) -> None:
-    assert services.broker(changed(settings, broker_url=f"{scheme}://127.0.0.1:1/")).status is Status.FAIL
+    assert services.broker(changed(settings, broker_url=f"{scheme}://127.0.0.1:1/")).status is CheckStatus.FAIL
 
 
 def test_broker_on_the_database_or_unknown(settings: Settings) -> None:
-    assert services.broker(settings).status is Status.OK
-    assert services.broker(changed(settings, broker_url="kafka://x")).status is Status.FAIL
+    assert services.broker(settings).status is CheckStatus.OK
+    assert services.broker(changed(settings, broker_url="kafka://x")).status is CheckStatus.FAIL
 
 
 GAUGES = METRICS.format(model="m", running=0, waiting=0, kv=0.0, prompt_tokens=0, generation_tokens=0)
@@ -245,7 +250,7 @@ def test_attached_engine(settings: Settings) -> None:
 def test_attached_engine_without_telemetry(settings: Settings) -> None:
     with serving(engine_pages("m", **{"/metrics": "up 1"})) as url:
         check = services.engine(changed(settings, engine_url=url))
-    assert check.status is Status.FAIL
+    assert check.status is CheckStatus.FAIL
     assert check.detail.startswith(f"{url} serves m, 8192 tokens, but its telemetry cannot be read: ")
     assert "not the page of a vLLM engine" in check.detail
 
@@ -254,11 +259,11 @@ def test_attached_engine_that_lacks_some_metrics_has_them_named(settings: Settin
     some = GAUGES.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
     with serving(engine_pages("m", **{"/metrics": some})) as url:
         check = services.engine(changed(settings, engine_url=url))
-    assert check.status is Status.FAIL
+    assert check.status is CheckStatus.FAIL
     assert check.detail.endswith("/metrics has no vllm:kv_cache_usage_perc")
 
 
-def api_pages(*told: Told) -> dict[str, str]:
+def api_pages(*told: EngineInfo) -> dict[str, str]:
     """What a running API answers."""
     return {"/health": '{"status": "ok"}', "/status": json.dumps(installation_status.describe(told, CALM))}
 
@@ -268,7 +273,7 @@ def test_the_running_installation_is_asked_for_its_engines(settings: Settings) -
     with serving(api_pages(dead, other)) as url:
         check = running_installation.installation(changed(settings, port=httpx.URL(url).port))
     wrong = "The engine serves a, not b."
-    assert check.status is Status.FAIL
+    assert check.status is CheckStatus.FAIL
     assert check.detail.splitlines() == [f"{url} is down", f"engine-0: {wrong}", f"engine-1: {wrong}"]
     assert check.fix.splitlines() == ["engine-0: Mend it.", "engine-1: Mend it."]
 
@@ -294,7 +299,7 @@ def test_doctor_checks_the_engine_that_attach_names(local: Run) -> None:
 def test_attached_engine_without_priority_scheduling(settings: Settings) -> None:
     with serving(engine_pages("m", **{INFO: PRIORITY.replace("priority", "fcfs")})) as url:
         check = services.engine(changed(settings, engine_url=url))
-    assert check.status is Status.FAIL
+    assert check.status is CheckStatus.FAIL
     assert "policy is fcfs" in check.detail
     assert "--scheduling-policy priority" in check.fix
 
@@ -304,7 +309,7 @@ def test_attached_engine_that_may_fetch_media_from_anywhere_is_warned_of(setting
     info["vllm_config"]["model_config"] = {"multimodal_config": {}, "allowed_media_domains": None}
     with serving(engine_pages("m", **{INFO: json.dumps(info)})) as url:
         check = services.engine(changed(settings, engine_url=url))
-    assert (check.status, "--allowed-media-domains none.invalid" in check.fix) == (Status.WARN, True)
+    assert (check.status, "--allowed-media-domains none.invalid" in check.fix) == (CheckStatus.WARN, True)
 
 
 def test_attached_engine_that_does_not_tell_its_policy(settings: Settings) -> None:
@@ -312,27 +317,27 @@ def test_attached_engine_that_does_not_tell_its_policy(settings: Settings) -> No
     del pages[INFO]
     with serving(pages) as url:
         check = services.engine(changed(settings, engine_url=url))
-    assert (check.status, "not known" in check.detail) == (Status.WARN, True)
+    assert (check.status, "not known" in check.detail) == (CheckStatus.WARN, True)
 
 
 def test_attached_engine_without_the_model(settings: Settings) -> None:
     with serving(engine_pages("a", "b")) as url:
         check = services.engine(Settings(data_dir=settings.data_dir, engine_url=url, engine_model="c"))
-    assert (check.status, check.detail) == (Status.FAIL, f"{url}: The engine serves a, b, not c.")
+    assert (check.status, check.detail) == (CheckStatus.FAIL, f"{url}: The engine serves a, b, not c.")
     assert check.fix == "Start it with --served-model-name c, or set SLACKWATER_ENGINE_MODEL=a."
 
 
 def test_attached_engine_with_a_smaller_window_than_the_catalogues(settings: Settings) -> None:
     with serving(engine_pages(settings.engine_model, window=2048)) as url:
         check = services.engine(changed(settings, engine_url=url))
-    assert check.status is Status.FAIL
+    assert check.status is CheckStatus.FAIL
     assert "2048 tokens" in check.detail
     assert "8192" in check.detail
     assert "--max-model-len 8192" in check.fix
 
 
 def test_attached_engine_down(settings: Settings) -> None:
-    assert services.engine(changed(settings, engine_url="http://127.0.0.1:1")).status is Status.FAIL
+    assert services.engine(changed(settings, engine_url="http://127.0.0.1:1")).status is CheckStatus.FAIL
 
 
 def test_managed_engine(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +345,7 @@ def test_managed_engine(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(services, "_installed", installed.get)
     monkeypatch.setattr(services, "find_spec", lambda _: object())
     monkeypatch.setattr(services, "_loads", lambda _: True)
-    assert services.engine(settings).status is Status.OK
+    assert services.engine(settings).status is CheckStatus.OK
     monkeypatch.setattr(services, "_loads", lambda _: False)
     assert "libnuma1" in services.engine(settings).fix
     installed["torchvision"] = "0.28.0"
@@ -350,16 +355,16 @@ def test_managed_engine(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_model(settings: Settings, tmp_path: Path) -> None:
-    assert services.model(settings).status is Status.WARN
+    assert services.model(settings).status is CheckStatus.WARN
     bare = changed(settings, models_file=tmp_path / "bare.toml", engine_model="m")
     price = "price = { input = 0, cached_input = 0, output = 0 }"
     bare.models_file.write_text(f'[models.m]\ncontext_window = 128\nshape = "native"\n{price}\n')
     assert "no [launch] table" in services.model(bare).detail
-    assert services.model(changed(bare, engine_url="http://gpu:8000")).status is Status.OK
-    assert services.model(changed(settings, engine_url="http://gpu:8000")).status is Status.OK
-    assert services.model(changed(settings, engine_model="nobody")).status is Status.FAIL
-    assert services.model(changed(settings, models_file=tmp_path / "none.toml")).status is Status.FAIL
+    assert services.model(changed(bare, engine_url="http://gpu:8000")).status is CheckStatus.OK
+    assert services.model(changed(settings, engine_url="http://gpu:8000")).status is CheckStatus.OK
+    assert services.model(changed(settings, engine_model="nobody")).status is CheckStatus.FAIL
+    assert services.model(changed(settings, models_file=tmp_path / "none.toml")).status is CheckStatus.FAIL
     folder = settings.data_dir / "models" / settings.engine_model
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    assert services.model(settings).status is Status.OK
+    assert services.model(settings).status is CheckStatus.OK

@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from app.cli import credentials
-from app.cli.client import Client, Refused
+from app.cli.client import ApiError, Client
 from app.settings import Settings
 from app.user_errors import Failure
 from tests.cli.conftest import Run
@@ -65,6 +65,6 @@ def test_an_api_that_is_away_is_named_with_the_ways_out() -> None:
 
 
 def test_a_refusal_carries_the_words_of_the_api(api: Settings, key: str) -> None:
-    with Client(f"http://127.0.0.1:{api.port}", key) as client, pytest.raises(Refused, match="No batch") as caught:
+    with Client(f"http://127.0.0.1:{api.port}", key) as client, pytest.raises(ApiError, match="No batch") as caught:
         client.get("/ai/batches/00000000-0000-0000-0000-000000000000")
     assert caught.value.status == 404

@@ -17,7 +17,7 @@ from rich.console import Console
 from app.cli import admin, credentials, ready_message, up
 from app.cli.data_dir_lock import owned, refuse_second
 from app.cli.supervisor import Supervisor
-from app.cli.up_output import Screen, Stages
+from app.cli.up_output import Screen, StartStages
 from app.engines import adoption
 from app.settings import Settings
 from app.telemetry import log_file
@@ -146,7 +146,7 @@ class Sure(Supervisor):
 
 
 async def greets(settings: Settings, console: Console) -> None:
-    await up.Greeter(settings, Sure(settings), console, Stages(Console(file=io.StringIO()))).run()
+    await up.Greeter(settings, Sure(settings), console, StartStages(Console(file=io.StringIO()))).run()
 
 
 async def said_within(console: Console, wanted: str) -> None:
@@ -270,7 +270,7 @@ def test_a_pipe_gets_every_line_as_it_is(settings: Settings) -> None:
 
 def test_a_stage_shows_its_time_what_is_usual_and_whether_it_came_to_a_good_end() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True, record=True)
-    stages = Stages(console)
+    stages = StartStages(console)
     stages.open()
     stages.begin("database")
     stages.begin("engine", "loading smollm2", usual=47.0, slow=True)
@@ -285,7 +285,7 @@ def test_a_stage_shows_its_time_what_is_usual_and_whether_it_came_to_a_good_end(
 
 
 def test_stages_are_log_lines_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    stages = Stages(Console(file=io.StringIO()))
+    stages = StartStages(Console(file=io.StringIO()))
     stages.open()
     stages.begin("engine", "loading m", usual=47.0, slow=True)
     stages.end("m is ready")

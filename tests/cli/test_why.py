@@ -12,7 +12,7 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.service import ensure_pool
 from app.headroom import decision_log
-from app.headroom.decision_log import Change
+from app.headroom.decision_log import AllowanceChange
 from app.settings import Settings
 from app.tenants import service as tenants
 from tests.cli.conftest import TERMINAL, Run
@@ -35,8 +35,8 @@ def batch(settings: Settings, key: str) -> str:
             assert engine is not None
             said = {"signal": "step_seconds", "value": 0.031, "threshold": 0.025}
             await engines.report_engine(conn, engine, worker, ready=True, reason="shrink_latency", allowance=0, **said)
-            first = Change("l1", 0, 16, "closed_unknown", "open", "load", 1.0, 62.0, 0, 0)
-            second = Change("l2", 16, 0, "open", "shrink_latency", "step_seconds", 0.031, 0.025, 12, 2)
+            first = AllowanceChange("l1", 0, 16, "closed_unknown", "open", "load", 1.0, 62.0, 0, 0)
+            second = AllowanceChange("l2", 16, 0, "open", "shrink_latency", "step_seconds", 0.031, 0.025, 12, 2)
             now = clock.monotonic()
             await decision_log.record(conn, engine, [(now - 90, first), (now - 40, second)])
             await conn.execute("update engine set reason_since = now() - interval '40 s'")

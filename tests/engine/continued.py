@@ -9,9 +9,9 @@ import httpx
 import orjson
 import pytest
 
-from app.engines.continuation import Transcript
+from app.engines.continuation import Continuation
 from tests.gpu.conftest import MODEL, Running, World
-from workers.gpu.requests_in_engine import Call, Progress, Task
+from workers.gpu.requests_in_engine import ItemProgress, SentRequest, Task
 
 NEAR = 1e-3  # two best tokens so close in log probability may change places with the company a step has
 SECONDS = 600
@@ -63,7 +63,7 @@ class Said:
     prompt_tokens: int
     completion_tokens: int
     yields: int
-    transcript: Transcript
+    transcript: Continuation
     cuts: list[list[int]] = field(default_factory=list)  # the output so far at each yield
 
 
@@ -129,7 +129,7 @@ async def _run(
 ) -> list[Said]:
     """One batch of all items; each yields when as many of its tokens are heard as `cuts` lists."""
     batch = await world.submit(asked, chunk=16)
-    kept: dict[int, Progress] = {}
+    kept: dict[int, ItemProgress] = {}
     made: dict[int, list[list[int]]] = {seq: [] for seq in range(len(asked))}
     async with world.worker() as running:
         with monkeypatch.context() as patch:
@@ -151,12 +151,12 @@ async def _run(
     return said
 
 
-def _keep_progress(patch: pytest.MonkeyPatch, running: Running, kept: dict[int, Progress]) -> None:
+def _keep_progress(patch: pytest.MonkeyPatch, running: Running, kept: dict[int, ItemProgress]) -> None:
     """What the worker keeps of each item stays readable after the item is settled."""
     caller = running.worker._caller
     call = caller.call
 
-    async def keeping(task: Task, progress: Progress, tenant_id: int) -> Any:
+    async def keeping(task: Task, progress: ItemProgress, tenant_id: int) -> Any:
         kept[progress.item.seq] = progress
         return await call(task, progress, tenant_id)
 
@@ -166,17 +166,17 @@ def _keep_progress(patch: pytest.MonkeyPatch, running: Running, kept: dict[int, 
 async def _cut(
     patch: pytest.MonkeyPatch,
     running: Running,
-    kept: dict[int, Progress],
+    kept: dict[int, ItemProgress],
     cuts: Callable[[int], list[int]],
     made: dict[int, list[list[int]]],
 ) -> None:
     """The worker's own yield, at the tokens we choose: who yields is ours to say, everything else is as it ships."""
     puller, ledger = running.worker._puller, running.worker._caller.ledger
 
-    def number(call: Call) -> int:
+    def number(call: SentRequest) -> int:
         return next(seq for seq, progress in kept.items() if progress.transcript is call.transcript)
 
-    def due(call: Call) -> bool:
+    def due(call: SentRequest) -> bool:
         at = cuts(number(call))[call.yields : call.yields + 1]
         assert call.transcript is not None
         return bool(at) and len(call.transcript.output_ids) >= max(at[0], call.transcript.started)
@@ -194,7 +194,7 @@ async def _cut(
         await asyncio.sleep(0)  # the aborted leave
 
 
-async def _gap(engine: httpx.AsyncClient, one: Transcript, other: Transcript) -> float:
+async def _gap(engine: httpx.AsyncClient, one: Continuation, other: Continuation) -> float:
     """How far apart the two best tokens are, in log probability, where the runs part."""
     pairs = zip(one.output_ids, other.output_ids, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one.output_ids), len(other.output_ids)))

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from app.engines.continuation import Transcript, joined, resumable
+from app.engines.continuation import Continuation, joined, resumable
 from app.engines.requests import CHAT, COMPLETIONS, EngineRequest, Target, build
 
 TARGET = Target("m", 6, 100)
@@ -49,7 +49,7 @@ def test_whatever_keeps_more_state_than_its_tokens_is_not_continued(options: dic
     assert not resumable(chat(**options))
 
 
-def spoken(transcript: Transcript, *events: dict[str, object]) -> None:
+def spoken(transcript: Continuation, *events: dict[str, object]) -> None:
     for event in events:
         transcript.hear(orjson.dumps(event))
 
@@ -76,7 +76,7 @@ def usage(prompt: int, cached: int, output: int) -> dict[str, object]:
 
 
 def test_a_continuation_sends_the_tokens_so_far_and_asks_for_the_rest_only() -> None:
-    transcript = Transcript(chat(temperature=0.3, top_k=4), TARGET.context_window)
+    transcript = Continuation(chat(temperature=0.3, top_k=4), TARGET.context_window)
     first = transcript.call()
     body = orjson.loads(first.body)
     assert (first.route, body["stream"], body["return_token_ids"]) == (CHAT, True, True)
@@ -93,7 +93,7 @@ def test_a_continuation_sends_the_tokens_so_far_and_asks_for_the_rest_only() -> 
 
 
 def test_usage_counts_the_prompt_once_and_every_output_token_once() -> None:
-    transcript = Transcript(chat(), TARGET.context_window)
+    transcript = Continuation(chat(), TARGET.context_window)
     transcript.call()
     spoken(transcript, {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1, 2, 3]}, piece("ab", [10, 11]))
     transcript.call()
@@ -115,7 +115,7 @@ def test_usage_counts_the_prompt_once_and_every_output_token_once() -> None:
 
 
 def test_an_answer_cut_by_its_length_is_complete_without_another_call() -> None:
-    transcript = Transcript(chat(max_tokens=2), TARGET.context_window)
+    transcript = Continuation(chat(max_tokens=2), TARGET.context_window)
     transcript.call()
     spoken(transcript, {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1]}, piece("ab", [10, 11]))
     assert transcript.complete
@@ -142,7 +142,7 @@ def test_the_pieces_text_is_joined_with_the_character_that_was_cut(pieces: list[
 
 def test_an_answer_without_a_limit_goes_on_for_what_is_left_of_the_window_and_ends_there() -> None:
     item = {"messages": [{"role": "user", "content": "hi"}]}
-    transcript = Transcript(build(item, CHAT, TARGET, "salt", open_ended=True), 8)
+    transcript = Continuation(build(item, CHAT, TARGET, "salt", open_ended=True), 8)
     assert "max_tokens" not in orjson.loads(transcript.call().body)
     opening = {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1, 2, 3]}
     spoken(transcript, opening, piece("ab", [10, 11]))
@@ -154,7 +154,7 @@ def test_an_answer_without_a_limit_goes_on_for_what_is_left_of_the_window_and_en
 
 
 def test_a_limit_beyond_the_window_ends_at_the_window() -> None:
-    transcript = Transcript(chat(max_tokens=90), 4)
+    transcript = Continuation(chat(max_tokens=90), 4)
     transcript.call()
     spoken(transcript, {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1, 2]}, piece("a", [10]))
     assert orjson.loads(transcript.call().body)["max_tokens"] == 1

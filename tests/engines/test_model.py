@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.engines import model_weights as weights
-from app.engines.catalogue import CatalogueError, Launch, Model, Price, Source
+from app.engines.catalogue import CatalogueError, Launch, Model, Price, WeightsSource
 from app.settings import Settings
 
 GGUF = b"GGUF and so on"
@@ -23,7 +23,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def model() -> Model:
-    source = Source("tiny==1.0", "tiny/tiny.gguf", hashlib.sha256(GGUF).hexdigest())
+    source = WeightsSource("tiny==1.0", "tiny/tiny.gguf", hashlib.sha256(GGUF).hexdigest())
     launch = Launch("{data_dir}/models/tiny", 4, 64, source=source)
     return Model("tiny", "tiny", 128, "native", Price(0, 0, 0), launch)
 

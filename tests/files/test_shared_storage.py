@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.doctor.check import Status
+from app.cli.doctor.check import CheckStatus
 from app.cli.doctor.services import object_store
 from app.db.pool import Database
 from app.errors import StoreNotShared
@@ -60,10 +60,10 @@ async def test_doctor_names_a_store_that_is_not_shared_and_changes_nothing(
     database: Database, settings: Settings, tmp_path: Path
 ) -> None:
     unused = await asyncio.to_thread(object_store, settings)
-    assert (unused.status, await shared_storage.read(database)) == (Status.OK, None)
+    assert (unused.status, await shared_storage.read(database)) == (CheckStatus.OK, None)
     await shared_storage.require(database, settings, "api")
-    assert (await asyncio.to_thread(object_store, settings)).status is Status.OK
+    assert (await asyncio.to_thread(object_store, settings)).status is CheckStatus.OK
     found = await asyncio.to_thread(object_store, elsewhere(settings, tmp_path))
-    assert found.status is Status.FAIL
+    assert found.status is CheckStatus.FAIL
     assert "api on " in found.detail
     assert "SLACKWATER_STORAGE_URL" in found.fix

@@ -11,7 +11,7 @@ from aiohttp import web
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
-from app.gateway.relay import Call, Gateway
+from app.gateway.relay import Gateway, SyncCall
 from app.settings import Settings
 from tests.gateway.support import Registry
 
@@ -72,7 +72,7 @@ def registry(database: Database) -> Registry:
 
 
 @pytest.fixture
-def call(settings: Settings) -> Call:
+def call(settings: Settings) -> SyncCall:
     model = catalogue.load(settings.models_file).resolve("smollm2-135m-instruct")
     assert model is not None
-    return Call(model, {"messages": [{"role": "user", "content": "hello"}]}, 7, 12, 34)
+    return SyncCall(model, {"messages": [{"role": "user", "content": "hello"}]}, 7, 12, 34)

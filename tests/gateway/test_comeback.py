@@ -8,7 +8,7 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.errors import NoCapacity
 from app.gateway import relay
-from app.gateway.relay import Call, Gateway
+from app.gateway.relay import Gateway, SyncCall
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
@@ -29,7 +29,7 @@ async def back(database: Database, ids: tuple[int, int]) -> None:
         await engines.report_engine(conn, *ids, ready=True, reason=None, allowance=0)
 
 
-async def refused(gateway: Gateway, call: Call) -> NoCapacity:
+async def refused(gateway: Gateway, call: SyncCall) -> NoCapacity:
     async with asyncio.timeout(3):
         with pytest.raises(NoCapacity) as error:
             await gateway.complete(call)
@@ -38,7 +38,7 @@ async def refused(gateway: Gateway, call: Call) -> NoCapacity:
 
 
 async def test_an_engine_that_is_expected_too_late_is_not_waited_for(
-    gateway: Gateway, registry: Registry, database: Database, call: Call
+    gateway: Gateway, registry: Registry, database: Database, call: SyncCall
 ) -> None:
     async with FakeEngine() as engine:
         await away(database, await registry.ready(engine), 60)
@@ -48,7 +48,7 @@ async def test_an_engine_that_is_expected_too_late_is_not_waited_for(
 
 
 async def test_an_engine_of_which_nobody_knows_when_it_comes_back_is_not_waited_for(
-    gateway: Gateway, registry: Registry, database: Database, call: Call
+    gateway: Gateway, registry: Registry, database: Database, call: SyncCall
 ) -> None:
     async with FakeEngine() as engine:
         await away(database, await registry.ready(engine), None)
@@ -56,7 +56,7 @@ async def test_an_engine_of_which_nobody_knows_when_it_comes_back_is_not_waited_
 
 
 async def test_an_engine_that_is_expected_in_time_is_waited_for(
-    gateway: Gateway, registry: Registry, database: Database, call: Call
+    gateway: Gateway, registry: Registry, database: Database, call: SyncCall
 ) -> None:
     async with FakeEngine() as engine:
         ids = await registry.ready(engine)
@@ -69,7 +69,7 @@ async def test_an_engine_that_is_expected_in_time_is_waited_for(
 
 
 async def test_those_who_wait_in_line_are_told_as_soon_as_their_engine_is_gone_for_long(
-    gateway: Gateway, registry: Registry, database: Database, call: Call
+    gateway: Gateway, registry: Registry, database: Database, call: SyncCall
 ) -> None:
     async with FakeEngine(latency=30) as engine:
         ids = await registry.ready(engine, slots=1)
@@ -84,7 +84,7 @@ async def test_those_who_wait_in_line_are_told_as_soon_as_their_engine_is_gone_f
 
 
 async def test_a_grace_begins_anew_with_every_absence(
-    gateway: Gateway, registry: Registry, database: Database, call: Call, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, registry: Registry, database: Database, call: SyncCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with FakeEngine() as engine:
         ids = await registry.ready(engine)

@@ -17,14 +17,14 @@ from app.api import app as api
 from app.crypto import secret_key
 from app.db import embedded, migrate, stale_if_error
 from app.db.pool import IDLE_SECONDS, Database
-from app.db.stale_if_error import FAITH_SECONDS, Remembered
+from app.db.stale_if_error import FAITH_SECONDS, StaleIfError
 from app.engines import catalogue
 from app.engines.service import Engine
 from app.gateway.engine_directory import RETURN_SECONDS, seen
 from app.queue import maintenance
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.tenants.rate_limits import Limits
+from app.tenants.rate_limits import KeyLimits
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry, serve
 from workers.gpu.attached_engine import AttachedEngine
@@ -64,7 +64,7 @@ async def clients(
             pepper = secret_key(own_server)
             keys = [
                 str(await tenants.create_key(conn, pepper, "acme", "test", None, limits))
-                for limits in (Limits(), Limits(requests=100))
+                for limits in (KeyLimits(), KeyLimits(requests=100))
             ]
         async with serve(own_server) as url:
             plain, limited = (
@@ -138,7 +138,7 @@ async def test_no_synchronous_call_fails_in_an_outage_that_is_longer_than_the_wo
         settings = own_server.model_copy(update={"engine_url": engine.url, "worker_metrics_port": 0})
         assert settings.lease_seconds < seconds
         async with database.transaction() as conn:
-            key = await tenants.create_key(conn, secret_key(settings), "acme", "test", None, Limits())
+            key = await tenants.create_key(conn, secret_key(settings), "acme", "test", None, KeyLimits())
         headers = {"authorization": f"Bearer {key}"}
         async with (
             working(settings),
@@ -173,7 +173,7 @@ async def test_an_engine_whose_worker_takes_longer_to_come_back_than_the_databas
     async with FakeEngine() as engine, Database.of(own_server, "test") as database:
         await Registry(database).ready(engine, lease_seconds=3)
         async with database.transaction() as conn:
-            key = await tenants.create_key(conn, secret_key(own_server), "acme", "test", None, Limits())
+            key = await tenants.create_key(conn, secret_key(own_server), "acme", "test", None, KeyLimits())
         headers = {"authorization": f"Bearer {key}"}
         async with serve(own_server) as url, httpx.AsyncClient(base_url=url, timeout=20, headers=headers) as client:
             assert (await client.post(RUN, json=SAY)).status_code == 200
@@ -232,7 +232,7 @@ async def test_a_pool_whose_connections_were_all_lost_gives_one_out_soon_after_a
 async def test_what_was_said_is_believed_while_nobody_answers_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     now, answers = 1000.0, ["first"]
     monkeypatch.setattr(stale_if_error.clock, "monotonic", lambda: now)
-    memory = Remembered[str]()
+    memory = StaleIfError[str]()
 
     async def ask() -> str:
         if not answers:
@@ -252,7 +252,7 @@ async def test_what_was_said_is_believed_while_nobody_answers_and_not_for_ever(m
 
 
 async def test_who_asks_a_database_that_hangs_waits_once_and_gets_what_was_said_before() -> None:
-    memory, asked, hanging = Remembered[str](), 0, asyncio.Event()
+    memory, asked, hanging = StaleIfError[str](), 0, asyncio.Event()
 
     async def ask() -> str:
         nonlocal asked

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from app import processes
 from app.errors import SlackwaterError
-from app.gateway.relay import Call, Gateway
-from app.gateway.sse_frames import Event
+from app.gateway.relay import Gateway, SyncCall
+from app.gateway.sse_frames import SseEvent
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 from tests.timing import note
@@ -16,7 +16,7 @@ from tests.timing import note
 STREAMS = 40
 
 
-async def listen(gateway: Gateway, call: Call, heard: list[Event]) -> SlackwaterError | None:
+async def listen(gateway: Gateway, call: SyncCall, heard: list[SseEvent]) -> SlackwaterError | None:
     try:
         async for event in gateway.stream(call):
             heard.append(event)
@@ -26,7 +26,7 @@ async def listen(gateway: Gateway, call: Call, heard: list[Event]) -> Slackwater
 
 
 async def test_killing_an_engine_loses_no_stream_that_the_other_could_have_taken(
-    gateway: Gateway, registry: Registry, call: Call
+    gateway: Gateway, registry: Registry, call: SyncCall
 ) -> None:
     port = processes.free_port()
     command = [
@@ -47,7 +47,7 @@ async def test_killing_an_engine_loses_no_stream_that_the_other_could_have_taken
         other.answer_tokens, other.token_seconds = 12, 0.05
         await registry.ready(FakeEngine(port=port), "doomed")
         await registry.ready(other, "other")
-        heard: list[list[Event]] = [[] for _ in range(STREAMS)]
+        heard: list[list[SseEvent]] = [[] for _ in range(STREAMS)]
         tasks = []
         for number in range(STREAMS):
             one = replace(call, item={"messages": [{"role": "user", "content": f"hello {number}"}]})

@@ -12,8 +12,8 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.engine_key import engine_key
 from app.errors import ExecutionFailed, NoCapacity, TimedOut
-from app.gateway.relay import Call, Gateway
-from app.gateway.sse_frames import Event
+from app.gateway.relay import Gateway, SyncCall
+from app.gateway.sse_frames import SseEvent
 from app.queue import service as queue
 from app.settings import Settings
 from tests.fakes.engine import FakeEngine
@@ -21,12 +21,12 @@ from tests.gateway.conftest import Ear
 from tests.gateway.support import Registry
 
 
-async def listen(gateway: Gateway, call: Call) -> list[Event]:
+async def listen(gateway: Gateway, call: SyncCall) -> list[SseEvent]:
     return [event async for event in gateway.stream(call)]
 
 
 async def test_the_worker_is_told_before_the_engine_gets_the_request(
-    gateway: Gateway, registry: Registry, call: Call, ear: Ear
+    gateway: Gateway, registry: Registry, call: SyncCall, ear: Ear
 ) -> None:
     async with FakeEngine() as engine:
         came: list[int] = []
@@ -45,7 +45,7 @@ async def test_the_worker_is_told_before_the_engine_gets_the_request(
 
 
 async def test_of_a_call_that_does_not_stream_the_first_token_is_told_at_the_end_without_a_time(
-    gateway: Gateway, registry: Registry, call: Call, ear: Ear
+    gateway: Gateway, registry: Registry, call: SyncCall, ear: Ear
 ) -> None:
     async with FakeEngine() as engine:
         await registry.ready(engine, arrival_url=ear.url)
@@ -60,7 +60,7 @@ async def test_a_worker_that_cannot_be_told_fails_no_request_and_is_left_alone_f
     settings: Settings,
     database: Database,
     registry: Registry,
-    call: Call,
+    call: SyncCall,
     ear: Ear,
     trouble: str,
 ) -> None:
@@ -78,7 +78,7 @@ async def test_a_worker_that_cannot_be_told_fails_no_request_and_is_left_alone_f
 
 
 async def test_a_worker_hears_of_the_end_when_the_caller_goes(
-    gateway: Gateway, registry: Registry, call: Call, ear: Ear
+    gateway: Gateway, registry: Registry, call: SyncCall, ear: Ear
 ) -> None:
     async with FakeEngine() as engine:
         engine.script({"mode": "hang", "after": 2})
@@ -94,7 +94,7 @@ async def test_a_worker_hears_of_the_end_when_the_caller_goes(
 
 
 async def test_requests_are_spread_over_ready_engines_and_a_session_stays_on_one(
-    gateway: Gateway, registry: Registry, call: Call
+    gateway: Gateway, registry: Registry, call: SyncCall
 ) -> None:
     async with FakeEngine() as one, FakeEngine() as two:
         await registry.ready(one, "one")
@@ -110,7 +110,7 @@ async def test_requests_are_spread_over_ready_engines_and_a_session_stays_on_one
 @pytest.mark.parametrize("rule", [{"status": 503}, {"status": 401}, {"status": 429}])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_engine_that_does_not_take_the_request_passes_it_on_once(
-    gateway: Gateway, registry: Registry, call: Call, rule: dict[str, Any], stream: bool
+    gateway: Gateway, registry: Registry, call: SyncCall, rule: dict[str, Any], stream: bool
 ) -> None:
     async with FakeEngine() as one, FakeEngine() as two:
         one.script({"mode": "status", **rule})
@@ -124,7 +124,7 @@ async def test_an_engine_that_does_not_take_the_request_passes_it_on_once(
             await gateway.complete(call)
 
 
-async def test_an_engine_that_is_gone_passes_it_on(gateway: Gateway, registry: Registry, call: Call) -> None:
+async def test_an_engine_that_is_gone_passes_it_on(gateway: Gateway, registry: Registry, call: SyncCall) -> None:
     async with FakeEngine() as two:
         async with FakeEngine() as one:
             await registry.ready(one, "one")
@@ -135,7 +135,7 @@ async def test_an_engine_that_is_gone_passes_it_on(gateway: Gateway, registry: R
 
 
 async def test_engines_that_are_gone_are_no_tries_however_many(
-    gateway: Gateway, registry: Registry, call: Call
+    gateway: Gateway, registry: Registry, call: SyncCall
 ) -> None:
     async with FakeEngine() as alive:
         for name in ("one", "two", "three"):
@@ -147,7 +147,7 @@ async def test_engines_that_are_gone_are_no_tries_however_many(
 
 
 async def test_a_request_whose_engine_is_lost_waits_for_room_at_the_other(
-    gateway: Gateway, registry: Registry, call: Call
+    gateway: Gateway, registry: Registry, call: SyncCall
 ) -> None:
     async with FakeEngine(latency=0.2) as full, FakeEngine() as doomed:
         doomed.script({"mode": "die"})
@@ -163,7 +163,7 @@ async def test_a_request_whose_engine_is_lost_waits_for_room_at_the_other(
     "rule", [{"mode": "die"}, {"mode": "status", "status": 500, "message": "EngineCore encountered an issue"}]
 )
 async def test_a_request_whose_engine_is_lost_before_it_answers_is_given_to_one_other_and_no_further(
-    gateway: Gateway, registry: Registry, call: Call, rule: dict[str, Any]
+    gateway: Gateway, registry: Registry, call: SyncCall, rule: dict[str, Any]
 ) -> None:
     async with FakeEngine() as one, FakeEngine() as two, FakeEngine() as three:
         for name, engine in (("one", one), ("two", two), ("three", three)):
@@ -182,7 +182,7 @@ async def test_a_request_whose_engine_is_lost_before_it_answers_is_given_to_one_
 
 
 async def test_a_stream_whose_engine_is_lost_after_its_first_event_ends_in_an_error_and_goes_nowhere_else(
-    gateway: Gateway, registry: Registry, call: Call
+    gateway: Gateway, registry: Registry, call: SyncCall
 ) -> None:
     async with FakeEngine() as one, FakeEngine() as two:
         for name, engine in (("one", one), ("two", two)):
@@ -195,7 +195,7 @@ async def test_a_stream_whose_engine_is_lost_after_its_first_event_ends_in_an_er
 
 
 async def test_an_engine_that_is_silent_for_too_long_is_a_timeout(
-    settings: Settings, database: Database, registry: Registry, call: Call
+    settings: Settings, database: Database, registry: Registry, call: SyncCall
 ) -> None:
     own = settings.model_copy(update={"request_timeout_seconds": 0.2})
     async with FakeEngine() as engine, Gateway(own, database, secret_key(own)) as gateway:
@@ -208,7 +208,7 @@ async def test_an_engine_that_is_silent_for_too_long_is_a_timeout(
 
 
 async def test_only_engines_that_are_ready_under_a_live_controller_are_asked(
-    settings: Settings, database: Database, registry: Registry, call: Call
+    settings: Settings, database: Database, registry: Registry, call: SyncCall
 ) -> None:
     own = settings.model_copy(update={"gateway_refresh_seconds": 1e-9, "line_seconds": 0})
     async with FakeEngine() as engine, Gateway(own, database, secret_key(own)) as gateway:
@@ -228,7 +228,7 @@ async def test_only_engines_that_are_ready_under_a_live_controller_are_asked(
 
 
 async def test_a_drained_engine_gets_no_new_request_and_nobody_waits_for_it(
-    settings: Settings, database: Database, registry: Registry, call: Call
+    settings: Settings, database: Database, registry: Registry, call: SyncCall
 ) -> None:
     own = settings.model_copy(update={"gateway_refresh_seconds": 0, "line_seconds": 3600})
     async with FakeEngine() as one, FakeEngine() as two, Gateway(own, database, secret_key(own)) as gateway:
@@ -251,7 +251,7 @@ async def test_a_drained_engine_gets_no_new_request_and_nobody_waits_for_it(
 
 
 async def test_the_database_is_not_asked_for_every_request(
-    settings: Settings, database: Database, registry: Registry, call: Call, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, database: Database, registry: Registry, call: SyncCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
     real = engines.list_engines
@@ -270,7 +270,7 @@ async def test_the_database_is_not_asked_for_every_request(
 
 
 async def test_an_attached_engines_key_is_shown_to_it(
-    settings: Settings, database: Database, registry: Registry, call: Call
+    settings: Settings, database: Database, registry: Registry, call: SyncCall
 ) -> None:
     own = Settings(**{**settings.model_dump(), "engine_api_key": "engine-key"})
     async with FakeEngine() as engine, Gateway(own, database, secret_key(own)) as gateway:
@@ -281,7 +281,7 @@ async def test_an_attached_engines_key_is_shown_to_it(
 
 
 async def test_a_managed_engine_is_shown_its_own_key_and_not_the_attached_ones(
-    settings: Settings, database: Database, registry: Registry, call: Call
+    settings: Settings, database: Database, registry: Registry, call: SyncCall
 ) -> None:
     own = Settings(**{**settings.model_dump(), "engine_api_key": "engine-key"})
     async with FakeEngine() as engine, Gateway(own, database, secret_key(own)) as gateway:
@@ -293,7 +293,7 @@ async def test_a_managed_engine_is_shown_its_own_key_and_not_the_attached_ones(
 
 
 async def test_a_full_engines_requests_wait_in_line_and_hurried_ones_are_refused_at_once(
-    gateway: Gateway, registry: Registry, call: Call
+    gateway: Gateway, registry: Registry, call: SyncCall
 ) -> None:
     async with FakeEngine(latency=0.2) as engine:
         await registry.ready(engine, slots=1)
@@ -308,7 +308,7 @@ async def test_a_full_engines_requests_wait_in_line_and_hurried_ones_are_refused
 
 
 async def test_a_request_waits_for_an_engine_that_is_coming_back(
-    gateway: Gateway, registry: Registry, database: Database, call: Call
+    gateway: Gateway, registry: Registry, database: Database, call: SyncCall
 ) -> None:
     async with FakeEngine() as engine:
         engine_id, worker_id = await registry.ready(engine)
@@ -323,7 +323,7 @@ async def test_a_request_waits_for_an_engine_that_is_coming_back(
 
 
 async def test_whose_patience_ends_in_line_is_told_that_capacity_is_exceeded(
-    settings: Settings, database: Database, registry: Registry, call: Call
+    settings: Settings, database: Database, registry: Registry, call: SyncCall
 ) -> None:
     own = settings.model_copy(update={"line_seconds": 0.1})
     async with FakeEngine(latency=5) as engine, Gateway(own, database, secret_key(own)) as gateway:
@@ -337,7 +337,7 @@ async def test_whose_patience_ends_in_line_is_told_that_capacity_is_exceeded(
 
 
 async def test_sessions_prefer_the_engine_that_knows_them_until_it_has_more_than_its_share(
-    gateway: Gateway, registry: Registry, call: Call
+    gateway: Gateway, registry: Registry, call: SyncCall
 ) -> None:
     async with FakeEngine(latency=0.3) as one, FakeEngine(latency=0.3) as two:
         await registry.ready(one, "one")

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.sse_frames import Event, Splitter, native, openai
+from app.gateway.sse_frames import Splitter, SseEvent, native, openai
 
 
-def event(**body: object) -> Event:
-    return Event(orjson.dumps(body), dict(body))
+def event(**body: object) -> SseEvent:
+    return SseEvent(orjson.dumps(body), dict(body))
 
 
 @given(st.lists(st.text("abc: {}\u00e9", min_size=1)), st.data())

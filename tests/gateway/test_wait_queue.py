@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.gateway.wait_queue import Line
+from app.gateway.wait_queue import WaitQueue
 
 
 class Places:
@@ -16,7 +16,7 @@ class Places:
         return ["engine"] if self.free > 0 else []
 
 
-async def caller(line: Line, places: Places, patience: float, served: list[int], number: int) -> bool:
+async def caller(line: WaitQueue, places: Places, patience: float, served: list[int], number: int) -> bool:
     found = await line.wait("m", places.find, patience)
     if found:
         places.free -= 1
@@ -25,15 +25,15 @@ async def caller(line: Line, places: Places, patience: float, served: list[int],
 
 
 async def test_whoever_finds_a_place_does_not_wait() -> None:
-    assert await Line().wait("m", Places(1).find, 0) == ["engine"]
+    assert await WaitQueue().wait("m", Places(1).find, 0) == ["engine"]
 
 
 async def test_without_patience_nobody_waits() -> None:
-    assert await Line().wait("m", Places(0).find, 0) == ()
+    assert await WaitQueue().wait("m", Places(0).find, 0) == ()
 
 
 async def test_those_who_wait_are_served_in_order_one_for_each_place() -> None:
-    line, places, served = Line(), Places(0), list[int]()
+    line, places, served = WaitQueue(), Places(0), list[int]()
     tasks = [asyncio.create_task(caller(line, places, 30, served, n)) for n in range(4)]
     await asyncio.sleep(0.01)
     for expected in ([0], [0, 1], [0, 1, 2]):
@@ -49,7 +49,7 @@ async def test_those_who_wait_are_served_in_order_one_for_each_place() -> None:
 
 
 async def test_who_gives_up_or_runs_out_of_patience_makes_room_in_the_line() -> None:
-    line, places, served = Line(), Places(0), list[int]()
+    line, places, served = WaitQueue(), Places(0), list[int]()
     first = asyncio.create_task(caller(line, places, 30, served, 0))
     second = asyncio.create_task(caller(line, places, 0.05, served, 1))
     third = asyncio.create_task(caller(line, places, 30, served, 2))
@@ -63,7 +63,7 @@ async def test_who_gives_up_or_runs_out_of_patience_makes_room_in_the_line() -> 
 
 
 async def test_an_engine_that_comes_up_is_found_without_being_told() -> None:
-    line, places = Line(), Places(0)
+    line, places = WaitQueue(), Places(0)
     waiting = asyncio.create_task(line.wait("m", places.find, 30))
     await asyncio.sleep(0.01)
     places.free = 1

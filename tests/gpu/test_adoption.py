@@ -23,7 +23,7 @@ from tests.fakes.engine import FakeEngine
 from tests.gpu.conftest import MODEL, Running, World
 from workers.gpu import model_adoption
 from workers.gpu.attached_engine import AttachedEngine
-from workers.gpu.engine_health import Health
+from workers.gpu.engine_health import EngineHealth
 from workers.gpu.worker import Worker
 
 THEIRS = "org/their-name"
@@ -204,7 +204,7 @@ async def test_the_gate_is_shut_until_the_engine_was_held_against_the_window_in_
     """The promise grew after the worker had looked at its engine."""
     world.engine.serves, world.engine.window = [THEIRS], 2048
     faults: list[tuple[bool, str | None]] = []
-    real = Health.expect
+    real = EngineHealth.expect
 
     async def unasked(settings: Settings, database: Database, model: Model, seen: object) -> Model:
         return model
@@ -216,11 +216,11 @@ async def test_the_gate_is_shut_until_the_engine_was_held_against_the_window_in_
     async with attached(world.settings) as running:
         worker = running.worker
 
-        def expect(health: Health, window: int) -> None:
+        def expect(health: EngineHealth, window: int) -> None:
             real(health, window)
             faults.append((worker._membership.controls.is_set(), health.fault))
 
-        monkeypatch.setattr(Health, "expect", expect)
+        monkeypatch.setattr(EngineHealth, "expect", expect)
         await world.until(engine_row("state = 'down' and reason = 'window_too_small'"))
     assert [controls for controls, _ in faults] == [False]
     assert not world.engine.bodies

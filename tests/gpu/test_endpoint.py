@@ -15,7 +15,7 @@ from app.crypto import bearer_token
 from app.gateway.announcer import Announcer
 from app.headroom.arrivals import ANNOUNCING, Arrivals
 from app.settings import Settings
-from workers.gpu.http_server import Endpoint
+from workers.gpu.http_server import HttpServer
 
 SECRET = b"a secret key of at least thirty-two bytes"
 TOKEN = bearer_token(SECRET, ANNOUNCING)
@@ -48,7 +48,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 async def served(settings: Settings) -> AsyncIterator[Served]:
     served = Served()
-    endpoint = Endpoint(settings, SECRET, served.ledger, on_arrival=served.wake, metrics=lambda: "slackwater_up 1\n")
+    endpoint = HttpServer(settings, SECRET, served.ledger, on_arrival=served.wake, metrics=lambda: "slackwater_up 1\n")
     async with endpoint:
         served.url = endpoint.url
         yield served
@@ -119,7 +119,7 @@ async def test_gateways_are_told_an_address_that_they_can_connect_to(settings: S
         ({"arrival_host": "0.0.0.0", "arrival_url": "http://worker-7:9000"}, "http://worker-7:9000"),
     ):
         own = settings.model_copy(update=changes)
-        async with Endpoint(own, SECRET, Arrivals(1), on_arrival=lambda: None, metrics=str) as endpoint:
+        async with HttpServer(own, SECRET, Arrivals(1), on_arrival=lambda: None, metrics=str) as endpoint:
             assert endpoint.url.startswith(expected)
             assert "0.0.0.0" not in endpoint.url
 
@@ -140,7 +140,7 @@ async def test_the_gateways_announcer_is_heard_event_by_event_over_one_request(s
 async def test_an_endpoint_closes_at_once_under_a_gateway_that_speaks(settings: Settings) -> None:
     ledger = Arrivals(600)
     async with Announcer(TOKEN, rest_seconds=5) as announcer:
-        async with Endpoint(settings, SECRET, ledger, on_arrival=lambda: None, metrics=str) as endpoint:
+        async with HttpServer(settings, SECRET, ledger, on_arrival=lambda: None, metrics=str) as endpoint:
             await announcer.announce(endpoint.url, ARRIVED)
             await until(lambda: ledger.load(0).open == 1)
             began = clock.monotonic()

@@ -8,12 +8,12 @@ import pytest
 
 from app import clock
 from app.headroom.controller import Decision
-from app.headroom.signals import Sight
+from app.headroom.signals import Signals
 from app.headroom.step_model import WARM
 from app.settings import Settings
 from tests.headroom.support import LIMITS, look
 from workers.engine.control_page import PageGuest, Report, Weights
-from workers.gpu.step_budgets import Harvest
+from workers.gpu.harvest_control import HarvestControl
 
 WEIGHTS = Weights(0.01, 1e-5, 1e-8, 0.0, 128.0)
 
@@ -22,7 +22,7 @@ class Bench:
     """A worker's side and an engine's side of one page."""
 
     def __init__(self, settings: Settings) -> None:
-        self.harvest = Harvest.of(settings)
+        self.harvest = HarvestControl.of(settings)
         self.harvest.engine_starts()
         assert self.harvest._page is not None
         self.guest = PageGuest(self.harvest._page.path)
@@ -31,11 +31,11 @@ class Bench:
         known = {"steps": 1, "trusted": True, "model_error": 0.05, "model_samples": 1000, "at": clock.monotonic()}
         self.guest.tell(Report(**known | state), WEIGHTS)
 
-    def ruling(self, sight: Sight) -> Decision | None:
+    def ruling(self, sight: Signals) -> Decision | None:
         self.harvest.command(0.0)
         return self.harvest.decide(sight, LIMITS)
 
-    def rule(self, sight: Sight) -> tuple[int, str, str]:
+    def rule(self, sight: Signals) -> tuple[int, str, str]:
         ruling = self.ruling(sight)
         assert ruling is not None
         return ruling.allowance, ruling.reason, ruling.signal
@@ -49,7 +49,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.harvest.close()
 
 
-def later(**shown: Any) -> Sight:
+def later(**shown: Any) -> Signals:
     return look(clock.monotonic(), **shown)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from app import clock
-from workers.gpu.recovery_time import BLIP_SECONDS, UNKNOWN_SECONDS, Comeback
+from workers.gpu.recovery_time import BLIP_SECONDS, UNKNOWN_SECONDS, RecoveryTime
 
 
 class Time:
@@ -13,7 +13,7 @@ class Time:
         self.now = 1000.0
         monkeypatch.setattr(clock, "monotonic", lambda: self.now)
 
-    def away(self, comeback: Comeback, seconds: float) -> None:
+    def away(self, comeback: RecoveryTime, seconds: float) -> None:
         comeback.lost()
         comeback.starts()
         self.now += seconds
@@ -26,7 +26,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def test_a_start_is_expected_to_take_as_long_as_those_before_the_newest_counting_half(time: Time) -> None:
-    comeback = Comeback(own=True)
+    comeback = RecoveryTime(own=True)
     assert comeback.expected() == UNKNOWN_SECONDS
     time.away(comeback, 20)
     time.away(comeback, 40)
@@ -37,7 +37,7 @@ def test_a_start_is_expected_to_take_as_long_as_those_before_the_newest_counting
 
 
 def test_what_is_overdue_is_expected_to_stay_so_for_as_long_again(time: Time) -> None:
-    comeback = Comeback(own=True)
+    comeback = RecoveryTime(own=True)
     time.away(comeback, 20)
     comeback.starts()
     time.now += 25
@@ -47,7 +47,7 @@ def test_what_is_overdue_is_expected_to_stay_so_for_as_long_again(time: Time) ->
 
 
 def test_an_engine_of_our_own_that_only_failed_to_answer_for_a_moment_teaches_nothing(time: Time) -> None:
-    comeback = Comeback(own=True)
+    comeback = RecoveryTime(own=True)
     time.away(comeback, 20)
     comeback.lost()
     time.now += 0.5
@@ -59,7 +59,7 @@ def test_an_engine_of_our_own_that_only_failed_to_answer_for_a_moment_teaches_no
 
 
 def test_a_start_that_began_before_anybody_missed_the_engine_counts_from_its_beginning(time: Time) -> None:
-    comeback = Comeback(own=True)
+    comeback = RecoveryTime(own=True)
     time.away(comeback, 20)
     comeback.starts()
     time.now += 5
@@ -71,7 +71,7 @@ def test_a_start_that_began_before_anybody_missed_the_engine_counts_from_its_beg
 
 
 def test_of_an_attached_engine_nobody_can_tell_until_it_was_away_once(time: Time) -> None:
-    comeback = Comeback(own=False)
+    comeback = RecoveryTime(own=False)
     comeback.answers()
     assert comeback.expected() is None
     comeback.lost()
@@ -87,7 +87,7 @@ def test_of_an_attached_engine_nobody_can_tell_until_it_was_away_once(time: Time
 
 
 def test_what_an_earlier_worker_learned_holds_until_we_know_better(time: Time) -> None:
-    comeback = Comeback(own=True)
+    comeback = RecoveryTime(own=True)
     comeback.recall(35.0)
     assert comeback.expected() == 35
     comeback.recall(None)

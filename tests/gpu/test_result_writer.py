@@ -16,7 +16,7 @@ from app.settings import Settings
 from tests.queue import support
 from workers.gpu import result_writer
 from workers.gpu.open_chunk import OpenChunk
-from workers.gpu.result_writer import Storer
+from workers.gpu.result_writer import ResultWriter
 
 MB = 2**20
 TOO_MANY = 10**12  # tokens, as an engine may say that is out of its mind; no column takes it
@@ -48,7 +48,7 @@ class Bench:
     @asynccontextmanager
     async def storing(self, **changes: Any) -> AsyncIterator[None]:
         """While the flush loop runs."""
-        made = Storer(self.settings.model_copy(update=changes), self.database, self.chunks)
+        made = ResultWriter(self.settings.model_copy(update=changes), self.database, self.chunks)
         made.hurry()
         running = asyncio.create_task(made.run())
         try:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.headroom.step_model import WARM, StepModel
-from workers.engine.step_plan import Budgets, Plan, Sync, allowed_seconds, plan
+from workers.engine.step_plan import Budgets, StepPlan, Sync, allowed_seconds, plan
 
 CAP = 2048
 
@@ -40,7 +40,7 @@ budgets = st.builds(
 )
 
 
-def work(decided: Plan, sync: Sync, contexts: list[int], wants: list[tuple[int, int]]) -> tuple[int, int]:
+def work(decided: StepPlan, sync: Sync, contexts: list[int], wants: list[tuple[int, int]]) -> tuple[int, int]:
     """Tokens and context of the planned step, counted the plain way."""
     tokens = sync.tokens + decided.decodes + sum(decided.chunks)
     context = sync.context + sum(contexts[: decided.decodes])

@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 
 from app.headroom.arrivals import SyncLoad
-from app.headroom.controller import Decision, Limits, State, decide
+from app.headroom.controller import Decision, HeadroomLimits, State, decide
 from app.headroom.engine_metrics import EngineGauges
-from app.headroom.signals import BatchLoad, Scrape, Sight, StepTime
+from app.headroom.signals import BatchLoad, Scrape, Signals, StepTime
 
-LIMITS = Limits(cap=16, slots=32, reserve=2, kv_ceiling=0.85, stale_seconds=1.5, itl_stretch=1.25, idle_stretch=2.0)
+LIMITS = HeadroomLimits(
+    cap=16, slots=32, reserve=2, kv_ceiling=0.85, stale_seconds=1.5, itl_stretch=1.25, idle_stretch=2.0
+)
 MEAN = 512  # tokens of a request in these tests, which is what the law begins with
 WIDE = State(window=1e6, slow_start=False)
 LISTENING = SyncLoad(open=1)
@@ -26,19 +28,19 @@ def look(
     sync: SyncLoad | None = None,
     steps: StepTime | None = None,
     urgent: float = 0.0,
-) -> Sight:
+) -> Signals:
     """An engine with `own` requests of ours, of which the scrape shows `seen`, and as many running unless told otherwise."""
     seen = own if seen is None else seen
     gauges = EngineGauges(own if running is None else running, waiting, kv, 0, 0, 0)
     batch = BatchLoad(requests=own, context_tokens=own * MEAN)
-    return Sight(now, Scrape(gauges, now - age, seen), batch, sync, steps, urgent)
+    return Signals(now, Scrape(gauges, now - age, seen), batch, sync, steps, urgent)
 
 
-def law(sight: Sight, state: State = WIDE, limits: Limits = LIMITS) -> Decision:
+def law(sight: Signals, state: State = WIDE, limits: HeadroomLimits = LIMITS) -> Decision:
     return decide(state, sight, limits)[1]
 
 
-def follow(sights: Iterable[Sight], state: State = WIDE, limits: Limits = LIMITS) -> tuple[State, Decision]:
+def follow(sights: Iterable[Signals], state: State = WIDE, limits: HeadroomLimits = LIMITS) -> tuple[State, Decision]:
     for sight in sights:
         state, decision = decide(state, sight, limits)
     return state, decision

@@ -18,7 +18,7 @@ from app.headroom.controller import (
     decide,
     urgency,
 )
-from app.headroom.signals import Scrape, Sight, StepTime
+from app.headroom.signals import Scrape, Signals, StepTime
 from app.headroom.silence import Stall
 from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow, law, look
 
@@ -49,7 +49,7 @@ from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow,
         (look(own=16, running=20), Reason.HOLD, 16),
     ],
 )
-def test_each_reason_holds_exactly_when_its_signal_says_so(sight: Sight, reason: Reason, allowance: int) -> None:
+def test_each_reason_holds_exactly_when_its_signal_says_so(sight: Signals, reason: Reason, allowance: int) -> None:
     decision = law(sight)
     assert (decision.reason, decision.allowance) == (reason, allowance)
 

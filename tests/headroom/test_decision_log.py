@@ -11,14 +11,14 @@ from app import clock
 from app.db.pool import Database
 from app.headroom import decision_log, sql
 from app.headroom.controller import Decision, Reason
-from app.headroom.decision_log import Change, Journal
+from app.headroom.decision_log import AllowanceChange, DecisionLog
 from tests.queue.test_plans import read
 
-CHANGE = Change("l1", 16, 0, "open", "closed_sync_waiting", "sync_waiting", 3.0, 1.0, 12, 2)
+CHANGE = AllowanceChange("l1", 16, 0, "open", "closed_sync_waiting", "sync_waiting", 3.0, 1.0, 12, 2)
 WIDE = {"keep_days": 7.0, "keep_rows": 10_000}
 
 
-def change(number: int) -> Change:
+def change(number: int) -> AllowanceChange:
     return dataclasses.replace(CHANGE, allowance=number)
 
 
@@ -28,7 +28,7 @@ async def test_changes_come_back_whole_and_in_order_though_written_at_once(datab
         (now - 2, change(1)),
         (now - 1, change(2)),
         (now - 1, change(3)),
-        (now, Change("l2", 3, 4, "", "", None, None, None, 0, 0)),
+        (now, AllowanceChange("l2", 3, 4, "", "", None, None, None, 0, 0)),
     ]
     async with database.durable() as conn:
         await decision_log.record(conn, 1, rows)
@@ -69,7 +69,7 @@ async def test_a_flush_is_one_statement_whatever_was_noted(database: Database, m
         asked.append(query)
         return await execute(self, query, *rest, **named)  # type: ignore[call-overload]
 
-    notes = Journal(database, **WIDE)  # type: ignore[arg-type]
+    notes = DecisionLog(database, **WIDE)  # type: ignore[arg-type]
     notes.engine_id = 1
     for number in range(500):
         notes.add(change(number))
@@ -82,7 +82,7 @@ async def test_a_flush_is_one_statement_whatever_was_noted(database: Database, m
 
 
 async def test_changes_wait_for_the_engine_to_be_known(database: Database) -> None:
-    notes = Journal(database, **WIDE)  # type: ignore[arg-type]
+    notes = DecisionLog(database, **WIDE)  # type: ignore[arg-type]
     notes.add(CHANGE)
     await notes.flush()
     notes.engine_id = 5
@@ -96,7 +96,7 @@ async def test_without_the_database_the_newest_are_kept_the_others_counted_and_a
 ) -> None:
     nowhere = Database("postgresql://127.0.0.1:1/none", size=1, patience_seconds=0.1)
     async with nowhere:
-        notes = Journal(nowhere, keep_days=7, keep_rows=100, capacity=3)
+        notes = DecisionLog(nowhere, keep_days=7, keep_rows=100, capacity=3)
         notes.engine_id = 1
         for number in range(4):
             notes.add(change(number))
@@ -111,7 +111,7 @@ async def test_without_the_database_the_newest_are_kept_the_others_counted_and_a
 
 
 async def test_the_running_journal_writes_what_is_noted_until_it_is_cancelled(database: Database) -> None:
-    notes = Journal(database, **WIDE)  # type: ignore[arg-type]
+    notes = DecisionLog(database, **WIDE)  # type: ignore[arg-type]
     notes.engine_id = 1
     task = asyncio.create_task(notes.run())
     notes.add(CHANGE)
@@ -139,7 +139,7 @@ async def test_no_statement_reads_the_log_from_end_to_end(database: Database) ->
 
 def told(*ticks: tuple[float, Reason, int]) -> list[tuple[float, str, str, int, int]]:
     """The rows that these decisions, each of its second, are worth after one that is open at 254."""
-    log, rows = decision_log.Told(decided(Reason.OPEN, 254)), []
+    log, rows = decision_log.LoggedDecision(decided(Reason.OPEN, 254)), []
     for now, reason, allowance in ticks:
         decision = decided(reason, allowance)
         if (was := log.change(now, decision)) is not None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.headroom.arrivals import SyncLoad
-from app.headroom.controller import CALM_SECONDS, HOLD_SECONDS, Decision, Limits, Reason, State, decide
+from app.headroom.controller import CALM_SECONDS, HOLD_SECONDS, Decision, HeadroomLimits, Reason, State, decide
 from app.headroom.engine_metrics import EngineGauges
-from app.headroom.signals import BatchLoad, Scrape, Sight, StepTime
+from app.headroom.signals import BatchLoad, Scrape, Signals, StepTime
 
 OPEN = {Reason.OPEN, Reason.RAMP, Reason.HOLD, Reason.DEADLINE_RAMP, Reason.SHRINK_LATENCY}
 
@@ -17,7 +17,7 @@ counts = st.integers(0, 300)
 few = st.sampled_from([0, 0, 0, 1, 7])
 seconds = st.floats(1e-4, 1.0)
 limits = st.builds(
-    Limits,
+    HeadroomLimits,
     cap=st.integers(1, 300),
     slots=st.integers(1, 300),
     reserve=st.integers(0, 20),
@@ -45,23 +45,23 @@ urgencies = st.floats(-1, 2)
 
 
 @st.composite
-def sights(draw: st.DrawFn, now: float = 10.0) -> Sight:
+def sights(draw: st.DrawFn, now: float = 10.0) -> Signals:
     scrape = None
     if draw(st.integers(0, 9)):
         found = draw(gauges) if draw(st.integers(0, 9)) else None
         age = draw(st.sampled_from([0.0, 0.0, 0.05, 0.3, 1.5, 1.6, 6.0, -0.1]))
         scrape = Scrape(found, now - age, draw(counts))
-    return Sight(now, scrape, draw(loads), draw(syncs), draw(step_times), draw(urgencies))
+    return Signals(now, scrape, draw(loads), draw(syncs), draw(step_times), draw(urgencies))
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> list[Sight]:
+def stories(draw: st.DrawFn) -> list[Signals]:
     """What one engine shows, tick by tick."""
     pauses = draw(st.lists(st.sampled_from([0.01, 0.1, 0.1, 0.2, 1.0, 6.0]), min_size=1, max_size=12))
     return [draw(sights(now)) for now in accumulate(pauses, initial=10.0)]
 
 
-def told(story: list[Sight], limits: Limits) -> list[tuple[State, Sight, State, Decision]]:
+def told(story: list[Signals], limits: HeadroomLimits) -> list[tuple[State, Signals, State, Decision]]:
     """Each tick: the state before, what was seen, the state after, the decision."""
     state, ticks = State(), []
     for sight in story:
@@ -73,7 +73,7 @@ def told(story: list[Sight], limits: Limits) -> list[tuple[State, Sight, State, 
 
 @given(stories(), limits)
 def test_the_allowance_is_never_below_0_nor_above_the_cap_and_the_slots_that_others_leave(
-    story: list[Sight], limits: Limits
+    story: list[Signals], limits: HeadroomLimits
 ) -> None:
     for _, sight, _, decision in told(story, limits):
         assert 0 <= decision.allowance <= limits.cap
@@ -86,7 +86,7 @@ def test_the_allowance_is_never_below_0_nor_above_the_cap_and_the_slots_that_oth
 
 
 @given(stories(), limits)
-def test_whatever_is_unknown_counts_as_full(story: list[Sight], limits: Limits) -> None:
+def test_whatever_is_unknown_counts_as_full(story: list[Signals], limits: HeadroomLimits) -> None:
     for _, sight, _, decision in told(story, limits):
         scrape = sight.scrape
         unknown = scrape is None or scrape.gauges is None or math.isnan(scrape.gauges.kv_usage)
@@ -96,42 +96,44 @@ def test_whatever_is_unknown_counts_as_full(story: list[Sight], limits: Limits) 
 
 
 @given(st.floats(0, 1.5), limits)
-def test_an_idle_engine_is_never_stale(age: float, limits: Limits) -> None:
+def test_an_idle_engine_is_never_stale(age: float, limits: HeadroomLimits) -> None:
     idle = EngineGauges(0, 0, 0.0, 0, 0, 0)
     for now in (10.0, 3600.0, 1e6):
-        decision = decide(State(), Sight(now, Scrape(idle, now - age * 0.99, 0), BatchLoad()), limits)[1]
+        decision = decide(State(), Signals(now, Scrape(idle, now - age * 0.99, 0), BatchLoad()), limits)[1]
         assert decision.reason in (OPEN | {Reason.CLOSED_SLOTS})
 
 
 @given(stories(), limits)
-def test_the_surplus_is_never_more_than_is_in_flight(story: list[Sight], limits: Limits) -> None:
+def test_the_surplus_is_never_more_than_is_in_flight(story: list[Signals], limits: HeadroomLimits) -> None:
     for _, sight, _, decision in told(story, limits):
         assert 0 <= decision.surplus <= sight.batch.requests
 
 
 @given(stories(), limits)
-def test_a_window_that_is_not_half_used_never_grows(story: list[Sight], limits: Limits) -> None:
+def test_a_window_that_is_not_half_used_never_grows(story: list[Signals], limits: HeadroomLimits) -> None:
     for before, sight, after, decision in told(story, limits):
         if decision.reason in OPEN and sight.batch.context_tokens < before.window / 2:
             assert after.window <= max(before.window, after.mean_tokens)
 
 
 @given(stories(), limits)
-def test_the_window_moves_only_with_a_new_scrape_a_yield_or_a_failure(story: list[Sight], limits: Limits) -> None:
+def test_the_window_moves_only_with_a_new_scrape_a_yield_or_a_failure(
+    story: list[Signals], limits: HeadroomLimits
+) -> None:
     for before, sight, after, decision in told(story, limits):
         if decision.reason in OPEN and sight.scrape is not None and sight.scrape.sampled_at <= before.acted_on:
             assert after.window == before.window
 
 
 @given(stories(), limits)
-def test_between_two_halvings_there_is_a_second(story: list[Sight], limits: Limits) -> None:
+def test_between_two_halvings_there_is_a_second(story: list[Signals], limits: HeadroomLimits) -> None:
     halvings = [sight.now for before, sight, after, _ in told(story, limits) if after.hold_until != before.hold_until]
     assert all(later - earlier >= HOLD_SECONDS for earlier, later in pairwise(halvings))
 
 
 @given(stories(), limits)
 def test_no_deadline_lifts_the_permitted_step_beyond_the_ceiling_unless_synchronous_work_does_so_itself(
-    story: list[Sight], limits: Limits
+    story: list[Signals], limits: HeadroomLimits
 ) -> None:
     for _, sight, after, decision in told(story, limits):
         if decision.signal != "step_seconds" or sight.now - after.sync_seen >= CALM_SECONDS:
@@ -143,7 +145,7 @@ def test_no_deadline_lifts_the_permitted_step_beyond_the_ceiling_unless_synchron
 
 @given(stories(), limits, urgencies, urgencies)
 def test_more_pressure_never_permits_a_shorter_step(
-    story: list[Sight], limits: Limits, one: float, other: float
+    story: list[Signals], limits: HeadroomLimits, one: float, other: float
 ) -> None:
     state = told(story, limits)[-1][0]
     less, more = sorted((one, other))
@@ -152,14 +154,14 @@ def test_more_pressure_never_permits_a_shorter_step(
         assert seen[0].threshold <= seen[1].threshold
 
 
-def _under(state: State, sight: Sight, urgent: float, limits: Limits) -> Decision:
-    pressed = Sight(sight.now, sight.scrape, sight.batch, sight.sync, sight.steps, urgent)
+def _under(state: State, sight: Signals, urgent: float, limits: HeadroomLimits) -> Decision:
+    pressed = Signals(sight.now, sight.scrape, sight.batch, sight.sync, sight.steps, urgent)
     return decide(state, pressed, limits)[1]
 
 
 @given(stories(), limits, st.integers(1, 50))
 def test_more_requests_of_others_in_the_engine_never_raise_the_allowance(
-    story: list[Sight], limits: Limits, more: int
+    story: list[Signals], limits: HeadroomLimits, more: int
 ) -> None:
     state, sight, after, decision = told(story, limits)[-1]
     scrape = sight.scrape
@@ -167,12 +169,12 @@ def test_more_requests_of_others_in_the_engine_never_raise_the_allowance(
         return
     g = scrape.gauges
     busier = EngineGauges(g.running + more, g.waiting, g.kv_usage, 0, 0, 0)
-    crowded = Sight(
+    crowded = Signals(
         sight.now, Scrape(busier, scrape.sampled_at, scrape.own), sight.batch, sight.sync, sight.steps, sight.urgency
     )
     assert decide(state, crowded, limits)[1].allowance <= decision.allowance
 
 
 @given(stories(), limits)
-def test_replaying_the_same_sights_gives_the_same_decisions(story: list[Sight], limits: Limits) -> None:
+def test_replaying_the_same_sights_gives_the_same_decisions(story: list[Signals], limits: HeadroomLimits) -> None:
     assert told(story, limits) == told(story, limits)

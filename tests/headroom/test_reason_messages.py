@@ -10,8 +10,8 @@ from app.engines.adoption import DOWN, FOREIGN, KEY, MISSING, TOO_SMALL, UNTOLD
 from app.headroom import controller, reason_messages
 from app.headroom.controller import Reason
 from app.states import BatchState, EngineState
-from workers.gpu import step_budgets
-from workers.gpu.control_loop import Control
+from workers.gpu import harvest_control
+from workers.gpu.control_loop import ControlLoop
 
 
 def test_every_reason_and_fault_has_a_sentence_of_its_own() -> None:
@@ -37,10 +37,10 @@ def emitted(rules: object) -> set[str]:
 
 
 def test_every_signal_that_a_decision_names_has_words_of_its_own() -> None:
-    known = emitted(controller) | emitted(step_budgets.residents) | emitted(step_budgets.Harvest.decide)
+    known = emitted(controller) | emitted(harvest_control.residents) | emitted(harvest_control.HarvestControl.decide)
     assert {"unknown_steps", "static_cap", "still_seconds", "model_error", "faults"} <= known
     assert (known | {"controller", "window_tokens"}) - reason_messages.SIGNALS == set()
-    assert emitted(Control._tick) - {"headroom", "broken", "l1"} == {"controller"}
+    assert emitted(ControlLoop._tick) - {"headroom", "broken", "l1"} == {"controller"}
 
 
 def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:

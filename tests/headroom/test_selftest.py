@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.headroom import selftest
-from app.headroom.controller import Limits, Reason
+from app.headroom.controller import HeadroomLimits, Reason
 from app.headroom.selftest import SelfTestError, prove
 from app.settings import Settings
 from workers.gpu.control_loop import limits_of
 
-LIMITS = Limits(cap=254, slots=256, reserve=2, kv_ceiling=0.85, stale_seconds=1.5)
+LIMITS = HeadroomLimits(cap=254, slots=256, reserve=2, kv_ceiling=0.85, stale_seconds=1.5)
 
 
 def test_every_signal_closes_the_gate_at_its_own_limit_for_its_own_reason() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.headroom.silence import CEILING_SECONDS, MARGIN, MEMORY_SECONDS, Patience, Pulse, Stall, missed
+from app.headroom.silence import CEILING_SECONDS, MARGIN, MEMORY_SECONDS, Pulse, SilenceLimit, Stall, missed
 
 
 def test_patience_is_between_its_floor_and_its_ceiling() -> None:
-    patience = Patience(2.0)
+    patience = SilenceLimit(2.0)
     assert patience.limit() == 2.0
     patience.ended(4.0, now=1.0)
     patience.ended(0.2, now=2.0)
@@ -14,11 +14,11 @@ def test_patience_is_between_its_floor_and_its_ceiling() -> None:
     assert patience.limit(plausible=6.0) == MARGIN * 6.0
     patience.ended(1000.0, now=3.0)
     assert patience.limit() == CEILING_SECONDS
-    assert Patience(60.0).limit() == 60.0
+    assert SilenceLimit(60.0).limit() == 60.0
 
 
 def test_a_long_silence_is_forgotten_in_time() -> None:
-    patience = Patience(1.0)
+    patience = SilenceLimit(1.0)
     patience.ended(4.0, now=0.0)
     patience.ended(0.1, now=MEMORY_SECONDS + 1)
     assert patience.limit() == MARGIN * 4.0

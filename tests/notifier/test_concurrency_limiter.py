@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from workers.notifier import concurrency_limiter
-from workers.notifier.concurrency_limiter import PARKED, Places
+from workers.notifier.concurrency_limiter import PARKED, ConcurrencyLimiter
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +13,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrency_limiter, "SLOW_SECONDS", 0.02)
 
 
-async def hang(of: Places, count: int) -> list[asyncio.Task[None]]:
+async def hang(of: ConcurrencyLimiter, count: int) -> list[asyncio.Task[None]]:
     """So many attempts whose receivers never answer."""
 
     async def attempt() -> None:
@@ -27,7 +27,7 @@ async def hang(of: Places, count: int) -> list[asyncio.Task[None]]:
 
 
 async def test_who_waits_long_for_a_receiver_makes_room_for_others() -> None:
-    room = Places(2)
+    room = ConcurrencyLimiter(2)
     tasks = await hang(room, 2)
     waiting = asyncio.create_task(room.free())
     await asyncio.sleep(0.005)
@@ -42,7 +42,7 @@ async def test_who_waits_long_for_a_receiver_makes_room_for_others() -> None:
 
 
 async def test_but_no_more_than_so_many_wait_at_once() -> None:
-    room, tasks = Places(1), []
+    room, tasks = ConcurrencyLimiter(1), []
     for _ in range(PARKED):
         tasks += await hang(room, 1)
         await asyncio.wait_for(room.free(), 1)

@@ -8,7 +8,7 @@ import structlog
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import service
-from app.queue.maintenance import Progress, Settled
+from app.queue.maintenance import BatchProgress, Settled
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BatchState
@@ -27,8 +27,10 @@ class Clock:
         return self.now
 
 
-def progress(done: int, *, total: int = 1000, batch_id: int = 1, run: int = 1, kind: Kind = Kind.BATCH) -> Progress:
-    return Progress(batch_id, run, NAME, "m", total, done, 0, kind)
+def progress(
+    done: int, *, total: int = 1000, batch_id: int = 1, run: int = 1, kind: Kind = Kind.BATCH
+) -> BatchProgress:
+    return BatchProgress(batch_id, run, NAME, "m", total, done, 0, kind)
 
 
 def settled(ok: int, *, total: int = 1000, seconds: float = 100.0) -> Settled:

@@ -15,7 +15,7 @@ from app.settings import Settings
 from tests import timing
 from tests.queue import support
 from workers.gpu.open_chunk import OpenChunk
-from workers.gpu.result_writer import Storer
+from workers.gpu.result_writer import ResultWriter
 
 ITEMS, CHUNK = 6_400, 64
 PADDING = b"x" * 1_000
@@ -143,7 +143,7 @@ async def test_storing_a_chunk_waits_for_the_disk_once_per_flush(load: Load, set
             while lease := await load.claim(conn):
                 chunks[lease.chunk_id] = OpenChunk(lease, [])
                 chunks[lease.chunk_id].results += results(lease)
-        storer = Storer(settings, database, chunks)
+        storer = ResultWriter(settings, database, chunks)
         task = asyncio.create_task(storer.run())
         storer.hurry()
         async with asyncio.timeout(30):

@@ -61,7 +61,7 @@ class Scene:
             await maintenance.sweep(conn)
             return await lifecycle.settle(conn)
 
-    async def status(self, batch: ingest.NewBatch) -> reads.Status:
+    async def status(self, batch: ingest.NewBatch) -> reads.BatchStatus:
         found = await reads.status(self.database, self.tenant.tenant_id, batch.request_id)
         assert found is not None
         return found

@@ -14,7 +14,7 @@ from app.db import embedded, migrate
 from app.db.pool import Database
 from app.queue import maintenance, service
 from app.queue.lost_workers import SPARED_SECONDS, Beat, Watch, alone
-from app.queue.poison import Verdict, verdict
+from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
 from tests.queue import support
 
@@ -146,7 +146,7 @@ async def test_four_outages_of_the_database_charge_no_chunk_and_bury_no_item(own
             async with database.relaxed() as conn:
                 lease = await service.claim(conn, pool, worker)
             assert lease is not None
-            assert verdict(lease, 1, own_server.item_attempts) == Verdict.RUN
+            assert verdict(lease, 1, own_server.item_attempts) == ChunkVerdict.RUN
         await asyncio.to_thread(embedded.stop, own_server, "immediate")
         await asyncio.to_thread(embedded.start, own_server)
         async with Database(url, size=2) as database:
@@ -175,7 +175,7 @@ async def test_an_item_that_kills_the_only_worker_is_given_up_though_the_databas
                 lease = await service.claim(conn, pool, worker)
             assert lease is not None
             found.append(verdict(lease, 1, own_server.item_attempts))
-            if found[-1] == Verdict.BURY:
+            if found[-1] == ChunkVerdict.BURY:
                 break
             if n != 1:
                 await _until_reaped(database, watch)
@@ -184,7 +184,7 @@ async def test_an_item_that_kills_the_only_worker_is_given_up_though_the_databas
             await asyncio.to_thread(embedded.start, own_server)
             async with Database(url, size=2) as database:
                 await _until_reaped(database, watch)
-    assert found.count(Verdict.ALONE) >= 2
+    assert found.count(ChunkVerdict.ALONE) >= 2
     assert len(found) == own_server.item_attempts + 2  # one loss was not charged
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.db.pool import Database
 from app.queue import maintenance, poison, reads, service
-from app.queue.poison import SUSPECT_ATTEMPTS, Verdict
+from app.queue.poison import SUSPECT_ATTEMPTS, ChunkVerdict
 from app.queue.types import Lease, Result
 from tests.queue import support
 
@@ -20,27 +20,35 @@ def lease(attempt: int, deaths: int = 0) -> Lease:
 @pytest.mark.parametrize(
     ("attempt", "unfinished", "expected"),
     [
-        (0, 10, Verdict.RUN),
-        (1, 10, Verdict.RUN),
-        (1, 1, Verdict.RUN),
-        (2, 10, Verdict.SPLIT),
-        (9, 2, Verdict.SPLIT),
-        (2, 1, Verdict.ALONE),
-        (3, 1, Verdict.ALONE),
-        (4, 1, Verdict.BURY),
-        (9, 1, Verdict.BURY),
-        (9, 0, Verdict.RUN),
+        (0, 10, ChunkVerdict.RUN),
+        (1, 10, ChunkVerdict.RUN),
+        (1, 1, ChunkVerdict.RUN),
+        (2, 10, ChunkVerdict.SPLIT),
+        (9, 2, ChunkVerdict.SPLIT),
+        (2, 1, ChunkVerdict.ALONE),
+        (3, 1, ChunkVerdict.ALONE),
+        (4, 1, ChunkVerdict.BURY),
+        (9, 1, ChunkVerdict.BURY),
+        (9, 0, ChunkVerdict.RUN),
     ],
 )
-def test_only_an_item_that_was_alone_is_given_up(attempt: int, unfinished: int, expected: Verdict) -> None:
+def test_only_an_item_that_was_alone_is_given_up(attempt: int, unfinished: int, expected: ChunkVerdict) -> None:
     assert poison.verdict(lease(attempt), unfinished, LIMIT) is expected
 
 
 @pytest.mark.parametrize(
     ("deaths", "attempt", "expected"),
-    [(0, 0, Verdict.RUN), (1, 0, Verdict.ALONE), (1, 3, Verdict.ALONE), (2, 0, Verdict.BURY), (1, 4, Verdict.BURY)],
+    [
+        (0, 0, ChunkVerdict.RUN),
+        (1, 0, ChunkVerdict.ALONE),
+        (1, 3, ChunkVerdict.ALONE),
+        (2, 0, ChunkVerdict.BURY),
+        (1, 4, ChunkVerdict.BURY),
+    ],
 )
-def test_a_suspect_runs_alone_and_is_given_up_at_the_second_death(deaths: int, attempt: int, expected: Verdict) -> None:
+def test_a_suspect_runs_alone_and_is_given_up_at_the_second_death(
+    deaths: int, attempt: int, expected: ChunkVerdict
+) -> None:
     assert poison.verdict(lease(attempt, deaths), 1, LIMIT) is expected
 
 
@@ -113,10 +121,10 @@ async def hold(database: Database, pool: int, killers: set[int], chance: random.
             return False
         items = await service.load(conn, held)
         verdict = poison.verdict(held, len(items), LIMIT)
-        if verdict is Verdict.SPLIT:
+        if verdict is ChunkVerdict.SPLIT:
             assert await service.finish(conn, held, split=True)
             return True
-        if verdict is Verdict.BURY:
+        if verdict is ChunkVerdict.BURY:
             results = [Result(items[0].seq, False, held.attempt, 0, 0, 0, poison.epitaph(held).encode())]
         else:
             stored = [item for item in items if item.seq not in killers and chance.random() < 0.3]

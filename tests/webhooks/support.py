@@ -23,7 +23,7 @@ from app.settings import Settings
 from app.states import EndpointState
 from app.webhooks import endpoints, service
 from app.webhooks.egress import Egress
-from app.webhooks.endpoints import Endpoint, Filter
+from app.webhooks.endpoints import Endpoint, EventFilter
 from app.webhooks.validation import USUAL_KINDS
 from workers.notifier.delivery import Sender
 
@@ -124,7 +124,9 @@ async def subscribe(conn: Connection, settings: Settings, url: str, **options: A
     tenant_id = await make_tenant(conn, options.pop("tenant_id", 1))
     account_id = ACCOUNT if tenant_id == 1 else str(tenant_id)
     usual = {"name": "test", "kinds": list(USUAL_KINDS), "state": EndpointState.ACTIVE}
-    of = Filter(*(options.pop(name, default) for name, default in (("model", None), ("tags", ()), ("metadata", {}))))
+    of = EventFilter(
+        *(options.pop(name, default) for name, default in (("model", None), ("tags", ()), ("metadata", {})))
+    )
     values = usual | {"account_id": account_id, "of": of} | options
     async with Egress.of(settings) as egress:
         checked = await endpoints.checked_url(egress, url)

@@ -15,9 +15,9 @@ from app.settings import Settings
 from app.states import EndpointState
 from app.webhooks import deliveries, endpoint_health, endpoints, retry_policy, service
 from app.webhooks.due_sweep import sweep
-from app.webhooks.retry_policy import Answer, Verdict
+from app.webhooks.retry_policy import Answer, DeliveryVerdict
 from app.webhooks.service import Claim
-from app.webhooks.validation import Limits
+from app.webhooks.validation import DeliveryLimits
 from tests.webhooks.support import ACCOUNT, MODEL, emit, subscribe
 
 URL = "http://127.0.0.1:9/hook"
@@ -45,7 +45,7 @@ async def claimed(database: Database, lease: float = 60) -> Claim:
     return claim
 
 
-async def record(database: Database, claim: Claim, answer: Answer) -> Verdict | None:
+async def record(database: Database, claim: Claim, answer: Answer) -> DeliveryVerdict | None:
     async with database.transaction() as conn:
         (verdict,) = await service.record(conn, [(claim, answer)], patience=DAYS)
     return verdict
@@ -389,7 +389,7 @@ async def test_no_more_is_on_its_way_than_the_endpoint_takes_whoever_claims(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
-        await subscribe(conn, settings, URL, limits=Limits(max_in_flight=3))
+        await subscribe(conn, settings, URL, limits=DeliveryLimits(max_in_flight=3))
         for batch_id in range(20):
             await emit(conn, batch_id)
     taken = await asyncio.gather(*(claims(database) for _ in range(4)))
@@ -398,7 +398,7 @@ async def test_no_more_is_on_its_way_than_the_endpoint_takes_whoever_claims(
 
 async def test_no_more_is_sent_in_a_second_than_the_endpoint_takes(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
-        await subscribe(conn, settings, URL, limits=Limits(max_in_flight=64, max_per_second=5))
+        await subscribe(conn, settings, URL, limits=DeliveryLimits(max_in_flight=64, max_per_second=5))
         for batch_id in range(20):
             await emit(conn, batch_id)
     assert len(await claims(database)) == 5
@@ -412,7 +412,7 @@ async def test_what_the_rate_holds_back_is_hinted_as_soon_as_it_allows_more_and_
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
-        endpoint, _ = await subscribe(conn, settings, URL, limits=Limits(max_in_flight=2, max_per_second=2))
+        endpoint, _ = await subscribe(conn, settings, URL, limits=DeliveryLimits(max_in_flight=2, max_per_second=2))
         for batch_id in range(4):
             await emit(conn, batch_id)
         assert await service.due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
@@ -429,7 +429,7 @@ async def test_what_the_rate_holds_back_is_hinted_as_soon_as_it_allows_more_and_
 
 async def test_in_order_means_one_event_of_a_batch_after_the_other(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
-        await subscribe(conn, settings, URL, limits=Limits(ordered=True))
+        await subscribe(conn, settings, URL, limits=DeliveryLimits(ordered=True))
         for batch_id in (1, 2):
             for kind in ("batch.queued", "batch.succeeded"):
                 await emit(conn, batch_id, kind=kind)

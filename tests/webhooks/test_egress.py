@@ -18,8 +18,8 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.webhooks import endpoints, name_resolution
-from app.webhooks.egress import Egress, Refused, parse_hosts
-from app.webhooks.validation import Limits
+from app.webhooks.egress import Egress, TargetRefused, parse_hosts
+from app.webhooks.validation import DeliveryLimits
 from tests.webhooks.support import ACCOUNT, answer, emit, receiving, send_due, statuses, subscribe
 from workers.notifier.delivery import Sender
 
@@ -110,7 +110,7 @@ async def test_no_forbidden_host_is_dialled(host: str, dialled: list[str]) -> No
 async def test_registration_refuses_the_same_hosts_and_says_nothing_of_their_address(host: str) -> None:
     async with guarded(resolver=StubDns()) as egress:
         with pytest.raises(
-            Refused,
+            TargetRefused,
             match=RULE,
         ):
             await egress.check(f"https://{host}/hook")
@@ -125,7 +125,7 @@ async def test_registration_refuses_the_same_hosts_and_says_nothing_of_their_add
 )  # fmt: skip
 async def test_only_https_on_443_without_credentials_may_be_registered(url: str) -> None:
     async with guarded(resolver=StubDns()) as egress:
-        with pytest.raises(Refused):
+        with pytest.raises(TargetRefused):
             await egress.check(url)
         assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
 
@@ -149,7 +149,7 @@ async def test_where_only_loopback_may_be_called_by_http_a_name_that_does_not_re
     async with guarded(allow_private="loopback", resolver=dns) as egress:
         await egress.check("https://later.example.com/")
         for url in ("http://later.example.com/", "https://later.example.com:8443/"):
-            with pytest.raises(Refused, match="on a loopback address"):
+            with pytest.raises(TargetRefused, match="on a loopback address"):
                 await egress.check(url)
 
 
@@ -161,7 +161,7 @@ METADATA = ("169.254.169.254", "[fd00:ec2::254]", "[fd20:ce::254]", "100.100.100
 async def test_loopback_opens_plain_http_to_loopback_and_to_nothing_else(host: str, dialled: list[str]) -> None:
     async with guarded(allow_private="loopback", resolver=StubDns()) as egress:
         for url in (f"http://{host}/", f"http://{host}:443/", f"http://{host}:8080/", f"https://{host}:8443/"):
-            with pytest.raises(Refused, match=r"on a loopback address, .*`all` adds private networks"):
+            with pytest.raises(TargetRefused, match=r"on a loopback address, .*`all` adds private networks"):
                 await egress.check(url)
             assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
         assert dialled == []
@@ -184,7 +184,7 @@ async def test_nothing_is_ever_sent_to_a_public_address_but_by_https_on_443(
 ) -> None:
     async with guarded(allow_private=allows, resolver=StubDns()) as egress:
         for url in (f"http://{host}/", f"http://{host}:443/", f"http://{host}:8080/", f"https://{host}:8443/"):
-            with pytest.raises(Refused, match="must be https on port 443 of a public address"):
+            with pytest.raises(TargetRefused, match="must be https on port 443 of a public address"):
                 await egress.check(url)
             assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
     assert dialled == []
@@ -202,7 +202,7 @@ async def test_all_opens_private_networks_by_http(host: str, dialled: list[str])
 async def test_nothing_opens_metadata_services_and_special_networks(host: str, dialled: list[str]) -> None:
     async with guarded(allow_private="all", resolver=StubDns()) as egress:
         for url in (f"http://{host}/", f"https://{host}/"):
-            with pytest.raises(Refused):
+            with pytest.raises(TargetRefused):
                 await egress.check(url)
             assert (await egress.post(url, {}, b"{}")).error == "ssrf_blocked"
     assert dialled == []
@@ -339,8 +339,8 @@ async def test_a_name_that_hangs_in_the_dns_holds_up_only_its_own_endpoints(
         silent, well = f"http://silent.example:{receiver.port}/hook", f"http://well.example:{receiver.port}/hook"
         async with guarded(allow_private="loopback", resolver=dns, timeout_seconds=60) as egress:
             async with database.transaction() as conn:
-                held, _ = await subscribe(conn, settings, receiver.url, limits=Limits(max_in_flight=64))
-                other, _ = await subscribe(conn, settings, receiver.url, limits=Limits(max_in_flight=64))
+                held, _ = await subscribe(conn, settings, receiver.url, limits=DeliveryLimits(max_in_flight=64))
+                other, _ = await subscribe(conn, settings, receiver.url, limits=DeliveryLimits(max_in_flight=64))
                 for endpoint, url in ((held, silent), (other, silent)):
                     await conn.execute(
                         "update endpoint set url = %s where endpoint_id = %s", [url, endpoint.endpoint_id]
@@ -409,7 +409,7 @@ async def test_where_hosts_are_named_no_other_is_called(dialled: list[str]) -> N
             assert (await egress.post(f"https://{host}/hook", {}, b"{}")).error != "ssrf_blocked"
         for host in ("example.com", "hooks.example.com.evil.example", "corp.example", "evilcorp.example"):
             assert (await egress.post(f"https://{host}/hook", {}, b"{}")).error == "ssrf_blocked"
-            with pytest.raises(Refused, match="one of the hosts that this installation allows"):
+            with pytest.raises(TargetRefused, match="one of the hosts that this installation allows"):
                 await egress.check(f"https://{host}/hook")
 
 
@@ -423,7 +423,7 @@ async def test_an_accounts_hosts_hold_beside_those_of_the_installation(dialled: 
         ):
             outcome = await egress.post("https://a.example.com/hook", {}, b"{}", hosts)
             assert (outcome.error != "ssrf_blocked") == fine
-        with pytest.raises(Refused, match="one of the hosts that your account allows"):
+        with pytest.raises(TargetRefused, match="one of the hosts that your account allows"):
             await egress.check("https://a.example.com/hook", ["b.example.com"])
         assert (await egress.post("https://other.org/hook", {}, b"{}", ["other.org"])).error == "ssrf_blocked"
 

@@ -13,7 +13,7 @@ from app.queue import retention_sql
 from app.settings import Settings
 from app.states import EndpointState
 from app.webhooks import deliveries, endpoints, pull_queue, service
-from app.webhooks.endpoints import Endpoint, Filter
+from app.webhooks.endpoints import Endpoint, EventFilter
 from app.webhooks.validation import USUAL_KINDS
 from tests.webhooks.support import ACCOUNT, emit, make_tenant
 
@@ -61,7 +61,7 @@ async def test_it_is_never_sent(database: Database) -> None:
 async def test_queues_and_accounts_are_apart_and_pages_go_on(database: Database) -> None:
     async with database.durable() as conn:
         await queue(conn)
-        await queue(conn, "other", of=Filter(model="@cf/other"))
+        await queue(conn, "other", of=EventFilter(model="@cf/other"))
         await queue(conn, tenant_id=2)
         mine = [await emit(conn, n) for n in range(3)]
         other = await emit(conn, 7, model="@cf/other")

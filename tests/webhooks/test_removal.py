@@ -20,7 +20,7 @@ from app.webhooks.validation import KINDS
 from tests.queue import support
 from tests.webhooks.support import ACCOUNT, emit, subscribe
 from workers.gpu.open_chunk import OpenChunk
-from workers.gpu.result_writer import Storer
+from workers.gpu.result_writer import ResultWriter
 
 URL = "http://127.0.0.1:9/hook"
 SECONDS = 5  # nobody waits for the delete; generous, for a slow machine
@@ -89,7 +89,7 @@ async def test_a_flush_beside_the_removal_of_an_endpoint_neither_waits_nor_fails
     chunk = chunks[lease.chunk_id]
     chunk.tells, chunk.results = True, support.answers(items)
     async with deleting(database, endpoint), asyncio.timeout(SECONDS):
-        storer = Storer(settings, database, chunks)
+        storer = ResultWriter(settings, database, chunks)
         storer.hurry()
         running = asyncio.create_task(storer.run())
         while chunks and not running.done():

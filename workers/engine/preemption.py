@@ -34,7 +34,7 @@ class Load:
     present: bool  # any synchronous request, be it blocked
 
 
-class Levers(Base):
+class Preemption(Base):
     """A mixin before a scheduler class."""
 
     report: Report

@@ -24,8 +24,8 @@ from app.engines.requests import BATCH_PRIORITY
 from app.headroom.step_model import StepModel
 from workers.engine import vllm_support
 from workers.engine.control_page import SILENT_SECONDS, Commands, PageGuest, Report, Weights
-from workers.engine.preemption import Levers, Load
-from workers.engine.step_plan import Plan, Sync, plan
+from workers.engine.preemption import Load, Preemption
+from workers.engine.step_plan import StepPlan, Sync, plan
 
 logger = init_logger("vllm.harvest")
 
@@ -43,7 +43,7 @@ class _Step:
     predicted: float
 
 
-class Harvest(Levers):
+class HarvestMixin(Preemption):
     """The mixin. Without `commands` it passes everything through; time comes from `clock`, which a simulator sets."""
 
     clock: Callable[[], float] = staticmethod(clock.monotonic)
@@ -71,7 +71,7 @@ class Harvest(Levers):
             return super().schedule(*args, **kwargs)
         now = self.clock()
         budget, queues = self.max_num_scheduled_tokens, (self.waiting, self.kv_holding_waiting)
-        planned: Plan | None = None
+        planned: StepPlan | None = None
         try:
             if self._commanded():
                 planned = self._prepare(now)
@@ -108,7 +108,7 @@ class Harvest(Levers):
 
     # Before the step
 
-    def _prepare(self, now: float) -> Plan | None:
+    def _prepare(self, now: float) -> StepPlan | None:
         began = clock.monotonic()
         try:
             if not self.report.tripped:
@@ -124,7 +124,7 @@ class Harvest(Levers):
                 logger.exception("HARVEST_SHED_FAILED")
         return None
 
-    def _share(self, now: float) -> Plan:
+    def _share(self, now: float) -> StepPlan:
         """Give batch its part of this step: freeze, evict, hide, cap."""
         commands, report = self.commands, self.report
         assert commands is not None
@@ -206,7 +206,7 @@ class Harvest(Levers):
 
     # After the step
 
-    def _note(self, output: Any, planned: Plan | None, now: float) -> None:
+    def _note(self, output: Any, planned: StepPlan | None, now: float) -> None:
         """Remember the step for the model and say on the page what it was."""
         report, tokens = self.report, output.total_num_scheduled_tokens
         report.at, report.steps = now, report.steps + (tokens > 0)
@@ -248,11 +248,11 @@ class Harvest(Levers):
         """Publish the report; a scheduler without a page has nobody to tell."""
 
 
-class SyncHarvestScheduler(Harvest, Scheduler):
+class SyncHarvestScheduler(HarvestMixin, Scheduler):
     """For the simulator: the owner sets `commands` and `clock`."""
 
 
-class HarvestScheduler(Harvest, AsyncScheduler):
+class HarvestScheduler(HarvestMixin, AsyncScheduler):
     """For the engine: `--scheduler-cls workers.engine.scheduler.HarvestScheduler`, commanded through the page."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -55,7 +55,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StepPlan:
     """The first `decodes` of the batch decodes run; `chunks[i]` tokens of batch prefill i; the rest is frozen.
 
     `room`: tokens left for batch requests that are not in the engine yet. `tokens`, `seconds`: the planned step
@@ -92,7 +92,7 @@ def plan(
     cap: int,
     budgets: Budgets,
     each: int = 1,
-) -> Plan:
+) -> StepPlan:
     """The batch share of one step of at most `cap` tokens.
 
     `decodes`: context tokens of each batch request that wants a token, `each` with its speculative ones; `prefills`: (tokens
@@ -101,7 +101,7 @@ def plan(
     sure = trusted(model, budgets)
     allowed = allowed_seconds(model, sync, budgets)
     if sync.present and not sure:
-        return Plan(
+        return StepPlan(
             0, [0] * len(prefills), 0, sync.tokens, model.predict(sync.tokens, sync.context), 0.0, trusted=False
         )
     if model.samples < WARM:
@@ -127,7 +127,7 @@ def plan(
     room = max(0, min(most, _fitting(allowed - seconds, tokens, below, above, knee)))
     if alone:
         room = max(room, min(most, MIN_CHUNK))
-    return Plan(run, chunks, room, tokens, seconds, allowed, trusted=sure)
+    return StepPlan(run, chunks, room, tokens, seconds, allowed, trusted=sure)
 
 
 def _cost(more: int, tokens: int, below: float, above: float, knee: float) -> float:

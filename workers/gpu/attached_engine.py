@@ -3,8 +3,8 @@
 import asyncio
 
 from app.settings import Settings
-from workers.gpu.recovery_time import Comeback
-from workers.gpu.step_budgets import Harvest
+from workers.gpu.harvest_control import HarvestControl
+from workers.gpu.recovery_time import RecoveryTime
 
 
 class AttachedEngine:
@@ -15,8 +15,8 @@ class AttachedEngine:
     def __init__(self, settings: Settings) -> None:
         self.url = settings.engine_url.rstrip("/")
         self.slots = settings.engine_slots
-        self.harvest = Harvest(settings)
-        self.comeback = Comeback(own=False)
+        self.harvest = HarvestControl(settings)
+        self.comeback = RecoveryTime(own=False)
 
     async def run(self, healthy: object, controls: object) -> None:
         """Until cancelled."""

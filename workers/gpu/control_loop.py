@@ -19,20 +19,20 @@ import structlog
 from app import clock
 from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
-from app.headroom.controller import CLOSED_BY_FAILURE, Decision, Limits, Reason, State, decide, urgency
-from app.headroom.decision_log import Change, Journal, Told
+from app.headroom.controller import CLOSED_BY_FAILURE, Decision, HeadroomLimits, Reason, State, decide, urgency
+from app.headroom.decision_log import AllowanceChange, DecisionLog, LoggedDecision
 from app.headroom.gpu import Gpu
 from app.headroom.sampler import Sampler
 from app.headroom.selftest import prove
-from app.headroom.signals import BatchLoad, Scrape, Sight
+from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.silence import Pulse
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
 from workers.engine.step_stats_receiver import StepReceiver, StepStats
+from workers.gpu.harvest_control import HarvestControl
 from workers.gpu.item_runner import Caller
 from workers.gpu.metrics import Latency, View
 from workers.gpu.puller import Puller
-from workers.gpu.step_budgets import Harvest
 
 DEADLINE_SECONDS = 5.0
 _BEATS = 3  # ticks further apart than so many times the pause between them: the process did not run
@@ -40,9 +40,9 @@ _BEATS = 3  # ticks further apart than so many times the pause between them: the
 log = structlog.get_logger()
 
 
-def limits_of(settings: Settings, slots: int) -> Limits:
+def limits_of(settings: Settings, slots: int) -> HeadroomLimits:
     """The controller's limits for an engine of so many slots."""
-    return Limits(
+    return HeadroomLimits(
         cap=settings.batch_max_in_flight or max(1, slots - settings.sync_reserve_slots),
         slots=slots,
         reserve=settings.sync_reserve_slots,
@@ -72,11 +72,11 @@ class Controlled(Protocol):
         """Requests it runs at once."""
 
     @property
-    def harvest(self) -> Harvest:
+    def harvest(self) -> HarvestControl:
         """The control page of its scheduler, if we share it."""
 
 
-class Control:
+class ControlLoop:
     """One engine's controller. `decision` is what holds now, `changes` how often each reason began."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Control:
         engine: "Controlled",
         caller: Caller,
         puller: Puller,
-        journal: Journal,
+        journal: DecisionLog,
         serving: Callable[[], bool],
     ) -> None:
         self.arrivals = Arrivals(settings.request_timeout_seconds)
@@ -114,7 +114,7 @@ class Control:
         self._wake = asyncio.Event()
         log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in prove(self._limits)})
         self.state, self.decision = decide(State(), self.sight(), self._limits)
-        self._told = Told(self.decision)
+        self._told = LoggedDecision(self.decision)
         self._counted = self.decision.reason
 
     def on_arrival(self) -> None:
@@ -152,12 +152,12 @@ class Control:
         tokens = step.prompt_tokens + step.generation_tokens
         self.meter.told(step.at, tokens, context, bool(step.running + step.waiting), self._computed - before)
 
-    def sight(self) -> Sight:
+    def sight(self) -> Signals:
         """What is known now."""
         now, batch, scrape = clock.monotonic(), self._caller.ledger.load(), self.sampler.latest
         sync = self.arrivals.load(now)
         others = self._others(scrape)
-        return Sight(
+        return Signals(
             now=now,
             scrape=scrape,
             batch=batch,
@@ -247,7 +247,7 @@ class Control:
         note("headroom.decided", allowance=d.allowance, reason=d.reason.value, was=was.reason.value, **said)
         credited = max(0, batch.requests - scrape.own) if scrape else 0
         self._journal.add(
-            Change(
+            AllowanceChange(
                 layer="l2" if layer == "l2" else "l1",
                 was_allowance=was.allowance,
                 allowance=d.allowance,

@@ -10,12 +10,12 @@ import structlog
 
 from app import clock
 from app.engines import adoption
-from app.engines.adoption import DOWN, PRIORITY, UNSEEN, Contradiction, Problem, Sighting
+from app.engines.adoption import DOWN, PRIORITY, UNSEEN, Contradiction, EngineProblem, Sighting
 from app.engines.catalogue import Model
 from app.engines.client import EngineAway, EngineClient
 from app.engines.service import Facts
 from workers.gpu.item_runner import Caller
-from workers.gpu.recovery_time import Comeback
+from workers.gpu.recovery_time import RecoveryTime
 
 HEALTH_SECONDS = 0.5
 PATIENCE_SECONDS = 5.0  # an engine not reached by then is mentioned
@@ -24,12 +24,12 @@ LOOK_SECONDS = 5.0  # an engine that answers is looked at so often
 log = structlog.get_logger()
 
 
-class Health:
+class EngineHealth:
     """`problem` is why nothing may be sent to the engine; None: it may. `window`: the context window that it must have."""
 
-    def __init__(self, client: EngineClient, caller: Caller, model: Model, mode: str, comeback: Comeback) -> None:
+    def __init__(self, client: EngineClient, caller: Caller, model: Model, mode: str, comeback: RecoveryTime) -> None:
         self._managed = mode == "managed"
-        self.problem: Problem | None = adoption.away(managed=self._managed)
+        self.problem: EngineProblem | None = adoption.away(managed=self._managed)
         self.window = model.context_window
         self.comeback = comeback
         self._client = client
@@ -88,14 +88,14 @@ class Health:
                 told = True
             await asyncio.sleep(HEALTH_SECONDS)
 
-    async def _ask(self) -> Problem | None:
+    async def _ask(self) -> EngineProblem | None:
         if not await self._client.healthy():
             return adoption.away(managed=self._managed)
         if self.problem is None and clock.monotonic() - self._looked_at < LOOK_SECONDS:
             return None
         return await self._look()
 
-    async def _look(self) -> Problem | None:
+    async def _look(self) -> EngineProblem | None:
         """The engine is asked for the model by its own name for it, if it has the model."""
         self._looked_at = clock.monotonic()
         try:
@@ -113,7 +113,7 @@ class Health:
             self._caller.target = replace(target, model=name)
         return problem
 
-    def _change(self, problem: Problem | None) -> None:
+    def _change(self, problem: EngineProblem | None) -> None:
         code = problem.code if problem else None
         if self.fault and problem is None:
             self.comeback.answers()

@@ -35,7 +35,7 @@ class _Event(BaseModel):
     id: Id
 
 
-class Arrived(_Event):
+class RequestArrived(_Event):
     """A request is about to be sent to the engine."""
 
     event: Literal["arrived"]
@@ -51,7 +51,7 @@ class FirstToken(_Event):
     ttft_ms: Milliseconds | None = None
 
 
-class Finished(_Event):
+class RequestFinished(_Event):
     """It is over, whichever way."""
 
     event: Literal["finished"]
@@ -60,11 +60,11 @@ class Finished(_Event):
     itl_p95_ms: Milliseconds | None = None
 
 
-Event = Arrived | FirstToken | Finished
+Event = RequestArrived | FirstToken | RequestFinished
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
-class Endpoint:
+class HttpServer:
     """Feeds `arrivals`, and calls `on_arrival` at once when a request is announced. Use as an async context manager."""
 
     def __init__(
@@ -127,12 +127,12 @@ class Endpoint:
     def _take(self, event: Event) -> None:
         now = clock.monotonic()
         match event:
-            case Arrived():
+            case RequestArrived():
                 self._arrivals.arrived(event.id, event.prompt_tokens, event.max_tokens, now)
                 self._on_arrival()
             case FirstToken():
                 self._arrivals.first_token(event.id, now, event.ttft_ms)
-            case Finished():
+            case RequestFinished():
                 self._arrivals.finished(event.id, now, event.itl_p50_ms, event.itl_p95_ms)
 
     async def _scrape(self, request: web.Request) -> web.Response:

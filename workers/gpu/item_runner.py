@@ -10,13 +10,13 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_ra
 
 from app.engines import context_window
 from app.engines.client import EngineClient
-from app.engines.continuation import Transcript, joined, resumable
+from app.engines.continuation import Continuation, joined, resumable
 from app.engines.outcome import FAILED, INVALID, Done, EngineDown, Outcome, Reject, Retry
 from app.engines.requests import UNFIT, EngineRequest, Target, build, tenant_salt
 from app.errors import StorageError
 from app.queue.types import Kind
 from app.storage.store import Store
-from workers.gpu.requests_in_engine import MOST_YIELDS, Call, Ledger, Progress, estimate
+from workers.gpu.requests_in_engine import MOST_YIELDS, ItemProgress, RequestsInEngine, SentRequest, estimate
 
 BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
 LAPSED_SECONDS = 0.05
@@ -39,7 +39,7 @@ class Caller:
         self.streams = True
         self.continues = True  # whether what this model says can go on from its tokens
         self.on_first_token: Callable[[], None] = lambda: None
-        self.ledger = Ledger()
+        self.ledger = RequestsInEngine()
         self.resumes = 0
         self.resumed_cached_tokens = 0
         self.lost: set[asyncio.Task[None]] = set()
@@ -54,7 +54,7 @@ class Caller:
         """Who is in the engine."""
         return self.ledger.calls.keys()
 
-    async def call(self, task: "asyncio.Task[None]", progress: Progress, tenant_id: int) -> tuple[Outcome, int]:
+    async def call(self, task: "asyncio.Task[None]", progress: ItemProgress, tenant_id: int) -> tuple[Outcome, int]:
         """The outcome of an item, and how often it was sent. A Retry is final: the attempts are used up.
 
         What a stream says is kept in `progress`, from where a later call continues.
@@ -70,7 +70,7 @@ class Caller:
             if not followed:
                 progress.log = None
             if progress.log is None and progress.transcript is None and self._continuable(request):
-                progress.transcript = Transcript(request, self.target.context_window)
+                progress.transcript = Continuation(request, self.target.context_window)
         except (ValueError, TypeError, AttributeError) as error:
             return Reject(INVALID, f"the item cannot be sent: {error}"), 1
         except StorageError as error:
@@ -94,14 +94,14 @@ class Caller:
             outcome = await self._counted(request, outcome)
         return outcome, int(tries.statistics["attempt_number"])
 
-    async def _send(self, task: "asyncio.Task[None]", request: EngineRequest, progress: Progress) -> Outcome:
+    async def _send(self, task: "asyncio.Task[None]", request: EngineRequest, progress: ItemProgress) -> Outcome:
         await self.gate.wait()
         while not self.may_send():  # noqa: ASYNC110  (after a long stop of this process; the heartbeat will abort us)
             await asyncio.sleep(LAPSED_SECONDS)
         tokens = 0
         heard = progress.log is not None and progress.item.kind == Kind.FLEX  # a yield would tell its words twice
         yields = MOST_YIELDS if heard else progress.yields
-        self.ledger.enter(task, Call(estimate(request.body), progress.transcript, yields))
+        self.ledger.enter(task, SentRequest(estimate(request.body), progress.transcript, yields))
         try:
             outcome = await self._complete(request, progress)
             if isinstance(outcome, Done):
@@ -126,7 +126,7 @@ class Caller:
         """One synthetic request, whose outcome only telemetry will show."""
         await self._client.complete(request)
 
-    async def _complete(self, request: EngineRequest, progress: Progress) -> Outcome:
+    async def _complete(self, request: EngineRequest, progress: ItemProgress) -> Outcome:
         transcript = progress.transcript
         if progress.log is not None:
             try:

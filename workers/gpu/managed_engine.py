@@ -22,8 +22,8 @@ from app.engines.adoption import NO_DOMAIN
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_key
 from app.settings import Settings, foreign_environment
-from workers.gpu.recovery_time import Comeback
-from workers.gpu.step_budgets import SCHEDULER, Harvest
+from workers.gpu.harvest_control import SCHEDULER, HarvestControl
+from workers.gpu.recovery_time import RecoveryTime
 
 MARK = "SLACKWATER_ENGINE"
 OWNER = "SLACKWATER_ENGINE_OWNER"
@@ -82,8 +82,8 @@ class ManagedEngine:
         self._command = command or vllm_command(
             model, settings.data_dir, self.port, host=settings.engine_host, harvest=harvests
         )
-        self.harvest = Harvest.of(settings) if harvests else Harvest.told(settings)
-        self.comeback = Comeback(own=True)
+        self.harvest = HarvestControl.of(settings) if harvests else HarvestControl.told(settings)
+        self.comeback = RecoveryTime(own=True)
         self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
         self._owner = secrets.token_hex(8)
         self._key = engine_key(settings, secret_key(settings), settings.engine_name, self.mode)

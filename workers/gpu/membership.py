@@ -22,7 +22,7 @@ from app.engines.service import DRAINING, NOTHING_KNOWN, Facts, Holder
 from app.queue import service as queue
 from app.queue.types import Held
 from app.settings import Settings
-from app.states import Intake
+from app.states import EngineIntake
 from app.user_errors import Failure
 
 RETRY_SECONDS = 0.5
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class EngineReport:
     """What the engine row is to say; see `engines.report_engine`."""
 
     ready: bool
@@ -84,7 +84,7 @@ class Membership:
     ) -> None:
         self.controls = asyncio.Event()
         self.displaced = asyncio.Event()
-        self.intake: Intake | None = None
+        self.intake: EngineIntake | None = None
         self._settings = settings
         self._database = database
         self.name = settings.engine_name
@@ -97,7 +97,7 @@ class Membership:
 
     async def run(
         self,
-        status: Callable[[], Status],
+        status: Callable[[], EngineReport],
         on_join: Callable[[int, int, int, int], None],
         on_beat: Callable[[Sequence[Held]], None],
         on_lose: Callable[[], None],
@@ -212,9 +212,11 @@ class Membership:
         """Others may start when the lease, which began no earlier than `began`, is over; we stop a little before."""
         self._valid_until = began + self._settings.lease_seconds * (1 - MARGIN)
 
-    async def _keep(self, seat: Seat, status: Callable[[], Status], on_beat: Callable[[Sequence[Held]], None]) -> None:
+    async def _keep(
+        self, seat: Seat, status: Callable[[], EngineReport], on_beat: Callable[[Sequence[Held]], None]
+    ) -> None:
         """Heartbeat until the lease is lost."""
-        said: Status | None = None
+        said: EngineReport | None = None
         pause = self._settings.heartbeat_seconds
         while True:
             try:
@@ -231,7 +233,7 @@ class Membership:
                 pause = min(RETRY_SECONDS, self._settings.heartbeat_seconds)
             await self._rest(pause, said, status)
 
-    async def _rest(self, seconds: float, said: Status | None, status: Callable[[], Status]) -> None:
+    async def _rest(self, seconds: float, said: EngineReport | None, status: Callable[[], EngineReport]) -> None:
         """Wait for the next heartbeat, less if readiness changes."""
         until = clock.monotonic() + seconds
         while (left := until - clock.monotonic()) > 0:
@@ -240,11 +242,11 @@ class Membership:
             if said is not None and now.urgent != said.urgent:
                 return
 
-    async def _report(self, seat: Seat, status: Status) -> bool:
+    async def _report(self, seat: Seat, status: EngineReport) -> bool:
         async with self._database.relaxed() as conn:
             said = {field.name: getattr(status, field.name) for field in fields(status)}
             intake = await engines.report_engine(conn, seat.engine_id, seat.worker_id, **said)
-        if intake is not None and intake != (self.intake or Intake.OPEN):
+        if intake is not None and intake != (self.intake or EngineIntake.OPEN):
             log.info("engine.intake", engine=self.name, intake=intake.value)
         self.intake = intake
         return intake is not None

@@ -10,7 +10,7 @@ from psycopg_pool import PoolTimeout
 from app.db.pool import Database
 from app.engines import adoption, catalogue
 from app.engines import service as engines
-from app.engines.adoption import Contradiction, Problem, Sighting
+from app.engines.adoption import Contradiction, EngineProblem, Sighting
 from app.engines.catalogue import CatalogueError, Model
 from app.engines.client import EngineAway, EngineClient
 from app.settings import Settings
@@ -74,7 +74,7 @@ async def _held(settings: Settings, database: Database, model: Model, seen: Sigh
     return model
 
 
-async def _note(settings: Settings, database: Database, problem: Problem) -> None:
+async def _note(settings: Settings, database: Database, problem: EngineProblem) -> None:
     """Let everybody know, if the database can be reached."""
     try:
         async with asyncio.timeout(LOOK_SECONDS), database.relaxed() as conn:

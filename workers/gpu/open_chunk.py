@@ -10,9 +10,9 @@ import orjson
 
 from app.engines.outcome import FAILED, Done, Reject, Retry, Usage
 from app.queue import poison
-from app.queue.poison import Verdict
+from app.queue.poison import ChunkVerdict
 from app.queue.types import Item, Lease, Result
-from workers.gpu.requests_in_engine import Progress
+from workers.gpu.requests_in_engine import ItemProgress
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class OpenChunk:
     results: list[Result] = field(default_factory=list)
     suspects: set[int] = field(default_factory=set)
     retried: set[int] = field(default_factory=set)
-    progress: dict[int, Progress] = field(default_factory=dict)
+    progress: dict[int, ItemProgress] = field(default_factory=dict)
     yielding: set[int] = field(default_factory=set)
     backoff_seconds: float = 0.0
     alone: bool = False
@@ -46,12 +46,12 @@ class OpenChunk:
         chunk = cls(lease, deque(items))
         chunk.tells = any(item.tells for item in chunk.pending)
         match poison.verdict(lease, len(chunk.pending), limit):
-            case Verdict.ALONE:
+            case ChunkVerdict.ALONE:
                 chunk.alone = True
-            case Verdict.SPLIT:
+            case ChunkVerdict.SPLIT:
                 chunk.split = True
                 chunk.give_back()
-            case Verdict.BURY:
+            case ChunkVerdict.BURY:
                 chunk.settled(chunk.pending.popleft().seq, Reject(FAILED, poison.epitaph(lease)), tries=0)
         return chunk
 
@@ -71,10 +71,10 @@ class OpenChunk:
         self.pending.clear()
         return lost
 
-    def start(self, item: Item, task: "asyncio.Task[None]") -> Progress:
+    def start(self, item: Item, task: "asyncio.Task[None]") -> ItemProgress:
         """An item goes to the engine, for the first time or after a yield."""
         self.running[item.seq] = task
-        return self.progress.setdefault(item.seq, Progress(item))
+        return self.progress.setdefault(item.seq, ItemProgress(item))
 
     def park(self, seq: int) -> None:
         """Abort an item's request for now; it will go on from what it has, before any other item."""

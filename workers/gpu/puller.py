@@ -25,8 +25,8 @@ from app.states import BatchState
 from workers.gpu.item_runner import Caller
 from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.requests_in_engine import estimate
-from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS, Storer
-from workers.gpu.stream_log import EventWriter
+from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS, ResultWriter
+from workers.gpu.stream_log import StreamLogWriter
 
 POLL_SECONDS = 0.01  # first pause between two looks at an empty queue; the setting is the longest
 URGENT_EVERY = 4  # this share of the claims looks for near deadlines first
@@ -55,7 +55,7 @@ class Puller:
         self._caller = caller
         self._on_engine_down = on_engine_down
         self._chunks: dict[int, OpenChunk] = {}
-        self._storer = Storer(settings, database, self._chunks)
+        self._storer = ResultWriter(settings, database, self._chunks)
         self._identity: tuple[int, int] | None = None
         self._strays: set[tuple[int, int]] = set()
         self._claims = 0
@@ -320,7 +320,7 @@ class Puller:
     async def _serve(self, chunk: OpenChunk, item: Item) -> None:
         progress = chunk.progress[item.seq]
         if item.kind in (Kind.RESPONSE, Kind.FLEX) and progress.log is None:
-            progress.log = EventWriter(self._database, chunk.lease)
+            progress.log = StreamLogWriter(self._database, chunk.lease)
         outcome, tries = await self._caller.call(chunk.running[item.seq], progress, chunk.lease.tenant_id)
         match outcome:
             case EngineDown():

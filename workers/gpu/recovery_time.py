@@ -8,7 +8,7 @@ NEWEST = 0.5  # weight of the newest comeback
 SOON_SECONDS = 1.0
 
 
-class Comeback:
+class RecoveryTime:
     """`learned`: seconds from the start of an engine of our `own`, or from the loss of one that others run, until it answers."""
 
     def __init__(self, *, own: bool) -> None:

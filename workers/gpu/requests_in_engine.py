@@ -5,10 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from app import clock
-from app.engines.continuation import Transcript
+from app.engines.continuation import Continuation
 from app.headroom.signals import BatchLoad
 from app.queue.types import Item
-from workers.gpu.stream_log import EventWriter
+from workers.gpu.stream_log import StreamLogWriter
 
 PREFILL_SECONDS = 1.0  # a request that is not streamed counts as prefilling for so long
 BYTES_PER_TOKEN = 4
@@ -18,7 +18,7 @@ Task = asyncio.Task[None]
 
 
 @dataclass
-class Progress:
+class ItemProgress:
     """An item and what it keeps over its calls: how often it yielded, and what the engine has said if that can go on.
 
     `log`: where its events go as they come, if somebody follows them.
@@ -26,16 +26,16 @@ class Progress:
 
     item: Item
     yields: int = 0
-    transcript: Transcript | None = None
-    log: EventWriter | None = None
+    transcript: Continuation | None = None
+    log: StreamLogWriter | None = None
 
 
 @dataclass(eq=False)
-class Call:
+class SentRequest:
     """One request that has been sent. `estimate`: its prompt's tokens until the engine tells them; `yields` so far."""
 
     estimate: int
-    transcript: Transcript | None
+    transcript: Continuation | None
     yields: int = 0
     since: float = field(default_factory=clock.monotonic)
     known_before: int = 0
@@ -63,14 +63,14 @@ class Call:
         return self.transcript.context_tokens - self.known_before if self.transcript else 0
 
 
-class Ledger:
+class RequestsInEngine:
     """The calls of one worker that are in the engine."""
 
     def __init__(self) -> None:
-        self.calls: dict[Task, Call] = {}
+        self.calls: dict[Task, SentRequest] = {}
         self._computed = 0
 
-    def enter(self, task: Task, call: Call) -> None:
+    def enter(self, task: Task, call: SentRequest) -> None:
         """The request is about to be sent."""
         self.calls[task] = call
 

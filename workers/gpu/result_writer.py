@@ -29,7 +29,7 @@ RETRY_SECONDS = (60.0, 600.0)  # first and longest rest of items after a round o
 log = structlog.get_logger()
 
 
-class Storer:
+class ResultWriter:
     """The flush loop over the puller's `chunks`, which it shares and from which it takes what is finished or lost."""
 
     def __init__(self, settings: Settings, database: Database, chunks: dict[int, OpenChunk]) -> None:

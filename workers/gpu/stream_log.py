@@ -20,7 +20,7 @@ _MOST_WAITING = 20_000  # events kept while the database does not answer
 log = structlog.get_logger()
 
 
-class EventWriter:
+class StreamLogWriter:
     """The log of one item under one lease."""
 
     def __init__(self, database: Database, lease: Lease) -> None:

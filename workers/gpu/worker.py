@@ -24,28 +24,28 @@ from app.engines.client import EngineClient
 from app.engines.engine_key import engine_key
 from app.engines.requests import Target
 from app.engines.service import DRAINING
-from app.headroom.decision_log import Journal
+from app.headroom.decision_log import DecisionLog
 from app.headroom.gpu import Gpu, GpuProbe, memory_signal
 from app.queue.types import Held
 from app.settings import Settings, visible_gpus
-from app.states import Intake
+from app.states import EngineIntake
 from app.storage.store import Store
 from workers import metrics_page
 from workers.gpu import metrics
-from workers.gpu.control_loop import Control, Controlled
-from workers.gpu.engine_health import Health
-from workers.gpu.http_server import Endpoint
+from workers.gpu.control_loop import Controlled, ControlLoop
+from workers.gpu.engine_health import EngineHealth
+from workers.gpu.http_server import HttpServer
 from workers.gpu.item_runner import Caller
-from workers.gpu.membership import Membership, Status
+from workers.gpu.membership import EngineReport, Membership
 from workers.gpu.puller import Puller
-from workers.gpu.recovery_time import Comeback
+from workers.gpu.recovery_time import RecoveryTime
 
 GPU_SECONDS = 1.0
 
 log = structlog.get_logger()
 
 
-class Engine(Controlled, Protocol):
+class WorkerEngine(Controlled, Protocol):
     """What a worker needs of an engine, whoever started it. `run` ends only by cancellation or with an error."""
 
     @property
@@ -53,7 +53,7 @@ class Engine(Controlled, Protocol):
         """`managed` or `attached`."""
 
     @property
-    def comeback(self) -> Comeback:
+    def comeback(self) -> RecoveryTime:
         """When it should answer, while it does not."""
 
     async def run(self, healthy: Callable[[], Awaitable[bool]], controls: Callable[[], bool]) -> None:
@@ -63,7 +63,7 @@ class Engine(Controlled, Protocol):
 class Worker:
     """Wires the parts together and runs them until it is told to stop."""
 
-    def __init__(self, settings: Settings, database: Database, model: Model, engine: Engine) -> None:
+    def __init__(self, settings: Settings, database: Database, model: Model, engine: WorkerEngine) -> None:
         self._engine = engine
         self._model = model
         self._settings = settings
@@ -74,7 +74,7 @@ class Worker:
         self._caller = Caller(self._client, target, secret, settings.request_attempts, Store.of(settings))
         # A continuation bypasses the engine's parser of reasoning, and nobody knows whether an adopted model has one.
         self._caller.continues = "reasoning" not in model.capabilities and not model.adopted
-        self._health = Health(self._client, self._caller, model, engine.mode, engine.comeback)
+        self._health = EngineHealth(self._client, self._caller, model, engine.mode, engine.comeback)
         self._puller = Puller(settings, database, self._caller, self._down)
         self._membership = Membership(
             settings,
@@ -86,9 +86,9 @@ class Worker:
             recall=engine.comeback.recall,
         )
         self._caller.may_send = self._membership.holds
-        self._journal = Journal(database, keep_days=settings.decision_days, keep_rows=settings.decision_rows)
-        self._control = Control(settings, engine, self._caller, self._puller, self._journal, self._serving)
-        self._endpoint = Endpoint(
+        self._journal = DecisionLog(database, keep_days=settings.decision_days, keep_rows=settings.decision_rows)
+        self._control = ControlLoop(settings, engine, self._caller, self._puller, self._journal, self._serving)
+        self._endpoint = HttpServer(
             settings,
             secret,
             self._control.arrivals,
@@ -140,7 +140,7 @@ class Worker:
         """A heartbeat: what the queue counts as ours, and whether the operator drains the engine."""
         self._puller.heard(held)
         if self._drained:
-            self._puller.withdraw(abort=self._membership.intake == Intake.RETURNING)
+            self._puller.withdraw(abort=self._membership.intake == EngineIntake.RETURNING)
 
     async def _tend(self) -> None:
         """Run the engine while we control it; a standby worker has none."""
@@ -168,27 +168,27 @@ class Worker:
             await asyncio.sleep(GPU_SECONDS)
 
     def _serving(self) -> bool:
-        ours = self._membership.controls.is_set() and self._membership.intake == Intake.OPEN
+        ours = self._membership.controls.is_set() and self._membership.intake == EngineIntake.OPEN
         return ours and self._health.fault is None
 
-    def _status(self) -> Status:
+    def _status(self) -> EngineReport:
         health, comeback = self._health, self._engine.comeback
         expected = comeback.expected() if health.fault == DOWN else None
         facts = health.facts(inside=self._control.inside)
         rest = comeback.learned, expected, facts, self._puller.in_hand, self._control.sync_open
         if self._drained:
-            return Status(health.fault is None, DRAINING, 0, None, None, None, None, *rest)
+            return EngineReport(health.fault is None, DRAINING, 0, None, None, None, None, *rest)
         if health.fault is not None:
             theirs, promised = health.lack or (None, None)
             signal = "window_tokens" if promised else None
-            return Status(False, health.fault, 0, signal, theirs, promised, None, *rest)
+            return EngineReport(False, health.fault, 0, signal, theirs, promised, None, *rest)
         d = self._control.decision
         value, threshold = float(d.value), float(d.threshold)
-        return Status(True, d.reason, d.allowance, d.signal, value, threshold, self._control.detail, *rest)
+        return EngineReport(True, d.reason, d.allowance, d.signal, value, threshold, self._control.detail, *rest)
 
     @property
     def _drained(self) -> bool:
-        return self._membership.intake not in (Intake.OPEN, None)
+        return self._membership.intake not in (EngineIntake.OPEN, None)
 
     @property
     def _obstacle(self) -> str | None:

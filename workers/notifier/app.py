@@ -16,7 +16,7 @@ from app.db.embedded import database_url
 from app.settings import Settings
 from app.tasks import broker
 from workers.notifier import tasks
-from workers.notifier.async_bridge import Bridge
+from workers.notifier.async_bridge import AsyncBridge
 from workers.notifier.lease_renewer import LeaseRenewer
 
 log = structlog.get_logger(__name__)
@@ -25,7 +25,7 @@ _TICK_SECONDS = 0.5
 _THREADS = 4  # a task only tells the loop that there is work
 
 
-def celery_app(settings: Settings, bridge: Bridge) -> Celery:
+def celery_app(settings: Settings, bridge: AsyncBridge) -> Celery:
     """The shared app with our tasks, and on pgmq with the lease renewer."""
     app = broker.celery_app(settings, database_url(settings))
     app.conf.worker_consumer = "workers.notifier.celery_consumer:Consumer"
@@ -40,7 +40,7 @@ def run(settings: Settings) -> int:
     setup_logging.connect(_keep_logging, weak=False)
     worker_ready.connect(_stop_on_signals, weak=False)
     warnings.simplefilter("ignore", SecurityWarning)  # about root, which a container is; we accept JSON only
-    with Bridge(settings) as bridge:
+    with AsyncBridge(settings) as bridge:
         worker = celery_app(settings, bridge).Worker(
             hostname=f"notifier@{socket.gethostname()}",
             pool="threads",

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-class Bridge:
+class AsyncBridge:
     """Owns the loop, the database pools and the guarded client. `call` may be used from any other thread."""
 
     def __init__(self, settings: Settings) -> None:

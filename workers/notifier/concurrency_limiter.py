@@ -9,7 +9,7 @@ PARKED = 8
 """So many times as many attempts may wait for slow receivers."""
 
 
-class Places:
+class ConcurrencyLimiter:
     """`count` attempts at once. One that has waited for a second gives its place up: it costs a socket and nothing else.
 
     So receivers that hang take places from the others for a second, and only until far more of them hang than are served.

@@ -9,16 +9,16 @@ import structlog
 from psycopg_pool import PoolTimeout
 
 from app import clock, crypto, trace_context
-from app.coalescing import Together
+from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.settings import Settings
 from app.webhooks import formats, service, signing
 from app.webhooks.egress import EgressClient
 from app.webhooks.retry_policy import Answer
 from app.webhooks.service import Claim
-from workers.notifier.concurrency_limiter import Places
+from workers.notifier.concurrency_limiter import ConcurrencyLimiter
 from workers.notifier.metrics import LATE, Metrics
-from workers.notifier.outcome_writer import Recorder
+from workers.notifier.outcome_writer import OutcomeWriter
 
 log = structlog.get_logger(__name__)
 
@@ -37,9 +37,9 @@ class Sender:
         self._key = key
         self._lease = 2 * settings.webhook_timeout_seconds
         self.metrics = Metrics()
-        self._places = Places(settings.webhook_concurrency)  # over all endpoints
-        self._claims: Together[UUID, list[Claim]] = Together(self._claim_together, most=_MOST)
-        self._recorder = Recorder(database, settings.webhook_disable_days)
+        self._places = ConcurrencyLimiter(settings.webhook_concurrency)  # over all endpoints
+        self._claims: Coalescer[UUID, list[Claim]] = Coalescer(self._claim_together, most=_MOST)
+        self._recorder = OutcomeWriter(database, settings.webhook_disable_days)
         self._working: dict[UUID, asyncio.Task[None]] = {}
         self._again: set[UUID] = set()
         self._stopping = False

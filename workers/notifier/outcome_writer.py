@@ -6,10 +6,10 @@ import psycopg
 from psycopg_pool import PoolTimeout
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random
 
-from app.coalescing import Together
+from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.webhooks import service
-from app.webhooks.retry_policy import Answer, Verdict
+from app.webhooks.retry_policy import Answer, DeliveryVerdict
 from app.webhooks.service import Claim, Outcome
 
 PATIENCE_SECONDS = 20.0
@@ -17,15 +17,15 @@ MOST = 200
 _AWAY = (psycopg.OperationalError, PoolTimeout)
 
 
-class Recorder:
+class OutcomeWriter:
     """One per process."""
 
     def __init__(self, database: Database, disable_days: float) -> None:
         self._database = database
         self._patience = timedelta(days=disable_days)
-        self._together: Together[Outcome, Verdict | None] = Together(self._write, most=MOST)
+        self._together: Coalescer[Outcome, DeliveryVerdict | None] = Coalescer(self._write, most=MOST)
 
-    async def record(self, claim: Claim, answer: Answer) -> Verdict | None:
+    async def record(self, claim: Claim, answer: Answer) -> DeliveryVerdict | None:
         """Write one outcome; None if its claim was lost meanwhile. Raises as the database does when it is away for long."""
         return await self._together.ask((claim, answer))
 
@@ -35,7 +35,7 @@ class Recorder:
         wait=wait_random(0.1, 0.5),
         reraise=True,
     )
-    async def _write(self, outcomes: list[Outcome]) -> list[Verdict | None]:
+    async def _write(self, outcomes: list[Outcome]) -> list[DeliveryVerdict | None]:
         """Insist while the database restarts: an outcome that is not written is a delivery made twice."""
         async with self._database.transaction() as conn:
             return await service.record(conn, outcomes, patience=self._patience)

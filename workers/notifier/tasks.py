@@ -5,10 +5,10 @@ from uuid import UUID
 from celery import Celery
 
 from app.tasks import names
-from workers.notifier.async_bridge import Bridge
+from workers.notifier.async_bridge import AsyncBridge
 
 
-def register(app: Celery, bridge: Bridge) -> None:
+def register(app: Celery, bridge: AsyncBridge) -> None:
     """Add the tasks to `app`, running on `bridge`."""
 
     @app.task(name=names.DELIVER)  # type: ignore[untyped-decorator]

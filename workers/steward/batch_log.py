@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import clock
-from app.queue.maintenance import Progress, Settled
+from app.queue.maintenance import BatchProgress, Settled
 from app.queue.types import Kind
 
 MOST = 10_000  # batches under way that are remembered; a forgotten one is told as started again
@@ -34,13 +34,13 @@ class BatchLog:
         self._now = now
         self._seen: OrderedDict[tuple[int, int], _Seen] = OrderedDict()
 
-    def running(self, batches: Sequence[Progress]) -> Iterator[Event]:
+    def running(self, batches: Sequence[BatchProgress]) -> Iterator[Event]:
         """These have something in an engine."""
         for batch in batches:
             if batch.kind == Kind.BATCH and (batch.batch_id, batch.run) not in self._seen:
                 yield self._start(batch)
 
-    def moved(self, batches: Sequence[Progress]) -> Iterator[Event]:
+    def moved(self, batches: Sequence[BatchProgress]) -> Iterator[Event]:
         """Of these some items were counted. The last tenth is the end's to tell."""
         for batch in batches:
             yield from self.running([batch])
@@ -67,13 +67,13 @@ class BatchLog:
             }
             yield f"batch.{batch.state}", facts | pace
 
-    def _start(self, batch: Progress) -> Event:
+    def _start(self, batch: BatchProgress) -> Event:
         self._seen[batch.batch_id, batch.run] = _Seen(self._now(), batch.done)
         if len(self._seen) > MOST:
             self._seen.popitem(last=False)
         return "batch.started", self._named(batch) | {"model": batch.model, "run": batch.run}
 
-    def _named(self, batch: Progress) -> dict[str, Any]:
+    def _named(self, batch: BatchProgress) -> dict[str, Any]:
         return {"request_id": str(batch.request_id), "items": batch.total}
 
     def _pace(self, seen: _Seen, done: int) -> dict[str, float]:

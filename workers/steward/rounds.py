@@ -9,7 +9,7 @@ from psycopg_pool import PoolTimeout
 
 from app.batches import accounts
 from app.batches import lifecycle as batches
-from app.batches.progress_events import News
+from app.batches.progress_events import ProgressEvents
 from app.clock import monotonic
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
@@ -18,12 +18,12 @@ from app.files import service as files
 from app.files import shared_storage, upload_parts
 from app.queue import maintenance, pace, retention
 from app.queue.lost_workers import Watch
-from app.queue.maintenance import Progress
+from app.queue.maintenance import BatchProgress
 from app.settings import Settings
 from app.storage.store import Store
 from app.webhooks import endpoint_removal
 from app.webhooks import service as webhooks
-from app.webhooks.due_sweep import Hints, sweep
+from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, Event
 
 NEWS_SECONDS = 1.0
@@ -44,11 +44,11 @@ def _log(events: Iterable[Event]) -> None:
 class Rounds:
     """The steward's work on one database."""
 
-    def __init__(self, database: Database, hints: Hints, settings: Settings) -> None:
+    def __init__(self, database: Database, hints: HintPublisher, settings: Settings) -> None:
         self._database = database
         self._hints = hints
         self._settings = settings
-        self._news = News(settings.webhook_progress_seconds)
+        self._news = ProgressEvents(settings.webhook_progress_seconds)
         self._now_and_then: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (NEWS_SECONDS, self._tell_news),
             (MEND_SECONDS, self._mend_deliveries),
@@ -98,7 +98,7 @@ class Rounds:
             swept = await maintenance.sweep(
                 conn
             )  # apart from what follows: it holds locks that come after those of batches
-        moved: list[Progress] = []
+        moved: list[BatchProgress] = []
         async with self._database.transaction() as conn:
             settled = await batches.settle(conn, moved.append)
         _log(self._batches.moved(moved))

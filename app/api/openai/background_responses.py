@@ -12,7 +12,7 @@ from pydantic import Field
 from app import trace_context
 from app.api import submit_params
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import Page, answer, listed
+from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import background_responses
 from app.batches.submit import Order, rules_of
@@ -25,7 +25,7 @@ from app.queue.types import Kind
 from app.tenants.service import Tenant
 
 
-class Items(Page):
+class Items(PageQuery):
     """The query of a listing of input items."""
 
     limit: int = Field(20, ge=1, le=100)

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Query, Request, Response
 from app import clock, trace_context
 from app.api import body, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import Page, answer, listed
+from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import file_batches, uploads
-from app.batches.openai.file_batches import FileBatch, Wish
+from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.batches.validation.openai_lines import ROUTES
 from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
@@ -23,7 +23,7 @@ from app.errors import BadInput, Conflict, NotFound
 from app.files import ids
 from app.files import service as files
 from app.queue.listing import Filters
-from app.queue.reads import Status
+from app.queue.reads import BatchStatus
 from app.states import BatchState
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -64,7 +64,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     return _shown(await file_batches.create(database, settings, models, tenant, wish, usual), parts)
 
 
-async def _of_requests(requests: list[Any], wish: Wish, tenant: Tenant, parts: Parts) -> FileBatch:
+async def _of_requests(requests: list[Any], wish: NewFileBatch, tenant: Tenant, parts: Parts) -> FileBatch:
     """A batch of a file that is made of these. A file that no batch is made of does not stay."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
     usual = parts.lengths.of(tenant.tenant_id)
@@ -80,7 +80,7 @@ async def _of_requests(requests: list[Any], wish: Wish, tenant: Tenant, parts: P
 
 
 @router.get("/batches")
-async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Page, Query()]) -> Response:
+async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
     """The newest batches, those made by Workers AI's routes included."""
     after = _parse(page.after) if page.after else None
     found, more = await file_batches.listing(parts.database, tenant, Filters(), after=after, limit=page.limit)
@@ -122,7 +122,7 @@ async def _refused_in_openai_words(verb: str, tenant: Tenant, parts: Parts, requ
         raise Conflict(f"Cannot {verb} a batch with status '{_state(batch.status)}'.{why}") from None
 
 
-def _wish(given: dict[str, Any], request: Request) -> Wish:
+def _wish(given: dict[str, Any], request: Request) -> NewFileBatch:
     """What a create asks for. Raises BadInput naming the field."""
     if given.get("input_file_id") is None:
         raise BadInput(
@@ -138,7 +138,7 @@ def _wish(given: dict[str, Any], request: Request) -> Wish:
         message = f"Invalid endpoint: {endpoint[:60]!r}. Supported values: {', '.join(map(repr, ROUTES))}."
         raise BadInput(message, param="endpoint", reason="invalid_value")
     key = request.headers.get("idempotency-key") or given.get("idempotency_key")
-    return Wish(
+    return NewFileBatch(
         given["input_file_id"],
         endpoint,
         window,
@@ -207,7 +207,7 @@ def _price(batch: FileBatch, parts: Parts) -> Price | None:
     return model.price if model else None
 
 
-def _state(status: Status | None) -> str:
+def _state(status: BatchStatus | None) -> str:
     return _STATUSES[status.state] if status else "failed"
 
 
@@ -246,16 +246,16 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
     }
 
 
-def _has_output(status: Status) -> bool:
+def _has_output(status: BatchStatus) -> bool:
     """Whether there is an output file; of a batch that runs there may be an empty one."""
     return status.ok > 0 or status.finalized_at is None
 
 
-def _has_errors(status: Status) -> bool:
+def _has_errors(status: BatchStatus) -> bool:
     return status.failed > 0 if status.finalized_at is None else status.ok < status.total
 
 
-def _counts(status: Status | None) -> dict[str, int]:
+def _counts(status: BatchStatus | None) -> dict[str, int]:
     if status is None:
         return {"total": 0, "completed": 0, "failed": 0}
     counts = {"total": status.total, "completed": status.ok, "failed": status.failed}
@@ -266,7 +266,7 @@ def _counts(status: Status | None) -> dict[str, int]:
     return counts
 
 
-def _usage(status: Status | None, price: Price | None) -> dict[str, Any] | None:
+def _usage(status: BatchStatus | None, price: Price | None) -> dict[str, Any] | None:
     if status is None:
         return None
     tokens = {

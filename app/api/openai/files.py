@@ -14,11 +14,11 @@ from pydantic import Field
 from app.api import body, byte_ranges
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.multipart import Form
-from app.api.openai.list_pages import Page, answer, listed
+from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.parameter_limits import LARGEST, Text, declared
 from app.api.response_headers import COMPLETE, add, attachment
 from app.batches.openai import file_content, forecast, uploads
-from app.batches.openai.uploads import Upload
+from app.batches.openai.uploads import IncomingUpload
 from app.errors import BadInput
 from app.files import ids
 from app.files import service as files
@@ -34,7 +34,7 @@ _DAY = 86_400
 _EXPIRY = range(3600, 30 * _DAY + 1)
 
 
-class Listing(Page):
+class FileListQuery(PageQuery):
     """The query of a listing of files."""
 
     limit: int = Field(files.MOST_LISTED, json_schema_extra=declared(1, files.MOST_LISTED))
@@ -47,7 +47,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     """Upload a file. The lines of one for a batch are checked while it arrives; one of another purpose is only kept."""
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
-    with Upload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as upload:
+    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as upload:
         async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB, uploads.too_large()):
             piece = form.feed(block)
             if piece:
@@ -65,7 +65,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 
 @router.get("/files")
-async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Listing, Query()]) -> Response:
+async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[FileListQuery, Query()]) -> Response:
     """Files that can be read. The size of an output file is known once somebody has asked for that file."""
     async with parts.database.relaxed() as conn:
         found, more = await files.listing(

@@ -17,7 +17,7 @@ from app import trace_context
 from app.api import sync_requests
 from app.api.deps import Parts
 from app.api.openai import flex_stream
-from app.api.openai.flex_call import Asked, FlexCall
+from app.api.openai.flex_call import FlexCall, FlexRequest
 from app.api.submit_params import sent_before
 from app.batches import single_request
 from app.batches.submit import Order, rules_of
@@ -33,7 +33,7 @@ _LOOK_SECONDS = (0.02, 0.5)  # shortest and longest pause between two looks
 _JSON = "application/json"
 
 
-async def wait(asked: Asked, request: Request, tenant: Tenant, parts: Parts) -> Response:
+async def wait(asked: FlexRequest, request: Request, tenant: Tenant, parts: Parts) -> Response:
     """The answer, as soon as there is one. Raises BadInput, NoCapacity where the caller would rather not wait."""
     facts = _examined(asked, parts.lengths.of(tenant.tenant_id))
     order = Order(
@@ -78,7 +78,7 @@ async def _whole(call: FlexCall, request: Request) -> Response:
     return StreamingResponse(_blanks_then(ended), media_type=_JSON)
 
 
-def _examined(asked: Asked, usual: Usual) -> ItemFacts:
+def _examined(asked: FlexRequest, usual: Usual) -> ItemFacts:
     try:
         return asked.examine(asked.item, rules_of(asked.model, usual, stream=True))
     except ItemError as error:

@@ -15,13 +15,13 @@ from app.engines.pricing import with_cost
 from app.engines.request_echo import FLEX, echo
 from app.engines.requests import RESPONSES
 from app.errors import BadInput, ExecutionFailed, NoCapacity, TimedOut
-from app.queue.reads import ItemResult, Status
+from app.queue.reads import BatchStatus, ItemResult
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FlexRequest:
     """One call: the engine's route, how its body is checked, the model, the body."""
 
     endpoint: str
@@ -39,12 +39,12 @@ class Asked:
 class FlexCall:
     """A call that is in the queue under `request_id`."""
 
-    asked: Asked
+    asked: FlexRequest
     request_id: UUID
     tenant: Tenant
     parts: Parts
 
-    async def status(self) -> Status:
+    async def status(self) -> BatchStatus:
         """Where it stands. Raises ExecutionFailed once it is not there any more."""
         why = await self.parts.polls.why(self.tenant.tenant_id, self.request_id)
         if why is None:

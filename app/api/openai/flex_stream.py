@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 
 from app import clock
-from app.api.openai.flex_call import Asked, FlexCall
+from app.api.openai.flex_call import FlexCall, FlexRequest
 from app.db.stale_if_error import AWAY
 from app.engines.requests import RESPONSES
 from app.errors import ExecutionFailed, SlackwaterError
 from app.gateway import sse_frames
-from app.gateway.sse_frames import Event
+from app.gateway.sse_frames import SseEvent
 from app.queue import response_log
 
 SILENT_SECONDS = 1.0  # a stream that has nothing to tell says so this often
@@ -41,7 +41,7 @@ class Heard:
                 begin, name = place, its
         return found[begin:]
 
-    def take(self, event: Event) -> None:
+    def take(self, event: SseEvent) -> None:
         """The next event. Raises ExecutionFailed where it begins the answer anew and words of it were told before."""
         body = event.body
         if (name := _name(body)) not in (None, self._name):
@@ -51,13 +51,13 @@ class Heard:
         self._words = self._words or event.carries_tokens
         self.ended = event.ends or bool(event.usage and "type" not in body)
 
-    def rest(self, answer: dict[str, Any]) -> list[Event]:
+    def rest(self, answer: dict[str, Any]) -> list[SseEvent]:
         """What is missing of an answer that is there. Raises ExecutionFailed where words were told that it may not begin with."""
         if self.ended:
             return []
         if self._words:
             raise ExecutionFailed("A part of the stream was lost; send the call again")
-        return [Event(orjson.dumps(body), body) for body in _as_events(answer)]
+        return [SseEvent(orjson.dumps(body), body) for body in _as_events(answer)]
 
 
 def _name(event: dict[str, Any]) -> str | None:
@@ -84,7 +84,7 @@ def _as_events(answer: dict[str, Any]) -> Sequence[dict[str, Any]]:
     return [{**head, "choices": choices}, {**head, "choices": [], "usage": answer["usage"]}]
 
 
-async def events(call: FlexCall, *, first_seconds: float) -> AsyncGenerator[Event | None, None]:
+async def events(call: FlexCall, *, first_seconds: float) -> AsyncGenerator[SseEvent | None, None]:
     """The events up to the answer's end; None where for `first_seconds`, later `SILENT_SECONDS`, there was none.
 
     Raises SlackwaterError for what became of the call where it has no answer.
@@ -94,7 +94,7 @@ async def events(call: FlexCall, *, first_seconds: float) -> AsyncGenerator[Even
     while True:
         found, after, final = await _look(call, after)
         for body in heard.latest(found):
-            event = Event(orjson.dumps(body), body)
+            event = SseEvent(orjson.dumps(body), body)
             heard.take(event)
             yield event
         if found:
@@ -126,7 +126,7 @@ async def _look(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, 
 
 
 async def frames_of(
-    first: Event | None, rest: AsyncGenerator[Event | None, None], call: FlexCall
+    first: SseEvent | None, rest: AsyncGenerator[SseEvent | None, None], call: FlexCall
 ) -> AsyncIterator[bytes]:
     """The stream as the caller reads it, `first` being its first event. What goes wrong ends it with an error."""
     ended = False
@@ -145,7 +145,7 @@ async def frames_of(
         await rest.aclose()
 
 
-def _frame(event: Event, asked: Asked) -> bytes:
+def _frame(event: SseEvent, asked: FlexRequest) -> bytes:
     event = sse_frames.priced(event, asked.model.price)
     if asked.endpoint == RESPONSES:
         return sse_frames.responses(sse_frames.echoed(event, asked.said))
@@ -153,5 +153,5 @@ def _frame(event: Event, asked: Asked) -> bytes:
     wanted = isinstance(options, dict) and options.get("include_usage") is True
     if event.error is None:
         body = event.body | asked.said
-        event = Event(orjson.dumps(body), body)
+        event = SseEvent(orjson.dumps(body), body)
     return sse_frames.openai(event, usage=wanted)

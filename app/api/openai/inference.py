@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request, Response
 
 from app.api import body, sync_requests, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.fast_route import LeanRoute
+from app.api.fast_route import FastRoute
 from app.api.openai import background_responses, flex
-from app.api.openai.flex_call import Asked
+from app.api.openai.flex_call import FlexRequest
 from app.batches.validation import openai
 from app.batches.validation.text_generation import ItemFacts, ItemRules, examine
 from app.engines.catalogue import Task
@@ -26,7 +26,7 @@ from app.errors import BadInput, MissingInput, ModelUnknown
 from app.gateway import sse_frames
 from app.tenants.service import Tenant
 
-router = APIRouter(route_class=LeanRoute)
+router = APIRouter(route_class=FastRoute)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) 
     if route is _RESPONSES and item.get("background"):
         return await background_responses.create(model, item, request, tenant, parts)
     if item.get("service_tier") == FLEX and route in (_CHAT, _RESPONSES):
-        return await flex.wait(Asked(route.endpoint, route.examine, model, item), request, tenant, parts)
+        return await flex.wait(FlexRequest(route.endpoint, route.examine, model, item), request, tenant, parts)
     call, _ = await sync_requests.prepare(model, item, request, tenant, parts, way)
     if item.get("stream"):
         return await sync_requests.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)

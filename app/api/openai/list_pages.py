@@ -11,7 +11,7 @@ from app.api.parameter_limits import Text, declared
 MOST_LISTED = 100
 
 
-class Page(BaseModel):
+class PageQuery(BaseModel):
     """The query of a listing; `after`: the last id of the page before. Unknown parameters are ignored."""
 
     model_config = ConfigDict(extra="ignore")

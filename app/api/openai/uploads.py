@@ -111,7 +111,7 @@ async def cancel(upload_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
 
 async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: list[UUID], md5: Any) -> Upload:
     store, digest = Store.of(parts.settings), hashlib.md5(usedforsecurity=False)
-    with uploads.Upload(parts.settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as spool:
+    with uploads.IncomingUpload(parts.settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as spool:
         spool.purpose = upload.purpose
         for part_id in part_ids:
             async for block in store.stream(object_names.part(tenant.tenant_id, upload.upload_id, part_id)):

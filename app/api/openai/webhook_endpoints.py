@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from app import clock
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import Page, answer, listed
+from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.workers_ai.subscriptions import read
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.tenants.service import Tenant
@@ -44,7 +44,7 @@ class New(BaseModel):
     event_types: list[str]
 
 
-class Change(BaseModel):
+class EndpointUpdate(BaseModel):
     """The body of an update."""
 
     model_config = ConfigDict(extra="ignore")
@@ -54,7 +54,7 @@ class Change(BaseModel):
     event_types: list[str] | None = None
 
 
-class Rotation(BaseModel):
+class SecretRotation(BaseModel):
     """The body of a rotation."""
 
     model_config = ConfigDict(extra="ignore")
@@ -96,7 +96,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 
 @router.get("/webhook_endpoints")
-async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[Page, Query()]) -> Response:
+async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
     """The newest webhooks, a page of them."""
     after = _parse(page.after) if page.after else None
     async with parts.database.relaxed() as conn:
@@ -114,7 +114,7 @@ async def retrieve(endpoint_id: str, tenant: KeyHolder, parts: PartsDep) -> Resp
 @router.post("/webhook_endpoints/{endpoint_id}")
 async def update(endpoint_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Change its name, URL or event types, which replace those it had."""
-    wanted, change = _parse(endpoint_id), await read(request, Change)
+    wanted, change = _parse(endpoint_id), await read(request, EndpointUpdate)
     url = await _checked_url(parts, tenant, change.url) if change.url is not None else None
     kinds = _kinds(change.event_types) if change.event_types is not None else None
     async with parts.database.transaction() as conn:
@@ -135,7 +135,7 @@ async def delete(endpoint_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
 @router.post("/webhook_endpoints/{endpoint_id}/rotate_secret")
 async def rotate_secret(endpoint_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Change the signing secret; on demand the old one signs too, for a day. The answer alone holds the new one."""
-    wanted, asked = _parse(endpoint_id), await read(request, Rotation)
+    wanted, asked = _parse(endpoint_id), await read(request, SecretRotation)
     overlap = _KEPT_SECONDS if asked.keep_old_secret_active_for_24_hours else 0.0
     async with parts.database.durable() as conn:
         endpoint, keys = await endpoints.rotate_secret(

@@ -13,7 +13,7 @@ from app.batches.why import explain
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.queue import failures, reads
-from app.queue.reads import ItemResult, Status
+from app.queue.reads import BatchStatus, ItemResult
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
@@ -59,13 +59,13 @@ async def not_run(request_id: UUID, tenant: Tenant, parts: Parts) -> BadInput:
     return BadInput(f"The batch was refused, nothing of it was run: {problems[0]['message']}")
 
 
-def pages(status: Status, parts: Parts, after: int = 0) -> AsyncIterator[list[ItemResult]]:
+def pages(status: BatchStatus, parts: Parts, after: int = 0) -> AsyncIterator[list[ItemResult]]:
     """A batch's results from the item `after` on, with what was asked where the results cannot be told without."""
     store = Store.of(parts.settings)
     items = _needs_items(status, parts.catalogue)
     return reads.results(parts.database, status.batch_id, status.run, store=store, after=after, items=items)
 
 
-def _needs_items(status: Status, models: Catalogue) -> bool:
+def _needs_items(status: BatchStatus, models: Catalogue) -> bool:
     model = models.resolve(status.model)
     return model is not None and model.task == "text-embeddings"

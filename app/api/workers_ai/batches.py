@@ -11,7 +11,7 @@ from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.response_headers import COMPLETE
 from app.api.workers_ai import batch_views, results
-from app.api.workers_ai.listing_filters import Listing, Reading, cursor, filters
+from app.api.workers_ai.listing_filters import BatchListQuery, Reading, cursor, filters
 from app.batches import lifecycle, listing
 from app.batches.openai import file_batches
 from app.errors import NotFound
@@ -31,7 +31,7 @@ BatchId = Annotated[UUID, Depends(_parsed)]
 
 
 @router.get("")
-async def listed(tenant: Caller, parts: PartsDep, asked: Annotated[Listing, Query()]) -> Response:
+async def listed(tenant: Caller, parts: PartsDep, asked: Annotated[BatchListQuery, Query()]) -> Response:
     """The account's batches, newest first, those made by OpenAI's routes and those that were refused included.
 
     The order does not change while pages are turned; `result_info.cursor` is null on the last one.

@@ -22,7 +22,7 @@ from app.webhooks.validation import KINDS
 router = APIRouter(prefix="/event_subscriptions/subscriptions/{subscription_id}")
 
 
-class Filter(BaseModel):
+class DeliveryQuery(BaseModel):
     """The query of a listing; `before`: the id of the last delivery of the page before. Unknown parameters are ignored."""
 
     model_config = ConfigDict(extra="ignore")
@@ -44,7 +44,7 @@ class Replay(BaseModel):
     only_failed: StrictBool = True
 
 
-class Rotation(BaseModel):
+class KeyRotation(BaseModel):
     """The body of a rotation. For `overlap_hours` the old key signs too; without `secret` a new one is made."""
 
     model_config = ConfigDict(extra="forbid")
@@ -54,7 +54,9 @@ class Rotation(BaseModel):
 
 
 @router.get("/deliveries")
-async def listing(subscription_id: str, tenant: Caller, parts: PartsDep, asked: Annotated[Filter, Query()]) -> Response:
+async def listing(
+    subscription_id: str, tenant: Caller, parts: PartsDep, asked: Annotated[DeliveryQuery, Query()]
+) -> Response:
     """The newest deliveries, each with its latest attempt."""
     endpoint_id = subscriptions.parse_id(subscription_id)
     async with parts.database.relaxed() as conn:
@@ -139,7 +141,7 @@ async def test(subscription_id: str, tenant: Caller, parts: PartsDep) -> Respons
 @router.post("/rotate_secret")
 async def rotate_secret(subscription_id: str, request: Request, tenant: Caller, parts: PartsDep) -> Response:
     """Change the signing key. The answer alone holds the new one."""
-    endpoint_id, asked = subscriptions.parse_id(subscription_id), await subscriptions.read(request, Rotation)
+    endpoint_id, asked = subscriptions.parse_id(subscription_id), await subscriptions.read(request, KeyRotation)
     async with parts.database.durable() as conn:
         endpoint, keys = await endpoints.rotate_secret(
             conn,

@@ -23,7 +23,7 @@ MOST_WAIT_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 
 
-class Asked(BaseModel):
+class EventQuery(BaseModel):
     """The query. `after`: the id of the last event of the page before; `wait`: seconds to wait for a first one."""
 
     model_config = ConfigDict(extra="ignore")
@@ -43,7 +43,7 @@ class Acknowledged(BaseModel):
 
 
 @router.get("")
-async def listing(tenant: Caller, parts: PartsDep, asked: Annotated[Asked, Query()]) -> Response:
+async def listing(tenant: Caller, parts: PartsDep, asked: Annotated[EventQuery, Query()]) -> Response:
     """What is not acknowledged yet, the oldest first."""
     if not 0 <= asked.wait <= MOST_WAIT_SECONDS:
         raise BadInput(f"wait: must be 0 to {MOST_WAIT_SECONDS:g} seconds")
@@ -66,7 +66,7 @@ async def acknowledge(request: Request, tenant: Caller, parts: PartsDep) -> Resp
         return success({"acknowledged": await pull_queue.acknowledge(conn, tenant.tenant_id, ids)})
 
 
-async def _look(parts: Parts, tenant: Tenant, asked: Asked, after: int) -> list[Waiting]:
+async def _look(parts: Parts, tenant: Tenant, asked: EventQuery, after: int) -> list[Waiting]:
     async with parts.database.relaxed() as conn:
         return await pull_queue.waiting(conn, tenant.tenant_id, queue_id=asked.queue_id, after=after, limit=asked.limit)
 

@@ -37,7 +37,7 @@ _Moment = Annotated[
 ]
 
 
-class Listing(BaseModel):
+class BatchListQuery(BaseModel):
     """The query of a listing. Every filter may be given several times: any of the states and models, all tags and metadata."""
 
     model_config = ConfigDict(extra="forbid")
@@ -70,7 +70,7 @@ class Reading(BaseModel):
     failed: bool = Field(False, description="only items that failed")
 
 
-def filters(asked: Listing, models: Catalogue) -> Filters:
+def filters(asked: BatchListQuery, models: Catalogue) -> Filters:
     """What a listing asks for. Raises BadInput naming the parameter."""
     tags = (*asked.tag, *(tag for value in asked.tags for tag in value.split(",") if tag))
     if unknown := [word for word in asked.state if word not in listing.WORDS]:

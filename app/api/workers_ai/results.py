@@ -17,7 +17,7 @@ from app.engines.catalogue import Catalogue, Model, Price
 from app.engines.native_response import as_result
 from app.engines.pricing import priced, with_cost
 from app.queue.estimate import Estimate
-from app.queue.reads import ItemResult, Status
+from app.queue.reads import BatchStatus, ItemResult
 from app.states import BatchState
 
 _NOT_RUN = {
@@ -77,7 +77,7 @@ def refusal(batch: FileBatch) -> dict[str, Any]:
     }
 
 
-def _progressing(status: Status) -> str:
+def _progressing(status: BatchStatus) -> str:
     return "running" if status.started else "queued"
 
 
@@ -108,7 +108,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def http_status(status: Status, *, all_refused: bool) -> int:
+def http_status(status: BatchStatus, *, all_refused: bool) -> int:
     """Of the poll of a final batch. A success: some answers, an end that the caller wished for, or items of which each says
     itself what is wrong with it (`all_refused`).
     """
@@ -117,7 +117,7 @@ def http_status(status: Status, *, all_refused: bool) -> int:
     return 408 if status.state == BatchState.EXPIRED else 500
 
 
-def _progress(status: Status) -> dict[str, int]:
+def _progress(status: BatchStatus) -> dict[str, int]:
     counts = {"total": status.total, "succeeded": status.ok, "failed": status.failed}
     if status.state in _NOT_RUN:
         counts[str(status.state)] = status.unfinished
@@ -127,7 +127,7 @@ def _progress(status: Status) -> dict[str, int]:
 Pages = AsyncIterator[list[ItemResult]]
 
 
-async def render(status: Status, pages: Pages, models: Catalogue, code: int) -> AsyncIterator[bytes]:
+async def render(status: BatchStatus, pages: Pages, models: Catalogue, code: int) -> AsyncIterator[bytes]:
     """The envelope with all responses in input order, page by page, under the HTTP status `code`."""
     yield b'{"result":{"responses":['
     separator, model = b"", models.resolve(status.model)
@@ -142,7 +142,7 @@ async def render(status: Status, pages: Pages, models: Catalogue, code: int) -> 
 
 
 async def lines(
-    status: Status, pages: Pages, models: Catalogue, *, only_failed: bool = False, skip: int = 0
+    status: BatchStatus, pages: Pages, models: Catalogue, *, only_failed: bool = False, skip: int = 0
 ) -> AsyncIterator[bytes]:
     """The same responses, one a line, without the first `skip` lines. Of a batch that runs as far as all items have come to an
     end, so that a line, once told, stays where it is.
@@ -158,13 +158,13 @@ async def lines(
             return
 
 
-def _error(status: Status) -> dict[str, Any]:
+def _error(status: BatchStatus) -> dict[str, Any]:
     if status.state == BatchState.EXPIRED:
         return {"code": 3007, "message": f"The deadline passed before any of the {status.total} items was answered"}
     return {"code": 5001, "message": f"Model execution failed: none of the {status.total} items succeeded"}
 
 
-def usage(status: Status, price: Price | None) -> dict[str, Any]:
+def usage(status: BatchStatus, price: Price | None) -> dict[str, Any]:
     """Tokens of the whole batch and what they cost; cached tokens are a part of the prompt tokens."""
     return _usage(status.prompt_tokens, status.cached_tokens, status.completion_tokens, price)
 
@@ -179,7 +179,7 @@ def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> di
     return with_cost(tokens, price)
 
 
-async def _responses(page: list[ItemResult], status: Status, models: Catalogue) -> list[bytes]:
+async def _responses(page: list[ItemResult], status: BatchStatus, models: Catalogue) -> list[bytes]:
     """A model that is known no more: as the engine answered."""
     not_run = _NOT_RUN.get(status.state, _NO_RESULT)
 

@@ -15,19 +15,19 @@ from app import trace_context
 from app.api import body, submit_params, unknown_fields
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
-from app.api.fast_route import LeanRoute
+from app.api.fast_route import FastRoute
 from app.api.workers_ai import batch_views, results, synchronous
 from app.api.workers_ai.batch_views import MISSING
 from app.batches import submit as batches
 from app.engines.catalogue import Model
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.queue import failures
-from app.queue.reads import Status
+from app.queue.reads import BatchStatus
 from app.states import BatchState
 from app.tenants.service import Tenant
 from app.webhooks import validation
 
-router = APIRouter(route_class=LeanRoute)
+router = APIRouter(route_class=FastRoute)
 
 _MOST_TAGS = 5
 METADATA = "cf-aig-metadata"
@@ -106,7 +106,7 @@ async def _poll(request_id: Any, tenant: Tenant, parts: Parts) -> Response:
     return await _final(found.status, parts)
 
 
-async def _final(status: Status, parts: Parts) -> Response:
+async def _final(status: BatchStatus, parts: Parts) -> Response:
     all_refused = False
     if status.state == BatchState.FAILED:
         async with parts.database.relaxed() as conn:

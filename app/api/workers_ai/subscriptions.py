@@ -18,9 +18,9 @@ from app.errors import BadInput, NotFound
 from app.states import EndpointState
 from app.tenants.service import Tenant
 from app.webhooks import endpoints
-from app.webhooks.endpoints import Endpoint, Filter, Keys
+from app.webhooks.endpoints import Endpoint, EventFilter, Keys
 from app.webhooks.formats import timestamp
-from app.webhooks.validation import Limits
+from app.webhooks.validation import DeliveryLimits
 
 router = APIRouter(prefix="/event_subscriptions/subscriptions")
 
@@ -34,7 +34,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Source(_Strict):
+class SubscriptionSource(_Strict):
     """Which model's events; without `model_name`, or with `*`, those of every model.
 
     `tags`, `metadata`: of batches that have all of them.
@@ -70,19 +70,19 @@ class NewSubscription(_Strict):
     """The body of POST."""
 
     name: str
-    source: Source
+    source: SubscriptionSource
     destination: Destination
     events: list[str]
     enabled: bool = True
 
 
-class Change(_Strict):
+class SubscriptionPatch(_Strict):
     """The body of PATCH."""
 
     name: str | None = None
     enabled: bool | None = None
     events: list[str] | None = None
-    source: Source | None = None
+    source: SubscriptionSource | None = None
     destination: Destination | None = None
 
 
@@ -116,7 +116,7 @@ async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
             key=parts.secret_key,
             account_id=tenant.account_id,
             url=url,
-            limits=Limits(**to.limits()),
+            limits=DeliveryLimits(**to.limits()),
             state=EndpointState.PENDING if new.enabled else EndpointState.DISABLED,
             secret=to.secret,
             asymmetric=to.asymmetric,
@@ -158,7 +158,7 @@ async def get(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response
 @router.patch("/{subscription_id}")
 async def patch(subscription_id: str, request: Request, tenant: Caller, parts: PartsDep) -> Response:
     """Change name, enabled, events, tags, metadata, the destination's URL and limits."""
-    endpoint_id, change = parse_id(subscription_id), await read(request, Change)
+    endpoint_id, change = parse_id(subscription_id), await read(request, SubscriptionPatch)
     url, to = None, change.destination
     if to is not None:
         if to.secret or to.format or to.asymmetric:
@@ -201,12 +201,12 @@ async def read(request: Request, kind: type[Model]) -> Model:
         raise BadInput(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
 
 
-def _filter(source: Source, models: Catalogue) -> Filter:
+def _filter(source: SubscriptionSource, models: Catalogue) -> EventFilter:
     name = source.model_name
     known = models.resolve(name or "")
     if name is not None and name not in _ALL_MODELS and known is None:
         raise BadInput(f"source.model_name: no such model {name}")
-    return Filter(known.name if known else None, source.tags or (), source.metadata or {})
+    return EventFilter(known.name if known else None, source.tags or (), source.metadata or {})
 
 
 def _check_queue(to: Destination) -> None:

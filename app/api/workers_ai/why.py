@@ -10,7 +10,7 @@ from app.api.envelope import success
 from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.batches import BatchId
 from app.batches import recent_decisions
-from app.batches.recent_decisions import Decision
+from app.batches.recent_decisions import RecentDecision
 from app.headroom import reason_messages
 
 router = APIRouter(prefix="/ai/batches/{request_id}/why")
@@ -47,7 +47,7 @@ def _facts(overview: dict[str, Any]) -> dict[str, Any]:
     return {name: overview[name] for name in ("request_id", "model", "status", "progress")}
 
 
-def _decision(decision: Decision) -> dict[str, Any]:
+def _decision(decision: RecentDecision) -> dict[str, Any]:
     """A decision as callers see it; `because` is the comparison that decided, in words."""
     change = decision.entry.change
     because = reason_messages.because(change.signal, change.value, change.threshold, change.detail)

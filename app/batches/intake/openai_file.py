@@ -7,7 +7,7 @@ from typing import Unpack
 import orjson
 
 from app.batches.intake.spool import Spool, SpoolOptions
-from app.batches.validation.openai_lines import BadLine, Line, Lines, Problem
+from app.batches.validation.openai_lines import BadLine, BatchLine, LineProblem, Lines
 from app.batches.validation.text_generation import ItemFacts
 from app.engines.requests import UNFIT
 
@@ -31,13 +31,13 @@ class FileIntake(Spool):
         encoded = []
         for text in lines:
             match self.lines.read(text):
-                case Line() as line:
+                case BatchLine() as line:
                     encoded.append(self._fit(line))
                 case BadLine() as line if self._lenient or line.problem.alone:
                     encoded.append(self._unfit(line))
         self._write(b"".join(encoded))
 
-    def _fit(self, line: Line) -> bytes:
+    def _fit(self, line: BatchLine) -> bytes:
         endpoint = None if line.route == self._endpoint else line.route
         return self._row(line.facts, line.custom_id, orjson.dumps(line.body), model=line.model, endpoint=endpoint)
 
@@ -46,7 +46,7 @@ class FileIntake(Spool):
         return self._row(facts, line.custom_id, orjson.dumps(_as_told(line.problem).view()), endpoint=UNFIT)
 
 
-def _as_told(problem: Problem) -> Problem:
+def _as_told(problem: LineProblem) -> LineProblem:
     """Of a line that fails alone, its body is what was asked, and its fields are called as there."""
     if not problem.alone or problem.param is None:
         return problem

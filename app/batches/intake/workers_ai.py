@@ -12,7 +12,7 @@ from app.batches.validation.text_generation import Examine, ItemError, ItemRules
 from app.errors import BadInput
 
 
-class Intake(Spool):
+class ItemIntake(Spool):
     """Items of one model, one by one or as NDJSON."""
 
     def __init__(

@@ -21,7 +21,7 @@ from app.batches import listing as batch_listing
 from app.batches.intake.offload import Offload
 from app.batches.intake.openai_file import FileIntake
 from app.batches.openai import uploads
-from app.batches.validation.openai_lines import Lines, Problem
+from app.batches.validation.openai_lines import LineProblem, Lines
 from app.batches.why import explain
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
@@ -32,7 +32,7 @@ from app.files.service import File
 from app.queue import ingest, reads
 from app.queue.answer_lengths import Usual
 from app.queue.listing import Filters
-from app.queue.reads import Sight, Status
+from app.queue.reads import BatchStatus, Sight
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
@@ -44,7 +44,7 @@ _PROBLEMS = 7  # the column of a row
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NewFileBatch:
     """What a create asks for. `window`: as written; `deadline_seconds`: what it means, None: no deadline.
 
     `partial`: its files can be read while it runs. `mixed`: its lines may name several models and endpoints. `lenient`: lines
@@ -85,12 +85,12 @@ class FileBatch:
     partial: bool
     mixed: bool
     model: str | None
-    status: Status | None
+    status: BatchStatus | None
     eta_seconds: float | None
 
 
 async def create(
-    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, wish: Wish, usual: Usual
+    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, wish: NewFileBatch, usual: Usual
 ) -> FileBatch:
     """Take a batch. Its file is read from the store once more and written into the queue in one transaction.
 
@@ -136,7 +136,7 @@ async def create(
     return await get(database, tenant, request_id)
 
 
-def _unusable(file: File | None, wish: Wish, tenant: Tenant) -> Problem | None:
+def _unusable(file: File | None, wish: NewFileBatch, tenant: Tenant) -> LineProblem | None:
     """Why no batch can be made of the file."""
     name = wish.input_file_id[:60]
     if file is None or file.request_id is not None:
@@ -145,10 +145,10 @@ def _unusable(file: File | None, wish: Wish, tenant: Tenant) -> Problem | None:
         message = f"The purpose of file {name} is '{file.purpose}'; a batch takes one of '{uploads.PURPOSE}'."
     else:
         return None
-    return Problem("invalid_request", None, message, "file_id")
+    return LineProblem("invalid_request", None, message, "file_id")
 
 
-async def _made_before(database: Database, tenant: Tenant, wish: Wish) -> UUID | None:
+async def _made_before(database: Database, tenant: Tenant, wish: NewFileBatch) -> UUID | None:
     """The batch that was made under this key, of the file that has gone. Raises KeyReused where it was asked for otherwise."""
     if wish.idempotency_key is None:
         return None
@@ -162,13 +162,13 @@ async def _made_before(database: Database, tenant: Tenant, wish: Wish) -> UUID |
     return found[0]
 
 
-def _terms(wish: Wish) -> bytes:
+def _terms(wish: NewFileBatch) -> bytes:
     """What beside its lines makes a create another one under the same idempotency key."""
     flags = [wish.endpoint, wish.window, wish.output_seconds, wish.partial, wish.mixed, wish.lenient]
     return orjson.dumps([flags, sorted((wish.metadata or {}).items())])
 
 
-async def _refuse(database: Database, tenant: Tenant, wish: Wish, problems: Sequence[Problem]) -> FileBatch:
+async def _refuse(database: Database, tenant: Tenant, wish: NewFileBatch, problems: Sequence[LineProblem]) -> FileBatch:
     request_id = uuid.uuid4()
     async with database.transaction() as conn:
         await _register(conn, tenant, wish, request_id, None, [problem.view() for problem in problems])
@@ -193,7 +193,7 @@ async def _refuse(database: Database, tenant: Tenant, wish: Wish, problems: Sequ
 async def _register(
     conn: Connection,
     tenant: Tenant,
-    wish: Wish,
+    wish: NewFileBatch,
     request_id: UUID,
     batch_id: int | None,
     problems: list[dict[str, Any]] | None,
@@ -209,7 +209,7 @@ async def _register(
     await conn.execute(sql.INSERT_BATCH, values | _columns(wish))
 
 
-def _columns(wish: Wish) -> dict[str, Any]:
+def _columns(wish: NewFileBatch) -> dict[str, Any]:
     """What a row says of the wish."""
     return {
         "input_file_id": wish.input_file_id,
@@ -291,7 +291,7 @@ async def _rows(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
         return await (await conn.execute(sql.BATCHES, values)).fetchall()
 
 
-def _standing(sight: Sight | None) -> tuple[Status | None, float | None]:
+def _standing(sight: Sight | None) -> tuple[BatchStatus | None, float | None]:
     if sight is None:
         return None, None
     expected = explain(*sight).estimate

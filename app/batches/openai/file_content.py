@@ -18,7 +18,7 @@ _PAGE = 500  # results
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class FileContent:
     """`blocks(n)`: the content without its first n lines; `part(n, m)`: m of its bytes behind the first n. `complete`: nothing
     will be added to it. `run`: of its batch.
     """
@@ -33,12 +33,12 @@ class Contents:
         return sum([len(block) async for block in self.blocks(0)])
 
 
-async def of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> Contents:
+async def of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> FileContent:
     """What is in a file of the tenant. The files of a batch that runs have more at every look, and keep what they had."""
     store = Store.of(settings)
     if file.request_id is None:
         key = object_names.upload(tenant.tenant_id, file.file_id)
-        return Contents(lambda skip: _without(store.stream(key), skip), lambda *part: store.stream(key, part))
+        return FileContent(lambda skip: _without(store.stream(key), skip), lambda *part: store.stream(key, part))
     batch = await file_batches.get(database, tenant, file.request_id)
     status = batch.status
     assert status is not None
@@ -63,7 +63,7 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
     def part(start: int, length: int) -> AsyncIterator[bytes]:
         return _cut(blocks(0), start, length)
 
-    return Contents(blocks, part, status.finalized_at is not None, status.run)
+    return FileContent(blocks, part, status.finalized_at is not None, status.run)
 
 
 async def size_of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> int:

@@ -34,7 +34,7 @@ USUAL_SECONDS = 30 * 86_400.0  # that a file is kept
 _NAME_LENGTH = 255
 
 
-class Upload:
+class IncomingUpload:
     """A context manager: leaving it deletes the spool. `lines` has read all that came, unless the purpose is a plain file's."""
 
     def __init__(self, settings: Settings, models: Catalogue, usual: Usual) -> None:
@@ -97,7 +97,13 @@ def too_large() -> BodyTooLarge:
 
 
 async def kept(
-    database: Database, settings: Settings, tenant: Tenant, upload: Upload, *, filename: str, expires_seconds: float
+    database: Database,
+    settings: Settings,
+    tenant: Tenant,
+    upload: IncomingUpload,
+    *,
+    filename: str,
+    expires_seconds: float,
 ) -> File:
     """The file that an upload has become, once it is closed."""
     lines, plain = upload.lines, upload.purpose in PLAIN
@@ -128,13 +134,13 @@ async def of_requests(
 ) -> File:
     """A file of requests that came with the batch itself; what they leave out is POST, and the batch's endpoint."""
 
-    def add_all(upload: Upload) -> None:
+    def add_all(upload: IncomingUpload) -> None:
         for given in requests:
             whole = {"method": "POST", "url": endpoint, **given} if isinstance(given, Mapping) else given
             upload.add(orjson.dumps(whole) + b"\n")
         upload.close()
 
-    with Upload(settings, models, usual) as upload:
+    with IncomingUpload(settings, models, usual) as upload:
         upload.purpose = PURPOSE
         await asyncio.to_thread(add_all, upload)
         return await kept(database, settings, tenant, upload, filename="requests.jsonl", expires_seconds=USUAL_SECONDS)

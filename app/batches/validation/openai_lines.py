@@ -31,7 +31,7 @@ _STREAMING = {CHAT: "Chat Completions", COMPLETIONS: "Completions", EMBEDDINGS: 
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LineProblem:
     """One entry of a batch's `errors`. `line` counts from 1; None: it is about no line.
 
     `alone`: only the line fails, and the batch runs; what OpenAI finds out when it runs the line.
@@ -61,7 +61,7 @@ class BadLine:
     """A line that cannot be run; `custom_id` if it has one that could be read."""
 
     custom_id: str | None
-    problem: Problem
+    problem: LineProblem
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchLine:
     """A line that can be run."""
 
     custom_id: str
@@ -117,15 +117,15 @@ class Lines:
         self._loads = strict_json.loads if strict else orjson.loads
         self._seen: set[str] = set()
         self._custom_id_read: str | None = None
-        self.problems: list[Problem] = []
-        self.alone: list[Problem] = []
+        self.problems: list[LineProblem] = []
+        self.alone: list[LineProblem] = []
         self.demand: dict[str, Demand] = {}
         self.count = 0
         self.malformed = 0  # lines that are no JSON object
         self.number = 0
         self.model: Model | None = None  # of the first line that has one and may be tried
 
-    def read(self, text: bytes) -> Line | BadLine | None:
+    def read(self, text: bytes) -> BatchLine | BadLine | None:
         """The next line of the file; None if it is blank."""
         self.number += 1
         if not text.strip():
@@ -136,7 +136,7 @@ class Lines:
             line = self._read(text)
         except Unfit as unfit:
             self.malformed += unfit.code == _MALFORMED
-            problem = Problem(unfit.code, self.number, unfit.message, unfit.param, unfit.alone)
+            problem = LineProblem(unfit.code, self.number, unfit.message, unfit.param, unfit.alone)
             kept = self.alone if problem.alone else self.problems
             if len(kept) < MOST_PROBLEMS:
                 kept.append(problem)
@@ -144,7 +144,7 @@ class Lines:
         self.demand.setdefault(line.model.name, Demand()).add(line.facts)
         return line
 
-    def _read(self, text: bytes) -> Line:
+    def _read(self, text: bytes) -> BatchLine:
         try:
             given = self._loads(text)
         except (strict_json.JsonError, orjson.JSONDecodeError):
@@ -173,10 +173,10 @@ class Lines:
             param = f"body.{error.field}" if error.field else "body"
             message = f"Invalid value for '{param}': {error.message}."
             raise Unfit("invalid_value", message, param, alone=True) from None
-        return Line(custom_id, route, model, body, facts)
+        return BatchLine(custom_id, route, model, body, facts)
 
     @property
-    def told(self) -> list[Problem]:
+    def told(self) -> list[LineProblem]:
         """Everything that is wrong, by line; no more than `MOST_PROBLEMS`, those that fail the batch before others."""
         found = [*self.problems, *self.alone][:MOST_PROBLEMS]
         return sorted(found, key=lambda problem: problem.line or 0)

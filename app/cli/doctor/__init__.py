@@ -9,7 +9,7 @@ from rich.table import Table
 
 from app.cli import tables
 from app.cli.doctor import attached_engine, machine, running_installation, services
-from app.cli.doctor.check import Check, Status
+from app.cli.doctor.check import Check, CheckStatus
 from app.settings import Settings
 from app.user_errors import Failure
 
@@ -29,7 +29,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     running_installation.installation,
 )
 
-_COLOUR = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
+_COLOUR = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "red"}
 
 
 def run_checks(settings: Settings) -> list[Check]:
@@ -55,7 +55,7 @@ def main(settings: Settings, *, as_json: bool = False) -> int:
         tables.document(Console(), [asdict(check) for check in checks])
     else:
         Console().print(render(checks))
-    return int(any(check.status is Status.FAIL for check in checks))
+    return int(any(check.status is CheckStatus.FAIL for check in checks))
 
 
 def require_engine(settings: Settings, *, answering: bool = False) -> Settings:
@@ -69,7 +69,7 @@ def require_engine(settings: Settings, *, answering: bool = False) -> Settings:
     for check in (
         _run(check, settings) for check in (machine.processor, machine.memory, services.model, services.engine)
     ):
-        if check.status is Status.FAIL:
+        if check.status is CheckStatus.FAIL:
             raise Failure(f"{check.name}: {check.detail}", check.fix)
     return settings
 
@@ -78,4 +78,4 @@ def _run(check: Callable[[Settings], Check], settings: Settings) -> Check:
     try:
         return check(settings)
     except Exception as error:  # one broken check must not hide the others
-        return Check(check.__name__, Status.FAIL, f"the check itself failed: {error!r}")
+        return Check(check.__name__, CheckStatus.FAIL, f"the check itself failed: {error!r}")

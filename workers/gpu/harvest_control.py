@@ -14,8 +14,8 @@ from pathlib import Path
 
 import structlog
 
-from app.headroom.controller import Decision, Limits, Reason
-from app.headroom.signals import BatchLoad, Scrape, Sight
+from app.headroom.controller import Decision, HeadroomLimits, Reason
+from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.step_model import WARM
 from app.settings import Settings
 from workers.engine import control_page, step_stats_receiver
@@ -41,7 +41,7 @@ def commands_of(settings: Settings) -> Commands:
     )
 
 
-class Harvest:
+class HarvestControl:
     """One engine's control page, there from its start to `close`; without one, an engine whose scheduler we do not share.
 
     Page and socket have a name of their own for each worker, so that one that stands by for an engine touches nothing of it.
@@ -59,14 +59,14 @@ class Harvest:
         self._ceiling = settings.itl_ceiling_ms / 1000
 
     @classmethod
-    def of(cls, settings: Settings) -> "Harvest":
+    def of(cls, settings: Settings) -> "HarvestControl":
         """With a page in the data directory."""
         harvest = cls(settings, _own_path(settings, "page"))
         harvest.environment = {control_page.VARIABLE: str(harvest._prefix)}
         return harvest
 
     @classmethod
-    def told(cls, settings: Settings) -> "Harvest":
+    def told(cls, settings: Settings) -> "HarvestControl":
         """Without a page, the engine's scheduler being vLLM's own; but each of its steps is told over a socket."""
         harvest = cls(settings)
         harvest.socket = _own_path(settings, "sock")
@@ -83,7 +83,7 @@ class Harvest:
         self._page.command(replace(commands, itl=itl))
         self.report = self._page.report()
 
-    def decide(self, sight: Sight, limits: Limits) -> Decision | None:
+    def decide(self, sight: Signals, limits: HeadroomLimits) -> Decision | None:
         """The decision if the scheduler in the engine rules; None: it does not."""
         if self._page is None or self.report is None or not self.report.supported:
             return None
@@ -148,7 +148,7 @@ def _clear(path: Path, left_behind: Callable[[Path], bool]) -> None:
             other.unlink(missing_ok=True)
 
 
-def _idle(sight: Sight) -> bool:
+def _idle(sight: Signals) -> bool:
     """Whether the last scrape shows an engine without requests, and we have none in it: then it takes no step."""
     gauges = sight.scrape.gauges if sight.scrape else None
     return gauges is not None and not (gauges.running + gauges.waiting + sight.batch.requests)
@@ -170,7 +170,7 @@ def _emptied(report: Report, scrape: Scrape | None) -> Report:
     )
 
 
-def residents(report: Report, batch: BatchLoad, limits: Limits, error: float) -> Decision:
+def residents(report: Report, batch: BatchLoad, limits: HeadroomLimits, error: float) -> Decision:
     """How many batch requests may be in an engine that shares its steps by itself."""
     free = limits.slots - limits.reserve - report.sync_running - report.sync_waiting
     allowance = max(limits.floor, min(limits.cap, free))
