@@ -42,7 +42,12 @@ def loaded(code: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("page", "word", "shape", "printed"),
     [
-        ("README.md", "standardwebhooks", "workers_ai", "cf.workersAi.model.batch.succeeded"),
+        (
+            PAGE,
+            "def hook(raw_body: bytes, headers: dict[str, str]) -> None:\n    event = Webhook",
+            "workers_ai",
+            "cf.workersAi.model.batch.succeeded",
+        ),
         (PAGE, "unwrap", "openai", "batch.completed"),
     ],
 )
@@ -130,8 +135,8 @@ def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str
 def test_a_batch_of_openai(
     base_url: str, api_key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SLACKWATER_URL", base_url)
-    monkeypatch.setenv("SLACKWATER_API_KEY", api_key)
+    monkeypatch.setenv("OPENAI_BASE_URL", base_url + "/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", api_key)
     loaded(sample("README.md", "python", "client.batches.create"))
     assert '"content":"echo: Hello"' in capsys.readouterr().out
 

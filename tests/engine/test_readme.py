@@ -1,4 +1,4 @@
-"""The README, walked from top to bottom: every block pasted in order, against one installation on a port of its own."""
+"""The README, then the quickstart and the Workers AI page: every block pasted in order, against one installation."""
 
 import os
 import shutil
@@ -18,6 +18,7 @@ from tests.walking import Block, Shell, blocks
 pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/quickstart.md", "docs/workers-ai.md")
 FOREIGN = ("OPENAI_", "CLOUDFLARE_", "CURL_")  # what clients would read besides
 START_SECONDS = 120
 
@@ -54,19 +55,16 @@ def shell(clone: Path, engine_url: str, engine_token: str) -> Iterator[Shell]:
         yield shell
 
 
-def test_every_block_of_the_readme_works_as_it_is_pasted(shell: Shell, clone: Path) -> None:
-    walked = []
-    for block in blocks((ROOT / "README.md").read_text()):
-        if block.skipped:
-            continue
-        walked.append(block)
+def test_every_block_of_the_first_pages_works_as_it_is_pasted(shell: Shell, clone: Path) -> None:
+    walked = {page: [block for block in blocks((ROOT / page).read_text()) if not block.skipped] for page in PAGES}
+    for block in (block for page in PAGES for block in walked[page]):
         if block.background:
             _started(shell, block, clone)
         else:
             shell.paste(block)
-    note(f"README: {len(walked)} blocks pasted")
+    note(", ".join(f"{page}: {len(pasted)} blocks pasted" for page, pasted in walked.items()))
     assert shell.ended() == []
-    assert len(walked) >= 6
+    assert all(len(pasted) >= 2 for pasted in walked.values())
 
 
 def _started(shell: Shell, block: Block, clone: Path) -> None:
