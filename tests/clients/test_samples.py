@@ -44,7 +44,7 @@ def loaded(code: str) -> dict[str, Any]:
     [
         (
             PAGE,
-            "def hook(raw_body: bytes, headers: dict[str, str]) -> None:\n    event = Webhook",
+            'Webhook("whsec_…").verify',
             "workers_ai",
             "cf.workersAi.model.batch.succeeded",
         ),
