@@ -6,9 +6,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-import psycopg
 import uvicorn
-from psycopg_pool import PoolTimeout
 
 from app import private_targets, processes, telemetry
 from app import settings as configuration
@@ -18,6 +16,7 @@ from app.api.http_protocol import ClientTimeouts, guarded, parsers
 from app.api.request_limits import HEAD_BYTES
 from app.crypto import secret_key
 from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
 from app.engines import catalogue
 from app.files import shared_storage
 from app.settings import Settings
@@ -29,7 +28,7 @@ _PATIENCE_SECONDS = 5.0
 async def _check_store(settings: Settings) -> None:
     """Raises StoreNotShared. A database that is away is waited for later, and the steward looks too."""
     async with Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database:
-        with suppress(psycopg.OperationalError, PoolTimeout):
+        with suppress(*TRANSIENT):
             await shared_storage.require(database, settings, "api")
 
 

@@ -10,14 +10,14 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from psycopg import OperationalError
+from psycopg import Error as DatabaseError
 from psycopg.errors import DiskFull
-from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 
 from app.api.response_headers import CLOUDFLARE_ID, REQUEST_ID
+from app.db.transient_errors import TRANSIENT, away
 from app.errors import (
     UNAVAILABLE,
     BadInput,
@@ -96,8 +96,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _routing)
     app.add_exception_handler(RequestValidationError, _parameters)
     app.add_exception_handler(DiskFull, _database_full)
-    app.add_exception_handler(OperationalError, _database_away)
-    app.add_exception_handler(PoolTimeout, _database_away)
+    for passing in TRANSIENT:
+        app.add_exception_handler(passing, _database_away)
     app.add_exception_handler(ClientDisconnect, _broken_off)
     app.add_exception_handler(Exception, _unexpected)
 
@@ -155,10 +155,12 @@ def _parameters(request: Request, error: Exception) -> Response:
 
 
 def _database_away(request: Request, error: Exception) -> Response:
-    _log.warning("database.away", path=request.url.path, error=str(error).strip())
-    message = (
-        "The database cannot be reached right now. Try again in a few seconds; what was sent may have been stored."
-    )
+    assert isinstance(error, DatabaseError)
+    gone = away(error)
+    name = "database.away" if gone else "database.refused"
+    _log.warning(name, path=request.url.path, kind=type(error).__name__, error=str(error).strip())
+    what = "cannot be reached" if gone else "could not do this"
+    message = f"The database {what} right now. Try again in a few seconds; what was sent may have been stored."
     return failure(request, 503, 5001, message, {"retry-after": "2"})
 
 

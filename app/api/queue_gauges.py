@@ -3,11 +3,9 @@
 import asyncio
 import math
 
-import psycopg
-from psycopg_pool import PoolTimeout
-
 from app import clock
 from app.db.pool import Pool
+from app.db.transient_errors import TRANSIENT
 from app.queue import maintenance
 from app.webhooks import deliveries
 
@@ -36,5 +34,5 @@ class QueueGauges:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
                 return await maintenance.gauges(conn) + await deliveries.gauges(conn)
-        except (psycopg.OperationalError, PoolTimeout, TimeoutError):
+        except (TimeoutError, *TRANSIENT):
             return []

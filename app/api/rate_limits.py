@@ -7,7 +7,7 @@ from fastapi import Request
 
 from app.api import response_headers
 from app.api.deps import Parts
-from app.db.stale_if_error import AWAY
+from app.db.transient_errors import TRANSIENT
 from app.errors import RateLimited
 from app.tenants import rate_limits
 from app.tenants.rate_limits import KeyLimits, Taken
@@ -31,7 +31,7 @@ async def count(request: Request, tenant: Tenant, parts: Parts, tokens: int) -> 
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS), parts.database.relaxed() as conn:
             taken = await rate_limits.take(conn, tenant.key_id, limit, tokens)
-    except (TimeoutError, *AWAY) as error:
+    except (TimeoutError, *TRANSIENT) as error:
         _log.warning("limits.not_counted", key=tenant.key_id, error=str(error).strip())
         return
     response_headers.add(request, _headers(limit, taken))

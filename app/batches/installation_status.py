@@ -12,7 +12,7 @@ from typing import Any
 
 from app import clock
 from app.db.pool import Database
-from app.db.stale_if_error import AWAY
+from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.adoption import EngineProblem
 from app.engines.service import EngineInfo
@@ -66,7 +66,7 @@ class Installation:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 return describe(await engines.told_engines(conn), await overview.overview(conn))
-        except (TimeoutError, *AWAY):
+        except (TimeoutError, *TRANSIENT):
             return describe((), None)
 
 

@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 20.0  # for the outcome of a test
 Object = dict[str, Any]
 _LOOK_SECONDS = 0.2
 _MOST_SHOWN = 200  # characters of a receiver's answer
-_COLUMNS = ("delivery", "event", "state", "tries", "last attempt", "next", "request id")
+_COLUMNS = ("delivery", "event", "state", "tries", "last attempt", "next, or why none", "request id")
 _ATTEMPTS = ("attempt", "at", "ms", "outcome", "address", "answer")
 
 SubscriptionId = Annotated[UUID, typer.Argument(metavar="ID", help="as `slackwater subscription list` shows it")]
@@ -88,7 +88,7 @@ def show(subscription_id: SubscriptionId, delivery_id: DeliveryId, as_json: Json
     if as_json:
         tables.document(console, found)
         return
-    names = ("webhook_id", "event", "request_id", "state")
+    names = ("webhook_id", "event", "request_id", "state", "reason")
     tables.facts(console, {name.replace("_", " "): found[name] for name in names})
     console.print()
     tables.show(console, _ATTEMPTS, map(_attempt, found["tries"]), whole=("at", "ms"), wide=("address",))
@@ -129,7 +129,7 @@ def _row(found: Object) -> tuple[object, ...]:
     due = tables.when(found["next_attempt_at"], brief=console.is_terminal)
     outcome = _outcome(found["last_attempt"])
     state, tries = found["state"], found["attempts"]
-    return found["id"], found["event"], state, tries, outcome, due, found["request_id"]
+    return found["id"], found["event"], state, tries, outcome, due or found["reason"], found["request_id"]
 
 
 def _attempt(found: Object) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ import structlog
 from app import optional_packages
 from app.db import cluster
 from app.db.cluster import SERVER_USER, ClusterFolders
+from app.db.silence import noticed
 from app.settings import Settings
 
 _HBA = "local all all peer map=slackwater\n"
@@ -26,8 +27,10 @@ log = structlog.get_logger()
 
 
 def database_url(settings: Settings) -> str:
-    """The configured URL, or that of the embedded server of this data directory."""
-    return settings.database_url or _socket_url(cluster.place(settings))
+    """The configured URL, by which a server that has vanished is noticed; or that of the embedded one of this data directory."""
+    if settings.database_url:
+        return noticed(settings.database_url, settings.lease_seconds)
+    return _socket_url(cluster.place(settings))
 
 
 def start(settings: Settings) -> str:

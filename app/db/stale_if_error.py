@@ -4,14 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from psycopg import OperationalError
-from psycopg_pool import PoolTimeout
-
 from app import clock
+from app.db.transient_errors import TRANSIENT
 
 PATIENCE_SECONDS = 0.1  # a database that takes longer to say it again counts as away
 FAITH_SECONDS = 600.0  # while it is away, what it said last is believed for so long
-AWAY = (OperationalError, PoolTimeout)
 
 T = TypeVar("T")
 Ask = Callable[[], Awaitable[T]]
@@ -45,7 +42,7 @@ class StaleIfError(Generic[T]):
         try:
             async with asyncio.timeout(self._asked_at + PATIENCE_SECONDS - now):
                 return await answer
-        except (TimeoutError, *AWAY):
+        except (TimeoutError, *TRANSIENT):
             return self._said[1]
 
     async def _learn(self, ask: Ask[T]) -> T:

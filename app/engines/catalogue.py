@@ -12,7 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 Capability = Literal["async_queue", "function_calling", "json_mode", "reasoning", "vision", "lora"]
 Shape = Literal["native", "openai", "responses"]
@@ -22,8 +23,21 @@ Text = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(gt=0)]
 Money = Annotated[Decimal, Field(ge=0)]
 
+_KEY_FLAG = "--api-key"
+_NO_KEY = (
+    "takes no --api-key: an engine that Slackwater starts has a key of its own, which this one would replace, so that nobody "
+    "could ask it; leave the flag out (for `slackwater engine run` set VLLM_API_KEY in its environment)"
+)
 _STRICT = ConfigDict(extra="forbid")
 _NOT_INHERITED = ("aliases", "serves")
+
+
+def _keyless(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """vLLM takes `_` for `-`, and the beginning of a name for the name where no other begins so."""
+    names = [flag.split("=", 1)[0].replace("_", "-") for flag in flags]
+    if any(name.startswith("--api-k") and _KEY_FLAG.startswith(name) for name in names):
+        raise PydanticCustomError("key_given", _NO_KEY)
+    return flags
 
 
 class CatalogueError(ValueError):
@@ -55,14 +69,14 @@ class WeightsSource:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a managed engine of this model is started. `model_path` may contain `{data_dir}`."""
+    """How a managed engine of this model is started. `model_path` may contain `{data_dir}`; `flags` has no key."""
 
     __pydantic_config__ = _STRICT
 
     model_path: Text
     max_num_seqs: Positive
     max_num_batched_tokens: Positive
-    flags: tuple[str, ...] = ()
+    flags: Annotated[tuple[str, ...], AfterValidator(_keyless)] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     source: WeightsSource | None = None
 

@@ -6,7 +6,7 @@ from typing import NoReturn
 import structlog
 
 from app.db.pool import Connection, Database
-from app.db.stale_if_error import AWAY
+from app.db.transient_errors import TRANSIENT
 from app.engines import service
 from app.engines.catalogue import Catalogue, adopted
 
@@ -35,7 +35,7 @@ class ModelRegistry:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 self.current = await with_adopted(conn, self._file)
-        except (TimeoutError, *AWAY):
+        except (TimeoutError, *TRANSIENT):
             pass
         except Exception:
             log.exception("models.not_read")

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-import psycopg
 import structlog
 
 from app import clock
 from app.db.pool import Connection, Database
+from app.db.transient_errors import TRANSIENT
 from app.headroom import sql
 from app.headroom.controller import CLOSED_BY_FAILURE, Decision
 
@@ -149,7 +149,7 @@ class DecisionLog:
                 await record(conn, self.engine_id, rows)
                 written, self._away = True, False
                 await self._prune(conn, self.engine_id)
-        except (psycopg.OperationalError, TimeoutError) as error:
+        except (TimeoutError, *TRANSIENT) as error:
             if not self._away:
                 log.warning("database.unavailable", verb="journal", error=str(error).strip())
             self._away = True

@@ -10,7 +10,7 @@ from math import ceil
 
 from app import clock
 from app.db.pool import Connection, Database
-from app.db.stale_if_error import AWAY
+from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Model
 from app.queue import sql
 
@@ -86,6 +86,6 @@ class AnswerLengths:
 
     async def learn(self) -> None:
         """Look now. While the database is away, what was known goes on counting."""
-        with suppress(*AWAY):
+        with suppress(*TRANSIENT):
             async with self._database.relaxed() as conn:
                 self._learned = await learned(conn, self._models)

@@ -9,6 +9,8 @@ them, and is not charged, where there is evidence that something else was lost:
 
 Who is the only worker is always lost alone, so that an item that kills it is found. And workers lost together are spared once
 an hour: items that kill two workers in step look the same, and have to end.
+
+A worker that was only stopped, or cut off from the database, takes its charge back when it returns: see `charges`.
 """
 
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start
 from (select) one left join worker w on true"""
 
 # The token bump fences every late write of the dead worker. Its estimate is refunded: tenants do not pay for lost workers. Which
-# losses are charged to their chunks, `losses` says.
+# losses are charged to their chunks, `losses` says, and `charges` takes back what was charged for a worker that lives.
 # A claim may commit after its worker was reaped or has retired; its chunk belongs to nobody and is taken back as well.
 # Chunks are locked in one order or, where the next round comes anyway, skipped when locked: no two of us wait in a circle.
 REAP = f"""
@@ -40,7 +40,8 @@ with dead as materialized (select worker_id from worker
          or not exists (select from worker w where w.worker_id = c.worker_id))
        for update of c skip locked),
  u as (update chunk c set state = '{ChunkState.READY}', token = token + 1, worker_id = null,
-              attempt = attempt + (c.worker_id = any(%(charged)s::bigint[]))::int
+              attempt = attempt + (c.worker_id = any(%(charged)s::bigint[]))::int,
+              charged_for = case when c.worker_id = any(%(charged)s::bigint[]) then c.worker_id else charged_for end
        from k where c.chunk_id = k.chunk_id returning c.pool_id, c.tenant_id, c.est_tokens),
 {_in_order(_LOST)},
  s as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,

@@ -166,7 +166,8 @@ select count(*) from f"""
 # Always writes a delta, even 0/0: it is by deltas that the steward notices a batch.
 FINISH = f"""
 with d as (delete from chunk where {FENCE}
-           returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries),
+           returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
+                     charged_for, excused),
  item as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
                  (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
           from d cross join lateral
@@ -177,11 +178,12 @@ with d as (delete from chunk where {FENCE}
               coalesce(sum(prompt_tokens), 0) as prompt_tokens, coalesce(sum(cached_tokens), 0) as cached_tokens,
               coalesce(sum(completion_tokens), 0) as completion_tokens from item),
  back as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
-                             attempt, deaths, retries, token, not_before)
+                             attempt, deaths, retries, charged_for, excused, token, not_before)
        select d.batch_id, d.run, d.tenant_id, d.pool_id, m.lo, m.hi,
               case when m.n = 1 or (m.hi - m.lo + 1 = m.n and d.seqs is null) then null else m.seqs end, m.n,
               greatest(1, m.est_tokens), d.deadline, '{ChunkState.DELAYED}',
-              least(d.attempt, case when %(split)s then {SUSPECT_ATTEMPTS} end), d.deaths + m.suspect, d.retries + m.retried, 1,
+              least(d.attempt, case when %(split)s then {SUSPECT_ATTEMPTS} end), d.deaths + m.suspect, d.retries + m.retried,
+              d.charged_for, d.excused, 1,
               now() + make_interval(secs => greatest(%(backoff_seconds)s, m.retried * %(retry_seconds)s))
        from d, (select min(seq) as lo, max(seq) as hi, count(*)::int as n, array_agg(seq order by place) as seqs,
                        suspect, retried,

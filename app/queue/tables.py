@@ -202,6 +202,8 @@ chunk = Table(
     ),
     Column("deaths", SmallInteger, nullable=False, server_default=ZERO, comment="engine deaths that its item was in"),
     Column("retries", SmallInteger, nullable=False, server_default=ZERO, comment="rounds of transient engine errors"),
+    Column("charged_for", BigInteger, comment="the worker whose loss was charged last; null: none, or taken back"),
+    Column("excused", SmallInteger, nullable=False, server_default=ZERO, comment="charges that were taken back"),
     Column(
         "token", Integer, nullable=False, server_default=ZERO, comment="fence: grows on claim and reap; 0: never leased"
     ),
@@ -223,6 +225,7 @@ Index(
 )
 Index("chunk_worker", chunk.c.worker_id, postgresql_where=text("state = 'leased'"))
 Index("chunk_batch", chunk.c.batch_id)
+Index("chunk_charged", chunk.c.charged_for, postgresql_where=text("charged_for is not null"))
 Index("chunk_edf", chunk.c.pool_id, chunk.c.deadline, postgresql_where=text("state = 'ready'"))
 Index("chunk_held", chunk.c.batch_id, postgresql_where=text("state = 'held'"))
 Index("chunk_due", chunk.c.not_before, postgresql_where=text("state = 'delayed'"))

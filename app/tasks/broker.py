@@ -9,6 +9,7 @@ from celery import Celery
 from kombu.entity import Queue
 
 from app import optional_packages
+from app.db.silence import noticed
 from app.settings import Settings
 from app.tasks import names, transport
 
@@ -19,7 +20,7 @@ _PUBLISH_SECONDS = 4
 def celery_app(settings: Settings, database_url: str) -> Celery:
     """The Celery app for the configured broker; `database_url` carries the default one."""
     app = Celery("slackwater", set_as_current=False)
-    app.conf.update(_COMMON, **_broker(settings.broker_url, database_url))
+    app.conf.update(_COMMON, **_broker(settings, database_url))
     return app
 
 
@@ -48,8 +49,9 @@ _COMMON: dict[str, Any] = {
 }
 
 
-def _broker(url: str, database_url: str) -> dict[str, Any]:
+def _broker(settings: Settings, database_url: str) -> dict[str, Any]:
     options: dict[str, Any]
+    url = settings.broker_url
     if url.startswith("amqp"):
         return {"broker_url": url, "task_queues": _queues({"x-queue-type": "quorum"})}
     if url.startswith("redis"):
@@ -59,7 +61,7 @@ def _broker(url: str, database_url: str) -> dict[str, Any]:
     if url and not url.startswith("pgmq://"):
         raise ValueError(f"broker_url: {url.split(':', 1)[0]}:// is not one of amqp://, redis:// and pgmq://")
     options = {
-        "dsn": url.replace("pgmq://", "postgresql://", 1) or database_url,
+        "dsn": noticed(url.replace("pgmq://", "postgresql://", 1), settings.lease_seconds) if url else database_url,
         "visibility_timeout": VISIBILITY_SECONDS,
         "wait_time_seconds": 0,  # woken by NOTIFY; a server-side long poll would block the other queues
         "use_notify": True,

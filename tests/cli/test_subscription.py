@@ -131,6 +131,27 @@ def test_deliveries_are_shown_sent_again_and_replayed(run: Run, settings: Settin
         assert (unknown.exit_code, "Delivery not found" in unknown.output) == (1, True)
 
 
+def test_a_dead_delivery_says_why_in_the_list_and_in_its_own_view(
+    run: Run, settings: Settings, webhook_to: Make
+) -> None:
+    why = "all 10 attempts failed, the last one with http_5xx"
+    with receiving(statuses(500)) as receiver:
+        webhook = webhook_to(receiver)
+        happen(settings, 1)
+        with psycopg.connect(settings.database_url) as conn:
+            conn.execute("update delivery set attempts = 9")
+        send_all(settings)
+        head, row = (line.split("\t") for line in run("subscription", "deliveries", webhook).output.splitlines())
+        assert dict(zip(head, row, strict=True))["next, or why none"] == why
+        lines = run("subscription", "deliveries", webhook, env=TERMINAL).output.splitlines()
+        assert max(map(len, lines)) <= 80
+        folded = " ".join(line[line.rindex("  ") :].strip() for line in map(str.rstrip, lines[1:]))
+        assert folded == why
+        assert f"reason      {why}\n" in run("subscription", "delivery", webhook, row[0]).output
+        shown = run("subscription", "delivery", webhook, row[0], env=TERMINAL).output
+        assert max(map(len, shown.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(("status", "outcome"), [(204, "delivered in "), (500, "Not delivered: 500 http_5xx")])
 def test_a_test_waits_for_its_outcome(
     run: Run, settings: Settings, webhook_to: Make, status: int, outcome: str

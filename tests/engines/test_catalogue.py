@@ -130,6 +130,25 @@ def test_mistakes_name_file_table_and_key(tmp_path: Path, text: str, message: st
     assert "models.toml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "flags", ['"--api-key", "hush"', '"--api-key=hush"', '"--seed", "1", "--api_key", "hush"', '"--api-k=hush"']
+)
+def test_a_key_among_the_flags_would_replace_the_engines_own_and_is_refused(tmp_path: Path, flags: str) -> None:
+    with pytest.raises(catalogue.CatalogueError) as caught:
+        load(tmp_path, MODEL.replace("max_num_seqs = 4", f"max_num_seqs = 4, flags = [{flags}]"))
+    said = str(caught.value)
+    assert 'models.toml: [models."tiny".launch] flags: takes no --api-key' in said
+    assert "leave the flag out" in said
+    assert "hush" not in said
+
+
+def test_other_flags_that_begin_like_it_are_not(tmp_path: Path) -> None:
+    flags = '"--api-server-count", "2", "--seed=1"'
+    model = load(tmp_path, MODEL.replace("max_num_seqs = 4", f"max_num_seqs = 4, flags = [{flags}]")).resolve("tiny")
+    assert model is not None
+    assert model.engine_arguments(tmp_path)[-3:] == ["--api-server-count", "2", "--seed=1"]
+
+
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(catalogue.CatalogueError, match=r"nowhere\.toml"):
         catalogue.load(tmp_path / "nowhere.toml")

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from psycopg import sql as composed_sql
+from psycopg import sql
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.queue import failure_sql, listing_sql, maintenance_sql, service, sql
+from app.queue import charges, failure_sql, listing_sql, maintenance_sql, service, sql
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.states import BatchState
@@ -108,12 +108,9 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
         else:
             conn.execute("set local plan_cache_mode = force_generic_plan")
             conn.execute(_prepare(statement, parameters))
-            values = composed_sql.SQL(", ").join(
-                composed_sql.Literal(value) for value in _ordered(statement, parameters)[1]
-            )
+            values = sql.SQL(", ").join(sql.Literal(value) for value in _ordered(statement, parameters)[1])
             row = conn.execute(
-                composed_sql.SQL(options + "execute guarded")
-                + (composed_sql.SQL(" (") + values + composed_sql.SQL(")"))
+                sql.SQL(options + "execute guarded") + (sql.SQL(" (") + values + sql.SQL(")"))
             ).fetchone()
             conn.execute("deallocate guarded")
     assert row
@@ -332,6 +329,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "finish, split": (sql.FINISH, finishing(lease) | {"split": True}),
         "heartbeat": (sql.HEARTBEAT, {"worker_id": lease.worker_id, "lease_seconds": 30.0}),
         "retire": (sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
+        "take back": (charges.TAKE_BACK, {"worker_id": lease.worker_id, "most": charges.MOST}),
         "status": (sql.STATUS, name),
         "results": (sql.RESULTS, one | {"run": 1, "after": 64, "limit": 200}),
         "results and items": (sql.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),

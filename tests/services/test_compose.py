@@ -181,25 +181,31 @@ def test_the_file_has_our_services_and_only_settings_that_exist() -> None:
         assert "postgres" in awaited if name == "migrate" else "migrate" in awaited, name
 
 
-def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbitmq(
-    tmp_path: Path, empty_postgres_url: str, rabbitmq_url: str
-) -> None:
+@pytest.fixture
+def installed(tmp_path: Path, empty_postgres_url: str, rabbitmq_url: str) -> Iterator[tuple[Stack, Compose, str]]:
+    """An engine, the services of the file, and a key of the account."""
     stack = Stack(tmp_path)
     try:
         stack.start_engine()
         engine = f"http://127.0.0.1:{stack.engine_port}"
-        places = Places(tmp_path, empty_postgres_url, rabbitmq_url, engine, stack.settings.port)
-        with receiving() as receiver, composed(places) as compose:
+        with composed(Places(tmp_path, empty_postgres_url, rabbitmq_url, engine, stack.settings.port)) as compose:
             compose.run("api", "slackwater", "account", "create", ACCOUNT)
-            key = compose.run("api", "slackwater", "key", "create", "--account", ACCOUNT)
-            stack.client.headers["authorization"] = f"Bearer {key}"
-            secret = stack.subscribe(receiver.url)
-            request_id = stack.submit([{"prompt": f"item {n}", "external_reference": str(n)} for n in range(ITEMS)])
-            result = wait_for(lambda: stack.poll(request_id), what="the batch is done")
-            told = [request.verified(secret) for request in receiver.wait(2)]
-            codes = compose.stop()
+            yield stack, compose, compose.run("api", "slackwater", "key", "create", "--account", ACCOUNT)
     finally:
         stack.close()
+
+
+def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbitmq(
+    installed: tuple[Stack, Compose, str],
+) -> None:
+    stack, compose, key = installed
+    stack.client.headers["authorization"] = f"Bearer {key}"
+    with receiving() as receiver:
+        secret = stack.subscribe(receiver.url)
+        request_id = stack.submit([{"prompt": f"item {n}", "external_reference": str(n)} for n in range(ITEMS)])
+        result = wait_for(lambda: stack.poll(request_id), what="the batch is done")
+        told = [request.verified(secret) for request in receiver.wait(2)]
+        codes = compose.stop()
     assert [response["external_reference"] for response in result["responses"]] == [str(n) for n in range(ITEMS)]
     assert all(response["success"] for response in result["responses"])
     kinds = {event["type"] for event in told if event["payload"]["requestId"] == request_id}
@@ -208,38 +214,28 @@ def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbi
 
 
 def test_a_file_and_large_items_are_the_same_for_every_service_though_each_has_a_data_directory_of_its_own(
-    tmp_path: Path, empty_postgres_url: str, rabbitmq_url: str
+    tmp_path: Path, installed: tuple[Stack, Compose, str], empty_postgres_url: str
 ) -> None:
-    stack = Stack(tmp_path)
-    try:
-        stack.start_engine()
-        engine = f"http://127.0.0.1:{stack.engine_port}"
-        places = Places(tmp_path, empty_postgres_url, rabbitmq_url, engine, stack.settings.port)
-        with composed(places) as compose:
-            compose.run("api", "slackwater", "account", "create", ACCOUNT)
-            key = compose.run("api", "slackwater", "key", "create", "--account", ACCOUNT)
-            base = f"http://127.0.0.1:{stack.settings.port}/v1"
-            with OpenAI(api_key=key, base_url=base) as client:
-                texts = ["short", "long " * 500]  # the second one lies in the store, and so does its answer
-                file_id = uploaded(client, *(line(n, text) for n, text in enumerate(texts)))
-                batch = ended(client, created(client, file_id))
-                assert batch.status == "completed", batch
-                said = [
-                    each["response"]["body"]["choices"][0]["message"]["content"]
-                    for each in lines_of(client, batch.output_file_id)
-                ]
-                assert said == [f"echo: {text}" for text in texts]
-                with psycopg.connect(empty_postgres_url, autocommit=True) as conn:
-                    conn.execute("update file set expires_at = now()")
-                    compose.restart("steward")  # it looks for what has expired when it starts
-                    wait_for(lambda: not conn.execute("select 1 from file").fetchone(), what="the file has gone")
-            assert list((tmp_path / "objects" / "file").glob("*/*")) == []
-            alone = compose.environment("steward") | {"SLACKWATER_STORAGE_URL": (tmp_path / "alone").as_uri()}
-            refused = subprocess.run(
-                ["slackwater", "steward"], env=alone, check=False, capture_output=True, text=True, timeout=60
-            )
-    finally:
-        stack.close()
+    stack, compose, key = installed
+    with OpenAI(api_key=key, base_url=f"http://127.0.0.1:{stack.settings.port}/v1") as client:
+        texts = ["short", "long " * 500]  # the second one lies in the store, and so does its answer
+        file_id = uploaded(client, *(line(n, text) for n, text in enumerate(texts)))
+        batch = ended(client, created(client, file_id))
+        assert batch.status == "completed", batch
+        said = [
+            each["response"]["body"]["choices"][0]["message"]["content"]
+            for each in lines_of(client, batch.output_file_id)
+        ]
+    assert said == [f"echo: {text}" for text in texts]
+    with psycopg.connect(empty_postgres_url, autocommit=True) as conn:
+        conn.execute("update file set expires_at = now()")
+        compose.restart("steward")  # it looks for what has expired when it starts
+        wait_for(lambda: not conn.execute("select 1 from file").fetchone(), what="the file has gone")
+    assert list((tmp_path / "objects" / "file").glob("*/*")) == []
+    alone = compose.environment("steward") | {"SLACKWATER_STORAGE_URL": (tmp_path / "alone").as_uri()}
+    refused = subprocess.run(
+        ["slackwater", "steward"], env=alone, check=False, capture_output=True, text=True, timeout=60
+    )
     assert refused.returncode == 1
     assert "is not the one that the other parts use" in refused.stderr
     assert "SLACKWATER_STORAGE_URL" in refused.stderr

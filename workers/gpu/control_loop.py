@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-import psycopg
 import structlog
 
 from app import clock
+from app.db.transient_errors import TRANSIENT
 from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
 from app.headroom.controller import CLOSED_BY_FAILURE, Decision, HeadroomLimits, Reason, State, decide, urgency
@@ -267,7 +267,7 @@ class ControlLoop:
             await asyncio.sleep(DEADLINE_SECONDS)
             try:
                 self.urgency = urgency(await self._puller.slack())
-            except psycopg.OperationalError as error:
+            except TRANSIENT as error:
                 log.warning("database.unavailable", verb="slack", error=str(error).strip())
 
     async def _heal(self) -> None:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import psycopg
 import structlog
 
 from app import clock
-from app.db.pool import Database
+from app.db.pool import Connection, Database
+from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.catalogue import Model
 from app.engines.service import DRAINING, NOTHING_KNOWN, Facts, Holder
+from app.queue import charges
 from app.queue import service as queue
 from app.queue.types import Held
 from app.settings import Settings
@@ -93,6 +94,7 @@ class Membership:
         self._model = model
         self._recall = recall
         self._seat: Seat | None = None
+        self._former: set[int] = set()  # what we were called when we were last counted as lost
         self._valid_until = 0.0
 
     async def run(
@@ -116,6 +118,7 @@ class Membership:
             log.warning("worker.lease_lost", worker=seat.worker_id)
             self.intake = None
             on_lose()
+            self._former.add(seat.worker_id)
             await self.leave()
 
     def holds(self) -> bool:
@@ -135,7 +138,7 @@ class Membership:
             async with asyncio.timeout(RETRY_SECONDS * 4), self._database.durable() as conn:
                 await engines.release_engine(conn, seat.engine_id, seat.worker_id)
                 await queue.retire_worker(conn, seat.worker_id)
-        except (psycopg.OperationalError, TimeoutError) as error:
+        except (TimeoutError, *TRANSIENT) as error:
             log.warning("worker.not_retired", worker=seat.worker_id, error=str(error).strip())
 
     async def _join(self) -> Seat:
@@ -154,7 +157,7 @@ class Membership:
                     self.controls.clear()
                     self.displaced.set()
                 other = await self._same_engine(other)
-            except (psycopg.OperationalError, TimeoutError) as error:
+            except (TimeoutError, *TRANSIENT) as error:
                 log.warning("database.unavailable", verb="join", error=str(error).strip())
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -204,9 +207,17 @@ class Membership:
         began = clock.monotonic()
         async with self._database.relaxed() as conn:
             held = await queue.heartbeat(conn, worker_id, self._settings.lease_seconds)
-        if held is not None:
-            self._hold_until(began)
+            if held is not None:
+                self._hold_until(began)
+                await self._live_on(conn)
         return held
+
+    async def _live_on(self, conn: Connection) -> None:
+        """We were counted as lost and live: our work in hand did not kill us."""
+        for worker_id in tuple(self._former):
+            if (chunks := await charges.take_back(conn, worker_id)) is not None:
+                self._former.discard(worker_id)
+                log.info("worker.not_lost", worker=worker_id, chunks=chunks)
 
     def _hold_until(self, began: float) -> None:
         """Others may start when the lease, which began no earlier than `began`, is over; we stop a little before."""
@@ -228,7 +239,7 @@ class Membership:
                 pause = self._settings.heartbeat_seconds
             except TimeoutError:
                 return
-            except psycopg.OperationalError as error:
+            except TRANSIENT as error:
                 log.warning("database.unavailable", verb="heartbeat", error=str(error).strip())
                 pause = min(RETRY_SECONDS, self._settings.heartbeat_seconds)
             await self._rest(pause, said, status)

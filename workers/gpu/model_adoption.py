@@ -3,11 +3,10 @@
 import asyncio
 from contextlib import suppress
 
-import psycopg
 import structlog
-from psycopg_pool import PoolTimeout
 
 from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
 from app.engines import adoption, catalogue
 from app.engines import service as engines
 from app.engines.adoption import Contradiction, EngineProblem, Sighting
@@ -66,7 +65,7 @@ async def _held(settings: Settings, database: Database, model: Model, seen: Sigh
     try:
         async with asyncio.timeout(LOOK_SECONDS), database.relaxed() as conn:
             window = await engines.promised(conn, model.served, settings.engine_name, model.context_window)
-    except (psycopg.OperationalError, PoolTimeout, TimeoutError) as error:
+    except (TimeoutError, *TRANSIENT) as error:
         log.warning("database.unavailable", verb="promise", error=str(error).strip())
         return model
     if (problem := adoption.fault(model, seen, window)) is not None:
@@ -79,5 +78,5 @@ async def _note(settings: Settings, database: Database, problem: EngineProblem) 
     try:
         async with asyncio.timeout(LOOK_SECONDS), database.relaxed() as conn:
             await engines.note_engine(conn, name=settings.engine_name, url=settings.engine_url, problem=problem)
-    except (psycopg.OperationalError, PoolTimeout, TimeoutError) as error:
+    except (TimeoutError, *TRANSIENT) as error:
         log.warning("database.unavailable", verb="note", error=str(error).strip())

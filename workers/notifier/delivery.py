@@ -4,13 +4,12 @@ import asyncio
 from contextlib import suppress
 from uuid import UUID
 
-import psycopg
 import structlog
-from psycopg_pool import PoolTimeout
 
 from app import clock, crypto, trace_context
 from app.coalescing import Coalescer
 from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
 from app.settings import Settings
 from app.webhooks import formats, service, signing
 from app.webhooks.egress import EgressClient
@@ -22,7 +21,6 @@ from workers.notifier.outcome_writer import OutcomeWriter
 
 log = structlog.get_logger(__name__)
 
-_AWAY = (psycopg.OperationalError, PoolTimeout)
 _MOST = 100  # endpoints in one claim
 _UNHINT_SECONDS = 2.0
 _USER_AGENT = "Slackwater-Webhooks/1"
@@ -63,7 +61,7 @@ class Sender:
         known = list(self._working)
         await self.idle()
         if known:
-            with suppress(TimeoutError, *_AWAY):  # without the database their hints count as lost after a while
+            with suppress(TimeoutError, *TRANSIENT):  # without the database their hints count as lost after a while
                 async with asyncio.timeout(_UNHINT_SECONDS), self._database.relaxed() as conn:
                     await service.unhint(conn, known)
 
@@ -87,7 +85,7 @@ class Sender:
             return []
         try:
             return await self._claims.ask(endpoint_id)
-        except _AWAY as error:
+        except TRANSIENT as error:
             log.warning("no database; the sweep will repeat this", endpoint=str(endpoint_id), error=str(error).strip())
             return []
 
@@ -112,7 +110,7 @@ class Sender:
             verdict = await self._recorder.record(claim, answer)
             self.metrics.attempts.labels(verdict.verb if verdict else LATE).inc()
             self.metrics.seconds.observe(answer.duration_ms / 1000)
-        except _AWAY as error:
+        except TRANSIENT as error:
             log.warning("outcome not recorded", delivery=claim.delivery_id, error=str(error).strip())
             return
         log.info(

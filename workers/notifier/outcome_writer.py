@@ -2,19 +2,17 @@
 
 from datetime import timedelta
 
-import psycopg
-from psycopg_pool import PoolTimeout
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random
 
 from app.coalescing import Coalescer
 from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
 from app.webhooks import service
 from app.webhooks.retry_policy import Answer, DeliveryVerdict
 from app.webhooks.service import Claim, Outcome
 
 PATIENCE_SECONDS = 20.0
 MOST = 200
-_AWAY = (psycopg.OperationalError, PoolTimeout)
 
 
 class OutcomeWriter:
@@ -30,7 +28,7 @@ class OutcomeWriter:
         return await self._together.ask((claim, answer))
 
     @retry(
-        retry=retry_if_exception_type(_AWAY),
+        retry=retry_if_exception_type(TRANSIENT),
         stop=stop_after_delay(PATIENCE_SECONDS),
         wait=wait_random(0.1, 0.5),
         reraise=True,

@@ -12,7 +12,7 @@ import orjson
 
 from app import clock
 from app.api.openai.flex_call import FlexCall, FlexRequest
-from app.db.stale_if_error import AWAY
+from app.db.transient_errors import TRANSIENT
 from app.engines.requests import RESPONSES
 from app.errors import ExecutionFailed, SlackwaterError
 from app.gateway import sse_frames
@@ -120,7 +120,7 @@ async def _look(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, 
             while page := await response_log.events(conn, status.batch_id, after):
                 found += [body for _, body in page]
                 after = page[-1][0]
-    except AWAY:
+    except TRANSIENT:
         return found, after, False
     return found, after, status.finalized_at is not None
 

@@ -1,0 +1,36 @@
+"""Claims about a worker that was counted as lost: its chunks are charged for it only if it does not return."""
+
+import signal
+
+from tests.gpu.conftest import World
+from tests.gpu.test_process import process
+
+HELD = "from chunk where state = 'leased'"
+
+
+async def test_a_worker_that_was_stopped_for_longer_than_its_lease_takes_its_charge_back(world: World) -> None:
+    world.engine.script({"mode": "hang"})
+    await world.submit([f"question {n}" for n in range(8)])
+    async with process(world) as child:
+        await world.until(f"exists (select {HELD})")
+        child.send_signal(signal.SIGSTOP)
+        await world.until("max(attempt) = 1 from chunk")
+        child.send_signal(signal.SIGCONT)
+        await world.until("max(attempt) = 0 from chunk")
+        assert await world.fetch("select excused, charged_for from chunk") == [(1, None)]
+
+
+async def test_the_charge_of_a_worker_that_was_killed_stays_though_its_name_returns(world: World) -> None:
+    world.engine.script({"mode": "hang"})
+    await world.submit([f"question {n}" for n in range(8)])
+    async with process(world) as child:
+        await world.until(f"exists (select {HELD})")
+        child.kill()
+        await world.until("max(attempt) = 1 from chunk")
+    async with process(world):
+        await world.until(f"exists (select {HELD})")
+        [(joined,)] = await world.fetch("select renewed_at from worker")
+        for _ in range(3):  # heartbeats
+            await world.until(f"max(renewed_at) > '{joined}' from worker")
+            [(joined,)] = await world.fetch("select renewed_at from worker")
+        assert await world.fetch("select attempt, excused from chunk") == [(1, 0)]
