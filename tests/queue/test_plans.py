@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from psycopg import sql
+from psycopg import sql as composed_sql
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.json import Jsonb
 
@@ -108,9 +108,9 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
         else:
             conn.execute("set local plan_cache_mode = force_generic_plan")
             conn.execute(_prepare(statement, parameters))
-            values = sql.SQL(", ").join(sql.Literal(value) for value in _ordered(statement, parameters)[1])
+            values = composed_sql.SQL(", ").join(composed_sql.Literal(value) for value in _ordered(statement, parameters)[1])
             row = conn.execute(
-                sql.SQL(options + "execute guarded") + (sql.SQL(" (") + values + sql.SQL(")"))
+                composed_sql.SQL(options + "execute guarded") + (composed_sql.SQL(" (") + values + composed_sql.SQL(")"))
             ).fetchone()
             conn.execute("deallocate guarded")
     assert row
