@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from app import settings as configuration
 from app.errors import StoreNotShared
+from app.sentences import ended
 from app.settings import Settings, masked
 
 # From the particular to the general: an error, what is said of it, and what to do.
@@ -149,7 +150,7 @@ def _of_setting(error: ValidationError) -> Failure:
     if field is None:
         return Failure(f"{name}: {first['msg']}")
     rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
-    meaning = f"It means: {field.description}."
+    meaning = ended(f"It means: {field.description}")
     if first["type"] == "string_pattern_mismatch":
         rule, meaning = f"must be {field.description}", ""
     got = "" if "Secret" in str(field.annotation) else f", got '{masked(first['input'])}'"

@@ -77,7 +77,14 @@ def _operation(document: Object, method: str, path: str, operation: Object) -> s
 
 def _parameters(operation: Object) -> str:
     known = [each for each in operation.get("parameters", []) if each["in"] != "path"]
-    return _table("Parameters", {each["name"]: (each["in"], _said(each, each["schema"])) for each in known})
+    return _table("Parameters", {each["name"]: (each["in"], _said(each, _schema(each))) for each in known})
+
+
+def _schema(parameter: Object) -> Object:
+    """Its own, or that of the JSON that it holds."""
+    holds: Object = parameter.get("content", {}).get("application/json", parameter)
+    schema: Object = holds["schema"]
+    return schema
 
 
 def _fields(document: Object, operation: Object) -> str:

@@ -11,8 +11,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.api import openapi_links as links
 from app.api import openapi_operations as operations
 from app.api import openapi_schemas as schemas
+from app.api import openapi_webhooks as webhooks
 from app.api.docs_page import QUERY
 from app.api.openapi_answers import ANSWERS, LINES
 from app.api.parameter_limits import BOUNDED
@@ -35,17 +37,17 @@ _BODIES = {
     ("post", "uploads/{upload_id}/complete"): schemas.UPLOAD_PARTS,
 }
 _WEBHOOK_BODIES = {
-    "webhook_endpoints": schemas.WEBHOOK,
-    "{endpoint_id}": schemas.WEBHOOK_CHANGE,
-    "rotate_secret": schemas.WEBHOOK_ROTATION,
-    "test": schemas.WEBHOOK_TEST,
+    "webhook_endpoints": webhooks.WEBHOOK,
+    "{endpoint_id}": webhooks.WEBHOOK_CHANGE,
+    "rotate_secret": webhooks.WEBHOOK_ROTATION,
+    "test": webhooks.WEBHOOK_TEST,
 }
 _SUBSCRIPTION_BODIES = {
-    ("post", "subscriptions"): schemas.SUBSCRIPTION,
-    ("patch", "{subscription_id}"): schemas.SUBSCRIPTION_CHANGE,
-    ("post", "replay"): schemas.REPLAY,
-    ("post", "rotate_secret"): schemas.ROTATION,
-    ("post", "ack"): schemas.ACKNOWLEDGED,
+    ("post", "subscriptions"): webhooks.SUBSCRIPTION,
+    ("patch", "{subscription_id}"): webhooks.SUBSCRIPTION_CHANGE,
+    ("post", "replay"): webhooks.REPLAY,
+    ("post", "rotate_secret"): webhooks.ROTATION,
+    ("post", "ack"): webhooks.ACKNOWLEDGED,
 }
 
 
@@ -78,6 +80,7 @@ def build(app: FastAPI) -> dict[str, Any]:
         _describe(path, method, operation)
         _bound(operation)
         _exemplify(path, method, operation)
+    links.add(found)
     return found
 
 
@@ -90,7 +93,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 def _bound(operation: dict[str, Any]) -> None:
     """Say how long a text in the path may be. Routes parse it, so that what is longer names nothing."""
     for parameter in operation.get("parameters", []):
-        schema = parameter["schema"]
+        schema = parameter.get("schema", {})
         if parameter["in"] == "path" and schema.get("type") == "string" and not schema.keys() & {"enum", "pattern"}:
             schema.update(BOUNDED)
 

@@ -1,20 +1,16 @@
-"""JSON schemas of bodies and answers, for the OpenAPI document. Their fields are those that
-`app.batches.validation` checks.
-"""
+"""JSON schemas of bodies and answers, for the OpenAPI document. Fields are those that `app.batches.validation.text_generation` checks."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from app.api.parameter_limits import NUMBER, declared
-from app.api.submit_params import KEY, TAGS, WINDOW
+from app.api.parameter_limits import BOUNDED, declared
+from app.api.submit_params import KEY, LONGEST, NO_DEADLINE, TAGS, WINDOW
 from app.api.unknown_fields import SWITCH
 from app.batches.openai.uploads import PLAIN, PURPOSE
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
-from app.webhooks.formats import FORMATS, OPENAI_TYPES
-from app.webhooks.pull_queue import MOST as MOST_FETCHED
-from app.webhooks.validation import MOST_IN_FLIGHT, MOST_PER_SECOND, MOST_TAGS
+from app.webhooks import validation
 
 Schema = dict[str, Any]
 
@@ -24,12 +20,14 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _one(*required: str, **properties: Any) -> Schema:
+def one(*required: str, **properties: Any) -> Schema:
+    """An object that has these properties, and may have others."""
     return {"type": "object", "required": list(required), "properties": properties}
 
 
-def _only(*required: str, **properties: Any) -> Schema:
-    return {**_one(*required, **properties), "additionalProperties": False}
+def only(*required: str, **properties: Any) -> Schema:
+    """An object that has no other properties."""
+    return {**one(*required, **properties), "additionalProperties": False}
 
 
 STRING: Schema = {"type": "string"}
@@ -37,23 +35,39 @@ TEXT_VALUE: Schema = {"type": "string", "minLength": 1}
 OBJECT: Schema = {"type": "object"}
 STREAM: Schema = {"description": "server-sent events; the last is `data: [DONE]`, or `response.completed`"}
 LINES: Schema = {"type": "string", "description": "one entry of `responses` a line"}
-LIST: Schema = _one("object", "data", object={"const": "list"}, data={"type": "array", "items": OBJECT})
-OPENROUTER: Schema = _one("data", data={"type": "array", "items": OBJECT})
-COMPLETION: Schema = _one("choices", choices={"type": "array", "items": OBJECT}, usage=OBJECT)
+LIST: Schema = one("object", "data", object={"const": "list"}, data={"type": "array", "items": OBJECT})
+OPENROUTER: Schema = one("data", data={"type": "array", "items": OBJECT})
+COMPLETION: Schema = one("choices", choices={"type": "array", "items": OBJECT}, usage=OBJECT)
 
 
-def _or_null(schema: Mapping[str, Any]) -> Schema:
+def or_null(schema: Mapping[str, Any]) -> Schema:
     """A field that says nothing where it is null, as some clients send all of theirs."""
     return {"anyOf": [dict(schema), {"type": "null"}]}
 
 
-_FIELDS: Schema = {name: _or_null(field.schema) for name, field in FIELDS.items()}
-_LENGTH: Schema = _or_null({"type": "integer", "minimum": 1})
+def _text(least: int, most: int) -> Schema:
+    return {"type": "string", "minLength": least, "maxLength": most, "pattern": BOUNDED["pattern"]}
+
+
+def pairs(*others: Schema) -> Schema:
+    """The metadata of a batch, or what a subscription wants of it. `others`: what its values may be beside texts."""
+    text = _text(0, validation.METADATA_VALUE)
+    return {
+        "type": "object",
+        "maxProperties": validation.PAIRS,
+        "propertyNames": _text(1, validation.METADATA_KEY),
+        "additionalProperties": {"anyOf": [text, *others]} if others else text,
+    }
+
+
+_FIELDS: Schema = {name: or_null(field.schema) for name, field in FIELDS.items()}
+_LENGTH: Schema = or_null({"type": "integer", "minimum": 1})
 _GENERATION: Schema = _FIELDS | dict.fromkeys(LENGTHS, _LENGTH)
+_IMAGE: Schema = only("url", url={"type": "string", "pattern": "^data:image/"}, detail=STRING)
 _PART: Schema = {
     "oneOf": [
-        _only("type", "text", type={"const": "text"}, text=STRING),
-        _only("type", "image_url", type={"const": "image_url"}, image_url=_only("url", url=STRING, detail=STRING)),
+        only("type", "text", type={"const": "text"}, text=STRING),
+        only("type", "image_url", type={"const": "image_url"}, image_url=_IMAGE),
     ]
 }
 _MESSAGES: Schema = {"type": "array", "minItems": 1, "items": ref("Message")}
@@ -66,11 +80,11 @@ _INPUTS: Schema = {
     ]
 }
 
-CHAT: Schema = _one("model", "messages", model=_MODEL, messages=_MESSAGES, **_GENERATION)
-TEXT: Schema = _one("model", "prompt", model=_MODEL, prompt=_INPUTS, **_FIELDS, max_tokens=_LENGTH)
-EMBEDDINGS: Schema = _one("model", "input", model=_MODEL, input=_INPUTS)
+CHAT: Schema = one("model", "messages", model=_MODEL, messages=_MESSAGES, **_GENERATION)
+TEXT: Schema = one("model", "prompt", model=_MODEL, prompt=_INPUTS, **_FIELDS, max_tokens=_LENGTH)
+EMBEDDINGS: Schema = one("model", "input", model=_MODEL, input=_INPUTS)
 _RESPONSE_INPUT: Schema = {"oneOf": [TEXT_VALUE, {"type": "array", "minItems": 1, "items": OBJECT}]}
-RESPONSES: Schema = _one(
+RESPONSES: Schema = one(
     "model",
     "input",
     model=_MODEL,
@@ -79,12 +93,16 @@ RESPONSES: Schema = _one(
     stream=_FIELDS["stream"],
 )
 _SUBMIT: Schema = {
-    **_one("requests", requests={"type": "array", "minItems": 1, "items": ref("Item")}),
+    **one("requests", requests={"type": "array", "minItems": 1, "items": ref("Item")}),
     "additionalProperties": False,
 }
-_POLL: Schema = _one("request_id", request_id={"type": "string", "format": "uuid"})
+_POLL: Schema = one("request_id", request_id={"type": "string", "format": "uuid"})
 RUN: Schema = {"anyOf": [_SUBMIT, _POLL, ref("Item")]}
-RUN_GENERIC: Schema = {"allOf": [_one(model=_MODEL), {"anyOf": [_one("requests"), _POLL, ref("Item")]}]}
+_SUBMIT_GENERIC: Schema = {
+    **one("model", "requests", model=_MODEL, requests=_SUBMIT["properties"]["requests"]),
+    "additionalProperties": False,
+}
+RUN_GENERIC: Schema = {"anyOf": [_SUBMIT_GENERIC, _POLL, {"allOf": [one("model", model=_MODEL), ref("Item")]}]}
 RUN_PARAMETERS: list[Schema] = [
     {
         "name": "queueRequest",
@@ -113,7 +131,7 @@ RUN_PARAMETERS: list[Schema] = [
     {
         "name": "cf-aig-metadata",
         "in": "header",
-        "schema": STRING,
+        "content": {"application/json": {"schema": pairs({"type": ["number", "boolean"]})}},
         "description": "pairs that subscriptions filter by, JSON",
     },
     {"name": "x-session-affinity", "in": "header", "schema": STRING, "description": "keeps a session at one engine"},
@@ -123,64 +141,23 @@ STRICT: list[Schema] = [
     {"name": "strict", "in": "query", "schema": _SWITCH, "description": "true: a field that is not known is refused"},
     {"name": "x-slackwater-strict", "in": "header", "schema": _SWITCH, "description": "the same"},
 ]
-_TIME: Schema = {"type": "string", "format": "date-time"}
-_TEXT_OR_NULL: Schema = _or_null(STRING)
-_EVENTS: Schema = {"type": "array", "items": STRING}
-_FORMAT: Schema = {"enum": [*FORMATS, None]}
-_LIMITS: Schema = {
-    "max_in_flight": {"type": ["integer", "null"], "minimum": 1, "maximum": MOST_IN_FLIGHT},
-    "max_per_second": {"type": ["number", "null"], "minimum": 0.01, "maximum": MOST_PER_SECOND},
-    "ordered": {"type": ["boolean", "null"]},
-}
-_URL: Schema = _one("type", "url", type={"const": "webhook"}, url=STRING, **_LIMITS)
-_DESTINATION: Schema = {
-    "oneOf": [
-        _one("type", "url", type={"const": "webhook"}, url=STRING, secret=_TEXT_OR_NULL, format=_FORMAT, **_LIMITS),
-        _one("type", "queue_id", type={"const": "queues.queue"}, queue_id=TEXT_VALUE, format=_FORMAT),
-    ]
-}
-_SOURCE: Schema = _one(
-    type={"const": "workersAi.model"},
-    model_name=_TEXT_OR_NULL,
-    tags=_or_null({"type": "array", "items": TEXT_VALUE, "maxItems": MOST_TAGS}),
-    metadata=_or_null({"type": "object", "additionalProperties": STRING}),
-)
-SUBSCRIPTION: Schema = _one(
-    "name",
-    "source",
-    "destination",
-    "events",
-    name=STRING,
-    source=_SOURCE,
-    destination=_DESTINATION,
-    events=_EVENTS,
-    enabled={"type": "boolean"},
-)
-SUBSCRIPTION_CHANGE: Schema = _one(
-    name=_TEXT_OR_NULL,
-    enabled={"type": ["boolean", "null"]},
-    events=_or_null(_EVENTS),
-    destination=_or_null(_URL),
-)
-REPLAY: Schema = _one(
-    "since", since=_TIME, until=_or_null(_TIME), events=_or_null(_EVENTS), only_failed={"type": "boolean"}
-)
-ROTATION: Schema = _one(secret=_TEXT_OR_NULL, overlap_hours={"type": "number", "minimum": 0, "maximum": 168})
-
-ACKNOWLEDGED: Schema = _one(
-    "ids", ids={"type": "array", "items": {"type": "string", "pattern": NUMBER}, "maxItems": MOST_FETCHED}
-)
-
 _PURPOSE: Schema = {"enum": [PURPOSE, *PLAIN]}
-FILE_UPLOAD: Schema = _one("purpose", "file", purpose=_PURPOSE, file={"type": "string", "format": "binary"})
-_FILE_BATCH: Schema = _one(
+FILE_UPLOAD: Schema = one("purpose", "file", purpose=_PURPOSE, file={"type": "string", "format": "binary"})
+_EXPIRY: Schema = one(
+    "anchor", "seconds", anchor={"const": "created_at"}, seconds={"type": "integer", **declared(3600, 30 * 86_400)}
+)
+_FILE_BATCH: Schema = one(
     "endpoint",
     "completion_window",
-    input_file_id=STRING,
+    input_file_id=or_null(_text(0, LONGEST)),
     endpoint={"enum": [*ROUTES]},
-    completion_window={"type": "string", "description": "24h, 30m, 7d, or background for no deadline"},
-    metadata={"type": "object", "additionalProperties": STRING},
-    idempotency_key=_or_null({"type": "string", "maxLength": 255, "pattern": KEY}),
+    completion_window={
+        "type": "string",
+        "pattern": f"{WINDOW}|^{NO_DEADLINE}$",
+        "description": f"24h, 30m, 7d, or {NO_DEADLINE} for no deadline",
+    },
+    metadata=or_null(pairs()),
+    idempotency_key=or_null({"type": "string", "maxLength": 255, "pattern": KEY}),
     requests={
         "type": ["array", "null"],
         "minItems": 1,
@@ -190,34 +167,30 @@ _FILE_BATCH: Schema = _one(
     mixed={"type": ["boolean", "null"], "description": "lines may name several models and endpoints"},
     validation={"enum": ["strict", "lenient", None], "description": "lenient: a bad line fails alone"},
     partial_results={"type": ["boolean", "null"], "description": "the output file can be read while the batch runs"},
+    output_expires_after=or_null(_EXPIRY),
 )
-FILE_BATCH: Schema = _FILE_BATCH | {"anyOf": [{"required": ["input_file_id"]}, {"required": ["requests"]}]}
-_EXPIRY: Schema = _one(
-    "anchor", "seconds", anchor={"const": "created_at"}, seconds={"type": "integer", **declared(3600, 30 * 86_400)}
-)
-UPLOAD: Schema = _one(
+_NULL: Schema = {"type": "null"}
+_OF_FILE: Schema = {"required": ["input_file_id"], "properties": {"input_file_id": STRING, "requests": _NULL}}
+_OF_REQUESTS: Schema = {
+    "required": ["requests"],
+    "properties": {"requests": {"type": "array"}, "input_file_id": {"enum": ["", None]}},
+}
+FILE_BATCH: Schema = _FILE_BATCH | {"oneOf": [_OF_FILE, _OF_REQUESTS]}
+UPLOAD: Schema = one(
     "filename",
     "purpose",
     "bytes",
-    "mime_type",
-    filename=STRING,
+    filename={"type": "string", "minLength": 1, "pattern": BOUNDED["pattern"]},
     purpose=_PURPOSE,
     bytes={"type": "integer", "minimum": 1},
     mime_type=STRING,
-    expires_after=_or_null(_EXPIRY),
+    expires_after=or_null(_EXPIRY),
 )
-UPLOAD_PART: Schema = _one("data", data={"type": "string", "format": "binary"})
-UPLOAD_PARTS: Schema = _one("part_ids", part_ids={"type": "array", "minItems": 1, "items": STRING}, md5=STRING)
-
-_OPENAI_EVENT: Schema = {"enum": sorted(OPENAI_TYPES.values())}
-_OPENAI_EVENTS: Schema = {"type": "array", "items": _OPENAI_EVENT, "minItems": 1}
-WEBHOOK: Schema = _one("name", "url", "event_types", name=STRING, url=STRING, event_types=_OPENAI_EVENTS)
-WEBHOOK_CHANGE: Schema = _one(name=STRING, url=STRING, event_types=_OPENAI_EVENTS)
-WEBHOOK_ROTATION: Schema = _one(keep_old_secret_active_for_24_hours={"type": "boolean"})
-WEBHOOK_TEST: Schema = _one("event_type", event_type=_OPENAI_EVENT)
+UPLOAD_PART: Schema = one("data", data={"type": "string", "format": "binary"})
+UPLOAD_PARTS: Schema = one("part_ids", part_ids={"type": "array", "minItems": 1, "items": STRING}, md5=STRING)
 
 COMPONENTS: dict[str, Schema] = {
-    "Message": _one(
+    "Message": one(
         "role",
         role={"enum": [*ROLES]},
         content={"oneOf": [STRING, {"type": "array", "items": _PART}, {"type": "null"}]},
@@ -230,7 +203,7 @@ COMPONENTS: dict[str, Schema] = {
             "messages": _MESSAGES,
             "input": {**_RESPONSE_INPUT, "description": "of a model of shape responses, as of …/ai/v1/responses"},
             "text": {"oneOf": [TEXT_VALUE, {"type": "array", "minItems": 1, "items": TEXT_VALUE}]},
-            "contexts": {"type": "array", "minItems": 1, "items": _one("text", text=TEXT_VALUE)},
+            "contexts": {"type": "array", "minItems": 1, "items": one("text", text=TEXT_VALUE)},
             **_GENERATION,
         },
         "oneOf": [
@@ -241,7 +214,7 @@ COMPONENTS: dict[str, Schema] = {
             {"required": ["contexts"]},
         ],
     },
-    "Success": _one(
+    "Success": one(
         "result",
         "success",
         "errors",
@@ -251,7 +224,7 @@ COMPONENTS: dict[str, Schema] = {
         errors={"type": "array", "items": ref("Problem")},
         messages={"type": "array"},
     ),
-    "Error": _one(
+    "Error": one(
         "result",
         "success",
         "errors",
@@ -260,7 +233,7 @@ COMPONENTS: dict[str, Schema] = {
         success={"const": False},
         errors={"type": "array", "minItems": 1, "items": ref("Problem")},
         messages={"type": "array"},
-        error=_one(
+        error=one(
             "message",
             "type",
             message=STRING,
@@ -269,5 +242,5 @@ COMPONENTS: dict[str, Schema] = {
             code={"type": ["string", "null"]},
         ),
     ),
-    "Problem": _one("code", "message", code={"type": "integer"}, message=STRING),
+    "Problem": one("code", "message", code={"type": "integer"}, message=STRING),
 }

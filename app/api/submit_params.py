@@ -8,6 +8,8 @@ from app.errors import BadInput
 from app.gateway.resent_requests import Sending
 
 BATCH_PREFIX = "batch_"
+NO_DEADLINE = "background"
+LONGEST = 200  # characters of what a create of OpenAI's names
 WINDOWS = "like 90s, 30m, 24h or 7d and at most 90d"
 _WINDOW = re.compile(r"([0-9]{1,9})([smhd])")
 KEY = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f\"][^\x00-\x1f\x7f]*$"
@@ -36,7 +38,7 @@ def sending(headers: Mapping[str, str]) -> Sending | None:
 
 
 BATCH_ID = f"^({BATCH_PREFIX})?[0-9a-f]{{8}}(-?[0-9a-f]{{4}}){{3}}-?[0-9a-f]{{12}}$"
-WINDOW = "^([1-9][0-9]{0,5}s|[1-9][0-9]{0,4}m|[1-9][0-9]{0,2}h|[1-8]?[0-9]d)$"
+WINDOW = "^([1-9][0-9]{0,5}s|[1-9][0-9]{0,4}m|[1-9][0-9]{0,2}h|([1-9]|[1-8][0-9]|90)d)$"
 
 
 def batch_id(text: object) -> UUID | None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 import httpx
 
 from app.cli import credentials
+from app.sentences import ended
 from app.settings import Settings
 from app.user_errors import Failure
 
@@ -110,7 +111,7 @@ class Client:
     def _unreachable(self, error: Exception) -> Failure:
         reason = str(error) or type(error).__name__
         remedy = "Start it with `slackwater up`, or name another with SLACKWATER_URL or `slackwater login`."
-        return Failure(f"No Slackwater answers at {self.url}: {reason}.", remedy)
+        return Failure(ended(f"No Slackwater answers at {self.url}: {reason}"), remedy)
 
 
 def response_json(response: httpx.Response) -> dict[str, Any]:

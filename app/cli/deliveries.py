@@ -11,6 +11,7 @@ from app import clock
 from app.cli import tables
 from app.cli.client import Client
 from app.cli.options import Json, console, settings
+from app.sentences import ended
 from app.states import DELIVERY, DeliveryState
 from app.user_errors import Failure
 
@@ -46,7 +47,7 @@ def send_test(subscription_id: SubscriptionId, as_json: Json = False) -> None:
     outcome = _outcome(found["last_attempt"])
     if found["state"] != DeliveryState.DELIVERED:
         remedy = "It is tried again; `slackwater subscription deliveries` shows how it goes."
-        raise Failure(f"Not delivered: {_in_words(found['last_attempt'])}.", remedy)
+        raise Failure(ended(f"Not delivered: {_in_words(found['last_attempt'])}"), remedy)
     if not as_json:
         tables.sentence(console, f"delivered in {found['last_attempt']['duration_ms']} ms: {outcome}")
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, TextIO
 import orjson
 
 from app import optional_packages
+from app.sentences import ended
 from app.user_errors import Failure
 
 Kind = Literal["items", "openai", "prompts", "csv", "tsv", "parquet"]
@@ -112,7 +113,7 @@ def _table_rows(file: Path, lines: TextIO, delimiter: str) -> Iterator[dict[str,
                 raise Failure(f"{file}, line {reader.line_num}: the header has {columns} columns, this row has not.")
             yield row
     except csv.Error as error:
-        raise Failure(f"{file}, line {reader.line_num}: {error}.") from error
+        raise Failure(ended(f"{file}, line {reader.line_num}: {error}")) from error
 
 
 def _objects(file: Path, lines: TextIO) -> Iterator[dict[str, Any]]:
@@ -122,7 +123,9 @@ def _objects(file: Path, lines: TextIO) -> Iterator[dict[str, Any]]:
         try:
             value = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise Failure(f"{file}, line {number}: {error}.", "Each line must be one whole JSON object.") from error
+            raise Failure(
+                ended(f"{file}, line {number}: {error}"), "Each line must be one whole JSON object."
+            ) from error
         if not isinstance(value, dict):
             raise Failure(f"{file}, line {number}: not a JSON object.", "Each line must be one whole JSON object.")
         yield value
@@ -137,7 +140,7 @@ def _parquet_rows(file: Path) -> Iterator[dict[str, Any]]:
             for batch in table.iter_batches(_PARQUET_ROWS):
                 yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
-        raise Failure(f"{file} is not a Parquet file: {error}.") from error
+        raise Failure(ended(f"{file} is not a Parquet file: {error}")) from error
 
 
 def parquet_module() -> Any:

@@ -18,6 +18,7 @@ from app.engines import catalogue
 from app.engines import service as engines
 from app.engines.service import EngineOverview
 from app.headroom import reason_messages
+from app.sentences import ended
 from app.settings import Settings
 from app.states import EngineIntake
 
@@ -76,9 +77,9 @@ def engine_problem(settings: Settings) -> tuple[EngineOverview | None, str]:
         return engine, f"{problem['message']} {problem['remedy']}".strip()
     if engine is None or not engine.alive:
         return None, "The GPU worker has not started yet."
-    return engine, reason_messages.gate(
-        engine.name, engine.reason or f"engine_{engine.state}", None, None, None, None
-    ) + "."
+    return engine, ended(
+        reason_messages.gate(engine.name, engine.reason or f"engine_{engine.state}", None, None, None, None)
+    )
 
 
 def usual_start(settings: Settings) -> float | None:

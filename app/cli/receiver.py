@@ -8,6 +8,7 @@ import orjson
 from aiohttp import web
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from app.sentences import ended
 from app.user_errors import Failure
 
 
@@ -41,7 +42,7 @@ class Receiver:
             await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
         except OSError as error:
             await self._runner.cleanup()
-            raise Failure(f"Cannot listen: {error.strerror}.", "Choose another port; 0 takes any.") from error
+            raise Failure(ended(f"Cannot listen: {error.strerror}"), "Choose another port; 0 takes any.") from error
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{port}/webhook"
         return self

@@ -18,6 +18,7 @@ from app.cli.supervisor import Supervisor, on_signals
 from app.cli.up_output import Screen, StartStages
 from app.engines import catalogue
 from app.engines import model_weights as weights
+from app.sentences import ended
 from app.settings import Settings, masked
 from app.user_errors import Failure
 from app.version import version
@@ -49,7 +50,9 @@ def up(settings: Settings, console: Console) -> None:
 def _port_taken(settings: Settings, problem: str) -> Failure:
     remedy = "Stop what listens there, or choose another port: SLACKWATER_PORT or --port."
     whose = " Another Slackwater, with another data directory, answers there." if our_api(settings) else ""
-    return Failure(f"The API cannot listen on port {settings.port} of {settings.host}: {problem}.{whose}", remedy)
+    return Failure(
+        ended(f"The API cannot listen on port {settings.port} of {settings.host}: {problem}") + whose, remedy
+    )
 
 
 async def _up(settings: Settings, console: Console, screen: Screen) -> None:

@@ -14,6 +14,8 @@ from standardwebhooks import Webhook
 
 PREFIX = "whsec_"
 SECRET_BYTES = range(24, 65)
+_FOUR, _PAIR, _TRIPLE = r"[A-Za-z0-9+/]{4}", r"[A-Za-z0-9+/]{2}==", r"[A-Za-z0-9+/]{3}="
+PATTERN = f"^{PREFIX}(({_FOUR}){{8,21}}({_PAIR})?|({_FOUR}){{8,20}}{_TRIPLE})$"  # of so many bytes in base64
 
 
 def new_secret() -> str:

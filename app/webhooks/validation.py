@@ -1,5 +1,6 @@
 """What a subscription may say. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,8 +36,10 @@ USUAL_KINDS = (
 )
 MOST_TAGS, MOST_IN_FLIGHT, MOST_PER_SECOND = 5, 64, 1000.0
 MOST_OVERLAP_SECONDS = 7 * 24 * 3600.0
-_NAME_LENGTH, _URL_LENGTH, _QUEUE_LENGTH = 256, 2048, 64
-_PAIRS, _METADATA_KEY, _METADATA_VALUE = 16, 64, 512
+NAME_LENGTH, URL_LENGTH, QUEUE_LENGTH = 256, 2048, 64
+PAIRS, METADATA_KEY, METADATA_VALUE = 16, 64, 512
+_SPACES = r"\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+NAME = rf"^[^\x00]*[^{_SPACES}][^\x00]*$"  # something to be seen
 
 
 @dataclass(frozen=True)
@@ -50,20 +53,20 @@ class DeliveryLimits:
 
 def check_name(name: str) -> None:
     """Raise BadInput unless it is one."""
-    if not name.strip() or len(name) > _NAME_LENGTH or "\0" in name:
-        raise BadInput(f"name: must be 1 to {_NAME_LENGTH} printable characters")
+    if len(name) > NAME_LENGTH or not re.fullmatch(NAME, name):
+        raise BadInput(f"name: must be 1 to {NAME_LENGTH} printable characters")
 
 
 def check_length(url: str, where: str = "destination.url") -> None:
     """Raise BadInput for a URL that is none or too long to be kept."""
-    if not url or len(url) > _URL_LENGTH:
-        raise BadInput(f"{where}: must be 1 to {_URL_LENGTH} characters")
+    if not url or len(url) > URL_LENGTH:
+        raise BadInput(f"{where}: must be 1 to {URL_LENGTH} characters")
 
 
 def check_queue(queue_id: str) -> None:
     """Raise BadInput unless a queue can be called so."""
-    if not 1 <= len(queue_id) <= _QUEUE_LENGTH or not queue_id.isprintable():
-        raise BadInput(f"destination.queue_id: must be 1 to {_QUEUE_LENGTH} printable characters")
+    if not 1 <= len(queue_id) <= QUEUE_LENGTH or not queue_id.isprintable():
+        raise BadInput(f"destination.queue_id: must be 1 to {QUEUE_LENGTH} printable characters")
 
 
 def check_shape(shape: str) -> None:
@@ -97,10 +100,10 @@ def check_tags(tags: Sequence[str]) -> None:
 
 def check_metadata(metadata: Mapping[str, str], where: str = "source.metadata") -> None:
     """Raise BadInput unless a batch can have these pairs; the bounds are those of OpenAI's batches."""
-    sizes = all(0 < len(key) <= _METADATA_KEY and len(value) <= _METADATA_VALUE for key, value in metadata.items())
-    if len(metadata) > _PAIRS or not sizes or any("\0" in part for pair in metadata.items() for part in pair):
+    sizes = all(0 < len(key) <= METADATA_KEY and len(value) <= METADATA_VALUE for key, value in metadata.items())
+    if len(metadata) > PAIRS or not sizes or any("\0" in part for pair in metadata.items() for part in pair):
         raise BadInput(
-            f"{where}: at most {_PAIRS} pairs, keys of 1 to {_METADATA_KEY} characters, values of at most {_METADATA_VALUE}"
+            f"{where}: at most {PAIRS} pairs, keys of 1 to {METADATA_KEY} characters, values of at most {METADATA_VALUE}"
         )
 
 

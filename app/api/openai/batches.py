@@ -24,14 +24,13 @@ from app.files import ids
 from app.files import service as files
 from app.queue.listing import Filters
 from app.queue.reads import BatchStatus
+from app.sentences import ended
 from app.states import BatchState
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
 router = APIRouter()
 
-_LONGEST = 200  # characters of what a create names
-_NO_DEADLINE = "background"
 _OUTPUT_SECONDS = range(3600, 30 * 86_400 + 1)
 # A batch of which nothing succeeded is completed too: its error file tells.
 _STATUSES = {
@@ -118,7 +117,7 @@ async def _refused_in_openai_words(verb: str, tenant: Tenant, parts: Parts, requ
         yield
     except Conflict as refusal:
         batch = await file_batches.get(parts.database, tenant, request_id)
-        why = "" if verb == "cancel" else f" {refusal.message}."
+        why = "" if verb == "cancel" else f" {ended(refusal.message)}"
         raise Conflict(f"Cannot {verb} a batch with status '{_state(batch.status)}'.{why}") from None
 
 
@@ -131,8 +130,8 @@ def _wish(given: dict[str, Any], request: Request) -> NewFileBatch:
             reason="missing_required_parameter",
         )
     for name in ("input_file_id", "endpoint", "completion_window"):
-        if not isinstance(given.get(name), str) or len(given[name]) > _LONGEST or "\0" in given[name]:
-            raise BadInput(f"{name}: must be a string of at most {_LONGEST} characters", param=name)
+        if not isinstance(given.get(name), str) or len(given[name]) > submit_params.LONGEST or "\0" in given[name]:
+            raise BadInput(f"{name}: must be a string of at most {submit_params.LONGEST} characters", param=name)
     endpoint, window = given["endpoint"], given["completion_window"]
     if endpoint not in ROUTES:
         message = f"Invalid endpoint: {endpoint[:60]!r}. Supported values: {', '.join(map(repr, ROUTES))}."
@@ -168,12 +167,12 @@ def _lenient(given: Any) -> bool:
 
 
 def _deadline(window: str) -> float | None:
-    if window == _NO_DEADLINE:
+    if window == submit_params.NO_DEADLINE:
         return None
     seconds = submit_params.window_seconds(window)
     if seconds is None:
-        allowed = f"{submit_params.WINDOWS}, or {_NO_DEADLINE} for no deadline"
-        message = f"Invalid completion_window: must be {allowed}; got {window[:40]!r}."
+        known = f"{submit_params.WINDOWS}, or {submit_params.NO_DEADLINE} for no deadline"
+        message = f"Invalid completion_window: must be {known}; got {window[:40]!r}."
         raise BadInput(message, param="completion_window", reason="invalid_value")
     return seconds
 

@@ -23,6 +23,7 @@ from app.errors import BadInput
 from app.files import ids
 from app.files import service as files
 from app.files.service import File
+from app.sentences import bare, ended
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
@@ -164,14 +165,14 @@ def _details(problems: list[dict[str, Any]]) -> str | None:
         return None
     whole = [problem for problem in problems if not problem.get("alone")]
     told = whole or problems
-    first = told[0]["message"].rstrip(".")
+    first = bare(told[0]["message"])
     more = f", and {len(told) - 1} more" if len(told) > 1 else ""
     comes = (
         "A batch of this file fails, unless its validation is lenient."
         if whole
         else "In a batch of this file only such lines fail."
     )
-    return f"line {told[0]['line']}: {first}{more}. {comes}"
+    return ended(f"line {told[0]['line']}: {first}{more}") + f" {comes}"
 
 
 def checked_purpose(purpose: object) -> str:

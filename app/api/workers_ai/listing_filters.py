@@ -1,13 +1,13 @@
 """The queries of a listing of batches, and of a batch's results."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.api import submit_params
-from app.api.parameter_limits import Texts, declared
+from app.api.parameter_limits import MOST_CHARACTERS, Texts, declared
 from app.batches import listing
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput
@@ -16,7 +16,7 @@ from app.queue.listing import Filters
 MOST_LISTED = 100
 _LATEST = 20_000_000_000
 _MOST_AFTER = 2**31 - 1
-_PAIR = r"^[^\x00:]+:[^\x00]*$"
+_PAIR: dict[str, Any] = {"type": "string", "maxLength": MOST_CHARACTERS, "pattern": r"^[^\x00:]+:[^\x00]*$"}
 
 
 def _unix(value: object) -> object:
@@ -49,7 +49,9 @@ class BatchListQuery(BaseModel):
     tag: Texts = Field([], description="has this tag")
     tags: Texts = Field([], description="has these tags, by commas; the same as several `tag`")
     metadata: Texts = Field(
-        [], json_schema_extra={"items": {"pattern": _PAIR}}, description="`key:value`: has this pair"
+        [],
+        json_schema_extra={"items": _PAIR},
+        description="`key:value`: has this pair",
     )
     created_after: _Moment | None = Field(
         None, description="made then or later: ISO 8601 or Unix seconds; UTC where no zone is named"

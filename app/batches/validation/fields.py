@@ -11,6 +11,7 @@ from typing import Any
 from app.batches.validation import grammar
 
 MOST_TOKENS = 2**31 - 1  # that the queue counts of one item
+_SHOWN = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +129,4 @@ FIELDS: Mapping[str, Field] = {
 def show(value: Any) -> str:
     """A value as error messages quote it."""
     text = "null" if value is None else "nothing" if value == "" else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -14,6 +14,7 @@ from app.batches.validation import openai, strict_json, text_generation
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
+from app.sentences import ended
 
 # Which models serve a route, and how its bodies are checked.
 ROUTES: Mapping[str, tuple[Task, Examine]] = {
@@ -171,7 +172,7 @@ class Lines:
             facts = ROUTES[route][1](body, self._rules[model.name])
         except ItemError as error:
             param = f"body.{error.field}" if error.field else "body"
-            message = f"Invalid value for '{param}': {error.message}."
+            message = ended(f"Invalid value for '{param}': {error.message}")
             raise Unfit("invalid_value", message, param, alone=True) from None
         return BatchLine(custom_id, route, model, body, facts)
 

@@ -1,0 +1,62 @@
+"""What the API refuses although the OpenAPI document allows it, since no JSON schema can say it: by operation and message."""
+
+import re
+from typing import Any, NamedTuple
+
+from schemathesis.openapi.checks import RejectedPositiveData
+
+
+class Rule(NamedTuple):
+    """`where`: how the operations end; `said`: how our message reads; `why` no schema can say it."""
+
+    where: str
+    said: str
+    why: str
+
+
+_INFERENCE = r"/ai/run(/\{model\})?|/v1/(chat/completions|completions|embeddings|responses)"
+RULES = [
+    Rule(
+        r"/ai/run(/\{model\})?",
+        r"requests: a batch is queued; add \?queueRequest=true",
+        "the query decides on the body",
+    ),
+    Rule(r"/ai/run(/\{model\})?", r"Bad input: queueRequest takes \{", "the query decides on the body"),
+    Rule(_INFERENCE, r".*\bmin_tokens: must not be above", "it compares two numbers"),
+    Rule(r"/v1/files", r"Invalid file format for Batch API\. Must be \.jsonl$", "the lines of a file are no schema's"),
+    Rule(r"/ai/run(/\{model\})?|/v1/batches", r"Idempotency-Key: this key was used", "it depends on earlier requests"),
+    Rule(r"/ai/batches", r"after: no such batch in this account", "it depends on what there is"),
+    Rule(_INFERENCE + "|/v1/batches", r".*: unknown field(; did you mean|$)", "the query or a header may forbid them"),
+    Rule(r"/.*", r".*\ba (string|key) holds the character .u0000", "it holds at any depth"),
+    Rule(_INFERENCE, r".*: this model does not take images$", "other models do"),
+    Rule(_INFERENCE, r".*(text|query|contexts): is for embedding models; this one generates", "other models do"),
+    Rule(_INFERENCE, r".*input: this model takes prompt or messages here", "other models do"),
+    Rule(_INFERENCE, r".*n: this model answers with one choice", "other models do"),
+    Rule(_INFERENCE, r".*the context window of (the model is )?[0-9]+", "it is the model's, and of the whole prompt"),
+    Rule(
+        _INFERENCE,
+        r".*must be an integer between \S+ and \S+, got -?[0-9]+(\.0$|\.?[0-9]*e\+[0-9]+)",
+        "1.0 is an integer there",
+    ),
+    Rule(
+        _INFERENCE, r".*logprobs: must be true or false, got -?[0-9]+\.?[0-9]*(e\+[0-9]+)?$", "1.0 is an integer there"
+    ),
+    Rule(_INFERENCE, r".*a list of token ids, or a list of either, got \[", "1.0 is an integer there"),
+    Rule(r"/subscriptions", r"destination\.max_in_flight: Input should be a valid integer$", "1.0 is an integer there"),
+    Rule(
+        r"/v1/batches", r"output_expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"
+    ),
+    Rule(r"/v1/uploads", r"expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"),
+    Rule(r"/subscriptions", r"destination\.queue_id: must be 1 to [0-9]+ printable", "Unicode's list of them is long"),
+    Rule(r"/estimate", r"Only an uploaded batch file has an estimate$", "it depends on the file"),
+    Rule(r"/v1/uploads", r"bytes: must be an integer between 1 and [0-9]+$", "the operator sets the bound"),
+]
+
+
+def is_known(failure: Any, case: Any, response: Any) -> bool:
+    """Whether a check failed for one of these."""
+    if not isinstance(failure, RejectedPositiveData) or response.status_code not in (400, 422):
+        return False
+    said = response.json()["errors"][0]["message"]
+    path = case.operation.path
+    return any(re.search(f"({rule.where})$", path) and re.match(rule.said, said) for rule in RULES)
