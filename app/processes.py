@@ -10,17 +10,31 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_umasks: list[int] = []  # those that were replaced; the first one is our caller's
 
 
 def keep_private() -> None:
-    """What this process and its children make from now on is for their own user alone."""
-    os.umask(0o077)
+    """What this process and its children make from now on is for their own user alone. Each of our programs begins with it."""
+    _umasks.append(os.umask(0o077))
+
+
+@contextmanager
+def usual_modes() -> Iterator[None]:
+    """What is made within has the modes that our caller wants: a file that a user asked us to write is none of ours."""
+    if not _umasks:
+        yield
+        return
+    before = os.umask(_umasks[0])
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def dies_with_parent() -> Callable[[], None]:

@@ -24,6 +24,7 @@ from app.db import embedded, migrate
 from app.db.pool import Database
 from app.queue import maintenance
 from app.settings import Settings, child_environment, foreign_environment
+from tests import clusters
 
 ACCOUNT = "bench"
 MODEL = "smollm2-135m-instruct"
@@ -92,6 +93,7 @@ def stage(database_url: str) -> Iterator[Stage]:
         folder.chmod(0o755)  # the embedded server runs as a user of its own
         if not database_url:
             settings = Settings(data_dir=folder / "server", database_url="")
+            stack.callback(clusters.remove, settings.data_dir)
             stack.callback(embedded.stop, settings, "immediate")
             database_url = embedded.start(settings)
         made = Stage(folder, database_url)

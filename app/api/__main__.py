@@ -34,9 +34,9 @@ async def _check_store(settings: Settings) -> None:
 
 def main() -> None:
     """Run uvicorn. On SIGTERM requests in flight are finished first; exit code 0."""
+    processes.keep_private()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal once more when it is through
     settings = configuration.load()
-    processes.keep_private()
     telemetry.configure(settings, "api")
     # What the user can mend is reported before uvicorn can wrap it in a traceback.
     catalogue.load(settings.models_file)

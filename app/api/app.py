@@ -33,34 +33,41 @@ _PATIENCE_SECONDS = 5.0
 ACCOUNT = "/client/v4/accounts/{account_id}"
 
 
+@asynccontextmanager
+async def running(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
+    """The life of an application: its database is open, and what it needs is in its state."""
+    entries = catalogue.load(settings.models_file)
+    spool.sweep(settings.data_dir / "spool")
+    secret = secret_key(settings)
+    async with (
+        Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,
+        Egress.of(settings) as egress,
+        Gateway(settings, database, secret) as gateway,
+        watching(settings, "api metrics") as watch,
+    ):
+        models = ModelRegistry(database, entries)
+        await models.renew()
+        keeping = asyncio.create_task(models.keep())
+        app.state.parts = Parts(settings, database, models, egress, gateway, secret, QueueGauges(watch))
+        gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
+        _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
+
+
 def create_app(settings: Settings) -> FastAPI:
     """An application that opens its database when it starts and closes it when it stops."""
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        entries = catalogue.load(settings.models_file)
-        spool.sweep(settings.data_dir / "spool")
-        secret = secret_key(settings)
-        async with (
-            Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,
-            Egress.of(settings) as egress,
-            Gateway(settings, database, secret) as gateway,
-            watching(settings, "api metrics") as watch,
-        ):
-            models = ModelRegistry(database, entries)
-            await models.renew()
-            keeping = asyncio.create_task(models.keep())
-            app.state.parts = Parts(settings, database, models, egress, gateway, secret, QueueGauges(watch))
-            gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
-            _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
-            try:
-                yield
-            finally:
-                keeping.cancel()
-                await asyncio.wait({keeping})
-
     app = FastAPI(
-        title="Slackwater", version=version(), lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None
+        title="Slackwater",
+        version=version(),
+        lifespan=lambda app: running(app, settings),
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
     )
     app.add_middleware(RequestLimits)
     app.add_middleware(ResponseHeaders)

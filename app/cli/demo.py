@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from app import processes, telemetry
-from app.cli import admin, demo_output
+from app.cli import admin, demo_output, privacy
 from app.cli.api_address import base_url, until_ready
 from app.cli.doctor import require_engine
 from app.cli.receiver import Receiver
@@ -90,8 +90,8 @@ async def _demo(plan: DemoPlan) -> None:
         await _prepare(plan)
     plan.log_file.parent.mkdir(parents=True, exist_ok=True)
     with plan.log_file.open("w") as log:
-        processes.keep_private()
         telemetry.configure(plan.settings, "demo", log)
+        privacy.warn(plan.settings)
         supervisor = Supervisor(plan.settings, log)
         on_signals(supervisor)
         try:

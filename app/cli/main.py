@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app import optional_packages
+from app import optional_packages, processes
 from app.cli import (
     account,
     batch,
@@ -28,7 +28,6 @@ from app.cli import (
 )
 from app.cli.options import Json, console, warn_of_variables
 from app.cli.options import settings as configured
-from app.processes import python_module
 from app.user_errors import Failure, guarded
 
 app = typer.Typer(
@@ -48,6 +47,7 @@ app.command("settings")(settings_list.show)
 
 def main() -> None:
     """Entry point: what the user can mend becomes two readable lines and exit code 1."""
+    processes.keep_private()
     warn_of_variables()
     guarded(app)
 
@@ -55,7 +55,7 @@ def main() -> None:
 def _become(module: str, *arguments: str) -> None:
     """Replace this process by one part, so that signals reach it directly."""
     optional_packages.check(configured())  # a wrong setting, or one without its extra, is told before
-    os.execv(sys.executable, python_module(module, *arguments))  # noqa: S606
+    os.execv(sys.executable, processes.python_module(module, *arguments))  # noqa: S606
 
 
 def _engine_url(attach: str | None) -> str | None:

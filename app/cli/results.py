@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import orjson
 import typer
 
+from app import processes
 from app.cli import input_files, progress
 from app.cli.batch_ids import resolve
 from app.cli.client import Client
@@ -200,7 +201,9 @@ def _target(output: Path | None) -> Iterator[Any]:
         raise Failure(f"{output}: there is no folder {output.parent}.", "Make it, or write elsewhere with --output.")
     partial = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        with partial.open("wb") as file:
+        with processes.usual_modes():
+            file = partial.open("wb")
+        with file:
             yield file
         partial.replace(output)
     finally:

@@ -13,7 +13,7 @@ import structlog
 
 from app import clock, optional_packages, processes
 from app.cli.data_dir_lock import owned
-from app.db import embedded, migrate
+from app.db import cluster, embedded, migrate
 from app.db.pool import Database
 from app.optional_packages import NotInstalled
 from app.queue import maintenance
@@ -114,7 +114,7 @@ class Supervisor:
         try:
             self._on_stage("database")
             if not settings.database_url:
-                log.debug("database.starting", folder=str(settings.data_dir / "postgres"))
+                log.debug("database.starting", folder=str(cluster.place(settings).cluster))
                 await _start_embedded(settings)
             self._on_stage("schema")
             await _migrate(settings)

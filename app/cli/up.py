@@ -8,8 +8,8 @@ from typing import Any
 import structlog
 from rich.console import Console
 
-from app import private_targets, processes, telemetry
-from app.cli import ready_message
+from app import private_targets, telemetry
+from app.cli import privacy, ready_message
 from app.cli.api_address import base_url, bind_problem, until_ready
 from app.cli.data_dir_lock import refuse_second
 from app.cli.doctor import attached_engine, require_engine
@@ -41,9 +41,9 @@ def up(settings: Settings, console: Console) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     screen = Screen(settings.data_dir, Console(stderr=True, highlight=False), settings.engine_name)
     with file.open("a") as output:
-        processes.keep_private()
         telemetry.configure(settings, "up", output)
         log.info("up.started", version=version(), data_dir=str(settings.data_dir), port=settings.port)
+        privacy.warn(settings)
         asyncio.run(_up(settings, console, screen))
 
 

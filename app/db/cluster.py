@@ -33,7 +33,7 @@ class ClusterFolders(NamedTuple):
 def place(settings: Settings) -> ClusterFolders:
     """Of this data directory: where its cluster is, else where it is to be. Makes nothing."""
     data = settings.data_dir.resolve()
-    inside, outside = data / "postgres", OUTSIDE / _hash(data) / "postgres"
+    inside, outside = data / "postgres", room(data) / "postgres"
     if os.geteuid() != 0 or (inside / "PG_VERSION").exists():
         cluster = inside
     elif (outside / "PG_VERSION").exists():
@@ -43,8 +43,34 @@ def place(settings: Settings) -> ClusterFolders:
     if len(os.fsencode(cluster / _SOCKET)) <= _LONGEST_SOCKET:
         return ClusterFolders(cluster, cluster)
     if os.geteuid() == 0:
-        return ClusterFolders(cluster, OUTSIDE / _hash(data) / "socket")
+        return ClusterFolders(cluster, room(data) / "socket")
     return ClusterFolders(cluster, Path(tempfile.gettempdir()) / f"slackwater-{os.geteuid()}-{_hash(data)}")
+
+
+def room(data_dir: Path) -> Path:
+    """The folder for what root's server cannot have in this data directory."""
+    return OUTSIDE / _hash(data_dir.resolve())
+
+
+def move_out(settings: Settings) -> Path | None:
+    """Move a cluster to where root's server can enter it, out of a data directory where it cannot any more. Returns its new
+    place; None if it can stay. Raises PermissionError where it cannot be moved.
+    """
+    data = settings.data_dir.resolve()
+    old, new = data / "postgres", room(data) / "postgres"
+    if os.geteuid() != 0 or not (old / "PG_VERSION").exists() or _enters(data):
+        return None
+    ailing = f"The cluster {old} lies where {SERVER_USER}, as whom PostgreSQL runs for root, cannot enter"
+    if new.exists():
+        raise PermissionError(f"{ailing}, and {new} is there as well: move away the one that you do not need")
+    if (old / "postmaster.pid").exists() and _lives(old):
+        raise PermissionError(f"{ailing}, and its server still runs: stop that, then start again")
+    _passage(new, data)
+    try:
+        old.rename(new)
+    except OSError as error:
+        raise PermissionError(f"{ailing}: stop Slackwater, and `mv {old} {new}`") from error
+    return new
 
 
 def make(found: ClusterFolders, owner: pwd.struct_passwd, data_dir: Path) -> None:
@@ -54,10 +80,7 @@ def make(found: ClusterFolders, owner: pwd.struct_passwd, data_dir: Path) -> Non
     """
     for folder in dict.fromkeys(found):
         if OUTSIDE in folder.parents:
-            folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            for parent in (OUTSIDE, folder.parent):  # ours: the server passes through them, whatever the umask was
-                parent.chmod(0o711)
-            (folder.parent / "data_dir").write_text(f"{data_dir.resolve()}\n")
+            _passage(folder, data_dir.resolve())
         _own(folder, owner)
 
 
@@ -80,6 +103,22 @@ def programs(wheel: Path) -> Path:
                 path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
         draft.rename(copy)
     return copy / wheel.parent.name / wheel.name / "bin"
+
+
+def _passage(folder: Path, data: Path) -> None:
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for parent in (OUTSIDE, folder.parent):  # ours: the server passes through them, whatever the umask was
+        parent.chmod(0o711)
+    (folder.parent / "data_dir").write_text(f"{data}\n")
+
+
+def _lives(cluster: Path) -> bool:
+    """Whether the server whose pid the cluster names is running; it has the cluster as its current directory."""
+    pid = (cluster / "postmaster.pid").read_text().partition("\n")[0]
+    try:
+        return Path(f"/proc/{pid}/cwd").resolve() == cluster
+    except OSError:
+        return False
 
 
 def _own(folder: Path, owner: pwd.struct_passwd) -> None:

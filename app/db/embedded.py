@@ -43,6 +43,8 @@ def start(settings: Settings) -> str:
     with (settings.data_dir / "postgres.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         owner = _owner(wheel)
+        if moved := cluster.move_out(settings):
+            log.info("database.cluster_moved", former=str(settings.data_dir / "postgres"), folder=str(moved))
         found = cluster.place(settings)
         cluster.make(found, owner, settings.data_dir)
         if found.cluster.parent != settings.data_dir.resolve():
@@ -51,7 +53,7 @@ def start(settings: Settings) -> str:
             _execute(wheel, found, "initdb", "--auth=peer", "--encoding=utf8", "-U", "postgres")
         if not _runs(wheel, found):
             _admit(found, owner)
-            options = f'-h "" -k {shlex.quote(str(found.socket))}'
+            options = f'-h "" -k {shlex.quote(str(found.socket))} -c unix_socket_permissions=0700'
             _execute(wheel, found, "pg_ctl", "-w", "-o", options, "-l", str(found.cluster / "log"), "start")
     return _socket_url(found)
 
@@ -70,10 +72,20 @@ def log_file(settings: Settings) -> Path:
 
 def _admit(found: ClusterFolders, owner: pwd.struct_passwd) -> None:
     """Let in the server's own user and ours, and nobody else, also to a cluster that once trusted whoever came."""
+    if _trusts(found):
+        log.info(
+            "database.former_cluster", folder=str(found.cluster), effect="it stays there, and trusts nobody any more"
+        )
     names = dict.fromkeys((owner.pw_name, pwd.getpwuid(os.geteuid()).pw_name))
     ident = "".join(f'slackwater "{name}" all\n' for name in names)
     for name, text in (("pg_hba.conf", _HBA), ("pg_ident.conf", ident)):
         (found.cluster / name).write_text(text)
+
+
+def _trusts(found: ClusterFolders) -> bool:
+    """Whether the cluster lets in whoever connects, as those of former versions did."""
+    rules = (line.split() for line in (found.cluster / "pg_hba.conf").read_text().splitlines())
+    return any(rule[-1] == "trust" for rule in rules if rule and not rule[0].startswith("#"))
 
 
 def _runs(wheel: ModuleType, found: ClusterFolders) -> bool:

@@ -115,6 +115,7 @@ def _say(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m app.engines.model_weights [name]`: prepare the named model, or the one a managed engine serves."""
+    processes.keep_private()
     settings = configuration.load()
     name = arguments[0] if arguments else settings.engine_model
     try:

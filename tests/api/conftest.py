@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
-from app.api.app import create_app
+from app.api.app import create_app, running
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import Settings
@@ -22,14 +23,20 @@ async def key(settings: Settings, database: Database) -> str:
         return str(await tenants.create_key(conn, secret_key(settings), "acme", "test"))
 
 
+@pytest.fixture(scope="session")
+def application() -> FastAPI:
+    """The routes, which no setting changes: to make them takes longer than most tests, so they are made once."""
+    return create_app(Settings())
+
+
 @pytest.fixture
-async def client(settings: Settings, key: str) -> AsyncIterator[httpx.AsyncClient]:
-    """An HTTP client with that key."""
-    app = create_app(settings)
+async def client(application: FastAPI, settings: Settings, key: str) -> AsyncIterator[httpx.AsyncClient]:
+    """An HTTP client with that key, of an application that lives for this test alone."""
+    app = application
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     headers = {"authorization": f"Bearer {key}"}
     async with (
-        app.router.lifespan_context(app),
+        running(app, settings),
         httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
     ):
         yield client

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from app import processes
 from app.db import cluster, embedded
@@ -102,7 +103,9 @@ def test_a_cluster_of_the_former_layout_is_used_where_it_is_and_trusts_nobody_an
     shutil.rmtree(outside.parent)
     (former / "pg_hba.conf").write_text(TRUST)
     try:
-        assert user_of(embedded.start(private)) == "postgres"
+        with capture_logs() as told:
+            assert user_of(embedded.start(private)) == "postgres"
+        assert [(line["event"], line["folder"]) for line in told] == [("database.former_cluster", str(former))]
         assert cluster.place(private).cluster == former
         assert (former / "pg_hba.conf").read_text() != TRUST
         embedded.stop(private)
@@ -112,7 +115,45 @@ def test_a_cluster_of_the_former_layout_is_used_where_it_is_and_trusts_nobody_an
 
 
 @root_only
+def test_a_former_cluster_that_its_server_cannot_enter_any_more_is_moved_with_its_data_and_said_so(
+    private: Settings,
+) -> None:
+    url = embedded.start(private)
+    with psycopg.connect(url) as conn:
+        conn.execute("create table kept (n int)")
+    embedded.stop(private)
+    outside, former = cluster.place(private).cluster, private.data_dir / "postgres"
+    outside.rename(former)
+    with capture_logs() as told:
+        url = embedded.start(private)
+    assert told[0] == {
+        "event": "database.cluster_moved",
+        "former": str(former),
+        "folder": str(outside),
+        "log_level": "info",
+    }
+    assert not former.exists()
+    with psycopg.connect(url) as conn:
+        conn.execute("select n from kept")
+
+
+@root_only
+def test_of_two_clusters_for_one_data_directory_none_is_touched(private: Settings) -> None:
+    embedded.start(private)
+    embedded.stop(private)
+    former = private.data_dir / "postgres"
+    shutil.copytree(cluster.place(private).cluster, former)
+    try:
+        with pytest.raises(PermissionError, match="move away the one"):
+            embedded.start(private)
+    finally:
+        shutil.rmtree(former)
+
+
+@root_only
 def test_a_user_with_a_private_home_has_the_cluster_in_the_data_directory(tmp_path: Path) -> None:
+    if not cluster._enters(Path(sys.executable).resolve().parent):
+        pytest.skip("this Python lies where no other user may enter")
     for folder in tmp_path.parents[:2]:
         folder.chmod(0o711)
     tmp_path.chmod(0o700)
@@ -181,3 +222,14 @@ def test_what_a_part_makes_is_its_users_alone(tmp_path: Path) -> None:
         os.umask(before)
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("file", "folder")]
     assert modes == [0o600, 0o700]
+
+
+def test_a_file_that_the_user_asked_for_has_the_modes_of_the_users_files(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from app import processes; from app.cli.results import write_lines;"
+        "processes.keep_private(); write_lines(Path('asked'), []); Path('ours').touch()"
+    )
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"]}
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, umask=0o027)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("asked", "ours")]
+    assert modes == [0o640, 0o600]

@@ -11,6 +11,7 @@ import pytest
 
 from app import processes
 from app.settings import foreign_environment
+from tests import clusters
 from tests.system.stack import wait_for
 from tests.timing import note
 from tests.walking import Block, Shell, blocks
@@ -27,12 +28,12 @@ START_SECONDS = 120
 def clone() -> Iterator[Path]:
     """A folder that looks like a clone after `make install`, and in which a reader may leave files."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-readme-"))
-    folder.chmod(0o755)  # the embedded server runs as a user of its own
     for entry in ROOT.iterdir():
         if entry.name not in (".git", ".venv"):
             (folder / entry.name).symlink_to(entry)
     (folder / ".venv").symlink_to(sys.prefix)
     yield folder
+    clusters.remove(folder / "data")
     shutil.rmtree(folder, ignore_errors=True)
 
 

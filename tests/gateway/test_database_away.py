@@ -1,12 +1,10 @@
 """While the database is away, synchronous callers whose keys and engines are known do not notice."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from time import monotonic
 
 import httpx
@@ -25,6 +23,7 @@ from app.queue import maintenance
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
+from tests import clusters
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry, serve
 from workers.gpu.attached_engine import AttachedEngine
@@ -37,9 +36,8 @@ SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 @pytest.fixture
 def own_server() -> Iterator[Settings]:
     """An embedded server that may be stopped."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-tests-") as folder:
-        Path(folder).chmod(0o755)  # the server does not run as root
-        settings = Settings(data_dir=Path(folder), secret_key="test-secret-key-of-at-least-32-bytes!")
+    with clusters.folder() as folder:
+        settings = Settings(data_dir=folder, secret_key="test-secret-key-of-at-least-32-bytes!")
         url = embedded.start(settings)
         migrate.upgrade(url)
         asyncio.run(_with_partitions(url))

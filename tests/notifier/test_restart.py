@@ -1,25 +1,23 @@
 """Claims about a notifier whose database, and with it the broker, goes away."""
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 
 import pytest
 
 from app.db import embedded, migrate
 from app.settings import Settings
+from tests import clusters
 from tests.webhooks.support import answer, notifying, receiving, told, wait_for
 
 
 @pytest.fixture
 def own_server() -> Iterator[Settings]:
     """Settings with an embedded server of their own."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-tests-") as folder:
-        Path(folder).chmod(0o755)  # the server does not run as root
-        settings = Settings(data_dir=Path(folder), secret_key="k" * 32, webhook_allow_private="loopback")
+    with clusters.folder() as folder:
+        settings = Settings(data_dir=folder, secret_key="k" * 32, webhook_allow_private="loopback")
         url = embedded.start(settings)
         migrate.upgrade(url)
         yield settings.model_copy(update={"database_url": url})

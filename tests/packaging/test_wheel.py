@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from app import processes
+from tests import clusters
 from tests.packaging.conftest import ROOT, Environment
 from tests.system.stack import wait_for
 
@@ -70,6 +71,7 @@ def test_the_command_runs_from_an_environment_outside_of_the_repository(
     version = wheel.name.split("-")[1]
     data = str(installed.home / "data")
     done = installed.run("slackwater", "demo", "--attach", engine, SLACKWATER_DATA_DIR=data)
+    clusters.remove(Path(data))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "Submitted 24 requests" in done.stdout
     assert "batch.succeeded" in done.stdout

@@ -2,9 +2,7 @@
 
 import asyncio
 import itertools
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +14,7 @@ from app.queue import maintenance, service
 from app.queue.lost_workers import SPARED_SECONDS, Beat, Watch, alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
+from tests import clusters
 from tests.queue import support
 
 LEASE, GAP, START = 10.0, 5.0, 0.0
@@ -111,9 +110,8 @@ def test_charged_are_only_lapsed_workers_whose_whole_last_lease_was_watched(
 @pytest.fixture
 def own_server() -> Iterator[Settings]:
     """A server of this test alone, migrated."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-losses-") as folder:
-        Path(folder).chmod(0o755)
-        settings = Settings(data_dir=Path(folder), lease_seconds=2, heartbeat_seconds=0.5)
+    with clusters.folder() as folder:
+        settings = Settings(data_dir=folder, lease_seconds=2, heartbeat_seconds=0.5)
         embedded.start(settings)
         migrate.upgrade(embedded.database_url(settings))
         yield settings

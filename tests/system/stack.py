@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,11 +23,19 @@ from app.cli import admin
 from app.cli.supervisor import MARK, PART
 from app.db import embedded
 from app.settings import Settings, child_environment
+from tests import clusters
 
 T = TypeVar("T")
 ACCOUNT = "acme"
 MODEL = "smollm2-135m-instruct"
+USUAL_UMASK = 0o022
 RUN = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """What group or others may do anything with, of the folder and all that is in it; links have no modes of their own."""
+    found = [each for each in (folder, *folder.rglob("*")) if not each.is_symlink()]
+    return [f"{each} {stat.filemode(mode)}" for each in found if (mode := each.lstat().st_mode) & 0o077]
 
 
 def wait_for(get: Callable[[], T], seconds: float = 60, what: str = "") -> T:
@@ -83,7 +92,9 @@ class Stack:
         if self.engine:
             command += ["--attach", f"http://127.0.0.1:{self.engine_port}"]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, env=child_environment(self.settings, {}), stdout=log, stderr=log, umask=USUAL_UMASK
+            )
         wait_for(lambda: self.client.get("/ready").status_code == 200, what=f"API up; see {self.log}")
         key = admin.create_key(self.settings, ACCOUNT, "test", 1)
         self.client.headers["authorization"] = f"Bearer {key}"
@@ -103,6 +114,7 @@ class Stack:
         processes.kill(self.marked())
         with contextlib.suppress(Exception):
             embedded.stop(self.settings, "immediate")
+        clusters.remove(self.settings.data_dir)
 
     def marked(self) -> list[int]:
         """Every process of this installation below the supervisor."""
@@ -163,13 +175,12 @@ class Stack:
 def running(*, real_engine: bool = False, **changes: Any) -> Iterator[Stack]:
     """A started installation that is gone afterwards. A real engine uses the weights prepared on this machine."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
-    folder.chmod(0o755)  # the embedded server runs as a user of its own
     stack = Stack(folder, **changes)
     try:
         if real_engine:
             weights = Settings().data_dir / "models"
             weights.mkdir(parents=True, exist_ok=True)
-            stack.settings.data_dir.mkdir()
+            stack.settings.data_dir.mkdir(mode=0o700)
             (stack.settings.data_dir / "models").symlink_to(weights)
         else:
             stack.start_engine()

@@ -18,7 +18,7 @@ import pytest
 
 from app.cli.log_lines import parse
 from app.settings import child_environment
-from tests.system.stack import Stack, wait_for
+from tests.system.stack import USUAL_UMASK, Stack, wait_for
 
 COLUMNS = 80
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -42,7 +42,9 @@ class Start:
         ours, theirs = pty.openpty() if terminal else os.pipe()
         if terminal:
             fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
-        process = self.process = subprocess.Popen(self.command, env=self.environment, stdout=theirs, stderr=theirs)
+        process = self.process = subprocess.Popen(
+            self.command, env=self.environment, stdout=theirs, stderr=theirs, umask=USUAL_UMASK
+        )
         os.close(theirs)
         shown = b""
         while b"--watch" not in shown:
@@ -85,9 +87,6 @@ class Start:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:3]:
-        parent.chmod(0o755)  # the embedded server runs as a user of its own
     stack = Stack(tmp_path)
     stack.start_engine()
     started = Start(stack, tmp_path)

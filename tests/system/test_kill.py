@@ -6,12 +6,14 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from standardwebhooks import Webhook
 
 from app.cli.supervisor import PARTS
-from tests.system.stack import Stack, running, wait_for
+from app.db import cluster
+from tests.system.stack import Stack, open_to_others, running, wait_for
 
 ITEMS = 500
 AT = 100  # results flushed when the blow falls
@@ -62,7 +64,11 @@ def inbox(stack: Stack) -> Inbox:
 
 def _postgres(stack: Stack) -> None:
     """Not by `pg_ctl stop`: it would wait for the server that the supervisor starts in its place."""
-    os.kill(int((stack.settings.data_dir / "postgres" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+    os.kill(int(_pid_file(stack).read_text().split()[0]), signal.SIGKILL)
+
+
+def _pid_file(stack: Stack) -> Path:
+    return cluster.place(stack.settings).cluster / "postmaster.pid"
 
 
 BLOWS: dict[str, Callable[[Stack], None]] = {
@@ -139,6 +145,16 @@ def test_an_upload_cut_off_by_the_death_of_the_api_leaves_nothing(stack: Stack) 
     assert stack.query("select count(*) from item_payload") == [(before,)]
 
 
+def test_nobody_else_on_the_machine_can_read_anything_of_an_installation_that_all_this_has_happened_to(
+    stack: Stack,
+) -> None:
+    data = stack.settings.data_dir
+    wait_for((data / "credentials.json").exists, what="the greeting")
+    assert {"logs", "spool", "up.lock"} <= {each.name for each in data.iterdir()}
+    for folder in {data, cluster.place(stack.settings).cluster}:
+        assert open_to_others(folder) == []
+
+
 def test_after_kill_9_of_up_the_next_start_needs_no_hand_and_leaves_no_orphan() -> None:
     with running() as stack:
         request_id = stack.submit([{"prompt": f"up {n}"} for n in range(ITEMS)])
@@ -152,4 +168,4 @@ def test_after_kill_9_of_up_the_next_start_needs_no_hand_and_leaves_no_orphan() 
         assert [len(stack.pids(part)) for part in PARTS] == [1] * len(PARTS)
         assert stack.stop() == 0
         assert stack.marked() == []
-        assert not (stack.settings.data_dir / "postgres" / "postmaster.pid").exists()
+        assert not _pid_file(stack).exists()

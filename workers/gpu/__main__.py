@@ -38,8 +38,8 @@ async def serve(settings: Settings) -> None:
 
 def main() -> int:
     """The exit code: 0 after a drain, 1 if the worker cannot serve."""
-    settings = configuration.load()
     processes.keep_private()
+    settings = configuration.load()
     telemetry.configure(settings, f"gpu/{settings.engine_name}")
     code = 0
     try:

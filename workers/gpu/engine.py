@@ -3,6 +3,7 @@
 import os
 import sys
 
+from app import processes
 from app import settings as configuration
 from app.engines import catalogue
 from app.engines import model_weights as weights
@@ -12,6 +13,7 @@ from workers.gpu.managed_engine import vllm_command, vllm_environment
 
 def main(port: int) -> None:
     """Prepare the weights if need be, then replace this process by the engine."""
+    processes.keep_private()
     settings = configuration.load()
     model = catalogue.load(settings.models_file).resolve(settings.engine_model)
     if model is None:

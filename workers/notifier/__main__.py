@@ -11,8 +11,8 @@ from workers.notifier.app import run
 
 def main() -> int:
     """Run the notifier. Exit code 0 after SIGTERM or SIGINT."""
-    settings = load()
     processes.keep_private()
+    settings = load()
     configure(settings, "notifier")
     log = structlog.get_logger()
     log.info(

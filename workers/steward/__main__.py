@@ -70,8 +70,8 @@ async def _run_until_signal(settings: Settings) -> None:
 
 def main() -> None:
     """Run the steward. Exit code 0 after SIGTERM or SIGINT."""
-    settings = configuration.load()
     processes.keep_private()
+    settings = configuration.load()
     telemetry.configure(settings, "steward")
     asyncio.run(_run_until_signal(settings))
 

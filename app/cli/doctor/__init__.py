@@ -18,6 +18,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     machine.processor,
     machine.memory,
     machine.disk,
+    machine.privacy,
     machine.port,
     services.secret_key,
     services.webhooks,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 
+from app.cli import privacy as modes
 from app.cli.api_address import base_url, bind_problem
 from app.cli.doctor.check import Check, fail, ok, warn
 from app.settings import Settings
@@ -68,6 +69,14 @@ def disk(settings: Settings) -> Check:
     if free < 5:
         return warn("disk", seen, "results and spools grow there; 5 GiB or more is comfortable")
     return ok("disk", seen)
+
+
+def privacy(settings: Settings) -> Check:
+    """Nobody else on this machine reads the data directory."""
+    name, folder = "data directory", str(settings.data_dir)
+    if command := modes.remedy(settings):
+        return warn(name, f"others on this machine can read {folder}, or what is in it", command)
+    return ok(name, f"{folder} is its owner's alone" if settings.data_dir.exists() else f"{folder} is not made yet")
 
 
 def port(settings: Settings) -> Check:
