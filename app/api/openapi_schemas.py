@@ -1,4 +1,6 @@
-"""JSON schemas of bodies and answers, for the OpenAPI document. Fields are those that `app.batches.validation.text_generation` checks."""
+"""JSON schemas of bodies and answers, for the OpenAPI document. Their fields are those that
+`app.batches.validation` checks.
+"""
 
 from collections.abc import Mapping
 from typing import Any

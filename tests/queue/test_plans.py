@@ -108,9 +108,12 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
         else:
             conn.execute("set local plan_cache_mode = force_generic_plan")
             conn.execute(_prepare(statement, parameters))
-            values = composed_sql.SQL(", ").join(composed_sql.Literal(value) for value in _ordered(statement, parameters)[1])
+            values = composed_sql.SQL(", ").join(
+                composed_sql.Literal(value) for value in _ordered(statement, parameters)[1]
+            )
             row = conn.execute(
-                composed_sql.SQL(options + "execute guarded") + (composed_sql.SQL(" (") + values + composed_sql.SQL(")"))
+                composed_sql.SQL(options + "execute guarded")
+                + (composed_sql.SQL(" (") + values + composed_sql.SQL(")"))
             ).fetchone()
             conn.execute("deallocate guarded")
     assert row
