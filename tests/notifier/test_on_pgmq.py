@@ -167,13 +167,13 @@ RUN_WITH_SHORT_VISIBILITY = """
 import time
 from app import settings, telemetry
 from app.tasks import broker
-from workers.notifier import app, bridge
+from workers.notifier import app, async_bridge
 broker.VISIBILITY_SECONDS = 2
-deliver = bridge.Bridge.deliver
+deliver = async_bridge.AsyncBridge.deliver
 def slow(*arguments):
     time.sleep(7)
     deliver(*arguments)
-bridge.Bridge.deliver = slow
+async_bridge.AsyncBridge.deliver = slow
 telemetry.configure(settings.load(), "notifier")
 raise SystemExit(app.run(settings.load()))
 """

@@ -388,10 +388,10 @@ async def test_a_lookup_without_an_answer_fails_its_attempt_as_dns_and_is_not_be
 def test_a_process_ends_while_a_lookup_hangs() -> None:
     script = """
 import asyncio, threading
-from app.webhooks import lookups
-lookups.SECONDS = 0.01
+from app.webhooks import name_resolution
+name_resolution.SECONDS = 0.01
 async def main():
-    names = lookups.Lookups()
+    names = name_resolution.NameResolver()
     try:
         await names.get("silent", threading.Event().wait)
     except OSError:
