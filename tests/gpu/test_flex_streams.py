@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.conftest import client, key  # noqa: F401
+from tests.api.conftest import application, client, key  # noqa: F401
 from tests.gpu.conftest import MODEL, World
 from tests.gpu.test_yield import until
 
