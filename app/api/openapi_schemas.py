@@ -12,9 +12,10 @@ from app.batches.openai.uploads import PLAIN, PURPOSE
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
+from app.labels import MOST_TAGS
 from app.webhooks.formats import FORMATS, OPENAI_TYPES
 from app.webhooks.pull_queue import MOST as MOST_FETCHED
-from app.webhooks.validation import MOST_IN_FLIGHT, MOST_PER_SECOND, MOST_TAGS
+from app.webhooks.validation import MOST_IN_FLIGHT, MOST_PER_SECOND
 
 Schema = dict[str, Any]
 

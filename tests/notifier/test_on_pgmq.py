@@ -14,7 +14,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tasks import names
 from app.tasks.producer import Hints
-from app.webhooks import service
+from app.webhooks import due_sweep
 from tests.webhooks.support import Script, answer, emit, notifying, receiving, statuses, subscribe, told, wait_for
 
 STATE = "select state from delivery"
@@ -61,7 +61,7 @@ def test_a_lost_message_is_repaired_by_the_sweep(settings: Settings) -> None:
             await told(settings, receiver.url)
             hints = Hints.of(settings, settings.database_url)
             async with Database.of(settings, "test") as database, database.durable() as conn:
-                assert await hints.endpoints(await service.due(conn, rehint_seconds=60))
+                assert await hints.endpoints(await due_sweep.take_due(conn, rehint_seconds=60))
             await hints.close()
 
         asyncio.run(hinted_and_lost())
@@ -167,13 +167,13 @@ RUN_WITH_SHORT_VISIBILITY = """
 import time
 from app import settings, telemetry
 from app.tasks import broker
-from workers.notifier import app, bridge
+from workers.notifier import app, async_bridge
 broker.VISIBILITY_SECONDS = 2
-deliver = bridge.Bridge.deliver
+deliver = async_bridge.AsyncBridge.deliver
 def slow(*arguments):
     time.sleep(7)
     deliver(*arguments)
-bridge.Bridge.deliver = slow
+async_bridge.AsyncBridge.deliver = slow
 telemetry.configure(settings.load(), "notifier")
 raise SystemExit(app.run(settings.load()))
 """

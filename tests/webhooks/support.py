@@ -19,12 +19,12 @@ from standardwebhooks import Webhook
 
 from app import crypto
 from app.db.pool import Connection, Database
+from app.events import USUAL_KINDS, BatchData, EventKind
 from app.settings import Settings
 from app.states import EndpointState
-from app.webhooks import endpoints, service
+from app.webhooks import emitter, registration, url_check
 from app.webhooks.egress import Egress
 from app.webhooks.endpoints import Endpoint, EventFilter
-from app.webhooks.validation import USUAL_KINDS
 from workers.notifier.delivery import Sender
 
 ACCOUNT = "f9f79265f388666de8122cfb508d7776"
@@ -129,9 +129,9 @@ async def subscribe(conn: Connection, settings: Settings, url: str, **options: A
     )
     values = usual | {"account_id": account_id, "of": of} | options
     async with Egress.of(settings) as egress:
-        checked = await endpoints.checked_url(egress, url)
+        checked = await url_check.checked_url(egress, url)
     key = crypto.secret_key(settings)
-    endpoint, keys = await endpoints.create(conn, key=key, tenant_id=tenant_id, url=checked, **values)
+    endpoint, keys = await registration.create(conn, key=key, tenant_id=tenant_id, url=checked, **values)
     return endpoint, keys.secret
 
 
@@ -139,8 +139,8 @@ async def emit(conn: Connection, batch_id: int | None, kind: str = "batch.succee
     """Emit one event; returns its request_id."""
     request_id = str(uuid4())
     values = {"tenant_id": 1, "model": MODEL, "run": 1} | options
-    data = {"request_id": request_id, "account_id": ACCOUNT, "model": MODEL}
-    await service.emit(conn, kind=kind, batch_id=batch_id, data=data, **values)
+    data = BatchData(request_id=request_id, account_id=ACCOUNT)
+    await emitter.emit(conn, kind=EventKind(kind), batch_id=batch_id, data=data, **values)
     return request_id
 
 

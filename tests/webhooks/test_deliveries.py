@@ -13,10 +13,12 @@ from app.db import migrate
 from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.states import EndpointState
-from app.webhooks import deliveries, endpoint_health, endpoints, retry_policy, service
+from app.webhooks import claims as claiming
+from app.webhooks import deliveries, due_sweep, endpoint_health, endpoint_state, endpoints, outcomes, retry_policy
+from app.webhooks.claims import Claim
 from app.webhooks.due_sweep import sweep
-from app.webhooks.retry_policy import Answer, DeliveryVerdict
-from app.webhooks.service import Claim
+from app.webhooks.outcomes import Reaped
+from app.webhooks.response_policy import Answer, DeliveryVerdict
 from app.webhooks.validation import DeliveryLimits
 from tests.webhooks.support import ACCOUNT, MODEL, emit, subscribe
 
@@ -37,7 +39,7 @@ async def claims(
 ) -> list[Claim]:
     async with database.transaction() as conn:
         of = endpoint_id or await value(conn, "select endpoint_id from endpoint")
-        return await service.claim(conn, [of], most=most, lease_seconds=lease)
+        return await claiming.claim(conn, [of], most=most, lease_seconds=lease)
 
 
 async def claimed(database: Database, lease: float = 60) -> Claim:
@@ -47,7 +49,7 @@ async def claimed(database: Database, lease: float = 60) -> Claim:
 
 async def record(database: Database, claim: Claim, answer: Answer) -> DeliveryVerdict | None:
     async with database.transaction() as conn:
-        (verdict,) = await service.record(conn, [(claim, answer)], patience=DAYS)
+        (verdict,) = await outcomes.record(conn, [(claim, answer)], patience=DAYS)
     return verdict
 
 
@@ -131,7 +133,7 @@ async def test_a_late_outcome_is_rejected_by_the_fence(database: Database, setti
         await emit(conn, 7)
     late = await claimed(database, lease=-1)
     async with database.durable() as conn:
-        assert await service.reap(conn) == service.Care(revived=1, dead=0)
+        assert await outcomes.reap(conn) == Reaped(revived=1, dead=0)
     assert await record(database, late, OK) is None
     current = await claimed(database)
     assert current.attempt == 2
@@ -149,17 +151,17 @@ async def test_a_failed_attempt_waits_for_its_time(database: Database, settings:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        assert await service.due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
     await record(database, await claimed(database), BROKEN)
     assert await claims(database) == []
     async with database.durable() as conn:
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
         state, wait = await value(conn, "select state, extract(epoch from next_attempt_at - now()) from delivery")
         assert state == "pending"
         assert 3.5 < wait < 6.1
         assert await value(conn, "select http_status, response_body from attempt") == (500, b"oops")
         await conn.execute("update delivery set next_attempt_at = now()")
-        assert await service.due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
 
 
 async def test_after_the_last_attempt_a_delivery_is_visibly_dead(database: Database, settings: Settings) -> None:
@@ -175,7 +177,7 @@ async def test_after_the_last_attempt_a_delivery_is_visibly_dead(database: Datab
         reason = "all 10 attempts failed, the last one with http_5xx"
         assert await value(conn, "select state, attempts, reason from delivery") == ("dead", 10, reason)
         assert await value(conn, "select count(*), max(n) from attempt") == (10, 10)
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
 
 
 async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Database, settings: Settings) -> None:
@@ -186,7 +188,7 @@ async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Databa
         await claimed(database, lease=-1)
         async with database.durable() as conn:
             last = n == retry_policy.ATTEMPTS
-            assert await service.reap(conn) == service.Care(revived=int(not last), dead=int(last))
+            assert await outcomes.reap(conn) == Reaped(revived=int(not last), dead=int(last))
     async with database.durable() as conn:
         state, reason = await value(conn, "select state, reason from delivery")
         assert state == "dead"
@@ -201,7 +203,7 @@ async def test_an_attempt_whose_sender_was_lost_stands_among_the_attempts(
         await emit(conn, 7)
     lost = await claimed(database, lease=-1)
     async with database.durable() as conn:
-        await service.reap(conn)
+        await outcomes.reap(conn)
     await record(database, await claimed(database), OK)
     async with database.durable() as conn:
         found, attempts = await deliveries.show(conn, 1, endpoint.endpoint_id, lost.delivery_id)
@@ -219,7 +221,7 @@ async def test_what_is_sent_anew_is_not_dead_any_more_and_has_no_reason(database
     async with database.durable() as conn:
         assert await value(conn, "select state, reason from delivery") == (
             "dead",
-            "ssrf_blocked: it is of no use to try again",
+            "ssrf_blocked: another attempt cannot succeed",
         )
         await deliveries.redeliver(conn, 1, endpoint.endpoint_id, claim.delivery_id)
         assert await value(conn, "select state, reason from delivery") == ("pending", None)
@@ -285,11 +287,11 @@ async def test_what_happens_to_a_paused_endpoint_waits_and_to_a_disabled_one_is_
         names = (conn, 1, ACCOUNT, endpoint.endpoint_id)
         await endpoints.switch(*names, "pause")
         await emit(conn, 2)
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
         assert await value(conn, "select count(*) filter (where state = 'held') from delivery") == 2
         assert (await endpoints.switch(*names, "enable")).state == "pending"
     await record(database, await claimed(database), OK)  # the test
-    assert sorted(claim.event.data["request_id"] != "" for claim in await claims(database)) == [True, True]
+    assert sorted(claim.event.data.request_id != "" for claim in await claims(database)) == [True, True]
     async with database.transaction() as conn:
         await endpoints.switch(conn, 1, ACCOUNT, endpoint.endpoint_id, "disable")
         await emit(conn, 3)
@@ -301,10 +303,10 @@ async def test_an_event_written_while_its_endpoint_changed_is_put_right(database
         await subscribe(conn, settings, URL)
         await emit(conn, 1)
         await conn.execute("update delivery set state = 'held'")
-        assert await service.mend(conn) == 1
+        assert await endpoint_state.correct_held(conn) == 1
         assert await value(conn, "select state from delivery") == "pending"
         await conn.execute("update endpoint set state = 'paused'")
-        assert await service.mend(conn) == 1
+        assert await endpoint_state.correct_held(conn) == 1
         assert await value(conn, "select state from delivery") == "held"
 
 
@@ -323,7 +325,7 @@ async def test_failures_in_a_row_open_the_breaker_then_one_at_a_time_until_one_i
             True,
         )
         await conn.execute("update delivery set next_attempt_at = now(), state = 'pending', lease_until = null")
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
         assert await claims(database) == []
         await conn.execute("update endpoint set open_until = now() - interval '1 second'")
     (single,) = await claims(database)
@@ -415,16 +417,16 @@ async def test_what_the_rate_holds_back_is_hinted_as_soon_as_it_allows_more_and_
         endpoint, _ = await subscribe(conn, settings, URL, limits=DeliveryLimits(max_in_flight=2, max_per_second=2))
         for batch_id in range(4):
             await emit(conn, batch_id)
-        assert await service.due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
     sent = await claims(database)
     assert (len(sent), await claims(database)) == (2, [])
     async with database.durable() as conn:
         await conn.execute("update endpoint set paced_until = now()")
-        assert await service.due(conn, rehint_seconds=3600) == []  # as many are on their way as it takes
+        assert await due_sweep.take_due(conn, rehint_seconds=3600) == []  # as many are on their way as it takes
     for claim in sent:
         await record(database, claim, OK)
     async with database.durable() as conn:
-        assert await service.due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
 
 
 async def test_in_order_means_one_event_of_a_batch_after_the_other(database: Database, settings: Settings) -> None:

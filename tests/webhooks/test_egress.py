@@ -17,7 +17,7 @@ from app import crypto
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.webhooks import endpoints, name_resolution
+from app.webhooks import name_resolution, url_check
 from app.webhooks.egress import Egress, TargetRefused, parse_hosts
 from app.webhooks.validation import DeliveryLimits
 from tests.webhooks.support import ACCOUNT, answer, emit, receiving, send_due, statuses, subscribe
@@ -388,10 +388,10 @@ async def test_a_lookup_without_an_answer_fails_its_attempt_as_dns_and_is_not_be
 def test_a_process_ends_while_a_lookup_hangs() -> None:
     script = """
 import asyncio, threading
-from app.webhooks import lookups
-lookups.SECONDS = 0.01
+from app.webhooks import name_resolution
+name_resolution.SECONDS = 0.01
 async def main():
-    names = lookups.Lookups()
+    names = name_resolution.NameResolver()
     try:
         await names.get("silent", threading.Event().wait)
     except OSError:
@@ -435,7 +435,7 @@ async def test_an_accounts_hosts_hold_for_what_is_registered_and_for_what_is_to_
         async with database.durable() as conn:
             await subscribe(conn, settings, receiver.url)
             await tenants.set_webhook_hosts(conn, ACCOUNT, ["hooks.example.com"])
-            assert await endpoints.allowed_hosts(conn, 1) == ["hooks.example.com"]
+            assert await url_check.allowed_hosts(conn, 1) == ["hooks.example.com"]
             await emit(conn, 1)
         async with Egress.of(settings) as egress:
             await send_due(Sender(database, egress, crypto.secret_key(settings), settings), database)
@@ -446,4 +446,4 @@ async def test_an_accounts_hosts_hold_for_what_is_registered_and_for_what_is_to_
         ).fetchone()
         assert row == ("dead", "ssrf_blocked")
         await tenants.set_webhook_hosts(conn, ACCOUNT, None)
-        assert await endpoints.allowed_hosts(conn, 1) is None
+        assert await url_check.allowed_hosts(conn, 1) is None

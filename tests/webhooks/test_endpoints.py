@@ -10,7 +10,7 @@ from app import crypto
 from app.db.pool import Database
 from app.errors import BadInput, NotFound
 from app.settings import Settings
-from app.webhooks import endpoint_removal, endpoints, signing
+from app.webhooks import endpoint_removal, endpoints, signing, url_check
 from app.webhooks.egress import Egress
 from tests.webhooks.support import ACCOUNT, subscribe
 
@@ -45,7 +45,7 @@ async def test_an_own_secret_is_taken(database: Database, settings: Settings) ->
         ({"url": URL, "shape": "xml"}, "destination.format: must be one of workers_ai, openai, standard, cloudevents"),
         (
             {"url": URL, "shape": "openai", "kinds": ["batch.queued"]},
-            r"events\[0\]: must be one of batch.succeeded, .*, for openai has no batch.queued",
+            r"events\[0\]: must be one of batch.succeeded, .*, because the format openai has no batch.queued",
         ),
         ({"url": URL, "name": " "}, "name: must be 1 to 256"),
         ({"url": URL, "name": "a\0b"}, "name: must be 1 to 256"),
@@ -97,7 +97,7 @@ async def test_patch_changes_what_is_given(database: Database, settings: Setting
             with pytest.raises(BadInput):
                 await endpoints.patch(conn, **one, **wrong)
         with pytest.raises(BadInput, match=r"^destination\.url"):
-            await endpoints.checked_url(egress, "http://169.254.169.254/")
+            await url_check.checked_url(egress, "http://169.254.169.254/")
 
 
 async def test_enabling_forgets_failures_and_asks_for_a_test(database: Database, settings: Settings) -> None:

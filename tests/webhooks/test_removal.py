@@ -11,12 +11,12 @@ from app.batches import lifecycle as batches
 from app.batches import submit as intake
 from app.db.pool import Connection, Database
 from app.engines import catalogue
+from app.events import KINDS
 from app.queue import service as queue
 from app.settings import Settings
 from app.tenants.service import Tenant
 from app.webhooks import endpoint_removal, endpoints
 from app.webhooks.endpoints import Endpoint
-from app.webhooks.validation import KINDS
 from tests.queue import support
 from tests.webhooks.support import ACCOUNT, emit, subscribe
 from workers.gpu.open_chunk import OpenChunk

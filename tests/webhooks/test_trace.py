@@ -4,9 +4,10 @@ import pytest
 
 from app.crypto import secret_key
 from app.db.pool import Database
+from app.events import BatchData, EventKind
 from app.settings import Settings
-from app.webhooks import service
-from app.webhooks.retry_policy import Answer
+from app.webhooks import emitter
+from app.webhooks.response_policy import Answer
 from tests.webhooks.support import MODEL, send_due, subscribe
 from workers.notifier.delivery import Sender
 
@@ -28,10 +29,10 @@ class Ear:
 async def test_a_delivery_carries_the_submits_trace_if_it_had_one(
     database: Database, settings: Settings, given: str | None, told: str | None
 ) -> None:
-    names = {"request_id": "r", "account_id": "acme", "traceparent": given}
+    data = BatchData(request_id="r", account_id="acme", traceparent=given)
     async with database.durable() as conn:
         await subscribe(conn, settings, "https://receiver.example/hook")
-        await service.emit(conn, tenant_id=1, kind="batch.succeeded", model=MODEL, batch_id=7, run=1, data=names)
+        await emitter.emit(conn, tenant_id=1, kind=EventKind.BATCH_SUCCEEDED, model=MODEL, batch_id=7, run=1, data=data)
     ear = Ear()
     await send_due(Sender(database, ear, secret_key(settings), settings), database)  # type: ignore[arg-type]
     assert "webhook-signature" in ear.headers

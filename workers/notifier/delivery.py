@@ -12,10 +12,10 @@ from app import clock, crypto, trace_context
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.settings import Settings
-from app.webhooks import formats, service, signing
+from app.webhooks import claims, due_sweep, formats, signing
+from app.webhooks.claims import Claim
 from app.webhooks.egress import EgressClient
-from app.webhooks.retry_policy import Answer
-from app.webhooks.service import Claim
+from app.webhooks.response_policy import Answer
 from workers.notifier.concurrency_limiter import ConcurrencyLimiter
 from workers.notifier.metrics import LATE, Metrics
 from workers.notifier.outcome_writer import OutcomeWriter
@@ -65,7 +65,7 @@ class Sender:
         if known:
             with suppress(TimeoutError, *_AWAY):  # without the database their hints count as lost after a while
                 async with asyncio.timeout(_UNHINT_SECONDS), self._database.relaxed() as conn:
-                    await service.unhint(conn, known)
+                    await due_sweep.unhint(conn, known)
 
     async def _work(self, endpoint_id: UUID) -> None:
         """Until nothing is due there any more, and nothing of it is on its way."""
@@ -98,10 +98,10 @@ class Sender:
             return [[] for _ in endpoint_ids]
         # Durable: a claim lost in a crash would fence off the outcome of its POST.
         async with self._database.transaction() as conn:
-            claims = await service.claim(conn, endpoint_ids, most=most, lease_seconds=self._lease)
-        self._places.take(len(claims))
+            taken = await claims.claim(conn, endpoint_ids, most=most, lease_seconds=self._lease)
+        self._places.take(len(taken))
         found: dict[UUID, list[Claim]] = {endpoint_id: [] for endpoint_id in endpoint_ids}
-        for claim in claims:
+        for claim in taken:
             found[claim.endpoint_id].append(claim)
         return [found[endpoint_id] for endpoint_id in endpoint_ids]
 
@@ -135,6 +135,6 @@ class Sender:
             return Answer(0, error="secret_unreadable")
         content_type, body = formats.render(claim.format, claim.event, claim.endpoint_id)
         headers = {"content-type": content_type, "user-agent": _USER_AGENT}
-        headers |= trace_context.onward(claim.event.data.get("traceparent"))
+        headers |= trace_context.onward(claim.event.data.traceparent)
         headers |= signing.headers(secrets, claim.event.webhook_id, body, now, private)
         return await self._egress.post(claim.url, headers, body, claim.hosts)

@@ -8,9 +8,10 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_rand
 
 from app.coalescing import Coalescer
 from app.db.pool import Database
-from app.webhooks import service
-from app.webhooks.retry_policy import Answer, DeliveryVerdict
-from app.webhooks.service import Claim, Outcome
+from app.webhooks import outcomes as webhook_outcomes
+from app.webhooks.claims import Claim
+from app.webhooks.outcomes import Outcome
+from app.webhooks.response_policy import Answer, DeliveryVerdict
 
 PATIENCE_SECONDS = 20.0
 MOST = 200
@@ -38,4 +39,4 @@ class OutcomeWriter:
     async def _write(self, outcomes: list[Outcome]) -> list[DeliveryVerdict | None]:
         """Insist while the database restarts: an outcome that is not written is a delivery made twice."""
         async with self._database.transaction() as conn:
-            return await service.record(conn, outcomes, patience=self._patience)
+            return await webhook_outcomes.record(conn, outcomes, patience=self._patience)

@@ -21,8 +21,7 @@ from app.queue.lost_workers import Watch
 from app.queue.maintenance import BatchProgress
 from app.settings import Settings
 from app.storage.store import Store
-from app.webhooks import endpoint_removal
-from app.webhooks import service as webhooks
+from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, Event
 
@@ -48,7 +47,7 @@ class Rounds:
         self._database = database
         self._hints = hints
         self._settings = settings
-        self._news = ProgressEvents(settings.webhook_progress_seconds)
+        self._progress_events = ProgressEvents(settings.webhook_progress_seconds)
         self._now_and_then: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (NEWS_SECONDS, self._tell_news),
             (MEND_SECONDS, self._mend_deliveries),
@@ -116,11 +115,11 @@ class Rounds:
             running = await maintenance.running(conn)
         _log(self._batches.running(running))
         async with self._database.transaction() as conn:
-            await self._news.tell(conn)
+            await self._progress_events.write(conn)
 
     async def _mend_deliveries(self) -> None:
         async with self._database.relaxed() as conn:
-            await webhooks.mend(conn)
+            await endpoint_state.correct_held(conn)
 
     async def _remove_endpoints(self) -> None:
         async with self._database.relaxed() as conn:
