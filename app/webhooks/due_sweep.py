@@ -47,5 +47,5 @@ async def take_due(conn: Connection, *, rehint_seconds: float, limit: int = LIMI
 
 
 async def unhint(conn: Connection, endpoint_ids: Sequence[UUID]) -> None:
-    """Take the stamps back: the broker did not take the hints, or nobody acts on them any more."""
+    """Take the stamps back: the broker did not take the hints, or no notifier acts on them any more."""
     await conn.execute(sql.UNHINT.encode(), [list(endpoint_ids)])
