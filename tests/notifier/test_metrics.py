@@ -17,7 +17,7 @@ def eventually(text: str, port: int) -> str:
     )
 
 
-def test_it_counts_what_became_of_attempts(settings: Settings) -> None:
+def test_attempts_are_counted_by_their_outcome(settings: Settings) -> None:
     port = processes.free_port()
     with receiving(statuses(500, 204)) as receiver:
         asyncio.run(told(settings, receiver.url))

@@ -72,7 +72,7 @@ def test_a_lost_message_is_repaired_by_the_sweep(settings: Settings) -> None:
         assert len(receiver.requests) == 1
 
 
-def test_broken_tables_of_the_broker_lose_no_delivery(settings: Settings) -> None:
+def test_broken_broker_tables_lose_no_delivery(settings: Settings) -> None:
     with receiving() as receiver, notifying(settings, webhook_rehint_seconds=1.0):
         execute(settings, f"select pgmq.drop_queue('{names.WEBHOOKS}')")
         asyncio.run(told(settings, receiver.url))

@@ -79,7 +79,7 @@ async def test_an_event_makes_one_delivery_per_matching_endpoint_once(database: 
         assert await value(conn, "select count(*) from event") == 3
 
 
-async def test_a_batch_that_ran_in_vain_is_told_in_openais_form_to_who_asked_for_completed_ones(
+async def test_in_openais_format_a_batch_without_any_success_goes_to_subscribers_of_completed(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -113,7 +113,7 @@ async def test_an_event_of_a_rolled_back_transaction_never_happened(database: Da
         assert await value(conn, "select (select count(*) from event) + (select count(*) from delivery)") == 0
 
 
-async def test_a_delivery_has_one_holder_at_a_time(database: Database, settings: Settings) -> None:
+async def test_a_delivery_has_one_claim_at_a_time(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -147,7 +147,7 @@ async def test_a_late_outcome_is_rejected_by_the_fence(database: Database, setti
     assert await record(database, current, OK) is not None
 
 
-async def test_a_failed_attempt_waits_for_its_time(database: Database, settings: Settings) -> None:
+async def test_a_failed_delivery_is_not_due_before_its_delay_is_over(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -180,7 +180,9 @@ async def test_after_the_last_attempt_a_delivery_is_visibly_dead(database: Datab
         assert await due_sweep.take_due(conn, rehint_seconds=0) == []
 
 
-async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Database, settings: Settings) -> None:
+async def test_a_delivery_whose_notifier_dies_in_every_attempt_is_given_up(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -195,9 +197,7 @@ async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Databa
         assert reason == "the notifier that sent it was lost, in the last of 10 attempts"
 
 
-async def test_an_attempt_whose_sender_was_lost_stands_among_the_attempts(
-    database: Database, settings: Settings
-) -> None:
+async def test_an_attempt_whose_notifier_was_lost_is_listed(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -212,7 +212,7 @@ async def test_an_attempt_whose_sender_was_lost_stands_among_the_attempts(
     assert (found.state, found.attempts, found.reason) == ("delivered", 2, None)
 
 
-async def test_what_is_sent_anew_is_not_dead_any_more_and_has_no_reason(database: Database, settings: Settings) -> None:
+async def test_a_redelivered_delivery_is_not_dead_and_has_no_reason(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -261,7 +261,7 @@ async def test_a_receiver_may_end_one_delivery(database: Database, settings: Set
         )
 
 
-async def test_an_endpoint_is_told_nothing_but_a_test_until_it_has_accepted_one(
+async def test_an_endpoint_gets_only_test_events_until_it_has_accepted_one(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -278,7 +278,7 @@ async def test_an_endpoint_is_told_nothing_but_a_test_until_it_has_accepted_one(
     assert (await claimed(database)).event.kind == "batch.succeeded"
 
 
-async def test_what_happens_to_a_paused_endpoint_waits_and_to_a_disabled_one_is_replayed(
+async def test_events_of_a_paused_endpoint_wait_and_those_of_a_disabled_one_are_replayed(
     database: Database, settings: Settings
 ) -> None:
     async with database.transaction() as conn:
@@ -298,7 +298,9 @@ async def test_what_happens_to_a_paused_endpoint_waits_and_to_a_disabled_one_is_
         assert await value(conn, "select count(*) from delivery where not probe") == 2
 
 
-async def test_an_event_written_while_its_endpoint_changed_is_put_right(database: Database, settings: Settings) -> None:
+async def test_a_delivery_written_while_its_endpoint_changed_state_is_corrected(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 1)
@@ -333,7 +335,7 @@ async def test_failures_in_a_row_open_the_breaker_then_one_at_a_time_until_one_i
     assert len(await claims(database)) == 7
 
 
-async def test_what_fails_at_once_opens_the_breaker_once_and_each_trial_that_fails_makes_the_next_pause_longer(
+async def test_simultaneous_failures_open_the_breaker_once_and_each_failed_trial_makes_the_next_pause_longer(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -371,7 +373,7 @@ async def pause(database: Database) -> float:
 
 
 @pytest.mark.parametrize("hours", [-30, 30])
-async def test_an_endpoints_times_are_the_databases_however_wrong_our_clock_is(
+async def test_the_times_of_an_endpoint_come_from_the_databases_clock(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) + timedelta(hours=hours))
@@ -387,7 +389,7 @@ async def test_an_endpoints_times_are_the_databases_however_wrong_our_clock_is(
             assert await value(conn, f"select abs(extract(epoch from {column} - now())) < 600 {rest}"), column
 
 
-async def test_no_more_is_on_its_way_than_the_endpoint_takes_whoever_claims(
+async def test_no_more_deliveries_are_in_flight_than_the_endpoint_allows_whichever_notifier_claims(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -398,7 +400,9 @@ async def test_no_more_is_on_its_way_than_the_endpoint_takes_whoever_claims(
     assert sum(map(len, taken)) == 3
 
 
-async def test_no_more_is_sent_in_a_second_than_the_endpoint_takes(database: Database, settings: Settings) -> None:
+async def test_no_more_deliveries_are_sent_in_a_second_than_the_endpoint_allows(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL, limits=DeliveryLimits(max_in_flight=64, max_per_second=5))
         for batch_id in range(20):
@@ -410,7 +414,7 @@ async def test_no_more_is_sent_in_a_second_than_the_endpoint_takes(database: Dat
     assert len(await claims(database)) == 3
 
 
-async def test_what_the_rate_holds_back_is_hinted_as_soon_as_it_allows_more_and_a_full_endpoint_is_not(
+async def test_deliveries_held_back_by_the_rate_are_hinted_once_it_allows_more_and_a_full_endpoint_is_not(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -429,7 +433,9 @@ async def test_what_the_rate_holds_back_is_hinted_as_soon_as_it_allows_more_and_
         assert await due_sweep.take_due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
 
 
-async def test_in_order_means_one_event_of_a_batch_after_the_other(database: Database, settings: Settings) -> None:
+async def test_ordered_deliveries_of_one_batch_are_sent_one_after_the_other(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL, limits=DeliveryLimits(ordered=True))
         for batch_id in (1, 2):
@@ -441,7 +447,7 @@ async def test_in_order_means_one_event_of_a_batch_after_the_other(database: Dat
     assert [claim.event.kind for claim in await claims(database)] == ["batch.succeeded"]
 
 
-async def test_an_endpoint_failing_for_days_is_disabled_its_owner_told_and_one_success_starts_afresh(
+async def test_an_endpoint_failing_for_days_is_disabled_its_owner_is_notified_and_one_success_resets_it(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -480,7 +486,7 @@ class Broker:
         return self.takes
 
 
-async def test_a_hint_is_given_once_until_it_counts_as_lost(database: Database, settings: Settings) -> None:
+async def test_a_hint_is_published_once_until_it_counts_as_lost(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -490,7 +496,9 @@ async def test_a_hint_is_given_once_until_it_counts_as_lost(database: Database, 
         assert await sweep(database, broker, settings) == 1
 
 
-async def test_what_comes_when_all_was_claimed_is_hinted_anew(database: Database, settings: Settings) -> None:
+async def test_a_delivery_that_comes_when_all_are_claimed_is_hinted_again(
+    database: Database, settings: Settings
+) -> None:
     broker = Broker(True)
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
@@ -502,7 +510,7 @@ async def test_what_comes_when_all_was_claimed_is_hinted_anew(database: Database
         assert await sweep(database, broker, settings) == 1
 
 
-async def test_hints_that_the_broker_refused_are_tried_in_the_next_round(
+async def test_hints_that_the_broker_refused_are_published_by_the_next_sweep(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:

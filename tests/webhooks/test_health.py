@@ -21,7 +21,7 @@ def test_the_breaker_opens_after_some_failures_and_stays_open_longer_with_each_m
 
 
 @given(st.lists(st.floats(min_value=0, max_value=86_400), min_size=1, max_size=60))
-def test_each_step_of_the_ladder_is_told_once_and_in_order(gaps: list[float]) -> None:
+def test_each_warning_is_due_once_and_in_order(gaps: list[float]) -> None:
     health, moment, told = HEALTHY, NOW, []
     for gap in gaps:
         moment += timedelta(seconds=gap)

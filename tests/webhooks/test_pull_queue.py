@@ -59,7 +59,7 @@ async def test_it_is_never_sent(database: Database) -> None:
         assert (listed.state, listed.next_attempt_at) == ("pending", None)
 
 
-async def test_queues_and_accounts_are_apart_and_pages_go_on(database: Database) -> None:
+async def test_queues_and_accounts_are_separate_and_pages_continue(database: Database) -> None:
     async with database.durable() as conn:
         await queue(conn)
         await queue(conn, "other", of=EventFilter(model="@cf/other"))
@@ -77,7 +77,7 @@ async def test_queues_and_accounts_are_apart_and_pages_go_on(database: Database)
                 await pull_queue.pull(conn, 1, limit=limit)
 
 
-async def test_an_event_committed_late_is_not_behind_a_reader(database: Database) -> None:
+async def test_a_reader_does_not_miss_an_event_that_was_committed_late(database: Database) -> None:
     async with database.durable() as conn, database.durable() as slow:
         await queue(conn)
         async with slow.transaction():
@@ -88,7 +88,7 @@ async def test_an_event_committed_late_is_not_behind_a_reader(database: Database
         assert await fetched(conn) == [late]
 
 
-async def test_pausing_keeps_disabling_drops_enabling_goes_on_at_once(database: Database) -> None:
+async def test_pausing_keeps_events_disabling_drops_them_and_enabling_takes_effect_at_once(database: Database) -> None:
     async with database.transaction() as conn:
         made = await queue(conn)
         before = await emit(conn, 1)
@@ -103,7 +103,7 @@ async def test_pausing_keeps_disabling_drops_enabling_goes_on_at_once(database: 
         assert await fetched(conn) == [before, meanwhile]
 
 
-async def test_what_was_acknowledged_can_be_had_again(database: Database) -> None:
+async def test_acknowledged_events_can_be_replayed(database: Database) -> None:
     async with database.durable() as conn:
         made = await queue(conn)
         request_id = await emit(conn, 1)
@@ -127,7 +127,7 @@ async def test_a_queue_has_no_secret_url_or_limits(database: Database, settings:
         assert (await endpoints.patch(conn, **one, name="new")).name == "new"
 
 
-async def test_what_nobody_fetches_does_not_keep_its_batch(database: Database) -> None:
+async def test_events_that_nobody_pulls_do_not_prevent_retention_of_their_batch(database: Database) -> None:
     async with database.durable() as conn:
         made = await queue(conn)
         await _final_batch(conn, 5, made.endpoint_id)

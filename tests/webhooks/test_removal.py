@@ -100,7 +100,7 @@ async def test_a_flush_beside_the_removal_of_an_endpoint_neither_waits_nor_fails
         assert (await count(conn, "item_result"), await count(conn, "delivery")) == (2, 0)
 
 
-async def test_deleting_an_endpoint_with_50000_deliveries_goes_in_bounded_steps_and_holds_up_no_settle(
+async def test_an_endpoint_with_50000_deliveries_is_deleted_in_bounded_steps_and_blocks_no_settle(
     database: Database, settings: Settings
 ) -> None:
     endpoint, tenant, pool = await hearing(database, settings)
@@ -132,7 +132,7 @@ async def test_deleting_an_endpoint_with_50000_deliveries_goes_in_bounded_steps_
         assert [await count(conn, table) for table in ("delivery", "attempt", "endpoint")] == [0, 0, 0]
 
 
-async def test_who_wrote_an_event_while_its_endpoint_was_closed_leaves_nothing_behind(
+async def test_an_event_written_while_its_endpoint_was_closed_leaves_no_delivery_behind(
     database: Database, settings: Settings
 ) -> None:
     endpoint, tenant, _ = await hearing(database, settings)
@@ -147,7 +147,7 @@ async def test_who_wrote_an_event_while_its_endpoint_was_closed_leaves_nothing_b
 
 
 @pytest.mark.parametrize("kinds", [["batch.queued"]])
-async def test_a_closed_endpoint_hears_of_nothing(database: Database, settings: Settings, kinds: list[str]) -> None:
+async def test_a_closed_endpoint_gets_no_events(database: Database, settings: Settings, kinds: list[str]) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL, kinds=kinds)
         await endpoints.delete(conn, 1, endpoint.endpoint_id)

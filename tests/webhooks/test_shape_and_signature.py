@@ -52,7 +52,7 @@ def event(kind: str, **data: object) -> formats.Event:
         ("endpoint.disabled", {"message": "gone"}, {"requestId": REQUEST, "message": "gone"}),
     ],
 )
-def test_every_kind_has_exactly_the_documented_shape(kind: str, data: dict[str, object], payload: object) -> None:
+def test_every_kind_has_exactly_the_documented_body(kind: str, data: dict[str, object], payload: object) -> None:
     assert orjson.loads(formats.workers_ai(event(kind, **data), SUBSCRIPTION)) == {
         "type": f"cf.workersAi.model.{kind}",
         "source": {"type": "workersAi.model", "modelName": "@cf/baai/bge-m3"},
@@ -66,7 +66,7 @@ def test_every_kind_has_exactly_the_documented_shape(kind: str, data: dict[str, 
     }
 
 
-def test_an_openai_client_unwraps_the_openai_form() -> None:
+def test_an_openai_client_unwraps_the_openai_format() -> None:
     secret, moment = signing.new_secret(), datetime.now(UTC)
     client = openai.OpenAI(api_key="none", webhook_secret=secret)
     for kind, expected in (("succeeded", "completed"), *((same, same) for same in ("failed", "expired", "cancelled"))):
@@ -83,7 +83,7 @@ def test_openai_calls_a_batch_that_ran_completed_and_one_that_was_refused_failed
     assert orjson.loads(formats.openai(event("batch.failed"), SUBSCRIPTION))["type"] == "batch.failed"
 
 
-def test_the_standard_form_has_type_timestamp_and_data() -> None:
+def test_the_standard_format_has_type_timestamp_and_data() -> None:
     known = {"id": REQUEST, "account_id": "f9f79265f388666de8122cfb508d7776", "model": "@cf/baai/bge-m3"}
     assert orjson.loads(formats.FORMATS["standard"](event("batch.succeeded", counts=COUNTS), SUBSCRIPTION)) == {
         "type": "batch.succeeded",
@@ -95,13 +95,13 @@ def test_the_standard_form_has_type_timestamp_and_data() -> None:
 
 
 @pytest.mark.parametrize("shape", formats.FORMATS)
-def test_every_form_has_a_body_for_every_kind_that_it_takes(shape: str) -> None:
+def test_every_format_has_a_body_for_every_kind_that_it_knows(shape: str) -> None:
     stored = {"item": 0, "reference": "france", "counts": COUNTS} | FAILURE
     for kind in formats.known_kinds(shape, KINDS):
         assert orjson.loads(formats.FORMATS[shape](event(kind, **stored), SUBSCRIPTION))
 
 
-def test_the_plain_form_tells_which_item_it_is_about() -> None:
+def test_the_standard_format_names_the_item() -> None:
     found = orjson.loads(formats.FORMATS["standard"](event("item.succeeded", item=0, reference="france"), SUBSCRIPTION))
     assert (found["data"]["item"], found["data"]["reference"]) == (0, "france")
 
@@ -143,7 +143,7 @@ def test_a_public_key_verifies_what_is_signed_with_ed25519_beside_both_secrets_o
     Ed25519PublicKey.from_public_bytes(raw).verify(signature, signed)
 
 
-def test_the_cloudevents_form_is_read_by_the_official_library() -> None:
+def test_the_official_library_reads_the_cloudevents_format() -> None:
     happened = event("batch.succeeded", counts=COUNTS)
     content_type, body = formats.render("cloudevents", happened, SUBSCRIPTION)
     found = JSONFormat().read(None, body)

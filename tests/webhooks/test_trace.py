@@ -26,7 +26,7 @@ class Ear:
 
 
 @pytest.mark.parametrize(("given", "told"), [(TRACE, TRACE[:36]), (None, None)])
-async def test_a_delivery_carries_the_submits_trace_if_it_had_one(
+async def test_a_delivery_carries_the_trace_of_the_submit_if_it_had_one(
     database: Database, settings: Settings, given: str | None, told: str | None
 ) -> None:
     data = BatchData(request_id="r", account_id="acme", traceparent=given)
