@@ -1,4 +1,4 @@
-"""Claims about the checker itself: what it must notice, and how it tells."""
+"""Claims about the checker itself: which violations it finds, and how it reports them."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ async def system() -> AsyncIterator[System]:
 
 
 async def ended(part: Part) -> None:
-    """The process that the part is now has ended, and another one runs."""
+    """Wait until the current process of the part has ended and another one runs."""
     before = part.process
     async with asyncio.timeout(60):
         while part.process is before or not part.running:
@@ -62,11 +62,11 @@ async def test_a_part_that_ends_unexpectedly_is_a_violation(system: System) -> N
     await ended(steward)
     assert system.history.sound
     assert notifier.process
-    notifier.process.send_signal(signal.SIGABRT)  # as if by itself: the checker has not told it to
+    notifier.process.send_signal(signal.SIGABRT)  # the checker does not know of this signal
     await ended(notifier)
     assert system.history.counts["unexpected_exits"] == 1
     assert steward.process
-    steward.ends[steward.process.pid] = {0}  # told to drain
+    steward.ends[steward.process.pid] = {0}  # as after a signal
     steward.process.kill()
     await ended(steward)
     assert system.history.counts["unexpected_exits"] == 2

@@ -1,4 +1,4 @@
-"""Claims about the room for attempts at once."""
+"""Claims about the limit on attempts in flight."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def hang(of: ConcurrencyLimiter, count: int) -> list[asyncio.Task[None]]:
-    """So many attempts whose receivers never answer."""
+    """Start so many attempts whose receivers never respond."""
 
     async def attempt() -> None:
         with of.taken():

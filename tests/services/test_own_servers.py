@@ -1,4 +1,4 @@
-"""Claims about the servers that a run starts where none answers: they need their binary alone, and leave nothing running."""
+"""Claims about the servers that a test run starts itself: each needs only its binary, and none stays running."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ NOBODY = "tcp://127.0.0.1:9"
 
 @pytest.fixture
 def unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment names no server."""
+    """An environment without the address of any server."""
     for name in servers.HOW:
         monkeypatch.delenv(f"SLACKWATER_TEST_{name}", raising=False)
     monkeypatch.delenv("CI", raising=False)

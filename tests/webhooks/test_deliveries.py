@@ -1,4 +1,4 @@
-"""Claims about events, claims of deliveries and their outcomes, on the rows alone."""
+"""Claims about events, the leases on deliveries, and their outcomes. These tests check the rows; nothing is sent."""
 
 import asyncio
 from contextlib import suppress
@@ -351,7 +351,7 @@ async def test_simultaneous_failures_open_the_breaker_once_and_each_failed_trial
     async with database.durable() as conn:
         await conn.execute("update endpoint set open_until = now()")
         await conn.execute("update delivery set next_attempt_at = now() where state = 'pending'")
-    for trial in (await claims(database), await claims(database)):  # one at a time: `late` is still on its way
+    for trial in (await claims(database), await claims(database)):  # one at a time: `late` is still in flight
         assert trial == []
     await record(database, late, BROKEN)
     for _ in range(3):
@@ -366,7 +366,7 @@ async def test_simultaneous_failures_open_the_breaker_once_and_each_failed_trial
 
 
 async def pause(database: Database) -> float:
-    """The pause that begins with the breaker's last opening, as the ladder has it."""
+    """The pause that starts with the last opening of the breaker, rounded to one of `PAUSES`."""
     async with database.durable() as conn:
         left = await value(conn, "select extract(epoch from open_until - now())::float8 from endpoint")
     return min(step for step in endpoint_health.PAUSES if step >= left)
@@ -426,7 +426,7 @@ async def test_deliveries_held_back_by_the_rate_are_hinted_once_it_allows_more_a
     assert (len(sent), await claims(database)) == (2, [])
     async with database.durable() as conn:
         await conn.execute("update endpoint set paced_until = now()")
-        assert await due_sweep.take_due(conn, rehint_seconds=3600) == []  # as many are on their way as it takes
+        assert await due_sweep.take_due(conn, rehint_seconds=3600) == []  # as many are in flight as its limit allows
     for claim in sent:
         await record(database, claim, OK)
     async with database.durable() as conn:
@@ -475,7 +475,7 @@ async def test_an_endpoint_failing_for_days_is_disabled_its_owner_is_notified_an
 
 
 class Broker:
-    """Stands for the broker's producer."""
+    """A fake of the broker's producer."""
 
     def __init__(self, takes: bool) -> None:
         self.takes = takes

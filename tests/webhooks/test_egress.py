@@ -1,4 +1,4 @@
-"""Claims about the guarded client: whom it never connects to, and that no receiver can hold or flood it."""
+"""Claims about the guarded client: where it never connects to, and that no receiver can block or flood it."""
 
 import asyncio
 import socket
@@ -53,7 +53,7 @@ RULE = r"^must be https on port 443 of a public address, without credentials \(\
 
 
 class StubDns:
-    """`getaddrinfo` over the table; `rebind` is public at first and loopback from then on."""
+    """A fake of `getaddrinfo` with the table above. `rebind` is public in the first lookup, and loopback after that."""
 
     def __init__(self) -> None:
         self.rebinds = 0
@@ -77,7 +77,7 @@ class StubDns:
 
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every address that anything in this process tries to reach; no connection is made."""
+    """Records every address to which this process tries to connect. No connection is made."""
     addresses: list[str] = []
 
     def connect(self: socket.socket, address: Any) -> None:
@@ -315,7 +315,7 @@ async def test_retry_after_of_a_throttling_receiver_is_passed_on() -> None:
 
 
 class SilentDns:
-    """Names whose servers keep silent until `speak`; any other name is this machine."""
+    """A resolver in which some names hang until `speak` is set. Every other name is this machine."""
 
     def __init__(self) -> None:
         self.speak = threading.Event()
@@ -363,7 +363,7 @@ async def test_a_name_whose_dns_lookup_hangs_delays_only_its_own_endpoints(
 
 
 async def in_flight(database: Database, count: int) -> None:
-    """Wait until so many deliveries are on their way."""
+    """Wait until so many deliveries are in flight."""
     async with asyncio.timeout(20), database.durable() as conn:
         sql = "select count(*) from delivery where state = 'sending'"
         while (await (await conn.execute(sql)).fetchone()) != (count,):

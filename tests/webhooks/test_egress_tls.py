@@ -1,4 +1,4 @@
-"""Claims about what is dialled: the address that was checked, by the name that stands in the URL."""
+"""Claims about connections: the client connects to the checked address, with the name in the URL."""
 
 import datetime
 import socket
@@ -48,7 +48,7 @@ def certificate(folder: Path, name: str) -> Path:
 
 @contextmanager
 def served(pem: Path, seen: list[tuple[str, str]]) -> Iterator[int]:
-    """An HTTPS server that notes the name asked for in the handshake and in the request. Yields its port."""
+    """An HTTPS server that records the names in the TLS handshake and in the request. Yields its port."""
     asked: list[str] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
@@ -71,7 +71,7 @@ def served(pem: Path, seen: list[tuple[str, str]]) -> Iterator[int]:
 
 
 def names(*addresses: str) -> Any:
-    """A resolver that answers these, whatever the name."""
+    """A resolver that returns these addresses for every name."""
 
     def lookup(host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]

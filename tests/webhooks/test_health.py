@@ -1,4 +1,4 @@
-"""Claims about the breaker and the ladder."""
+"""Claims about the circuit breaker and the warnings to the owner."""
 
 from datetime import UTC, datetime, timedelta
 

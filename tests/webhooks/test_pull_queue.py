@@ -1,4 +1,4 @@
-"""Claims about events that are fetched: each stays until it is acknowledged, and nobody sends it anywhere."""
+"""Claims about events that are pulled: each stays until it is acknowledged, and none is sent."""
 
 from typing import Any
 from uuid import UUID
@@ -25,8 +25,8 @@ async def queue(conn: Connection, queue_id: str = "mine", tenant_id: int = 1, **
     return await registration.create_queue(conn, tenant_id=tenant_id, **values)
 
 
-async def fetched(conn: Connection, **asked: Any) -> list[str]:
-    """The request ids of what waits."""
+async def pulled(conn: Connection, **asked: Any) -> list[str]:
+    """The request ids of the events that are not acknowledged."""
     found = await pull_queue.pull(conn, asked.pop("tenant_id", 1), **asked)
     return [each.event.data.request_id for each in found]
 
@@ -39,12 +39,12 @@ async def test_an_event_waits_until_it_is_acknowledged(database: Database) -> No
     async with database.durable() as conn:
         made = await queue(conn)
         first, second = await emit(conn, 1), await emit(conn, 2)
-        assert await fetched(conn) == await fetched(conn) == [first, second]
+        assert await pulled(conn) == await pulled(conn) == [first, second]
         (one, _) = await pull_queue.pull(conn, 1)
         assert orjson.loads(one.body)["metadata"]["eventSubscriptionId"] == made.endpoint_id.hex
         assert await pull_queue.acknowledge(conn, 1, [one.delivery_id]) == 1
         assert await pull_queue.acknowledge(conn, 1, [one.delivery_id, 10**9]) == 0
-        assert await fetched(conn) == [second]
+        assert await pulled(conn) == [second]
 
 
 async def test_it_is_never_sent(database: Database) -> None:
@@ -66,11 +66,11 @@ async def test_queues_and_accounts_are_separate_and_pages_continue(database: Dat
         await queue(conn, tenant_id=2)
         mine = [await emit(conn, n) for n in range(3)]
         other = await emit(conn, 7, model="@cf/other")
-        assert await fetched(conn, queue_id="other") == [other]
-        assert await fetched(conn, queue_id="mine", limit=2) == mine[:2]
+        assert await pulled(conn, queue_id="other") == [other]
+        assert await pulled(conn, queue_id="mine", limit=2) == mine[:2]
         after = (await ids(conn))[1]
-        assert await fetched(conn, queue_id="mine", after=after) == [mine[2], other]
-        assert await fetched(conn, tenant_id=2) == []
+        assert await pulled(conn, queue_id="mine", after=after) == [mine[2], other]
+        assert await pulled(conn, tenant_id=2) == []
         assert await pull_queue.acknowledge(conn, 2, await ids(conn)) == 0
         for limit in (0, pull_queue.MOST + 1):
             with pytest.raises(BadInput):
@@ -83,9 +83,9 @@ async def test_a_reader_does_not_miss_an_event_that_was_committed_late(database:
         async with slow.transaction():
             late = await emit(slow, 1)
             soon = await emit(conn, 2)
-            assert await fetched(conn) == [soon]
+            assert await pulled(conn) == [soon]
             await pull_queue.acknowledge(conn, 1, await ids(conn))
-        assert await fetched(conn) == [late]
+        assert await pulled(conn) == [late]
 
 
 async def test_pausing_keeps_events_disabling_drops_them_and_enabling_takes_effect_at_once(database: Database) -> None:
@@ -94,13 +94,13 @@ async def test_pausing_keeps_events_disabling_drops_them_and_enabling_takes_effe
         before = await emit(conn, 1)
         await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "pause")
         meanwhile = await emit(conn, 2)
-        assert await fetched(conn) == []
+        assert await pulled(conn) == []
         assert (await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "enable")).state == EndpointState.ACTIVE
-        assert await fetched(conn) == [before, meanwhile]
+        assert await pulled(conn) == [before, meanwhile]
         await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "disable")
         await emit(conn, 3)
         await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "enable")
-        assert await fetched(conn) == [before, meanwhile]
+        assert await pulled(conn) == [before, meanwhile]
 
 
 async def test_acknowledged_events_can_be_replayed(database: Database) -> None:
@@ -110,7 +110,7 @@ async def test_acknowledged_events_can_be_replayed(database: Database) -> None:
         (delivery_id,) = await ids(conn)
         await pull_queue.acknowledge(conn, 1, [delivery_id])
         await deliveries.redeliver(conn, 1, made.endpoint_id, delivery_id)
-        assert await fetched(conn) == [request_id]
+        assert await pulled(conn) == [request_id]
         assert await due_sweep.take_due(conn, rehint_seconds=0) == []
 
 

@@ -23,19 +23,19 @@ from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.result_writer import ResultWriter
 
 URL = "http://127.0.0.1:9/hook"
-SECONDS = 5  # nobody waits for the delete; generous, for a slow machine
+SECONDS = 5  # a limit that only a blocked transaction exceeds
 
 
 @asynccontextmanager
 async def deleting(database: Database, endpoint: Endpoint) -> AsyncIterator[None]:
-    """The row is deleted; the transaction ends with the block."""
+    """Delete the row, and commit at the end of the block."""
     async with database.transaction() as conn:
         await conn.execute("delete from endpoint where endpoint_id = %s", [endpoint.endpoint_id])
         yield
 
 
 async def hearing(database: Database, settings: Settings, **options: object) -> tuple[Endpoint, int, int]:
-    """An endpoint that hears everything, its tenant, a pool."""
+    """An endpoint that subscribes to every kind, its tenant, and a pool."""
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL, kinds=list(KINDS), **options)
         return endpoint, endpoint.tenant_id, await support.make_pool(conn)
@@ -118,7 +118,7 @@ async def test_an_endpoint_with_50000_deliveries_is_deleted_in_bounded_steps_and
     await support.drain(database, pool, await support.make_worker(database, pool))
     async with database.durable() as conn, asyncio.timeout(SECONDS):
         await endpoints.delete(conn, tenant, endpoint.endpoint_id)
-        assert await count(conn, "delivery") == 50_000  # the call itself removes none
+        assert await count(conn, "delivery") == 50_000  # the call itself removes no deliveries
         async with database.transaction() as removing:
             assert await endpoint_removal.step(removing, limit=1000) == 1000
             async with database.transaction() as settling:
@@ -140,7 +140,7 @@ async def test_an_event_written_while_its_endpoint_was_closed_leaves_no_delivery
         async with database.transaction() as writing:
             await emit(writing, 1)
             await endpoints.delete(conn, tenant, endpoint.endpoint_id)
-            assert await endpoint_removal.step(conn) == 0  # whoever writes holds the row
+            assert await endpoint_removal.step(conn) == 0  # the transaction that writes the event locks the row
             assert await count(conn, "endpoint") == 1
         assert await endpoint_removal.step(conn) == 2
         assert [await count(conn, table) for table in ("delivery", "endpoint")] == [0, 0]

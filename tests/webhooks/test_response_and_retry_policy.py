@@ -1,4 +1,4 @@
-"""Claims about what an answer means and when the next attempt is."""
+"""Claims about what follows from a response, and when the next attempt is made."""
 
 from datetime import UTC, datetime
 

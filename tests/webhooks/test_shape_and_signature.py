@@ -1,4 +1,4 @@
-"""Claims about bodies and signatures."""
+"""Claims about the bodies of the four formats, and about signatures."""
 
 import base64
 from datetime import UTC, datetime, timedelta, timezone

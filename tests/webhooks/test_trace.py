@@ -1,4 +1,4 @@
-"""A webhook names the trace of the submit that it tells of."""
+"""Claims about `traceparent`: a webhook has the trace of the submit that caused it."""
 
 import pytest
 
@@ -14,8 +14,8 @@ from workers.notifier.delivery import Sender
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-class Ear:
-    """Hears the headers of a delivery instead of sending it."""
+class RecordingEgress:
+    """Records the headers of a delivery instead of sending it."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -33,7 +33,7 @@ async def test_a_delivery_carries_the_trace_of_the_submit_if_it_had_one(
     async with database.durable() as conn:
         await subscribe(conn, settings, "https://receiver.example/hook")
         await emitter.emit(conn, tenant_id=1, kind=EventKind.BATCH_SUCCEEDED, model=MODEL, batch_id=7, run=1, data=data)
-    ear = Ear()
-    await send_due(Sender(database, ear, secret_key(settings), settings), database)  # type: ignore[arg-type]
-    assert "webhook-signature" in ear.headers
-    assert (ear.headers.get("traceparent") or "")[:36] == (told or "")
+    egress = RecordingEgress()
+    await send_due(Sender(database, egress, secret_key(settings), settings), database)  # type: ignore[arg-type]
+    assert "webhook-signature" in egress.headers
+    assert (egress.headers.get("traceparent") or "")[:36] == (told or "")
