@@ -1,6 +1,6 @@
-"""Secrets at rest: AES-256-GCM under a derived key, peppered hashes, and the master key itself.
+"""Hashes API keys, encrypts secrets at rest, and keeps the master key.
 
-One master key per deployment; every use derives its own key from it (HKDF), so no two uses share one.
+A deployment has one master key. Every purpose derives its own key from it (HKDF), so no two purposes share a key.
 """
 
 import hashlib
@@ -16,38 +16,38 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from app.settings import Settings
 
-_VERSION = b"\x01"  # first byte of a sealed value; a new cipher or key takes a new one
+_VERSION = b"\x01"  # first byte of a sealed value; a new cipher or key gets a new one
 _NONCE_BYTES = 12
 
 
 class Unreadable(Exception):
-    """The sealed value was made with another key or another context, or it is damaged."""
+    """The value was sealed with another key or another context, or it is damaged."""
 
 
 def secret_key(settings: Settings) -> bytes:
-    """The deployment's master key: `SLACKWATER_SECRET_KEY`, or a file in the data directory, made on first use."""
+    """The master key: `SLACKWATER_SECRET_KEY`, or a file in the data directory that is created at first use."""
     configured = settings.secret_key.get_secret_value()
     return configured.encode() if configured else _kept_key(settings.data_dir / "secret_key")
 
 
 def hash_secret(key: bytes, secret: str) -> bytes:
-    """HMAC-SHA256 of an API key's secret under the pepper: 32 bytes, the same for the same input."""
+    """The hash under which an API key is stored: HMAC-SHA256 with a pepper, 32 bytes, always the same for the same secret."""
     return hmac.digest(_derive(key, b"api-key pepper"), secret.encode(), hashlib.sha256)
 
 
 def bearer_token(key: bytes, purpose: str) -> str:
-    """What our own processes show each other for one purpose; nobody without the key can make it."""
+    """The token by which our processes recognise each other for one purpose. It cannot be made without the master key."""
     return _derive(key, f"bearer token: {purpose}".encode()).hex()
 
 
 def seal(key: bytes, plain: bytes, context: bytes) -> bytes:
-    """Encrypt `plain`; only the same `context` (who it belongs to) opens it again."""
+    """Encrypt `plain` with AES-256-GCM. Only the same `context` (its owner's id) decrypts it."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     return _VERSION + nonce + _cipher(key).encrypt(nonce, plain, context)
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """The plain value of `seal`. Raises `Unreadable`."""
+    """Decrypt a value that `seal` returned. Raises `Unreadable`."""
     version, nonce, box = sealed[:1], sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
     if version != _VERSION:
         raise Unreadable(f"sealed with the unknown version {version.hex() or 'none'}")
@@ -66,7 +66,7 @@ def _derive(key: bytes, purpose: bytes) -> bytes:
 
 
 def _kept_key(path: Path) -> bytes:
-    """Read the key file; the first process to come makes it, whole or not at all."""
+    """Read the key file. The first process creates it, atomically."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -77,7 +77,7 @@ def _kept_key(path: Path) -> bytes:
         try:
             os.link(draft, path)
         except FileExistsError:
-            pass  # another process was faster: its key counts
+            pass  # another process was faster; its key is used
         finally:
             draft.unlink()
     return path.read_bytes().strip()

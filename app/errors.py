@@ -1,4 +1,4 @@
-"""Every error a caller can meet, with its HTTP status and its Workers AI code.
+"""Every error that the API returns, with its HTTP status and its Workers AI code.
 
     SlackwaterError
     ├── AuthenticationError   401/403  10000
@@ -18,14 +18,14 @@
     └── StorageError          503      5001
         └── StorageFull       507      5001
 
-Codes: Cloudflare's documented Workers AI table where it has one; 7003 and 10000 are those of its API gateway.
+The codes are those of Cloudflare's documented Workers AI table. 7003 and 10000 are codes of its API gateway.
 """
 
-UNAVAILABLE = "resource_unavailable"  # OpenAI's word for a flex call that would have to wait
+UNAVAILABLE = "resource_unavailable"  # OpenAI's code for a flex call that would have to wait
 
 
 class SlackwaterError(Exception):
-    """Base of all errors that are answered to a caller. `param`, `reason`: OpenAI's `param` and `code`, on its routes."""
+    """Base of all errors that the API returns. `param`, `reason`: the fields `param` and `code` on OpenAI's routes."""
 
     status = 500
     code = 5001
@@ -54,7 +54,7 @@ class AuthenticationError(SlackwaterError):
 
 
 class ModelUnknown(SlackwaterError):
-    """The model is not in the catalogue, or does not do what the route is for."""
+    """The model is not in the catalogue, or it does not support the task of the route."""
 
     status, code = 400, 5007
 
@@ -63,13 +63,13 @@ class ModelUnknown(SlackwaterError):
 
 
 class BadInput(SlackwaterError):
-    """The body breaks a rule. The message names where, and what would be right."""
+    """The request is invalid. The message names the field and what would be valid."""
 
     status, code = 400, 5006
 
 
 class Conflict(SlackwaterError):
-    """What is asked for does not go with the state that the thing is in."""
+    """The state of the object does not allow the operation."""
 
     status, code = 409, 5006
 
@@ -81,7 +81,7 @@ class KeyInUse(SlackwaterError):
 
 
 class KeyReused(SlackwaterError):
-    """The Idempotency-Key stands for another request."""
+    """The Idempotency-Key was used for another request."""
 
     status, code = 422, 5006
 
@@ -93,29 +93,29 @@ class MissingInput(SlackwaterError):
 
 
 class BodyTooLarge(SlackwaterError):
-    """The body exceeds its cap; nothing of it was kept."""
+    """The body exceeds its limit. Nothing of it was stored."""
 
     status, code = 413, 3006
 
 
 class NotFound(SlackwaterError):
-    """No such thing for this account. A foreign id and an unknown id read the same."""
+    """The account has no such object. An id of another account and an unknown id give the same error."""
 
     status, code = 404, 7003
 
 
 class AccountUnknown(NotFound):
-    """There is no such account, or it is being deleted."""
+    """The account does not exist, or it is being deleted."""
 
 
 class ExecutionFailed(SlackwaterError):
-    """The engine broke while it ran a synchronous request, or every item of a batch failed."""
+    """The engine failed during a synchronous request, or every item of a batch failed."""
 
     status, code = 500, 5001
 
 
 class NoCapacity(SlackwaterError):
-    """No engine takes a synchronous request now. `retry_after`: seconds after which to try again."""
+    """No engine can take the synchronous request now. `retry_after`: seconds after which to try again."""
 
     status, code = 429, 3040
 
@@ -127,7 +127,10 @@ class NoCapacity(SlackwaterError):
 
 
 class RateLimited(SlackwaterError):
-    """The key has used up its minute. `retry_after`: seconds until the next one; `final`: no minute would be enough."""
+    """The key has used up its limit for this minute.
+
+    `retry_after`: seconds until the next minute. `final`: the request exceeds the limit of any minute.
+    """
 
     status, code = 429, 3021
 
@@ -144,7 +147,7 @@ class TimedOut(SlackwaterError):
 
 
 class StorageError(SlackwaterError):
-    """The object store did not do what was asked of it. `missing`: it has no such object."""
+    """An operation on the object store failed. `missing`: there is no such object."""
 
     status, code = 503, 5001
 
@@ -154,17 +157,17 @@ class StorageError(SlackwaterError):
 
 
 class StoreNotShared(SlackwaterError):
-    """A part's object store is not the one that the other parts use."""
+    """The object store of this part is not the one that the other parts use."""
 
     status, code = 503, 5001
     remedy = (
         "Give every part the same SLACKWATER_STORAGE_URL: s3://bucket/prefix, or file:///folder where all of them have that "
-        "folder mounted. Where the old store is gone for good, `delete from object_store` in the database lets the next start "
-        "mark a new one."
+        "folder mounted. If the old store is gone for good, run `delete from object_store` in the database; the next start then "
+        "marks a new one."
     )
 
 
 class StorageFull(StorageError):
-    """The disk that holds spools or the database is full; nothing was stored."""
+    """The disk of the spool files or of the database is full. Nothing was stored."""
 
     status, code = 507, 5001

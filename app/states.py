@@ -1,6 +1,6 @@
 """Every state and every transition, as data.
 
-One table per machine feeds four readers: the guard in each UPDATE (`guard`), the CHECK constraint on the column
+One table for each machine is used in four places: the guard of each UPDATE (`guard`), the CHECK constraint on the column
 (`check`), the diagrams in docs/states.md (`mermaid`) and the tests. A transition that is not in a table cannot happen.
 """
 
@@ -9,9 +9,9 @@ from enum import StrEnum
 
 
 class BatchState(StrEnum):
-    """What a submit created. `open` covers the wire's `queued` and `running`.
+    """What a submit created. `open` covers `queued` and `running` of the API.
 
-    While `cancelling` or `expiring` its queued items are gone already and those in an engine come to their end.
+    While it is `cancelling` or `expiring`, its queued items have ended already, and those in an engine may still finish.
     """
 
     OPEN = "open"
@@ -25,7 +25,7 @@ class BatchState(StrEnum):
 
 
 class ChunkState(StrEnum):
-    """A range of items leased together. `held`: its batch is paused. A finished chunk is deleted; `gone` is never stored."""
+    """A range of items, leased as one. `held`: its batch is paused. A finished chunk is deleted; `gone` is never stored."""
 
     READY = "ready"
     LEASED = "leased"
@@ -35,9 +35,10 @@ class ChunkState(StrEnum):
 
 
 class EndpointState(StrEnum):
-    """Where a tenant wants to be told. `pending`: until a test event was accepted; `paused`: what happens waits for it;
-    `disabled`: it is told nothing; `closing`: deleted, nobody sees it, and its deliveries are being removed. A removed one is
-    `gone`, never stored.
+    """Where a tenant gets its events.
+
+    `pending`: it has not accepted a test event yet. `paused`: its events wait. `disabled`: it gets no events. `closing`: its
+    owner has deleted it and cannot see it, and its deliveries are being removed. `gone`: removed, and so never stored.
     """
 
     PENDING = "pending"
@@ -49,7 +50,7 @@ class EndpointState(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    """One event on its way to one endpoint. `held`: its endpoint is not active."""
+    """One event for one endpoint. `held`: the endpoint is not active."""
 
     PENDING = "pending"
     HELD = "held"
@@ -59,7 +60,7 @@ class DeliveryState(StrEnum):
 
 
 class TenantState(StrEnum):
-    """An account. `closing`: nobody can use it any more, and its data is being removed. A removed one is `gone`, never stored."""
+    """An account. `closing`: it cannot be used, and its data is being removed. `gone`: removed, and so never stored."""
 
     ACTIVE = "active"
     CLOSING = "closing"
@@ -75,9 +76,9 @@ class EngineState(StrEnum):
 
 
 class EngineIntake(StrEnum):
-    """Whether an engine takes new work. The operator decides, its worker and the gateways obey.
+    """Whether an engine takes new work. The operator sets it, and the engine's worker and the gateways follow it.
 
-    `draining`: what is in flight comes to its end; `returning`: batch work in flight goes back to the queue at once.
+    `draining`: requests in flight finish. `returning`: batch requests in flight go back to the queue at once.
     """
 
     OPEN = "open"
@@ -86,14 +87,14 @@ class EngineIntake(StrEnum):
 
 
 class FileState(StrEnum):
-    """A file. `pending`: its object may not be there yet, and nobody sees it."""
+    """A file. `pending`: its object may not be stored yet, and its owner does not see it."""
 
     PENDING = "pending"
     READY = "ready"
 
 
 class UploadState(StrEnum):
-    """A file that comes in parts."""
+    """A file that is uploaded in parts."""
 
     PENDING = "pending"
     COMPLETED = "completed"
@@ -111,10 +112,10 @@ class Transition:
 
 @dataclass(frozen=True)
 class Machine:
-    """A named state machine: its stored states, the state and verb in which rows begin, and its transitions.
+    """A named state machine: its states, the state in which a row starts, and its transitions.
 
-    `births` are further (verb, state) pairs in which a row may begin. `ends` are the states in which a row may stay for
-    ever though a verb leads out of them. `table` and `column` hold the state; by default the table has the machine's name.
+    `unstored`: states that no row has. `births`: further (verb, state) pairs in which a row can start. `ends`: states in which
+    a row may stay for ever although a verb leaves them. `table` and `column` hold the state; the default table is `name`.
     """
 
     name: str
@@ -139,7 +140,7 @@ class Machine:
         return tuple(state for state in self.states if state not in self.unstored)
 
     def final(self) -> tuple[StrEnum, ...]:
-        """The stored states that are an end: `ends`, and those that no transition leaves."""
+        """The final states: `ends`, and the stored states that no transition leaves."""
         sources = {source for t in self.transitions for source in t.sources}
         return tuple(state for state in self.stored() if state in self.ends or state not in sources)
 
@@ -148,7 +149,7 @@ class Machine:
         return f"{self.column} in ({_literals(self.stored())})"
 
     def guard(self, verb: str, alias: str = "") -> str:
-        """The SQL condition that `verb` requires of a row; `alias` is the table's alias with its dot."""
+        """The SQL condition on a row that `verb` requires. `alias`: the table's alias with its dot. Raises KeyError."""
         sources = tuple(s for t in self.transitions if t.verb == verb for s in t.sources)
         if not sources:
             raise KeyError(f"{self.name} has no transition {verb!r}")
@@ -273,12 +274,7 @@ INTAKE = Machine(
     column="intake",
 )
 
-FILE = Machine(
-    "file",
-    FileState,
-    _F.PENDING,
-    (Transition("keep", (_F.PENDING,), _F.READY),),
-)
+FILE = Machine("file", FileState, _F.PENDING, (Transition("keep", (_F.PENDING,), _F.READY),))
 
 TENANT = Machine(
     "tenant",

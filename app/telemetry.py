@@ -1,4 +1,4 @@
-"""Logs: structlog, one line per event, readable in a terminal or as JSON."""
+"""Logging with structlog: one line for each event, as text for a terminal or as JSON."""
 
 import logging
 import sys
@@ -10,13 +10,13 @@ import structlog
 
 from app.settings import Settings
 
-FILE_BYTES = 10 << 20  # of one part's log, then it becomes the old one; the old one before that goes
+FILE_BYTES = 10 << 20  # size of a part's log at which it replaces the previous log
 
 
 def configure(settings: Settings, part: str, stream: TextIO | None = None) -> None:
-    """Set up logging of this process; `part` is named in every line. A log that cannot be written stops no work.
+    """Set up the logging of this process. Every line names `part`. An error while writing a line is ignored.
 
-    A terminal gets the time of day, everything else the date too.
+    Lines for a terminal have the time of day; all others have the date too.
     """
     out = cast(TextIO, _Unfailing(stream or sys.stderr))
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
@@ -50,24 +50,25 @@ def configure(settings: Settings, part: str, stream: TextIO | None = None) -> No
     handler = logging.StreamHandler(out)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
-    # Every part says once itself that the database is away; the pool would say it for each connection and try.
+    # Each part logs once that the database is unavailable; the pool would log every connection and attempt.
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 def log_file(data_dir: Path, part: str) -> Path:
-    """Where `slackwater up` keeps the log of one part."""
+    """The file in which `slackwater up` keeps the log of one part."""
     return data_dir / "logs" / f"{part}.log"
 
 
 def old_log(file: Path) -> Path:
-    """What came before this log file."""
+    """The file with the lines from before the last rotation."""
     return file.with_suffix(".log.1")
 
 
 def rotate(file: Path, limit: int = FILE_BYTES) -> bool:
-    """Move what a log file beyond `limit` bytes holds to its `old_log`. Its writers, who only append, need not reopen it.
+    """Move the content of a log file that exceeds `limit` bytes to its `old_log`. Returns whether it did.
 
-    What is written between the last copy and the cut is lost: some microseconds of log.
+    The writers append, so they need not reopen the file. Lines written between the copy and the truncation are lost: some
+    microseconds of log.
     """
     with suppress(FileNotFoundError), file.open("r+b") as source:
         if source.seek(0, 2) <= limit:
@@ -78,13 +79,13 @@ def rotate(file: Path, limit: int = FILE_BYTES) -> bool:
             while block := source.read(1 << 20):
                 target.write(block)
         source.truncate(0)
-        copy.replace(old_log(file))  # last, so that who follows the file knows by it that the file was cut
+        copy.replace(old_log(file))  # last: a reader that follows the file sees by it that the file was truncated
         return True
     return False
 
 
 class _Unfailing:
-    """A stream whose reader may be gone and whose disk may be full."""
+    """A stream that ignores errors, for example of a closed pipe or a full disk."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -103,7 +104,7 @@ class _Unfailing:
 
 
 def _naming(part: str, *, in_front: bool) -> structlog.typing.Processor:
-    """Name the part in every line, whatever thread it comes from: as a column in a terminal, as a key in JSON."""
+    """A processor that names the part in every line of every thread: as a column in text, as a key in JSON."""
 
     def name(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         if in_front:

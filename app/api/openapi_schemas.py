@@ -5,6 +5,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app import labels
 from app.api.parameter_limits import BOUNDED, declared
 from app.api.submit_params import KEY, LONGEST, NO_DEADLINE, TAGS, WINDOW
 from app.api.unknown_fields import SWITCH
@@ -12,7 +13,6 @@ from app.batches.openai.uploads import PLAIN, PURPOSE
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
-from app.webhooks import validation
 
 Schema = dict[str, Any]
 
@@ -53,11 +53,11 @@ def _text(least: int, most: int) -> Schema:
 
 def pairs(*others: Schema) -> Schema:
     """The metadata of a batch, or what a subscription wants of it. `others`: what its values may be beside texts."""
-    text = _text(0, validation.METADATA_VALUE)
+    text = _text(0, labels.METADATA_VALUE)
     return {
         "type": "object",
-        "maxProperties": validation.PAIRS,
-        "propertyNames": _text(1, validation.METADATA_KEY),
+        "maxProperties": labels.METADATA_PAIRS,
+        "propertyNames": _text(1, labels.METADATA_KEY),
         "additionalProperties": {"anyOf": [text, *others]} if others else text,
     }
 

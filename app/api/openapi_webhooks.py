@@ -4,11 +4,12 @@ from typing import Any
 
 from app.api.openapi_schemas import STRING, Schema, one, only, or_null, pairs
 from app.api.parameter_limits import NUMBER
+from app.events import KINDS
+from app.labels import MOST_TAGS
 from app.webhooks import validation
 from app.webhooks.formats import FORMATS, OPENAI_TYPES, known_kinds
 from app.webhooks.pull_queue import MOST as MOST_FETCHED
 from app.webhooks.signing import PATTERN
-from app.webhooks.validation import KINDS
 
 _TIME: Schema = {"type": "string", "format": "date-time"}
 _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": validation.NAME_LENGTH, "pattern": validation.NAME}
@@ -24,7 +25,7 @@ _LIMITS: Schema = {
 _TAGS: Schema = {
     "type": "array",
     "items": {"type": "string", "minLength": 1, "maxLength": 50},
-    "maxItems": validation.MOST_TAGS,
+    "maxItems": MOST_TAGS,
 }
 
 

@@ -20,7 +20,7 @@ from app.states import TenantState
 from app.storage.store import Store
 from app.tenants import service as tenants
 from app.tenants.service import Tenant
-from app.webhooks import account_removal as webhooks
+from app.webhooks import account_removal
 
 _SLICE = 100
 
@@ -61,7 +61,7 @@ async def close(conn: Connection, account_id: str) -> None:
     """Begin to delete an account; done before is done. Call inside a transaction. Raises AccountUnknown."""
     account = await show(conn, account_id)
     await tenants.close(conn, account.tenant_id)
-    await webhooks.silence(conn, account.tenant_id)
+    await account_removal.disable_all(conn, account.tenant_id)
 
 
 async def sweep(database: Database, store: Store) -> list[str]:
@@ -82,7 +82,7 @@ async def _emptied(database: Database, store: Store, tenant: Tenant) -> bool:
     if row is None or row[0]:
         return False
     await files.forget(database, store, tenant.tenant_id)
-    await webhooks.forget(database, tenant.tenant_id)
+    await account_removal.delete_all(database, tenant.tenant_id)
     with suppress(ForeignKeyViolation):  # a request that came before the close has stored something since
         async with database.transaction() as conn:
             await removal.remove_shares(conn, tenant.tenant_id)

@@ -6,7 +6,7 @@ Each verb is one durable transaction that writes a state change together with it
 import asyncio
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import structlog
@@ -15,6 +15,7 @@ from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
+from app.events import BatchData, Counts, EventKind, Failure
 from app.files import service as files
 from app.queue import failures, maintenance, response_log
 from app.queue import lifecycle as queue
@@ -23,18 +24,18 @@ from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BATCH, BatchState
 from app.tenants.service import Tenant
-from app.webhooks import service as webhooks
+from app.webhooks import emitter
 
 log = structlog.get_logger()
 Verb = Literal["pause", "resume", "cancel"]
 
-_FAILED = {"message": "Model execution failed", "internal_code": 5001, "http_code": 500}
-_REFUSED = {"message": "No item is fit to be run; its results say why", "internal_code": 5006, "http_code": 400}
+_FAILED = Failure("Model execution failed", 5001, 500)
+_REFUSED = Failure("No item is fit to be run; its results say why", 5006, 400)
 _EVENTS = {
-    BatchState.COMPLETED: "batch.succeeded",
-    BatchState.FAILED: "batch.failed",
-    BatchState.CANCELLED: "batch.cancelled",
-    BatchState.EXPIRED: "batch.expired",
+    BatchState.COMPLETED: EventKind.BATCH_SUCCEEDED,
+    BatchState.FAILED: EventKind.BATCH_FAILED,
+    BatchState.CANCELLED: EventKind.BATCH_CANCELLED,
+    BatchState.EXPIRED: EventKind.BATCH_EXPIRED,
 }
 _ALREADY = {
     "pause": (BatchState.PAUSED,),
@@ -88,18 +89,14 @@ async def retry(
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
         await files.begin_anew(conn, tenant.tenant_id, request_id)
         count = await _requeue(conn, settings, catalogue, tenant, batch)
-        await webhooks.emit(
+        await emitter.emit(
             conn,
             tenant_id=tenant.tenant_id,
-            kind="batch.queued",
+            kind=EventKind.BATCH_QUEUED,
             model=batch.model,
             batch_id=batch.batch_id,
             run=batch.run,
-            data={
-                "request_id": str(request_id),
-                "account_id": tenant.account_id,
-                "traceparent": batch.traceparent,
-            },
+            data=BatchData(request_id=str(request_id), account_id=tenant.account_id, traceparent=batch.traceparent),
         )
         return count
 
@@ -139,13 +136,17 @@ async def _announce(conn: Connection, settled: list[maintenance.Settled]) -> Non
         kind = await _event(conn, batch)
         if kind is None:
             continue
-        counts = {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed}
-        counts["unfinished"] = batch.total - batch.ok - batch.failed
-        names = {"request_id": str(batch.request_id), "account_id": batch.account_id}
-        data: dict[str, Any] = {**names, "traceparent": batch.traceparent, "counts": counts}
+        failure = None
         if batch.state == BatchState.FAILED:
-            data |= _REFUSED if await failures.all_refused(conn, batch.batch_id, batch.run) else _FAILED
-        await webhooks.emit(
+            failure = _REFUSED if await failures.all_refused(conn, batch.batch_id, batch.run) else _FAILED
+        data = BatchData(
+            request_id=str(batch.request_id),
+            account_id=batch.account_id,
+            traceparent=batch.traceparent,
+            counts=Counts.of(batch.total, batch.ok, batch.failed),
+            failure=failure,
+        )
+        await emitter.emit(
             conn,
             tenant_id=batch.tenant_id,
             kind=kind,
@@ -156,15 +157,15 @@ async def _announce(conn: Connection, settled: list[maintenance.Settled]) -> Non
         )
 
 
-async def _event(conn: Connection, batch: maintenance.Settled) -> str | None:
+async def _event(conn: Connection, batch: maintenance.Settled) -> EventKind | None:
     """What the end of a batch is called; None: whoever waits for a flex request knows."""
     match batch.kind:
         case Kind.FLEX:
             return None
         case Kind.RESPONSE if batch.state == BatchState.COMPLETED:
-            return f"response.{await response_log.answer_status(conn, batch.batch_id)}"
+            return EventKind(f"response.{await response_log.answer_status(conn, batch.batch_id)}")
         case Kind.RESPONSE:
-            return "response.cancelled" if batch.state == BatchState.CANCELLED else "response.failed"
+            return EventKind.RESPONSE_CANCELLED if batch.state == BatchState.CANCELLED else EventKind.RESPONSE_FAILED
     return _EVENTS[batch.state]
 
 

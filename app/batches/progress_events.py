@@ -1,64 +1,62 @@
-"""What the steward notices of batches under way, for those who asked to hear of it: started, progress, at risk.
+"""Writes `batch.started`, `batch.progress` and `batch.at_risk` for the accounts that subscribe to them.
 
-Noticed, so a moment late; each is written once, whoever leads: an event has the count of items it was written at.
+The steward looks at running batches, so these events come a moment late. Each is written once, whichever steward leads: its `n`
+is the number of items that were done.
 """
 
 from dataclasses import dataclass, field
 
 from app import clock
 from app.db.pool import Connection
+from app.events import PROGRESS_KINDS, BatchData, Counts, EventKind
 from app.queue import maintenance
 from app.queue.maintenance import UnderWay
-from app.webhooks import service as webhooks
-
-STARTED, PROGRESS, AT_RISK = "batch.started", "batch.progress", "batch.at_risk"
-KINDS = (STARTED, PROGRESS, AT_RISK)
+from app.webhooks import emitter
 
 
 @dataclass
 class ProgressEvents:
-    """Remembers what it has told, so that the database is not asked to refuse it again."""
+    """Remembers the events that it has written, so that it does not write them to the database again."""
 
     progress_seconds: float
     _started: set[tuple[int, int]] = field(default_factory=set)
     _progress: dict[tuple[int, int], tuple[float, int]] = field(default_factory=dict)
     _at_risk: set[tuple[int, int]] = field(default_factory=set)
 
-    async def tell(self, conn: Connection) -> int:
-        """Look once. Returns how many events were written. Call in a durable transaction."""
-        wanted = await webhooks.wanted(conn, KINDS)
-        batches = await maintenance.under_way(conn, sorted({tenant_id for tenant_id, _ in wanted})) if wanted else []
-        here = {(batch.batch_id, batch.run) for batch in batches}
-        self._started &= here
-        self._at_risk &= here
-        self._progress = {name: told for name, told in self._progress.items() if name in here}
+    async def write(self, conn: Connection) -> int:
+        """Look at all running batches once. Returns how many events were written. Call in a durable transaction."""
+        subscribed = await emitter.subscribed(conn, PROGRESS_KINDS)
+        tenant_ids = sorted({tenant_id for tenant_id, _ in subscribed})
+        batches = await maintenance.under_way(conn, tenant_ids) if subscribed else []
+        running = {(batch.batch_id, batch.run) for batch in batches}
+        self._started &= running
+        self._at_risk &= running
+        self._progress = {run: written for run, written in self._progress.items() if run in running}
         count = 0
         for batch in batches:
-            for kind, n in self._of(batch):
-                if (batch.tenant_id, kind) in wanted:
+            for kind, n in self._due(batch):
+                if (batch.tenant_id, kind) in subscribed:
                     await self._emit(conn, batch, kind, n)
                     count += 1
         return count
 
-    def _of(self, batch: UnderWay) -> list[tuple[str, int]]:
-        name, done, found = (batch.batch_id, batch.run), batch.ok + batch.failed, list[tuple[str, int]]()
-        if name not in self._started:
-            self._started.add(name)
-            found.append((STARTED, 0))
-        told_at, told = self._progress.setdefault(name, (clock.monotonic(), 0))
-        if done > told and clock.monotonic() - told_at >= self.progress_seconds:
-            self._progress[name] = clock.monotonic(), done
-            found.append((PROGRESS, done))
-        if batch.late and name not in self._at_risk:
-            self._at_risk.add(name)
-            found.append((AT_RISK, 0))
-        return found
+    def _due(self, batch: UnderWay) -> list[tuple[EventKind, int]]:
+        """The events that are due for a batch, each with its `n`."""
+        run, done, due = (batch.batch_id, batch.run), batch.ok + batch.failed, list[tuple[EventKind, int]]()
+        if run not in self._started:
+            self._started.add(run)
+            due.append((EventKind.BATCH_STARTED, 0))
+        written_at, written = self._progress.setdefault(run, (clock.monotonic(), 0))
+        if done > written and clock.monotonic() - written_at >= self.progress_seconds:
+            self._progress[run] = clock.monotonic(), done
+            due.append((EventKind.BATCH_PROGRESS, done))
+        if batch.late and run not in self._at_risk:
+            self._at_risk.add(run)
+            due.append((EventKind.BATCH_AT_RISK, 0))
+        return due
 
-    async def _emit(self, conn: Connection, batch: UnderWay, kind: str, n: int) -> None:
-        counts = {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed}
-        counts["unfinished"] = batch.total - batch.ok - batch.failed
-        data = {"request_id": str(batch.request_id), "account_id": batch.account_id, "traceparent": batch.traceparent}
-        await webhooks.emit(
+    async def _emit(self, conn: Connection, batch: UnderWay, kind: EventKind, n: int) -> None:
+        await emitter.emit(
             conn,
             tenant_id=batch.tenant_id,
             kind=kind,
@@ -66,5 +64,10 @@ class ProgressEvents:
             batch_id=batch.batch_id,
             run=batch.run,
             n=n,
-            data=data | {"counts": counts},
+            data=BatchData(
+                request_id=str(batch.request_id),
+                account_id=batch.account_id,
+                traceparent=batch.traceparent,
+                counts=Counts.of(batch.total, batch.ok, batch.failed),
+            ),
         )

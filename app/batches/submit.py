@@ -20,6 +20,7 @@ from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, EMBEDDINGS, Target
 from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
+from app.events import BatchData, EventKind
 from app.queue import ingest
 from app.queue.answer_lengths import Usual
 from app.queue.chunking import Cut, cut
@@ -27,7 +28,7 @@ from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
-from app.webhooks import service as webhooks
+from app.webhooks import emitter
 
 # Where items for a model of each task go in its engine, and how they are checked.
 WORK: Mapping[Task, tuple[str, Examine]] = {
@@ -164,7 +165,7 @@ async def commit(
         cuts: dict[int, list[Cut]] = {pool_id: by_model[0]}
         for model, part in zip(intake.models[1:], by_model[1:], strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
-        tells_items = await webhooks.hears_items(conn, order.tenant.tenant_id)
+        tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
     batch = _new_batch(order, intake, pool_id, tells_items=tells_items)
 
     async def store() -> UUID:
@@ -230,14 +231,14 @@ async def _store(
         return await _replay(conn, batch, key)
     if batch.kind != Kind.BATCH:
         return batch.request_id
-    await webhooks.emit(
+    await emitter.emit(
         conn,
         tenant_id=batch.tenant_id,
-        kind="batch.queued",
+        kind=EventKind.BATCH_QUEUED,
         model=batch.model,
         batch_id=batch.batch_id,
         run=run,
-        data={"request_id": str(batch.request_id), "account_id": account_id, "traceparent": batch.traceparent},
+        data=BatchData(request_id=str(batch.request_id), account_id=account_id, traceparent=batch.traceparent),
     )
     return batch.request_id
 

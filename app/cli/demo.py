@@ -21,6 +21,7 @@ from app.cli.receiver import Receiver
 from app.cli.supervisor import Supervisor, on_signals
 from app.engines import catalogue
 from app.engines import model_weights as weights
+from app.events import EventKind
 from app.settings import Settings
 from app.user_errors import Failure
 
@@ -193,7 +194,7 @@ async def _subscribe(plan: DemoPlan, client: httpx.AsyncClient, receiver: Receiv
         "name": "demo",
         "source": {"type": "workersAi.model", "model_name": plan.model},
         "destination": {"type": "webhook", "url": receiver.url},
-        "events": ["batch.queued", "batch.succeeded", "batch.failed"],
+        "events": [EventKind.BATCH_QUEUED, EventKind.BATCH_SUCCEEDED, EventKind.BATCH_FAILED],
     }
     made = _checked(await client.post(_SUBSCRIPTIONS, json=body))
     receiver.secret = made["destination"]["secret"]

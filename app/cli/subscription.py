@@ -9,8 +9,9 @@ from app.cli import deliveries, tables
 from app.cli.client import Client
 from app.cli.deliveries import SubscriptionId
 from app.cli.options import Json, console, pairs, settings
+from app.events import KINDS, USUAL_KINDS
 from app.webhooks.formats import FORMATS, known_kinds
-from app.webhooks.validation import KINDS, MOST_IN_FLIGHT, USUAL_KINDS
+from app.webhooks.validation import MOST_IN_FLIGHT
 
 app = typer.Typer(help="Webhooks: who is told when a batch is queued or done, and what was sent.", no_args_is_help=True)
 

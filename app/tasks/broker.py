@@ -1,6 +1,6 @@
-"""Celery as both sides see it: one app factory for producers and the worker, over pgmq, RabbitMQ or Redis.
+"""The Celery app that producers and the worker share, over pgmq, RabbitMQ or Redis.
 
-Messages are hints and rows are the truth, so nothing here is tuned for the broker's durability beyond its defaults.
+Messages are hints and the rows are the truth, so the broker's durability stays at its defaults.
 """
 
 from typing import Any
@@ -18,14 +18,14 @@ _PUBLISH_SECONDS = 4
 
 
 def celery_app(settings: Settings, database_url: str) -> Celery:
-    """The Celery app for the configured broker; `database_url` carries the default one."""
+    """The Celery app for the configured broker. The default broker is in the database of `database_url`."""
     app = Celery("slackwater", set_as_current=False)
     app.conf.update(_COMMON, **_broker(settings, database_url))
     return app
 
 
 def uses_pgmq(settings: Settings) -> bool:
-    """Whether messages live in a database, where a worker must renew its leases on them."""
+    """Whether the messages are in a database, where a worker has to renew its leases on them."""
     return settings.broker_url.startswith("pgmq://") or not settings.broker_url
 
 
@@ -63,10 +63,10 @@ def _broker(settings: Settings, database_url: str) -> dict[str, Any]:
     options = {
         "dsn": noticed(url.replace("pgmq://", "postgresql://", 1), settings.lease_seconds) if url else database_url,
         "visibility_timeout": VISIBILITY_SECONDS,
-        "wait_time_seconds": 0,  # woken by NOTIFY; a server-side long poll would block the other queues
+        "wait_time_seconds": 0,  # NOTIFY wakes the consumer; a long poll in the server would block the other queues
         "use_notify": True,
         "polling_interval": 1.0,
-        "notify_throttle_interval_ms": 0,  # a throttled NOTIFY would leave its message to the next poll
+        "notify_throttle_interval_ms": 0,  # a message whose NOTIFY was throttled would wait for the next poll
         "init_extension": False,
     }
     return {

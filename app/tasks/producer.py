@@ -1,4 +1,4 @@
-"""Publishing hints, after the commit. Used by the steward and the notifier; the API and the GPU worker never do."""
+"""Publishes hints after the commit. The steward and the notifier use it; the API and the GPU worker never do."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _RETRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_m
 
 
 class Hints:
-    """Tells the broker what is due. A hint may get lost: the next sweep repeats it.
+    """Publishes on the broker which endpoints have due deliveries. A hint may get lost: a later sweep repeats it.
 
-    Celery publishes synchronously, so one thread of our own does it; while a slow broker holds that thread, further
-    hints are declined at once and the caller's loop keeps its pace.
+    Celery publishes synchronously, so a thread does it. While a slow broker blocks that thread, further hints are declined at
+    once, so the caller's event loop is never blocked.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -33,11 +33,11 @@ class Hints:
 
     @classmethod
     def of(cls, settings: Settings, database_url: str) -> Self:
-        """Hints over the broker that the settings name."""
+        """Hints on the broker that the settings name."""
         return cls(broker.celery_app(settings, database_url))
 
     async def endpoints(self, endpoint_ids: Sequence[UUID]) -> bool:
-        """Publish one hint per endpoint; False when the broker did not take all of them."""
+        """Publish one hint for each endpoint. False: the broker did not take all of them."""
         if self._current is not None and not self._current.done():
             return False
         self._current = self._thread.submit(self._publish, tuple(endpoint_ids))

@@ -1,11 +1,11 @@
 """kombu's `pgmq` transport on our own database, with six fixes.
 
-1. It connects by libpq URL, so Unix sockets and TLS options work, and a pool checks its connections.
-2. A worker that stops hands prefetched messages back at once instead of after the visibility timeout.
-3. A connection attempt that fails leaves no pool with background threads behind.
-4. Waiting ends twice a second, so that a stop is noticed soon.
-5. One process at a time makes queues and their triggers: pgmq's DDL is not safe against itself.
-6. Commits do not wait for the disk: a message is only a hint, and the rows it speaks of are durable.
+1. It connects with a libpq URL, so Unix sockets and TLS options work, and the pool checks its connections.
+2. A worker that stops returns prefetched messages at once instead of after the visibility timeout.
+3. A failed connection attempt leaves no pool with background threads behind.
+4. A wait ends after half a second, so that a stop is noticed soon.
+5. One process at a time creates queues and their triggers: pgmq's DDL is not safe against itself.
+6. Commits do not wait for the disk: a message is only a hint, and the rows that it names are durable.
 """
 
 import contextlib
@@ -24,36 +24,36 @@ _WAIT_SECONDS = 0.5
 
 
 class Channel(pgmq.Channel):
-    """A channel that restores what it did not acknowledge."""
+    """A channel that returns the messages that it did not acknowledge."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.qos.restore_at_shutdown = True
-        self._making = False
+        self._creating = False
 
     def _new_queue(self, queue: str, **kwargs: Any) -> None:
-        with self._alone():
+        with self._ddl_lock():
             super()._new_queue(queue, **kwargs)  # type: ignore[no-untyped-call]
 
     def _maybe_enable_notify(self, queue: str, queue_name: str | None = None) -> None:
-        with self._alone():
+        with self._ddl_lock():
             super()._maybe_enable_notify(queue, queue_name)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the lock that every process of this broker takes for DDL."""
-        if self._making:
+    def _ddl_lock(self) -> Iterator[None]:
+        """Hold the lock that every process takes before it creates a queue on this broker."""
+        if self._creating:
             yield
             return
         pool = self.pgmq.pool
         assert pool is not None
         with pool.connection() as conn, conn.transaction():
             conn.execute("select pg_advisory_xact_lock(hashtext('slackwater broker queues'))")
-            self._making = True
+            self._creating = True
             try:
                 yield
             finally:
-                self._making = False
+                self._creating = False
 
 
 class Transport(pgmq.Transport):
@@ -67,12 +67,12 @@ class Transport(pgmq.Transport):
         return self.client.transport_options  # type: ignore[union-attr, no-any-return]
 
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
-        """Wait for messages, at most half a second. Raises `TimeoutError` when none came."""
+        """Wait for messages, at most half a second. Raises `TimeoutError` if none arrives."""
         seconds = min(timeout or _WAIT_SECONDS, _WAIT_SECONDS)
         super().drain_events(connection, timeout=seconds)  # type: ignore[no-untyped-call]
 
     def establish_connection(self) -> Any:
-        """Open the pool and ask the server for its queues; on failure nothing stays open."""
+        """Open the pool and ask the server for its queues. On failure nothing stays open."""
         try:
             return super().establish_connection()  # type: ignore[no-untyped-call]
         except Exception:
@@ -98,7 +98,7 @@ class Transport(pgmq.Transport):
         return self._notify_waiter
 
     def close_connection(self, connection: Any) -> None:
-        """Close the channel side, then our pool, which kombu does not own."""
+        """Close the channels, then our pool, which kombu does not own."""
         try:
             super().close_connection(connection)
         finally:
@@ -110,7 +110,7 @@ class Transport(pgmq.Transport):
             pool.close()
 
 
-with contextlib.suppress(ImportError):  # where loguru is installed, pgmq reports every call to it
+with contextlib.suppress(ImportError):  # if loguru is installed, pgmq logs every call to it
     from loguru import logger
 
     logger.disable("pgmq")

@@ -1,4 +1,4 @@
-"""The verbs of those who look after webhooks: what was sent and how it went, send it again, replay a time, try an endpoint."""
+"""What an owner and an operator do with past deliveries: list them, send them again, replay a period, test an endpoint."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import orjson
-
+from app import events
 from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
+from app.events import EventKind
 from app.states import DELIVERY, DeliveryState, EndpointState
 from app.webhooks import endpoints, validation
-from app.webhooks import operator_sql as queries
+from app.webhooks import history_sql as sql
 from app.webhooks.endpoints import Endpoint
-from app.webhooks.sql import TEST_KIND
-from app.webhooks.validation import KINDS
 
 MOST_LISTED = 100
 MOST_REPLAYED = 10_000
@@ -23,7 +21,7 @@ MOST_REPLAYED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One HTTP try. `error`: its class, None for a 2xx; `body`: the first bytes of the answer, in a single delivery only."""
+    """One HTTP request. `error`: its class, None for a 2xx. `body`: the first bytes of the response, None in a listing."""
 
     n: int
     started_at: datetime
@@ -36,9 +34,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event on its way to one endpoint. `attempts` counts all; `last` is the latest that has ended.
+    """One event for one endpoint. `attempts`: all that were made. `last`: the latest attempt that has ended.
 
-    `next_attempt_at` None: it is fetched. `reason`: why it is dead.
+    `next_attempt_at`: None if it is pulled. `reason`: why it is dead.
     """
 
     delivery_id: int
@@ -63,36 +61,36 @@ async def listing(
     before: int | None = None,
     limit: int = 20,
 ) -> list[Delivery]:
-    """The newest deliveries of an endpoint, or those before the delivery `before`. Raises BadInput, NotFound."""
+    """The newest deliveries of an endpoint, older than the delivery `before` if given. Raises BadInput, NotFound."""
     if state is not None and state not in DELIVERY.stored():
         raise BadInput(f"state: must be one of {', '.join(DELIVERY.stored())}")
-    if kind is not None and kind not in (*KINDS, TEST_KIND):
-        raise BadInput(f"event: must be one of {', '.join((*KINDS, TEST_KIND))}")
+    if kind is not None and kind not in [*EventKind]:
+        raise BadInput(f"event: must be one of {', '.join(EventKind)}")
     if not 1 <= limit <= MOST_LISTED:
         raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
     if before is not None and not 0 < before < 2**63:
         raise BadInput("before: must be the id of a delivery")
     await endpoints.get(conn, tenant_id, endpoint_id)
     values = {"endpoint_id": endpoint_id, "state": state, "kind": kind, "before": before, "limit": limit}
-    return [_delivery(row) for row in await (await conn.execute(queries.DELIVERIES.encode(), values)).fetchall()]
+    return [_delivery(row) for row in await (await conn.execute(sql.DELIVERIES.encode(), values)).fetchall()]
 
 
 async def show(conn: Connection, tenant_id: int, endpoint_id: UUID, delivery_id: int) -> tuple[Delivery, list[Attempt]]:
     """One delivery of an endpoint, and its attempts in order. Raises NotFound."""
     await endpoints.get(conn, tenant_id, endpoint_id)
     values = {"endpoint_id": endpoint_id, "delivery_id": delivery_id}
-    row = await (await conn.execute(queries.DELIVERY_BY_ID.encode(), values)).fetchone()
+    row = await (await conn.execute(sql.DELIVERY_BY_ID.encode(), values)).fetchone()
     if row is None:
         raise _no_delivery()
-    attempts = await (await conn.execute(queries.ATTEMPTS.encode(), [delivery_id])).fetchall()
+    attempts = await (await conn.execute(sql.ATTEMPTS.encode(), [delivery_id])).fetchall()
     return _delivery(row), [Attempt(*attempt) for attempt in attempts]
 
 
 async def redeliver(conn: Connection, tenant_id: int, endpoint_id: UUID, delivery_id: int) -> None:
-    """Make a delivery due now, whatever became of it, with all its attempts before it. Raises NotFound, Conflict."""
+    """Make a delivery due now, whatever its outcome was. It gets all ten attempts again. Raises NotFound, Conflict."""
     _must_be_active(await endpoints.get(conn, tenant_id, endpoint_id))
     values = {"endpoint_id": endpoint_id, "delivery_id": delivery_id}
-    if (await conn.execute(queries.REDELIVER.encode(), values)).rowcount == 0:
+    if (await conn.execute(sql.REDELIVER.encode(), values)).rowcount == 0:
         await show(conn, tenant_id, endpoint_id, delivery_id)
         raise Conflict("The delivery is being sent at this moment")
 
@@ -107,42 +105,45 @@ async def replay(
     kinds: Sequence[str] | None = None,
     only_failed: bool = True,
 ) -> int:
-    """Send what happened in a time again, at most `MOST_REPLAYED` events, the oldest first. Returns how many.
+    """Send the events of a period again, at most `MOST_REPLAYED`, the oldest first. Returns how many.
 
-    `only_failed`: only what the endpoint has not accepted, which includes what it was never told. `kinds`: other than those
-    that it is subscribed to. `until` None: now, by the database's clock. Raises BadInput, NotFound, Conflict.
+    `only_failed`: only events that the endpoint has not accepted; these include events for which it had no delivery. `kinds`:
+    instead of those in the subscription. `until`: None means now, by the database's clock.
+    Raises BadInput, NotFound, Conflict.
     """
     if since.tzinfo is None or (until is not None and (until.tzinfo is None or since >= until)):
-        raise BadInput("since: must be a time with its zone, before until")
+        raise BadInput("since: must be a time with a time zone, and before until")
     endpoint = await endpoints.get(conn, tenant_id, endpoint_id)
     _must_be_active(endpoint)
     if kinds is not None:
         validation.check_kinds(kinds, endpoint.format)
     values: dict[str, Any] = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "since": since, "until": until}
     values |= {"kinds": None if kinds is None else [*kinds], "only_failed": only_failed, "limit": MOST_REPLAYED}
-    return (await conn.execute(queries.REPLAY.encode(), values)).rowcount
+    return (await conn.execute(sql.REPLAY.encode(), values)).rowcount
 
 
-async def send_test(conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = TEST_KIND) -> int:
-    """Send an event of no batch to one endpoint, which makes it active when it is accepted. Returns the delivery's id.
+async def send_test(
+    conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = EventKind.TEST
+) -> int:
+    """Send a test event to one endpoint, which becomes active when it accepts it. Returns the delivery's id.
 
     Raises NotFound, Conflict.
     """
     endpoint = await endpoints.get(conn, tenant_id, endpoint_id)
     if endpoint.state not in (EndpointState.PENDING, EndpointState.ACTIVE):
-        raise Conflict(f"The subscription is {endpoint.state}: enable it first, for nothing is sent to it")
+        raise Conflict(f"The subscription is {endpoint.state}: enable it first, because nothing is sent to it")
     return await endpoints.send_test(conn, tenant_id, account_id, endpoint_id, kind)
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
-    """(name, state, value) of what an operator should watch; `app.api.metrics` says what each means."""
-    rows = await (await conn.execute(queries.GAUGES.encode())).fetchall()
-    return [(name, of, float(value)) for name, of, value in rows]
+    """(name, state, value) of the gauges that an operator watches. `app.api.metrics` describes each."""
+    rows = await (await conn.execute(sql.GAUGES.encode())).fetchall()
+    return [(name, state, float(value)) for name, state, value in rows]
 
 
 def _delivery(row: tuple[Any, ...]) -> Delivery:
     delivery_id, state, attempts, next_attempt_at, message_id, kind, data, occurred_at, reason, *last = row
-    request_id = orjson.loads(data)["request_id"]
+    request_id = events.from_json(kind, data).request_id
     return Delivery(
         delivery_id,
         DeliveryState(state),

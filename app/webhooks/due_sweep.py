@@ -1,35 +1,51 @@
-"""The round that makes every due delivery known: hosted by the steward and by every notifier; one more never harms."""
+"""Finds due deliveries and publishes hints for them. The steward and every notifier run it; one more never does harm."""
 
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.settings import Settings
-from app.webhooks import service
+from app.webhooks import delivery_sql as sql
+from app.webhooks import outcomes
 
 LIMIT = 500
 
 
 class HintPublisher(Protocol):
-    """Who tells the broker: `app.tasks.producer.Hints`."""
+    """Publishes hints on the broker: `app.tasks.producer.Hints`."""
 
     async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
-        """Publish one hint each; False when the broker did not take them."""
+        """Publish one hint for each endpoint. False: the broker did not take them."""
 
 
 async def sweep(database: Database, hints: HintPublisher, settings: Settings) -> int:
-    """End expired leases, then hint at which endpoints something is due. Returns how many hints were published.
+    """End expired leases, then hint at the endpoints with due deliveries. Returns how many hints were published.
 
-    The stamps are committed before the broker is asked, so two sweepers do not hint the same endpoint; where the
-    broker refuses, they are taken back, and where this process dies in between, `webhook_rehint_seconds` heals it.
+    The stamps are committed before the hints are published, so two sweeps do not hint at the same endpoint. If the broker
+    refuses, they are taken back. If this process dies in between, they expire after `webhook_rehint_seconds`.
     """
     async with database.relaxed() as conn:
-        await service.reap(conn)
-        due = await service.due(conn, rehint_seconds=settings.webhook_rehint_seconds, limit=LIMIT)
-    if not due:
+        await outcomes.reap(conn)
+        endpoint_ids = await take_due(conn, rehint_seconds=settings.webhook_rehint_seconds, limit=LIMIT)
+    if not endpoint_ids:
         return 0
-    if await hints.endpoints(due):
-        return len(due)
+    if await hints.endpoints(endpoint_ids):
+        return len(endpoint_ids)
     async with database.relaxed() as conn:
-        await service.unhint(conn, due)
+        await unhint(conn, endpoint_ids)
     return 0
+
+
+async def take_due(conn: Connection, *, rehint_seconds: float, limit: int = LIMIT) -> list[UUID]:
+    """Stamp and return the endpoints that have a due delivery and no hint younger than `rehint_seconds`."""
+    row = await (await conn.execute(sql.ANY_DUE.encode())).fetchone()
+    if row is None or not row[0]:
+        return []
+    cursor = await conn.execute(sql.DUE.encode(), {"rehint": rehint_seconds, "limit": limit})
+    return [endpoint_id for (endpoint_id,) in await cursor.fetchall()]
+
+
+async def unhint(conn: Connection, endpoint_ids: Sequence[UUID]) -> None:
+    """Take the stamps back: the broker did not take the hints, or no notifier acts on them any more."""
+    await conn.execute(sql.UNHINT.encode(), [list(endpoint_ids)])

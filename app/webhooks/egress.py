@@ -1,8 +1,8 @@
-"""The only way out to addresses that customers name.
+"""The guarded HTTP client. Every request to a URL that a customer names goes through it.
 
-`EgressClient` is the whole interface. ssrfguard decides on URLs and addresses; what is dialled is the address that it found fit,
-written into the URL in the place of the name, so that nothing resolves a second time. Public addresses are reached by HTTPS on
-port 443 alone, others as SLACKWATER_WEBHOOK_ALLOW_PRIVATE says; no redirects, no proxies, no cookies, no credentials in the URL.
+`EgressClient` is the whole interface. ssrfguard checks URLs and addresses. The client connects to the address that was checked,
+so the name is not resolved a second time. Public addresses are reached by HTTPS on port 443 only, and others if
+SLACKWATER_WEBHOOK_ALLOW_PRIVATE allows them. It follows no redirects and uses no proxies, no cookies and no credentials in URLs.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from yarl import URL
 from app import clock
 from app.settings import PrivateTargets, Settings
 from app.webhooks.name_resolution import NameResolver
-from app.webhooks.retry_policy import CONTROL, Answer, parse_retry_after, status_error
+from app.webhooks.response_policy import CONTROL, Answer, status_error
+from app.webhooks.retry_policy import parse_retry_after
 
 _LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 _PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
@@ -44,40 +45,39 @@ _MORE: dict[PrivateTargets, str] = {
     "loopback": "`all` adds private networks",
     "all": "",
 }
-_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` counts; aiohttp's would be a second clock
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` limits the attempt instead
 _PROTOCOL = (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError)
 
-
-# The classes of an attempt without an answer, and what each means.
+# The error classes of an attempt without a response, each with its description.
 FAULTS = {
-    "ssrf_blocked": "its address is not one that webhooks may go to (ssrf_blocked)",
+    "ssrf_blocked": "webhooks may not go to its address (ssrf_blocked)",
     "timeout": "it did not answer in time (timeout)",
     "dns": "its name does not resolve (dns)",
     "tls": "no TLS connection to it could be made (tls)",
-    "protocol": "what it answered is not HTTP (protocol)",
+    "protocol": "its response is not HTTP (protocol)",
     "connect": "no connection to it could be made (connect)",
 }
 
 
 class TargetRefused(Exception):
-    """The URL or its address is not one we connect to. The message is safe to show to its owner."""
+    """Webhooks may not go to this URL or its address. The message is safe to show to its owner."""
 
 
 class EgressClient(Protocol):
-    """What registration and delivery need of the outside world."""
+    """What registration and delivery need of the network."""
 
     async def check(self, url: str, hosts: Sequence[str] | None = None) -> None:
-        """Raise `Refused` unless `url` may be called, and goes to one of `hosts`, if any are named.
+        """Raise `TargetRefused` unless `url` may be called and its host is one of `hosts`, if any are given.
 
-        A name that does not resolve yet is allowed. `.example.com` is every host below it.
+        A name that does not resolve yet is allowed. `.example.com` allows every host below it.
         """
 
     async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
-        """One attempt, ended by a total deadline. Never raises for what the network or the receiver does."""
+        """Make one attempt with a total deadline. Never raises for an error of the network or the receiver."""
 
 
 class Egress:
-    """The guarded client. Every attempt resolves, checks and connects anew. Close it, or use it as a context."""
+    """The guarded client. Every attempt resolves, checks and connects again. Close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -130,20 +130,20 @@ class Egress:
             raise TargetRefused(_reason(self._allows)) from error
         except (OSError, UnicodeError) as error:
             if self._allows == "loopback" and not secure:
-                raise TargetRefused(_reason(self._allows)) from error  # a name of this machine would be known
-            return  # no such name today; every attempt checks again
+                raise TargetRefused(_reason(self._allows)) from error  # a loopback name would resolve
+            return  # the name does not resolve yet; every attempt checks again
 
     def _target(self, url: str, hosts: Sequence[str] | None) -> Target:
-        """What would be dialled. Raises Refused for a host that this installation, or `hosts`, does not allow."""
+        """The target of the URL. Raises TargetRefused for a host that the installation or `hosts` does not allow."""
         target = self._policy.check_url(url)
         host = target.host.lower().rstrip(".")
         for whose, allowed in (("this installation", self._hosts or None), ("your account", hosts)):
             if allowed is not None and not _among(host, allowed):
-                raise TargetRefused(f"must go to one of the hosts that {whose} allows, {host} is none of them")
+                raise TargetRefused(f"must go to one of the hosts that {whose} allows; {host} is not one of them")
         return target
 
     async def _resolve(self, target: Target) -> tuple[Checked, ...]:
-        """Its addresses, all of them found fit."""
+        """The addresses of the target. Raises SSRFGuardError if one of them is not allowed."""
         secure = _is_secure(target)
         look = partial(resolve, target, policy=self._policy if secure else self._plain, resolver=self._resolver)
         return look() if target.is_literal_address else await self._lookups.get((target.host, secure), look)
@@ -156,7 +156,7 @@ class Egress:
             return Answer(round((clock.monotonic() - start) * 1000), **outcome)  # type: ignore[arg-type]
 
         try:
-            async with asyncio.timeout(self._timeout):  # over all of it, which a dripping receiver cannot stretch
+            async with asyncio.timeout(self._timeout):  # of the whole attempt, so a slow receiver cannot extend it
                 return ended(**await self._exchange(url, headers, body, hosts))
         except Exception as error:
             return ended(error=_error_class(error))
@@ -164,7 +164,7 @@ class Egress:
     async def _exchange(
         self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None
     ) -> dict[str, Any]:
-        """Post to the first address that can be reached; what its answer says."""
+        """Post to the first address that can be reached. Returns the fields of the answer."""
         target = self._target(url, hosts)
         addresses = (await self._resolve(target))[: self._policy.max_connection_attempts]
         for address in addresses[:-1]:
@@ -200,7 +200,7 @@ class Egress:
             return await self._read(response) | {"address": str(address.ip)}
 
     async def _read(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
-        """What an answer says, and the beginning of its body; the rest is not waited for."""
+        """The fields of the answer, with the first bytes of the body. The rest of the body is not read."""
         kept = bytearray()
         async for part in response.content.iter_any():
             kept += part[: self._response_bytes - len(kept)]
@@ -216,7 +216,7 @@ class Egress:
         }
 
     def _open_session(self) -> aiohttp.ClientSession:
-        """Made at the first use, since it belongs to the running loop. No connection is used twice."""
+        """Created at first use, because it belongs to the running loop. No connection is used twice."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
@@ -231,7 +231,7 @@ class Egress:
         return self._session
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """The last look: every socket of this client comes from here, and none is made for an address that is not fit."""
+        """Create a socket after a last check of the address. Every socket of this client is created here."""
         family, kind, protocol, _, (ip, port, *_) = address
         (self._policy if port == _SECURE[1] else self._plain).check_address(ip)
         return socket.socket(family, kind, protocol)
@@ -246,19 +246,19 @@ def _among(host: str, allowed: Sequence[str]) -> bool:
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:
-    """Hosts as settings name them, by commas."""
+    """The hosts of a comma-separated setting."""
     return tuple(host.strip().lower().rstrip(".") for host in text.split(",") if host.strip(" ."))
 
 
 def _policies(allows: PrivateTargets) -> tuple[Policy, Policy]:
-    """What may be reached at all, and what of it by http or on another port than 443."""
+    """The policy for HTTPS on port 443, and the policy for http or another port."""
     extra = tuple(Block(network, name, "operator", Reach.DENIED) for network, name in _EXTRA_DENIED)
     denied = AddressTable((*DEFAULT_DENIED.blocks, *extra))
     if allows == "off":
         strict = Policy(frozenset({"https"}), denied, (), frozenset({443}), max_redirects=0)
         return strict, strict
     private = _PRIVATE if allows == "all" else ()
-    # Metadata services in these networks have rows of their own, which stay: the narrowest row decides.
+    # Metadata services in these networks keep their own rows: the narrowest row decides.
     denied = AddressTable(tuple(block for block in denied.blocks if block.network not in private))
     wide = Policy(frozenset({"http", "https"}), denied, _LOOPBACK, frozenset(range(1, 65536)), max_redirects=0)
     local = [block for block in denied.blocks if block.reach is Reach.DENIED]
@@ -268,13 +268,13 @@ def _policies(allows: PrivateTargets) -> tuple[Policy, Policy]:
 
 
 def _reason(allows: PrivateTargets) -> str:
-    """The rule and, for whoever runs this installation, the setting that it comes from."""
+    """The rule and, for the operator, the setting that can change it."""
     more = _MORE[allows]
     return _RULES[allows] + (f" (SLACKWATER_WEBHOOK_ALLOW_PRIVATE is {allows}; {more})" if more else "")
 
 
 def _error_class(error: Exception) -> str:
-    """The class of FAULTS under which an attempt's failure is kept; `connect` covers what has no better name."""
+    """The class in FAULTS of an attempt's failure. `connect` covers everything else."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:

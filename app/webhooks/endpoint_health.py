@@ -1,9 +1,9 @@
-"""When an endpoint is left alone, warned of, given up. Pure.
+"""The circuit breaker of an endpoint, the warnings to its owner, and when it is disabled. Pure.
 
-Some failures in a row open its breaker: nothing is sent to it for a pause, then one delivery at a time until one is accepted.
-Each that is not makes the next pause longer; those that were on their way when the breaker opened say nothing new.
-Deliveries wait for that without using up their attempts. An endpoint at which everything has failed for `patience` is
-disabled; its owner is told at half of that, at seven and at nine tenths, and at the end.
+Five failures in a row open the breaker: nothing is sent for a pause, then one delivery at a time until one is accepted. Each
+failure after a pause makes the next pause longer. Attempts that were in flight when the breaker opened do not count.
+Deliveries that wait for the breaker use up no attempts. An endpoint that has been failing for `patience` is disabled. Its owner
+is warned at 50, 70 and 90 % of that time, and notified at the end.
 """
 
 from dataclasses import dataclass, replace
@@ -11,15 +11,16 @@ from datetime import datetime, timedelta
 
 FAILURES_IN_A_ROW = 5
 PAUSES = (10.0, 30.0, 60.0, 300.0, 900.0)
-"""Seconds for which the breaker stays open, for each failure after such a pause the next one."""
-LADDER = (0.5, 0.7, 0.9)
+"""Seconds for which the breaker stays open. Each failure after a pause selects the next one."""
+WARN_AT = (0.5, 0.7, 0.9)
+"""Shares of `patience` at which the owner is warned."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointHealth:
-    """How an endpoint does: failures in a row, since when, until when its breaker is open, how much its owner was told.
+    """The failures in a row and since when, until when the breaker is open, and how many warnings were sent.
 
-    After an opening, `failures` counts one for each further opening.
+    Once the breaker has opened, `failures` counts each further opening as one.
     """
 
     failures: int = 0
@@ -28,29 +29,28 @@ class EndpointHealth:
     warned: int = 0
 
 
-WELL = EndpointHealth()
+HEALTHY = EndpointHealth()
 
 
 def after_failure(
     health: EndpointHealth, begun: datetime, now: datetime, patience: timedelta
 ) -> tuple[EndpointHealth, float | None]:
-    """The health after the failure of an attempt that was begun then; and which share of its patience is over, if its owner is
-    to be told now. Both times are the database's.
+    """The health after an attempt that started at `begun` has failed, and the share of `patience` that is over.
 
-    A share of 1 or more: it is to be disabled.
+    The share is None if no warning is due. A share of 1 or more means: disable the endpoint. Both times are the database's.
     """
     since = health.failing_since or now
     share = (now - since) / patience
-    steps = sum(share >= step for step in (*LADDER, 1.0))
-    found = replace(health, failing_since=since, warned=max(steps, health.warned))
-    # None is begun while the breaker is open, so what was begun before its end was on its way when it opened.
+    steps = sum(share >= step for step in (*WARN_AT, 1.0))
+    after = replace(health, failing_since=since, warned=max(steps, health.warned))
+    # No attempt starts while the breaker is open, so one that started before its end was in flight when it opened.
     if health.open_until is None or begun >= health.open_until:
         failures = health.failures + 1
-        found = replace(found, failures=failures, open_until=_opens(failures, now))
-    return found, share if steps > health.warned else None
+        after = replace(after, failures=failures, open_until=_opens(failures, now))
+    return after, share if steps > health.warned else None
 
 
 def _opens(failures: int, now: datetime) -> datetime | None:
-    """Until when so many failures in a row open the breaker; None: not at all."""
+    """Until when the breaker is open after this many failures in a row; None: it stays closed."""
     over = failures - FAILURES_IN_A_ROW
     return now + timedelta(seconds=PAUSES[min(over, len(PAUSES) - 1)]) if over >= 0 else None

@@ -1,24 +1,27 @@
-"""The verbs of endpoints: where a tenant wants to be told. Foreign and unknown ids read the same (`NotFound`)."""
+"""Reads and changes endpoints, which are the subscriptions of a tenant.
+
+An id that is unknown and an id of another tenant raise the same `NotFound`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NewType
-from uuid import UUID, uuid4
+from typing import Any, Literal
+from uuid import UUID
 
-import orjson
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from app import crypto
 from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
-from app.states import ENDPOINT, EndpointState
-from app.webhooks import service, signing, sql, validation
-from app.webhooks.egress import EgressClient, TargetRefused
+from app.events import EventData, EventKind
+from app.states import EndpointState
+from app.webhooks import emitter, endpoint_state, signing, validation
+from app.webhooks import endpoint_sql as sql
+from app.webhooks.url_check import CheckedUrl
 from app.webhooks.validation import DeliveryLimits
 
-CheckedUrl = NewType("CheckedUrl", str)
 Switch = Literal["pause", "disable", "enable"]
 _BY_OWNER = "by its owner"
 _NO_REQUEST = str(UUID(int=0))
@@ -28,7 +31,7 @@ MOST_PAGES, MOST_LISTED = 1_000_000, 100
 
 @dataclass(frozen=True)
 class Keys:
-    """What a receiver verifies with, readable this once. `public`: of the ed25519 signatures, if there are any."""
+    """What a receiver verifies signatures with; `public` only if they are ed25519 too. Shown once, and then stored sealed."""
 
     secret: str
     public: str | None = None
@@ -36,22 +39,18 @@ class Keys:
 
 @dataclass(frozen=True)
 class EventFilter:
-    """Which batches' events: of this model (None: all), with all these tags and pairs of metadata."""
+    """Selects events by their batch: of this model (None: all), with all these tags and all this metadata."""
 
     model: str | None = None
     tags: Sequence[str] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-_ALL, _NO_LIMITS = EventFilter(), DeliveryLimits()
-
-
 @dataclass(frozen=True)
 class Endpoint:
-    """One subscription. `model` None: events of all models; `tags`, `metadata`: only those of batches that have them all.
+    """One subscription, without its keys. `model`, `tags`, `metadata`: see `EventFilter`.
 
-    Its events are sent to `url`, or fetched by `queue_id`; the other is None.
-    `reason`: why it is disabled. The keys are not part of it.
+    Its events are sent to `url` or pulled from `queue_id`; the other one is None. `reason`: why it is disabled.
     """
 
     endpoint_id: UUID
@@ -75,141 +74,24 @@ class Endpoint:
 
     @property
     def enabled(self) -> bool:
-        """Whether it is told of what happens, now or once it has accepted a test event."""
+        """Whether it gets events, now or after it has accepted a test event."""
         return self.state in (EndpointState.PENDING, EndpointState.ACTIVE)
 
 
-async def checked_url(
-    egress: EgressClient, url: str, hosts: Sequence[str] | None = None, *, where: str = "destination.url"
-) -> CheckedUrl:
-    """The URL, found fit to be posted to. Asks DNS: call it before a connection is taken. Raises `BadInput`.
-
-    `hosts`: the only ones that its tenant may name, as `allowed_hosts` has them; None: any. `where`: the field it stands in.
-    """
-    validation.check_length(url, where)
-    try:
-        await egress.check(url, hosts)
-    except TargetRefused as refusal:
-        raise BadInput(f"{where}: {refusal}") from None
-    return CheckedUrl(url)
-
-
-async def allowed_hosts(conn: Connection, tenant_id: int) -> list[str] | None:
-    """The only hosts that webhooks of this tenant may go to; None: any that the settings allow."""
-    row = await (await conn.execute(sql.HOSTS.encode(), [tenant_id])).fetchone()
-    return row[0] if row else None
-
-
-async def create(
-    conn: Connection,
-    *,
-    key: bytes,
-    tenant_id: int,
-    account_id: str,
-    name: str,
-    url: CheckedUrl,
-    kinds: Sequence[str],
-    of: EventFilter = _ALL,
-    limits: DeliveryLimits = _NO_LIMITS,
-    state: EndpointState = ENDPOINT.initial,  # type: ignore[assignment]
-    secret: str | None = None,
-    asymmetric: bool = False,
-    shape: str = "workers_ai",
-) -> tuple[Endpoint, Keys]:
-    """Register an endpoint, and send it the test event that makes it active; returns it and its keys, shown this once.
-
-    Raises `BadInput`. `key` is `crypto.secret_key`; `shape` names one of `formats.FORMATS`; `asymmetric`: it is signed with
-    ed25519 as well. Call in a transaction.
-    """
-    validation.check_limits(limits)
-    validation.check_secret(secret)
-    endpoint_id, secret = uuid4(), secret or signing.new_secret()
-    private = signing.new_signing_key() if asymmetric else None
-    endpoint = await _insert(
-        conn,
-        endpoint_id=endpoint_id,
-        tenant_id=tenant_id,
-        name=name,
-        kinds=kinds,
-        of=of,
-        shape=shape,
-        state=state,
-        limits=limits,
-        url=url,
-        queue_id=None,
-        secret=crypto.seal(key, secret.encode(), endpoint_id.bytes),
-        signing_key=crypto.seal(key, private, endpoint_id.bytes) if private else None,
-    )
-    if endpoint.state == EndpointState.PENDING:
-        await send_test(conn, tenant_id, account_id, endpoint_id)
-    return endpoint, Keys(secret, signing.public_key(private) if private else None)
-
-
-async def create_queue(
-    conn: Connection,
-    *,
-    tenant_id: int,
-    name: str,
-    queue_id: str,
-    kinds: Sequence[str],
-    of: EventFilter = _ALL,
-    state: EndpointState = EndpointState.ACTIVE,
-    shape: str = "workers_ai",
-) -> Endpoint:
-    """Register an endpoint whose events are fetched (`fetching`) instead of sent. Raises `BadInput`."""
-    validation.check_queue(queue_id)
-    return await _insert(
-        conn,
-        endpoint_id=uuid4(),
-        tenant_id=tenant_id,
-        name=name,
-        kinds=kinds,
-        of=of,
-        shape=shape,
-        state=state,
-        limits=_NO_LIMITS,
-        url=None,
-        queue_id=queue_id,
-        secret=None,
-        signing_key=None,
-    )
-
-
-async def _insert(
-    conn: Connection,
-    *,
-    name: str,
-    kinds: Sequence[str],
-    of: EventFilter,
-    shape: str,
-    limits: DeliveryLimits,
-    **values: Any,
-) -> Endpoint:
-    validation.check_name(name)
-    validation.check_tags(of.tags)
-    validation.check_metadata(of.metadata)
-    validation.check_shape(shape)
-    validation.check_kinds(kinds, shape)
-    values |= {"name": name, "kinds": list(dict.fromkeys(kinds)), "format": shape, "model": of.model}
-    values |= {"tags": list(of.tags), "metadata": Jsonb(dict(of.metadata)), **asdict(limits)}
-    return await _one(conn, sql.INSERT_ENDPOINT, **values)
-
-
 async def send_test(
-    conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = sql.TEST_KIND
+    conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = EventKind.TEST
 ) -> int:
-    """An event of no batch for this endpoint alone. Returns the delivery's id. Raises `NotFound`."""
-    data = orjson.dumps({"request_id": _NO_REQUEST, "account_id": account_id})
-    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "kind": kind, "data": data}
-    row = await (await conn.execute(sql.TEST.encode(), values)).fetchone()
-    if row is None:
+    """Send an event of no batch to this endpoint only. Returns the delivery's id. Raises `NotFound`."""
+    data = EventData(request_id=_NO_REQUEST, account_id=account_id)
+    delivery_id = await emitter.emit_test(conn, tenant_id, endpoint_id, kind, data)
+    if delivery_id is None:
         raise _no_endpoint()
-    return int(row[0])
+    return delivery_id
 
 
 async def get(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
     """One endpoint of the tenant. Raises `NotFound`."""
-    return await _one(conn, sql.GET_ENDPOINT, tenant_id=tenant_id, endpoint_id=endpoint_id)
+    return await one(conn, sql.GET_ENDPOINT, tenant_id=tenant_id, endpoint_id=endpoint_id)
 
 
 async def listing(
@@ -246,8 +128,8 @@ async def newest(
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
         values = {"tenant_id": tenant_id, "after": after, "limit": limit + 1}
         await cursor.execute(sql.NEWEST_ENDPOINTS.encode(), values)
-        found = await cursor.fetchall()
-    return found[:limit], len(found) > limit
+        page = await cursor.fetchall()
+    return page[:limit], len(page) > limit
 
 
 async def patch(
@@ -262,20 +144,20 @@ async def patch(
     metadata: Mapping[str, str] | None = None,
     limits: Mapping[str, Any] | None = None,
 ) -> Endpoint:
-    """Change what is given; `limits` by the names of `Limits`. Raises `BadInput`, `NotFound`."""
-    known = await get(conn, tenant_id, endpoint_id)
-    if known.url is None and (url is not None or limits):
-        raise BadInput("destination: its events are fetched, so it has no url and no limits")
+    """Change what is given. `limits`: fields of `DeliveryLimits` by name. Raises `BadInput`, `NotFound`."""
+    endpoint = await get(conn, tenant_id, endpoint_id)
+    if endpoint.url is None and (url is not None or limits):
+        raise BadInput("destination: the events of this subscription are pulled, so it has no url and no limits")
     if name is not None:
         validation.check_name(name)
     if kinds is not None:
-        validation.check_kinds(kinds, known.format)
+        validation.check_kinds(kinds, endpoint.format)
         kinds = list(dict.fromkeys(kinds))
     validation.check_tags(tags or ())
     validation.check_metadata(metadata or {})
-    now = {name: getattr(known, name) for name in asdict(_NO_LIMITS)} | dict(limits or {})
+    now = {name: getattr(endpoint, name) for name in asdict(DeliveryLimits())} | dict(limits or {})
     validation.check_limits(DeliveryLimits(**now))
-    return await _one(
+    return await one(
         conn,
         sql.UPDATE_ENDPOINT,
         tenant_id=tenant_id,
@@ -290,16 +172,16 @@ async def patch(
 
 
 async def switch(conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, verb: Switch) -> Endpoint:
-    """Pause, disable or enable; done before is done. Who is enabled gets a test event first. Raises `NotFound`.
+    """Pause, disable or enable an endpoint; a repeated call changes nothing. Raises `NotFound`. Call in a transaction.
 
-    Paused, what happens waits for it; disabled, it is told nothing, and `deliveries.replay` makes up for it.
-    Call in a transaction.
+    While it is paused, its events wait. While it is disabled, it gets none; `deliveries.replay` sends them later. Once enabled,
+    it first has to accept a test event.
     """
-    known = await get(conn, tenant_id, endpoint_id)
-    moved = await service.move(conn, tenant_id, endpoint_id, verb, _BY_OWNER if verb == "disable" else None)
-    if moved and verb == "enable" and known.url is None:
-        await service.move(conn, tenant_id, endpoint_id, "verify")
-    elif moved and verb == "enable":
+    endpoint = await get(conn, tenant_id, endpoint_id)
+    changed = await endpoint_state.change(conn, tenant_id, endpoint_id, verb, _BY_OWNER if verb == "disable" else None)
+    if changed and verb == "enable" and endpoint.url is None:
+        await endpoint_state.change(conn, tenant_id, endpoint_id, "verify")
+    elif changed and verb == "enable":
         await send_test(conn, tenant_id, account_id, endpoint_id)
     return await get(conn, tenant_id, endpoint_id)
 
@@ -307,30 +189,32 @@ async def switch(conn: Connection, tenant_id: int, account_id: str, endpoint_id:
 async def rotate_secret(
     conn: Connection, *, key: bytes, tenant_id: int, endpoint_id: UUID, secret: str | None, overlap_seconds: float
 ) -> tuple[Endpoint, Keys]:
-    """Change the signing secret; for `overlap_seconds` the old one signs too. Returns the endpoint and the new secret, which is
-    shown this once. Raises `BadInput`, `NotFound`.
+    """Change the signing secret. For `overlap_seconds`, deliveries are signed with the old one too.
+
+    Returns the endpoint and the new secret, which is shown only here. Raises `BadInput`, `NotFound`, `Conflict`.
     """
     validation.check_secret(secret, "secret")
     if not 0 <= overlap_seconds <= validation.MOST_OVERLAP_SECONDS:
         raise BadInput(f"overlap_hours: must be 0 to {validation.MOST_OVERLAP_SECONDS / 3600:g}")
     if (await get(conn, tenant_id, endpoint_id)).url is None:
-        raise Conflict("The subscription has no secret: its events are fetched")
+        raise Conflict("The subscription has no secret, because its events are pulled")
     secret = secret or signing.new_secret()
     sealed = crypto.seal(key, secret.encode(), endpoint_id.bytes)
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "secret": sealed, "overlap": overlap_seconds}
-    return await _one(conn, sql.ROTATE_SECRET, **values), Keys(secret)
+    return await one(conn, sql.ROTATE_SECRET, **values), Keys(secret)
 
 
 async def delete(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
-    """Let an endpoint be gone; returns what it was. The steward removes it, deliveries first (`removal`). Raises `NotFound`."""
-    known = await get(conn, tenant_id, endpoint_id)
+    """Close an endpoint and return it. The steward removes its rows (`endpoint_removal`). Raises `NotFound`."""
+    endpoint = await get(conn, tenant_id, endpoint_id)
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id}
     if (await conn.execute(sql.CLOSE_ENDPOINT.encode(), values)).rowcount == 0:
         raise _no_endpoint()
-    return known
+    return endpoint
 
 
-async def _one(conn: Connection, statement: str, **values: Any) -> Endpoint:
+async def one(conn: Connection, statement: str, **values: Any) -> Endpoint:
+    """The endpoint that a statement returns. Raises `NotFound` if it returns none."""
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
         await cursor.execute(statement.encode(), values)
         endpoint = await cursor.fetchone()

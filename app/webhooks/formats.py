@@ -1,14 +1,16 @@
-"""Event bodies as receivers know them, one format for each endpoint. Pure, and never the results.
+"""The bodies that receivers get, in the format of each endpoint. No body holds results. Pure.
+
+To add a format: write a function here and name it in `FORMATS`.
 
 workers_ai  the documented Workers AI shape: `cf.workersAi.model.batch.queued | succeeded | failed`, camelCase
 openai      the thin event of OpenAI's webhooks, `batch.completed | failed | expired | cancelled` and
-            `response.completed | incomplete | failed | cancelled`; it has no others
+            `response.completed | incomplete | failed | cancelled`; it has no other kinds
 standard    the body that Standard Webhooks recommends: type, timestamp, data
 cloudevents CloudEvents 1.0, structured
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -18,25 +20,29 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
 from app.errors import ExecutionFailed
+from app.events import PROGRESS_KINDS, BatchData, EndpointData, EventData, EventKind, Failure, ItemData
 
 PREFIX = "cf.workersAi.model."
 SCHEMA_VERSION = 1
-_FAILED = "Model execution failed"
+_EXECUTION_FAILED = Failure("Model execution failed", ExecutionFailed.code, ExecutionFailed.status)
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened. `message_id` is the `webhook-id`: one per event, the same in every attempt."""
+    """A stored event. `message_id`: the `webhook-id`, which is the same in every attempt.
+
+    `kind`: an `EventKind`, or a kind that only a newer version knows.
+    """
 
     message_id: UUID
     kind: str
     model: str
-    data: dict[str, Any]
+    data: EventData
     occurred_at: datetime
 
     @property
     def webhook_id(self) -> str:
-        """The receiver's idempotency key; holds no dot, as Standard Webhooks asks."""
+        """The receiver's idempotency key. It holds no dot, as Standard Webhooks asks."""
         return f"evt_{self.message_id.hex}"
 
 
@@ -45,10 +51,10 @@ def workers_ai(event: Event, subscription_id: UUID) -> bytes:
     return orjson.dumps(
         {
             "type": PREFIX + event.kind,
-            "source": {"type": "workersAi.model", "modelName": event.data.get("model", event.model)},
+            "source": {"type": "workersAi.model", "modelName": event.model},
             "payload": _payload(event),
             "metadata": {
-                "accountId": event.data["account_id"],
+                "accountId": event.data.account_id,
                 "eventSubscriptionId": subscription_id.hex,
                 "eventSchemaVersion": SCHEMA_VERSION,
                 "eventTimestamp": timestamp(event.occurred_at),
@@ -65,15 +71,15 @@ def openai(event: Event, subscription_id: UUID) -> bytes:
             "id": event.webhook_id,
             "object": "event",
             "created_at": int(event.occurred_at.timestamp()),
-            "type": "batch.completed" if _ran_in_vain(event) else OPENAI_TYPES.get(event.kind, event.kind),
-            "data": {"id": prefix + UUID(event.data["request_id"]).hex},
+            "type": "batch.completed" if _ran(event) else OPENAI_TYPES.get(event.kind, event.kind),
+            "data": {"id": prefix + UUID(event.data.request_id).hex},
         }
     )
 
 
-def _ran_in_vain(event: Event) -> bool:
-    """Whether it tells of a batch none of whose requests succeeded; one that was refused for its file has no counts."""
-    return event.kind == "batch.failed" and "counts" in event.data
+def _ran(event: Event) -> bool:
+    """Whether the batch failed although it ran. A batch that was refused for its file has no counts."""
+    return event.kind == EventKind.BATCH_FAILED and isinstance(event.data, BatchData) and event.data.counts is not None
 
 
 def standard(event: Event, subscription_id: UUID) -> bytes:
@@ -82,19 +88,26 @@ def standard(event: Event, subscription_id: UUID) -> bytes:
 
 
 def _data(event: Event) -> dict[str, Any]:
-    data = {"id": event.data["request_id"], "account_id": event.data["account_id"]}
-    told = {"model": event.model, "request_counts": event.data.get("counts"), "message": event.data.get("message")}
-    told |= {"item": event.data.get("item"), "reference": event.data.get("reference")}
-    return data | {name: value for name, value in told.items() if value not in (None, "")}
+    """The event's data in the formats `standard` and `cloudevents`, without what it does not have."""
+    values: dict[str, Any] = {"id": event.data.request_id, "account_id": event.data.account_id, "model": event.model}
+    match event.data:
+        case BatchData(counts=counts, failure=failure):
+            values |= {"request_counts": asdict(counts) if counts else None}
+            values |= {"message": failure.message if failure else None}
+        case EndpointData(message=message):
+            values |= {"message": message}
+        case ItemData(item=item, reference=reference):
+            values |= {"item": item, "reference": reference}
+    return {name: value for name, value in values.items() if value not in (None, "")}
 
 
 def cloudevents(event: Event, subscription_id: UUID) -> bytes:
     """The event in CloudEvents 1.0, structured JSON."""
     attributes = {
         "id": event.webhook_id,
-        "source": f"/accounts/{event.data['account_id']}" + (f"/models/{event.model}" if event.model else ""),
+        "source": f"/accounts/{event.data.account_id}" + (f"/models/{event.model}" if event.model else ""),
         "type": f"slackwater.{event.kind}",
-        "subject": event.data["request_id"],
+        "subject": event.data.request_id,
         "time": event.occurred_at,
         "datacontenttype": "application/json",
     }
@@ -114,20 +127,20 @@ FORMATS: Mapping[str, Callable[[Event, UUID], bytes]] = {
     "standard": standard,
     "cloudevents": cloudevents,
 }
-OPENAI_TYPES = {
-    "batch.succeeded": "batch.completed",
-    "batch.failed": "batch.failed",
-    "batch.expired": "batch.expired",
-    "batch.cancelled": "batch.cancelled",
-    "response.completed": "response.completed",
-    "response.incomplete": "response.incomplete",
-    "response.failed": "response.failed",
-    "response.cancelled": "response.cancelled",
+OPENAI_TYPES: Mapping[str, str] = {
+    EventKind.BATCH_SUCCEEDED: "batch.completed",
+    EventKind.BATCH_FAILED: "batch.failed",
+    EventKind.BATCH_EXPIRED: "batch.expired",
+    EventKind.BATCH_CANCELLED: "batch.cancelled",
+    EventKind.RESPONSE_COMPLETED: "response.completed",
+    EventKind.RESPONSE_INCOMPLETE: "response.incomplete",
+    EventKind.RESPONSE_FAILED: "response.failed",
+    EventKind.RESPONSE_CANCELLED: "response.cancelled",
 }
 
 
 def known_kinds(name: str, kinds: Sequence[str]) -> list[str]:
-    """Those of the kinds that the format of this name has a shape for."""
+    """Those of the kinds that the format of this name has a body for."""
     return [kind for kind in kinds if name != "openai" or kind in OPENAI_TYPES]
 
 
@@ -137,16 +150,18 @@ def timestamp(moment: datetime) -> str:
 
 
 def _payload(event: Event) -> dict[str, Any]:
-    """As documented for `queued`, `succeeded` and `failed`; the kinds of our own tell in the same manner what they are about."""
-    payload: dict[str, Any] = {"requestId": event.data["request_id"]}
-    if event.kind == "batch.failed":
-        payload["message"] = event.data.get("message", _FAILED)
-        payload["internalCode"] = event.data.get("internal_code", ExecutionFailed.code)
-        payload["httpCode"] = event.data.get("http_code", ExecutionFailed.status)
-    elif event.kind.startswith("item."):
-        payload |= {"id": event.data["item"], "externalReference": event.data["reference"]}
-    elif event.kind.startswith("endpoint."):
-        payload["message"] = event.data["message"]
-    elif event.kind in ("batch.started", "batch.progress", "batch.at_risk"):
-        payload["requestCounts"] = event.data["counts"]
+    """The payload as documented for `queued`, `succeeded` and `failed`; our own kinds add their fields in the same style."""
+    payload: dict[str, Any] = {"requestId": event.data.request_id}
+    match event.data:
+        case BatchData(failure=failure) if event.kind == EventKind.BATCH_FAILED:
+            failure = failure or _EXECUTION_FAILED
+            payload["message"] = failure.message
+            payload["internalCode"] = failure.internal_code
+            payload["httpCode"] = failure.http_code
+        case BatchData(counts=counts) if counts is not None and event.kind in PROGRESS_KINDS:
+            payload["requestCounts"] = asdict(counts)
+        case ItemData(item=item, reference=reference):
+            payload |= {"id": item, "externalReference": reference}
+        case EndpointData(message=message):
+            payload["message"] = message
     return payload

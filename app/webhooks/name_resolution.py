@@ -1,7 +1,7 @@
-"""Looking names up so that one whose servers keep silent holds up nobody else.
+"""DNS lookups in which a name whose servers do not answer delays no other name.
 
-`getaddrinfo` knows no deadline and cannot be cancelled: a thread that hangs in it is lost for as long as it likes. So each name
-has one thread at most, which ends with the process, and whoever wants the name meanwhile waits for the same answer.
+`getaddrinfo` has no deadline and cannot be cancelled, so a thread that hangs in it is blocked until it returns. Each name
+therefore has at most one thread, which ends with the process. Further requests for the name wait for the same answer.
 """
 
 import asyncio
@@ -13,31 +13,31 @@ from typing import Generic, TypeVar
 
 SECONDS = 5.0
 MOST = 512
-"""Names at once; a thread that waits costs little but its stack."""
+"""Lookups at once. A waiting thread costs little more than its stack."""
 
 T = TypeVar("T")
 
 
 class NameResolver(Generic[T]):
-    """Lookups by key, all from one event loop."""
+    """Runs lookups by key. All calls come from one event loop."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(MOST)
         self._running: dict[Hashable, asyncio.Task[T]] = {}
 
     async def get(self, key: Hashable, look: Callable[[], T]) -> T:
-        """What `look` returns, or raises, for this key. Raises gaierror if it does not come in `SECONDS`."""
+        """Return or raise what `look` does for this key. Raises gaierror if it takes longer than `SECONDS`."""
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.create_task(self._look(look))
             task.add_done_callback(lambda done: self._ended(key, done))
-        await asyncio.wait({task}, timeout=SECONDS)  # cancels nothing, since others may wait too
+        await asyncio.wait({task}, timeout=SECONDS)  # cancels nothing: others may wait too
         if not task.done():
             raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {SECONDS:g} s")
         return task.result()
 
     def close(self) -> None:
-        """Wait for nothing that is still running."""
+        """Stop waiting for lookups that still run."""
         for task in self._running.values():
             task.cancel()
 
@@ -48,25 +48,25 @@ class NameResolver(Generic[T]):
     def _ended(self, key: Hashable, task: asyncio.Task[T]) -> None:
         del self._running[key]
         if not task.cancelled():
-            task.exception()  # perhaps nobody waits for it any more: then its failure is nobody's
+            task.exception()  # marks the error as read; nobody may be waiting any more
 
 
 async def _in_a_thread(look: Callable[[], T]) -> T:
-    """As `asyncio.to_thread`, in a thread of its own for which the end of the process does not wait."""
+    """Like `asyncio.to_thread`, but in a daemon thread, so that the process does not wait for it at its end."""
     loop = asyncio.get_running_loop()
-    found: asyncio.Future[T] = loop.create_future()
+    result: asyncio.Future[T] = loop.create_future()
 
-    def tell(deliver: Callable[[T], None] | Callable[[BaseException], None], value: object) -> None:
-        if not found.done():
+    def resolve(deliver: Callable[[T], None] | Callable[[BaseException], None], value: object) -> None:
+        if not result.done():
             deliver(value)  # type: ignore[arg-type]
 
     def run() -> None:
         try:
-            told = (found.set_result, look())
+            outcome = (result.set_result, look())
         except Exception as error:
-            told = (found.set_exception, error)  # type: ignore[assignment]
+            outcome = (result.set_exception, error)  # type: ignore[assignment]
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(tell, *told)
+            loop.call_soon_threadsafe(resolve, *outcome)
 
     threading.Thread(target=run, name="lookup", daemon=True).start()
-    return await found
+    return await result

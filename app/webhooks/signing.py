@@ -1,6 +1,6 @@
-"""Standard Webhooks signatures: `v1` (HMAC-SHA256) always, `v1a` (ed25519) besides. Pure but for the randomness of a new key.
+"""Standard Webhooks 1.0.0 signatures: always `v1` (HMAC-SHA256), and `v1a` (ed25519) for endpoints that ask for it.
 
-Forms: Standard Webhooks 1.0.0; a public key is `whpk_` and base64.
+Pure, except that new keys are random. A public key is `whpk_` and base64.
 """
 
 import base64
@@ -24,7 +24,7 @@ def new_secret() -> str:
 
 
 def secret_problem(secret: str) -> str | None:
-    """Why `secret` cannot sign, in words for its owner; None when it can."""
+    """Why `secret` cannot be used for signing, as a message for its owner; None if it can."""
     if not secret.startswith(PREFIX):
         return f"must start with {PREFIX!r}"
     try:
@@ -42,7 +42,7 @@ def new_signing_key() -> bytes:
 
 
 def public_key(private: bytes) -> str:
-    """What a receiver verifies `v1a` with."""
+    """The key with which a receiver verifies `v1a`."""
     raw = Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
     return "whpk_" + base64.b64encode(raw).decode()
 
@@ -50,12 +50,12 @@ def public_key(private: bytes) -> str:
 def headers(
     secrets: Sequence[str], webhook_id: str, body: bytes, moment: datetime, private: bytes | None = None
 ) -> dict[str, str]:
-    """The three headers that let the receiver verify `body` with any of the secrets, or the public key of `private`.
+    """The three headers with which a receiver verifies `body`, by any of the secrets or by the public key of `private`.
 
-    `moment`: of this attempt, in aware UTC.
+    `moment`: when this attempt starts, as an aware datetime in UTC.
     """
     if moment.utcoffset() != timedelta(0):
-        raise ValueError("the signing library takes any clock time for UTC: pass an aware UTC datetime")
+        raise ValueError("the signing library treats any clock time as UTC: pass an aware UTC datetime")
     signatures = [str(Webhook(secret).sign(webhook_id, moment, body.decode())) for secret in secrets]
     at = str(int(moment.timestamp()))
     if private is not None:

@@ -1,6 +1,6 @@
-"""Tables: what happened, where it is to be told, one event for one endpoint, one HTTP try.
+"""Tables: events, endpoints, deliveries (one event for one endpoint) and attempts (one HTTP request).
 
-Rows are the truth; a Celery message only says that a delivery may be due.
+The rows are the truth. A Celery message is only a hint that a delivery may be due.
 """
 
 from sqlalchemy import (

@@ -13,14 +13,16 @@ from uuid import uuid4
 
 from app import crypto
 from app.db.pool import Connection, Database
+from app.events import BatchData, Counts, EventKind
 from app.settings import Settings, child_environment
 from app.states import EndpointState
 from app.tenants import service as tenants
-from app.webhooks import endpoints, service
+from app.webhooks import emitter, registration
+from app.webhooks.url_check import CheckedUrl
 from benchmarks.gateway.installation import running
 from benchmarks.harness import ACCOUNT, MODEL, ROOT, Stage, end, part
 
-KIND = "batch.succeeded"
+KIND = EventKind.BATCH_SUCCEEDED
 Came = tuple[str, str, float]
 
 
@@ -73,14 +75,14 @@ async def subscribe(database: Database, settings: Settings, urls: Sequence[str])
     async with database.transaction() as conn:
         tenant_id = await tenants.ensure_tenant(conn, ACCOUNT)
         for number, url in enumerate(urls):
-            await endpoints.create(
+            await registration.create(
                 conn,
                 key=crypto.secret_key(settings),
                 tenant_id=tenant_id,
                 account_id=ACCOUNT,
                 state=EndpointState.ACTIVE,
                 name=f"receiver {number}",
-                url=endpoints.CheckedUrl(url),
+                url=CheckedUrl(url),
                 kinds=[KIND],
             )
     return tenant_id
@@ -88,10 +90,8 @@ async def subscribe(database: Database, settings: Settings, urls: Sequence[str])
 
 async def emit(conn: Connection, tenant_id: int, batch_id: int) -> None:
     """An event as the steward writes it at the end of a batch."""
-    names = {"request_id": str(uuid4()), "account_id": ACCOUNT, "traceparent": None}
-    counts = {"total": 10, "succeeded": 10, "failed": 0, "unfinished": 0}
-    values = {"tenant_id": tenant_id, "kind": KIND, "model": MODEL, "batch_id": batch_id, "run": 1}
-    await service.emit(conn, **values, data={**names, "counts": counts})
+    data = BatchData(request_id=str(uuid4()), account_id=ACCOUNT, counts=Counts.of(total=10, succeeded=10, failed=0))
+    await emitter.emit(conn, tenant_id=tenant_id, kind=KIND, model=MODEL, batch_id=batch_id, run=1, data=data)
 
 
 def prepare(settings: Settings, urls: Sequence[str]) -> int:
@@ -143,9 +143,9 @@ async def subscribe_one(database: Database, settings: Settings, number: int, url
     async with database.transaction() as conn:
         tenant_id = await tenants.ensure_tenant(conn, f"{ACCOUNT}-{number}")
         key = crypto.secret_key(settings)
-        checked = endpoints.CheckedUrl(url)
+        checked = CheckedUrl(url)
         names = {"tenant_id": tenant_id, "account_id": f"{ACCOUNT}-{number}", "name": "receiver"}
-        await endpoints.create(conn, key=key, **names, state=EndpointState.ACTIVE, url=checked, kinds=[KIND])
+        await registration.create(conn, key=key, **names, state=EndpointState.ACTIVE, url=checked, kinds=[KIND])
     return tenant_id
 
 

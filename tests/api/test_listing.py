@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app import events
 from app.api.app import create_app
 from app.batches import lifecycle
 from app.crypto import secret_key
@@ -232,7 +233,9 @@ async def test_the_id_in_an_event_of_openais_form_finds_a_batch_of_workers_ai(
     async with database.relaxed() as conn:
         row = await (await conn.execute("select data from event where kind = 'batch.succeeded'")).fetchone()
     assert row
-    event = Event(uuid.uuid4(), "batch.succeeded", MODEL, json.loads(row[0]), datetime.now(UTC))
+    event = Event(
+        uuid.uuid4(), "batch.succeeded", MODEL, events.from_json("batch.succeeded", row[0]), datetime.now(UTC)
+    )
     told = json.loads(formats.openai(event, uuid.uuid4()))
     found = (await client.get(f"/v1/batches/{told['data']['id']}")).json()
     assert (found["id"], found["status"], found["request_counts"]["completed"]) == (told["data"]["id"], "completed", 1)

@@ -8,8 +8,9 @@ import pytest
 
 from app import crypto
 from app.db.pool import Database
+from app.events import BatchData, EventKind
 from app.settings import Settings
-from app.webhooks import service
+from app.webhooks import emitter
 from app.webhooks.egress import Egress
 from app.webhooks.retry_policy import ATTEMPTS
 from tests.webhooks.support import Receiver, receiving, send_due, statuses
@@ -41,8 +42,8 @@ async def happen(database: Database, batch_id: int, kind: str = "batch.succeeded
     async with database.transaction() as conn:
         row = await (await conn.execute("select tenant_id from tenant where account_id = 'acme'")).fetchone()
         assert row is not None
-        data = {"request_id": f"request-{batch_id}", "account_id": "acme"}
-        await service.emit(conn, tenant_id=row[0], kind=kind, model="m", batch_id=batch_id, run=1, data=data)
+        data = BatchData(request_id=f"request-{batch_id}", account_id="acme")
+        await emitter.emit(conn, tenant_id=row[0], kind=EventKind(kind), model="m", batch_id=batch_id, run=1, data=data)
 
 
 @pytest.fixture

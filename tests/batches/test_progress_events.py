@@ -5,12 +5,13 @@ from typing import Any
 import orjson
 import pytest
 
-from app.batches.progress_events import AT_RISK, PROGRESS, STARTED, ProgressEvents
+from app.batches.progress_events import ProgressEvents
 from app.db.pool import Database
+from app.events import EventKind
 from app.queue import service as queue
 from app.queue.types import Lease
 from app.settings import Settings
-from app.webhooks import service as webhooks
+from app.webhooks import emitter
 from tests.queue import support
 from tests.webhooks.support import subscribe
 
@@ -31,7 +32,7 @@ class Scene:
 
     async def tell(self, news: ProgressEvents) -> int:
         async with self.database.transaction() as conn:
-            return await news.tell(conn)
+            return await news.write(conn)
 
     async def told(self) -> list[tuple[str, Any]]:
         """(kind, counts) of each event, in order."""
@@ -43,7 +44,9 @@ class Scene:
 @pytest.fixture
 async def scene(database: Database, settings: Settings) -> Scene:
     async with database.durable() as conn:
-        await subscribe(conn, settings, URL, kinds=[STARTED, PROGRESS, AT_RISK])
+        await subscribe(
+            conn, settings, URL, kinds=[EventKind.BATCH_STARTED, EventKind.BATCH_PROGRESS, EventKind.BATCH_AT_RISK]
+        )
         pool = await support.make_pool(conn)
     await support.submit(database, 1, pool, 6, max_items=2)
     return Scene(database, 1, pool, await support.make_worker(database, pool))
@@ -58,7 +61,7 @@ async def test_a_batch_has_started_when_something_of_it_is_leased_and_that_is_to
     assert [await scene.tell(news) for _ in range(2)] == [1, 0]
     await scene.tell(ProgressEvents(3600))  # of the next leader
     counts = {"total": 6, "succeeded": 0, "failed": 0, "unfinished": 6}
-    assert await scene.told() == [(STARTED, counts)]
+    assert await scene.told() == [(EventKind.BATCH_STARTED, counts)]
 
 
 async def test_progress_is_told_when_there_is_some_and_not_too_often(scene: Scene) -> None:
@@ -68,7 +71,7 @@ async def test_progress_is_told_when_there_is_some_and_not_too_often(scene: Scen
     for each in (seldom, news, news):
         await scene.tell(each)
     told = await scene.told()
-    assert [kind for kind, _ in told] == [STARTED, PROGRESS]
+    assert [kind for kind, _ in told] == [EventKind.BATCH_STARTED, EventKind.BATCH_PROGRESS]
     assert told[1][1] == {"total": 6, "succeeded": 2, "failed": 0, "unfinished": 4}
 
 
@@ -82,7 +85,7 @@ async def test_a_batch_that_will_not_be_done_before_it_expires_is_at_risk(scene:
     async with scene.database.durable() as conn:
         await conn.execute("update batch set expires_at = now() + interval '5 seconds'")
     assert [await scene.tell(news) for _ in range(2)] == [1, 0]
-    assert [kind for kind, _ in await scene.told()] == [STARTED, AT_RISK]
+    assert [kind for kind, _ in await scene.told()] == [EventKind.BATCH_STARTED, EventKind.BATCH_AT_RISK]
 
 
 async def test_nobody_asked_nothing_is_written(database: Database, settings: Settings) -> None:
@@ -102,7 +105,7 @@ async def test_events_of_items_are_written_with_their_results_for_those_who_aske
     async with database.durable() as conn:
         await subscribe(conn, settings, URL, kinds=["item.failed"])
         await subscribe(conn, settings, URL, kinds=["item.succeeded", "item.failed"], model="another")
-        assert await webhooks.hears_items(conn, 1)
+        assert await emitter.subscribed_to_items(conn, 1)
         pool = await support.make_pool(conn)
     await support.submit(database, 1, pool, 4)
     scene = Scene(database, 1, pool, await support.make_worker(database, pool))
@@ -112,7 +115,7 @@ async def test_events_of_items_are_written_with_their_results_for_those_who_aske
         results = [*support.answers(items[:2]), *support.answers(items[2:], ok=False)]
         assert await queue.flush(conn, lease, results)
         for _ in range(2):
-            await webhooks.emit_items(conn, batch_id=lease.batch_id, run=lease.run, seqs=[item.seq for item in items])
+            await emitter.emit_items(conn, batch_id=lease.batch_id, run=lease.run, seqs=[item.seq for item in items])
         rows = await (await conn.execute("select kind, n, data from event order by n")).fetchall()
         deliveries = await (await conn.execute("select count(*) from delivery")).fetchone()
     assert [(kind, n, orjson.loads(data)["reference"]) for kind, n, data in rows] == [

@@ -12,9 +12,10 @@ import pytest
 from app import crypto
 from app.cli import deliveries
 from app.db.pool import Database
+from app.events import BatchData, EventKind
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.webhooks import service
+from app.webhooks import emitter
 from app.webhooks.egress import Egress
 from tests.cli.conftest import TERMINAL, Run
 from tests.webhooks.support import Receiver, receiving, send_due, statuses
@@ -28,9 +29,15 @@ def happen(settings: Settings, batch_id: int) -> None:
     async def emit() -> None:
         async with Database.of(settings, "test") as database, database.transaction() as conn:
             tenant_id = await tenants.find_tenant(conn, "acme")
-            data = {"request_id": f"request-{batch_id}", "account_id": "acme"}
-            await service.emit(
-                conn, tenant_id=tenant_id, kind="batch.succeeded", model="m", batch_id=batch_id, run=1, data=data
+            data = BatchData(request_id=f"request-{batch_id}", account_id="acme")
+            await emitter.emit(
+                conn,
+                tenant_id=tenant_id,
+                kind=EventKind.BATCH_SUCCEEDED,
+                model="m",
+                batch_id=batch_id,
+                run=1,
+                data=data,
             )
 
     asyncio.run(emit())

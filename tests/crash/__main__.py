@@ -1,4 +1,4 @@
-"""`python -m tests.crash --seed 7 --seconds 600`: exit code 0 if nothing is wrong. Progress goes to stderr."""
+"""`python -m tests.crash --seed 7 --seconds 600`: exit code 0 if there is no violation. Progress goes to stderr."""
 
 import argparse
 import asyncio
@@ -51,7 +51,7 @@ def _run(seed: int, options: argparse.Namespace) -> History:
 
 
 def summary(seeds: Sequence[int], histories: Sequence[History]) -> dict[str, object]:
-    """What was counted in all runs together: numbers, then the seeds and the faults by kind."""
+    """The counts over all runs: numbers, then the seeds, then the faults by kind."""
     kinds = sum((history.faults for history in histories), Counter[str]())
     return {
         "seeds": len(seeds),

@@ -1,4 +1,4 @@
-"""One run: start the system, let load and nemesis at it, heal it, wait until it rests, judge."""
+"""One run: start the system, apply load and faults, end the faults, wait until the system is at rest, and judge."""
 
 import asyncio
 import sys
@@ -34,13 +34,13 @@ async def check(
         load = Load(client, history, seed)
         try:
             await client.start()
-            history.say("load begins")
+            history.log_line("load begins")
             await _attack(load, Nemesis(system, history, client, seed, only), seconds)
-            history.say("healed")
+            history.log_line("healed")
             history.notes["seconds under attack"] = round(time.monotonic() - began)
             await _rest(system, history, load)
             await judge(system, history)
-        except Exception:  # of our own, or clients that were never answered
+        except Exception:  # of the checker itself, or of clients that never got a response
             history.wrong("broken_runs", traceback.format_exc())
         finally:
             await client.close()
@@ -65,7 +65,7 @@ async def _system(history: History, seed: int, lease: float, keep_logs: bool) ->
 
 
 async def _attack(load: Load, nemesis: Nemesis, seconds: float) -> None:
-    """Load and faults for a while; then no more faults, and every client gets its last answer."""
+    """Apply load and faults for a while. Then stop the faults and wait until every client has its last response."""
     enough = asyncio.Event()
     async with asyncio.TaskGroup() as clients:
         for number in range(CLIENTS):
@@ -79,7 +79,7 @@ async def _attack(load: Load, nemesis: Nemesis, seconds: float) -> None:
 
 
 async def _rest(system: System, history: History, load: Load) -> None:
-    """Poll every batch until it is final; what is not by the deadline is for the verdict to tell."""
+    """Poll every batch until it is final or the deadline has passed. The verdict reports those that are not final."""
     await load.lifecycle.release()
     deadline = time.monotonic() + REST_SECONDS
     left = history.accepted
@@ -92,7 +92,7 @@ async def _rest(system: System, history: History, load: Load) -> None:
 
 
 async def _until_folded(system: System) -> None:
-    """Final batches may leave chunks without items and deltas for a moment."""
+    """Wait for the steward: final batches may leave empty chunks and deltas for a moment."""
     deadline = time.monotonic() + 5
     sql = "select exists (select from chunk) or exists (select from batch_delta)"
     while (await system.postgres.rows(sql)) == [(True,)] and time.monotonic() < deadline:
@@ -100,7 +100,7 @@ async def _until_folded(system: System) -> None:
 
 
 def report(history: History, seed: int) -> str:
-    """What happened, in lines."""
+    """A report of the run as text."""
 
     def line(title: str, counts: dict[str, int]) -> str:
         return f"{title}: " + ", ".join(f"{name} {n}" for name, n in counts.items())

@@ -1,4 +1,4 @@
-"""HTTP as clients do it: a key per tenant, and the patience to ask again until there is an answer."""
+"""An HTTP client with a key for each tenant. It repeats a request until it gets a final response."""
 
 import asyncio
 import json
@@ -12,14 +12,14 @@ from tests.crash.system import TENANTS, System
 MODEL = "smollm2-135m-instruct"
 RUN = f"/ai/run/{MODEL}"
 SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
-TRY_AGAIN = (429, 503, 507)  # so says the server
+TRY_AGAIN = (429, 503, 507)  # statuses after which a client should try again
 PATIENCE = 400
 EVENTS = [f"batch.{kind}" for kind in ("queued", "succeeded", "failed", "cancelled", "expired")]
 ITEM_EVENTS = ["item.succeeded", "item.failed"]
 
 
 class Client:
-    """All tenants' ways to the API."""
+    """The clients of all tenants."""
 
     def __init__(self, system: System, history: History) -> None:
         self._system = system
@@ -36,7 +36,7 @@ class Client:
             await self.subscribe(tenant, tenant)
 
     async def subscribe(self, tenant: str, name: str, events: Sequence[str] = EVENTS) -> str:
-        """An endpoint of that name at the receiver. Returns its id."""
+        """Register an endpoint of that name at the receiver. Returns its id."""
         body = {
             "name": "crash",
             "source": {"type": "workersAi.model"},
@@ -50,7 +50,7 @@ class Client:
         return str(result["id"])
 
     async def unsubscribe(self, tenant: str, endpoint_id: str) -> None:
-        """Delete an endpoint. An earlier try whose answer was lost may have done it."""
+        """Delete an endpoint. An earlier try whose response was lost may have deleted it."""
         client = self._clients[tenant]
         path = f"{SUBSCRIPTIONS}/{endpoint_id}"
         answer, lost = await self.until_answered(lambda: self._answer(client.delete(path)))
@@ -58,7 +58,7 @@ class Client:
             self._history.wrong("misanswered", f"deletion of an endpoint: {answer.status_code} {answer.text[:200]}")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         for client in self._clients.values():
             await client.aclose()
 
@@ -77,7 +77,7 @@ class Client:
         return await self._answer(client.post(RUN, params=query, content=content, headers=headers))
 
     async def poll(self, tenant: str, batch: Batch) -> httpx.Response | None:
-        """One look at a batch by its request id."""
+        """One attempt to poll a batch by its request id."""
         return await self._answer(self._clients[tenant].post(RUN, json={"request_id": batch.request_id}))
 
     async def verb(self, batch: Batch, verb: str) -> httpx.Response | None:
@@ -87,7 +87,7 @@ class Client:
     async def until_answered(
         self, ask: Callable[[], Awaitable[httpx.Response | None]], again: tuple[int, ...] = ()
     ) -> tuple[httpx.Response, bool]:
-        """The first answer that does not say to try again, and whether one was lost on the way."""
+        """The first response after which a client need not try again, and whether a response was lost before it."""
         lost = False
         for _ in range(PATIENCE):
             answer = await ask()
@@ -98,12 +98,12 @@ class Client:
         raise AssertionError(f"no answer in {PATIENCE} tries")
 
     async def _answer(self, call: Awaitable[httpx.Response]) -> httpx.Response | None:
-        """An answer; None when there was none, or only that something went wrong."""
+        """A response; None if there was none, or an error after which to try again."""
         try:
             answer = await call
         except httpx.TransportError as error:
             self._history.answers[type(error).__name__] += 1
             return None
-        final = '"responses"' in answer.text  # of a batch in which nothing succeeded, with an error's status
+        final = '"responses"' in answer.text  # a batch without any success has the status of an error
         self._history.answers[f"{answer.status_code}{' (final batch)' if final and answer.is_error else ''}"] += 1
         return None if answer.status_code == 500 and not final else answer

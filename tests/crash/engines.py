@@ -1,4 +1,4 @@
-"""Fake engines that log every arrival, and a webhook receiver that keeps what it got."""
+"""Fake engines that record every request, and a webhook receiver that records every event."""
 
 import asyncio
 import random
@@ -14,11 +14,11 @@ from tests.fakes.engine import FakeEngine, _prompt
 
 REFUSAL = "refused as scripted"
 DOOMED_SECONDS = 0.7
-DOOMED = "doomed"  # so begin the names of endpoints that are to be deleted
+DOOMED = "doomed"  # prefix of the names of endpoints that will be deleted
 
 
 class LoggedEngine(FakeEngine):
-    """Treats an item by the word in its prompt, and writes down who sent what and when it came."""
+    """Treats an item by the word in its prompt, and records the sender, the prompt and the time of each request."""
 
     def __init__(self, name: str, history: History, rng: random.Random) -> None:
         super().__init__(latency=0.03, slots=64)
@@ -47,7 +47,7 @@ class LoggedEngine(FakeEngine):
 
 
 class Receiver:
-    """Takes webhooks under `/<name>` and checks the signature by that name's secret."""
+    """Receives webhooks at `/<name>` and checks the signature with the secret of that name."""
 
     def __init__(self, history: History) -> None:
         self.secrets: dict[str, str] = {}
@@ -70,7 +70,7 @@ class Receiver:
 
     async def _take(self, request: web.Request) -> web.Response:
         raw, name = await request.read(), request.match_info["name"]
-        if name not in self.secrets:  # the answer that brings the secret is still on its way
+        if name not in self.secrets:  # the client does not have the secret yet
             return web.Response(status=204 if name.startswith(DOOMED) else 503)
         headers = {name.lower(): value for name, value in request.headers.items()}
         body: Any = Webhook(self.secrets[name]).verify(raw, headers)
@@ -80,7 +80,7 @@ class Receiver:
         return web.Response(status=204)
 
     async def _take_doomed(self, name: str, kind: str) -> web.Response:
-        """Slow, and every other event refused, so that a deletion finds attempts on their way and others due again."""
+        """Respond slowly and refuse every second event, so that a deletion meets attempts in flight and retries."""
         self._history.doomed.append((name, time.time()))
         await asyncio.sleep(DOOMED_SECONDS)
         refused = len(self._history.doomed) % 2 and not kind.endswith(".test")

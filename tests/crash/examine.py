@@ -1,4 +1,4 @@
-"""What a poll's answer must look like."""
+"""Checks the responses to polls."""
 
 import hashlib
 import json
@@ -8,12 +8,12 @@ from tests.crash.engines import REFUSAL
 from tests.crash.history import Batch, History
 
 CANCELLED = "was cancelled before"
-GIVEN_UP = "it was given up"  # no item here kills
+GIVEN_UP = "it was given up"  # no item of this test kills a worker
 EXPIRED = "deadline passed before"
 
 
 def examine_pending(history: History, batch: Batch, result: dict[str, Any], *, was_final: bool, known: int) -> None:
-    """Progress, which never shrinks. `was_final` and `known` results were told before the poll was sent."""
+    """Check the response for a pending batch: progress never decreases. `was_final`, `known`: before the poll was sent."""
     progress = result["progress"]
     done = progress["succeeded"] + progress["failed"]
     if was_final:
@@ -26,7 +26,7 @@ def examine_pending(history: History, batch: Batch, result: dict[str, Any], *, w
 
 
 def examine_final(history: History, batch: Batch, responses: list[dict[str, Any]]) -> None:
-    """Every item once, in order, each with its own answer; and for ever the same."""
+    """Check the response for a final batch: every item once, in order, with its own result, and never changed."""
     digest = hashlib.sha256(json.dumps(responses).encode()).hexdigest()
     if batch.final is not None:
         if digest != batch.final:
@@ -57,7 +57,7 @@ def _examine_item(history: History, batch: Batch, seq: int, response: dict[str, 
 
 def _may_fail(batch: Batch, seq: int, error: str) -> bool:
     return (
-        GIVEN_UP in error  # which the verdict counts
+        GIVEN_UP in error  # the verdict counts these
         or (batch.refused(seq) and REFUSAL in error)
         or ("cancel" in batch.asked and CANCELLED in error)
         or (batch.window is not None and EXPIRED in error)

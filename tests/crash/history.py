@@ -1,11 +1,11 @@
-"""What happened: batches as their clients know them, arrivals at engines, faults, and what was found wrong."""
+"""The history of a run: batches as their clients know them, requests at engines, faults and violations."""
 
 import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-KINDS = ("plain", "slow", "flaky", "refuse")  # how the engine treats an item; the word stands in its prompt
+KINDS = ("plain", "slow", "flaky", "refuse")  # how the engine treats an item; the prompt contains the word
 MUST_BE_ZERO = (
     "lost",
     "duplicated",
@@ -27,7 +27,7 @@ MUST_BE_ZERO = (
 
 @dataclass(slots=True)
 class Halt:
-    """From the answer to a pause or cancel until someone may have let the batch go on."""
+    """The time from the response to a pause or cancel until a resume or retry may have taken effect."""
 
     verb: str
     began: float
@@ -36,7 +36,7 @@ class Halt:
 
 @dataclass(eq=False)
 class Batch:
-    """One submit: what was sent, what its client was told since, and what was asked for."""
+    """One submit: its items, the responses that its client got, and the operations that it sent."""
 
     key: str
     tenant: str
@@ -47,18 +47,18 @@ class Batch:
     accepted_at: float = float("inf")
     done: int = 0  # the most that a poll has reported
     final: str | None = None  # digest of the final answer
-    settled: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by a retry, and by who polls
+    settled: asyncio.Lock = field(default_factory=asyncio.Lock)  # a retry and a poll exclude each other
     retries: list[float] = field(default_factory=list)
     halts: list[Halt] = field(default_factory=list)
-    asked: set[str] = field(default_factory=set)  # verbs, answered or not
-    late_retry: bool = False  # one without an answer may still be on its way
+    asked: set[str] = field(default_factory=set)  # verbs that were sent, with or without a response
+    late_retry: bool = False  # a retry without a response may still take effect
     must_be_cancelled: bool = False
     _moves: Counter[str] = field(default_factory=Counter)
     _moving: Counter[str] = field(default_factory=Counter)
 
     @property
     def accepted(self) -> bool:
-        """Whether the server has said so."""
+        """Whether the server has accepted it."""
         return bool(self.request_ids)
 
     @property
@@ -67,13 +67,13 @@ class Batch:
         return next(iter(self.request_ids))
 
     def accept(self, request_id: str) -> None:
-        """The server says that it has the batch."""
+        """Record that the server has accepted the batch."""
         self.request_ids.add(request_id)
         self.accepted_at = min(self.accepted_at, time.time())
 
     @property
     def expires_at(self) -> float:
-        """When its deadline has certainly passed."""
+        """The time at which its deadline has passed for certain."""
         return self.accepted_at + self.window if self.window else float("inf")
 
     def refused(self, seq: int) -> bool:
@@ -81,7 +81,7 @@ class Batch:
         return "refuse" in self.prompts[seq]
 
     def begin(self, verb: str) -> None:
-        """A resume or retry is on its way: halts that it may end are over."""
+        """Record that a resume or retry is sent. It ends the halts that it may undo."""
         self._moves[verb] += 1
         self._moving[verb] += 1
         for halt in self.halts:
@@ -89,19 +89,19 @@ class Batch:
                 halt.ended = min(halt.ended, time.time())
 
     def end(self, verb: str) -> None:
-        """It was answered."""
+        """Record that it got a response."""
         self._moves[verb] += 1
         self._moving[verb] -= 1
 
     def moves_against(self, verb: str) -> tuple[int, bool]:
-        """How much has happened so far that may undo a pause or cancel, and whether something is on its way."""
+        """How many operations may have undone a pause or cancel, and whether one is in flight."""
         undo = ("resume", "retry") if verb == "pause" else ("retry",)
         return sum(self._moves[name] for name in undo), any(self._moving[name] for name in undo)
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request at an engine. `sent` is when its worker, process `sender`, began to send it; wall times."""
+    """A request at an engine. `sent`: when process `sender` started to send it. Both times are wall-clock times."""
 
     at: float
     sent: float
@@ -112,7 +112,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Stop:
-    """A SIGSTOP of a process until its SIGCONT."""
+    """The time from a SIGSTOP of a process to its SIGCONT."""
 
     pid: int
     began: float
@@ -120,7 +120,7 @@ class Stop:
 
 
 class History:
-    """Everything that the verdict is made of. Written by load, nemesis and engines in one event loop."""
+    """Everything that the verdict uses. Load, nemesis and engines write it in one event loop."""
 
     def __init__(self) -> None:
         self.began = time.time()
@@ -128,8 +128,8 @@ class History:
         self.arrivals: list[Arrival] = []
         self.stops: list[Stop] = []
         self.webhooks: list[tuple[str, str, str]] = []  # (webhook-id, event type, request id)
-        self.doomed: list[tuple[str, float]] = []  # (endpoint, when it was sent something), of those that are deleted
-        self.deleted: dict[str, float] = {}  # endpoint → when its deletion had been answered
+        self.doomed: list[tuple[str, float]] = []  # (endpoint, time of an event) for endpoints that will be deleted
+        self.deleted: dict[str, float] = {}  # endpoint → time of the response to its deletion
         self.operations: Counter[str] = Counter()
         self.answers: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -139,45 +139,45 @@ class History:
         self.log: list[tuple[float, str]] = []
 
     def wrong(self, what: str, detail: str, n: int = 1) -> None:
-        """Count a violation; the first few are kept in words."""
+        """Count a violation. The details of the first few are kept."""
         self.counts[what] += n
         if self.counts[what] <= 5 * n:
             self.details.append(f"{time.time() - self.began:7.2f} {what}: {detail}")
 
     def fault(self, kind: str, detail: str = "") -> None:
-        """Count a fault and remember when it was."""
+        """Count a fault and record its time."""
         self.faults[kind] += 1
-        self.say(f"{kind} {detail}".strip())
+        self.log_line(f"{kind} {detail}".strip())
 
-    def say(self, text: str) -> None:
-        """A line of the chronicle."""
+    def log_line(self, text: str) -> None:
+        """Add a line to the log of the run."""
         self.log.append((time.time() - self.began, text))
 
     def around(self, moment: float, seconds: float = 6.0) -> str:
-        """The chronicle before a wall time, for the explanation of a violation."""
+        """The lines of the log around a wall-clock time, to explain a violation."""
         at = moment - self.began
         return "; ".join(f"{t:.2f} {text}" for t, text in self.log if at - seconds <= t <= at + 0.2)
 
-    def told_before_deletion(self, endpoint: str) -> int:
-        """How often an endpoint that is to be deleted was sent something."""
+    def sent_before_deletion(self, endpoint: str) -> int:
+        """How many events were sent to an endpoint that will be deleted."""
         return sum(name == endpoint for name, _ in self.doomed)
 
     @property
     def accepted(self) -> list[Batch]:
-        """Batches that the server has accepted."""
+        """The batches that the server has accepted."""
         return [batch for batch in self.batches if batch.accepted]
 
     @property
     def items(self) -> int:
-        """Items of the batches that the server has accepted."""
+        """The number of items in accepted batches."""
         return sum(len(batch.prompts) for batch in self.accepted)
 
     @property
     def open_items(self) -> int:
-        """Items that, as far as clients know, have no result yet."""
+        """The number of items without a result, as far as the clients know."""
         return sum(len(batch.prompts) - batch.done for batch in self.accepted if batch.final is None)
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no violation."""
         return not any(self.counts[name] for name in MUST_BE_ZERO)

@@ -1,4 +1,4 @@
-"""Where a run lives: a folder whose `disk` is a small tmpfs if one can be mounted, and the PostgreSQL on it."""
+"""The folder of a run, whose `disk` is a small tmpfs if one can be mounted, and the PostgreSQL server on it."""
 
 import asyncio
 import os
@@ -16,9 +16,9 @@ from app.settings import Settings
 from tests.crash.history import History
 
 DISK_MB = 384
-LEFT_BYTES = 24 * 1024  # a full disk that still holds a page or two fails in more places than one that holds none
+LEFT_BYTES = 24 * 1024  # a disk with room for a page or two fails in more places than a completely full one
 
-# Runs until our end of its stdin is closed, by us or by our death, and then leaves nothing behind.
+# Runs until its stdin is closed, by us or by our death. Then it stops the server and removes the folder.
 _GUARDIAN = """
 cat >/dev/null
 pid=$(head -1 "$1/disk/postgres/postmaster.pid" 2>/dev/null)
@@ -29,12 +29,12 @@ rm -rf "$1"
 """
 
 
-class Ground:
+class RunFolder:
     """The folder of one run and its guardian."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="swcrash-"))
-        self.folder.chmod(0o755)  # the embedded server runs as a user of its own
+        self.folder.chmod(0o755)  # the embedded server runs as another user
         self.disk = self.folder / "disk"
         self.logs = self.folder / "logs"
         for folder in (self.disk, self.logs):
@@ -47,10 +47,10 @@ class Ground:
         )
 
     def fill(self) -> None:
-        """Take the rest of the disk."""
+        """Fill the disk."""
         with (self.disk / "ballast").open("wb") as ballast:
             while (size := self._free() - LEFT_BYTES) > 0:
-                with suppress(OSError):  # others write meanwhile
+                with suppress(OSError):  # other processes write at the same time
                     os.posix_fallocate(ballast.fileno(), ballast.seek(0, os.SEEK_END), size)
 
     def _free(self) -> int:
@@ -58,11 +58,11 @@ class Ground:
         return state.f_bavail * state.f_frsize
 
     def clear(self) -> None:
-        """Give it back."""
+        """Free the disk again."""
         (self.disk / "ballast").unlink(missing_ok=True)
 
     def close(self, keep_logs: bool) -> Path | None:
-        """Stop the server, unmount, delete. Returns where the logs are, if they are kept."""
+        """Stop the server, unmount the disk and delete the folder. Returns where the logs are, if they are kept."""
         kept = None
         if keep_logs:
             kept = Path(tempfile.mkdtemp(prefix="swcrash-logs-"))
@@ -74,7 +74,7 @@ class Ground:
 
 
 class Postgres:
-    """The embedded server; whenever it does not answer it is started again, as `slackwater up` does."""
+    """The embedded server. If it does not respond it is started again, as `slackwater up` does."""
 
     def __init__(self, settings: Settings, history: History) -> None:
         self.settings = settings
@@ -83,26 +83,26 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """Straight to the server."""
+        """The database URL that leads directly to the server."""
         return embedded.database_url(self.settings)
 
     def socket(self) -> Path:
-        """The server's own socket."""
+        """The Unix socket of the server."""
         return Path(self.url.partition("?host=")[2]) / ".s.PGSQL.5432"
 
     async def start(self) -> None:
-        """Start it, or find it running."""
+        """Start the server if it is not running."""
         async with self._lock:
             await asyncio.to_thread(embedded.start, self.settings)
 
     async def crash(self, seconds: float = 0.2) -> None:
-        """Stop it as a power cut would; after so many seconds the keeper starts it again."""
+        """Stop the server as a power failure does. `keep` can start it again after so many seconds."""
         async with self._lock:
             await asyncio.to_thread(embedded.stop, self.settings, "immediate")
             await asyncio.sleep(seconds)
 
     async def keep(self) -> None:
-        """Until cancelled."""
+        """Restart the server whenever it does not respond, until cancelled."""
         while True:
             await asyncio.sleep(0.3)
             if await self.answers():
@@ -114,7 +114,7 @@ class Postgres:
                 self._history.notes[f"postgres start failed: {type(error).__name__}"] += 1
 
     async def answers(self) -> bool:
-        """Whether it takes a query."""
+        """Whether the server answers a query."""
         try:
             await self.rows("select 1")
         except psycopg.Error:
@@ -122,7 +122,7 @@ class Postgres:
         return True
 
     async def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Rows of one query."""
+        """The rows of one query."""
         url = self.url
         async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=5) as conn:
             cursor = await conn.execute(sql.encode(), parameters or None)

@@ -1,4 +1,4 @@
-"""Pause, resume, cancel and retry of whole batches, and what may be expected of a batch afterwards."""
+"""Pauses, resumes, cancels and retries batches, and records what each operation implies for its batch."""
 
 import asyncio
 import random
@@ -10,11 +10,11 @@ import httpx
 from tests.crash.client import Client
 from tests.crash.history import Batch, Halt, History
 
-ALLOWED = (200, 409)  # 409: the batch is not in a state for it
+ALLOWED = (200, 409)  # 409: the state of the batch does not allow it
 
 
 class Lifecycle:
-    """The verbs. `table` has the form of `Load.table`."""
+    """The operations. `table` has the same form as `Load.table`."""
 
     def __init__(self, client: Client, history: History) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class Lifecycle:
             await self._resume_now(rng.choice(paused))
 
     async def _retry(self, rng: random.Random) -> None:
-        """A final batch with items that were not answered; or, rarely, one that cannot be retried."""
+        """Retry a final batch, or rarely one that is not final and cannot be retried."""
         if batch := self._pick(rng, final=rng.random() < 0.9):
             async with batch.settled:
                 await self._retry_now(batch)
@@ -61,7 +61,7 @@ class Lifecycle:
         return rng.choice(found) if found else None
 
     async def _halt(self, batch: Batch, verb: str) -> None:
-        """Soon after its answer nothing of the batch may begin, unless someone lets it go on meanwhile."""
+        """Pause or cancel. Soon after the response no item may start, unless a resume or retry was sent meanwhile."""
         batch.asked.add(verb)
         before, _ = batch.moves_against(verb)
         answer, _ = await self._client.until_answered(lambda: self._client.verb(batch, verb))
@@ -77,7 +77,7 @@ class Lifecycle:
         self._known(batch, "resume", answer.status_code)
 
     async def _retry_now(self, batch: Batch) -> None:
-        """A new run begins, unless the retry is refused. A try without an answer may have begun one, too, or do so later."""
+        """Retry. A new run starts unless the retry is refused. A request without a response may also start one, even later."""
         tries: list[float] = []
 
         async def ask() -> httpx.Response | None:

@@ -1,4 +1,7 @@
-"""What clients do: submit, repeat, poll, pry, and halt or retry whole batches. They hold the server to what it says."""
+"""The load: clients submit, repeat submits, poll, try foreign ids, and pause, cancel or retry batches.
+
+They check every response against the earlier ones.
+"""
 
 import asyncio
 import random
@@ -19,7 +22,7 @@ Operation = Callable[[random.Random], Awaitable[None]]
 
 
 class Load:
-    """All clients' work. Operations are the rows of `table`: name → (weight, coroutine)."""
+    """The operations of all clients. The rows of `table` are name → (weight, coroutine)."""
 
     def __init__(self, client: Client, history: History, seed: int) -> None:
         self.lifecycle = Lifecycle(client, history)
@@ -37,7 +40,7 @@ class Load:
         }
 
     async def run(self, number: int, until: asyncio.Event) -> None:
-        """One client at work. What it has begun it ends, though `until` be set."""
+        """Run one client until `until` is set. It finishes the operation that it has started."""
         rng = random.Random(f"{self._seed}/load/{number}")
         names = list(self.table)
         weights = [self.table[name][0] for name in names]
@@ -83,7 +86,7 @@ class Load:
         return batch
 
     async def _submit(self, batch: Batch) -> None:
-        """Submit under the batch's key until there is an answer, which must always be the same."""
+        """Submit with the batch's key until there is a response. Every response must have the same id."""
         answer, _ = await self._client.until_answered(lambda: self._client.submit(batch), (KEY_IN_USE,))
         if answer.status_code != 200:
             said = f"submit of {batch.key}: {answer.status_code} {answer.text[:200]}"
@@ -113,9 +116,9 @@ class Load:
             self._history.wrong("misanswered", f"{stranger} sees {batch.key}: {answer.status_code}")
 
     async def poll(self, batch: Batch) -> bool:
-        """Look at a batch once. True: it is final, and was examined."""
-        async with batch.settled:  # while it is being retried there is nothing to hold the server to
-            final, known = batch.final, batch.done  # what was known before the question was asked
+        """Poll a batch once and check the response. Returns whether the batch is final."""
+        async with batch.settled:  # during a retry the expected state is unknown
+            final, known = batch.final, batch.done  # known before the request is sent
             answer = await self._client.poll(batch.tenant, batch)
             if answer is None or answer.status_code in TRY_AGAIN:
                 return False

@@ -1,4 +1,4 @@
-"""What parts must not log: an error that is not one of ours to expect, or a traceback, whoever writes it."""
+"""Finds what no part may log: an error that no fault explains, or a traceback of any origin."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,12 +9,12 @@ from tests.crash.history import History
 
 TRACEBACK = "Traceback (most recent call last)"
 ERRORS = ("error", "critical")
-# Errors that a fault causes, by how their event begins, and why they are right.
+# The start of the event of each error that a fault explains, and why it is expected.
 EXPECTED = {
-    "storage.full": "the API's answer 507 while the disk is full",
-    "consumer: Cannot connect to": "Celery says so of a broker that is away, and tries again",
-    "Frequent restarts detected": "Celery's own pause of a second between tries to reach a broker that is away",
-    "Couldn't ack": "kombu says so, with a traceback, where the broker goes away before a hint is acknowledged; it comes again",
+    "storage.full": "the API responds with 507 while the disk is full",
+    "consumer: Cannot connect to": "Celery logs it when the broker is unavailable, and tries again",
+    "Frequent restarts detected": "Celery pauses for a second between attempts to connect to the broker",
+    "Couldn't ack": "kombu logs it with a traceback when the connection to the broker is lost before a hint is acknowledged",
 }
 
 
@@ -22,12 +22,12 @@ def judge_logs(history: History, folder: Path) -> None:
     """Count every unexpected line of every part's log."""
     for log in sorted(folder.glob("*.log")):
         with log.open(errors="replace") as lines:
-            for said in unexpected(lines):
-                history.wrong("unexpected_exceptions", f"{log.stem}: {said}")
+            for message in unexpected(lines):
+                history.wrong("unexpected_exceptions", f"{log.stem}: {message}")
 
 
 def unexpected(lines: Iterable[str]) -> Iterator[str]:
-    """The unexpected among log lines in JSON and what is printed between them; of a traceback its last line."""
+    """The unexpected log lines, and the last line of each traceback, whether it is in JSON or printed."""
     last: str | None = None  # of the traceback that is being printed
     for line in lines:
         entry = _entry(line)
@@ -45,14 +45,14 @@ def unexpected(lines: Iterable[str]) -> Iterator[str]:
         traceback = str(entry.get("exception", ""))
         known = str(entry.get("event")).startswith(tuple(EXPECTED))
         if (traceback or entry.get("level") in ERRORS) and not known:
-            told = traceback.strip().rpartition("\n")[2] or str(entry.get("error", ""))
-            yield f"{entry.get('event')}: {told}"[:400]
+            message = traceback.strip().rpartition("\n")[2] or str(entry.get("error", ""))
+            yield f"{entry.get('event')}: {message}"[:400]
     if last:
         yield last
 
 
 def _entry(line: str) -> dict[str, Any] | None:
-    """A line that a part has logged; None for what is printed otherwise."""
+    """The entry of a log line; None for other output."""
     try:
         entry = json.loads(line)
     except ValueError:

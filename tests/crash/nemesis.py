@@ -1,4 +1,4 @@
-"""Faults, seeded. Each one strikes, waits and heals itself; two hands strike independently of each other."""
+"""Injects faults, chosen by the seed. Each fault starts, lasts a while and ends; two tasks inject independently."""
 
 import asyncio
 import random
@@ -13,11 +13,11 @@ from tests.crash.proxy import Wire
 from tests.crash.system import TENANTS, WORKERS, System
 
 STEWARDS = ("steward-0", "steward-1")
-# In leases. About as long as one and its reaping take: who comes back then meets the next holder at work.
+# In leases: about as long as a lease and its reaping. A process that returns then meets the next owner of its work.
 LEASE_AND_MORE = (0.9, 1.45)
 BEYOND_LEASE = (1.2, 2.0)
 HOURS = (600.0, 3600.0)
-WITHIN_TOLERANCE = (60.0, 240.0)  # receivers refuse a signature that is more than 5 minutes off
+WITHIN_TOLERANCE = (60.0, 240.0)  # seconds; receivers refuse a signature whose time is off by more than 5 minutes
 
 
 class Nemesis:
@@ -29,7 +29,7 @@ class Nemesis:
         self._lease = system.settings.lease_seconds
         self._history = history
         self._seed = seed
-        self._foundations = asyncio.Lock()  # disk and database: one fault at a time
+        self._foundations = asyncio.Lock()  # only one fault of the disk or the database at a time
         self.table: dict[str, tuple[int, Callable[[random.Random], Awaitable[None]]]] = {
             "kill worker": (5, lambda rng: self._kill(rng.choice(list(WORKERS)))),
             "kill steward": (2, lambda rng: self._kill(rng.choice(STEWARDS))),
@@ -54,11 +54,11 @@ class Nemesis:
             self.table = {name: self.table[name] for name in only}
 
     async def run(self, number: int, until: asyncio.Event) -> None:
-        """One hand. What it has begun it ends."""
+        """Inject faults until `until` is set. A fault that was started is ended."""
         rng = random.Random(f"{self._seed}/nemesis/{number}")
         queue: list[str] = []
         while not until.is_set():
-            if not queue:  # every kind comes up before the frequent ones come again
+            if not queue:  # every kind comes once before any kind is repeated
                 queue = [name for name, (weight, _) in self.table.items() for _ in range(weight)]
                 rng.shuffle(queue)
                 queue.sort(key=_first_round(queue))
@@ -66,7 +66,7 @@ class Nemesis:
             await asyncio.sleep(rng.uniform(0.1, 0.8))
 
     async def heal(self) -> None:
-        """End whatever may still be in force."""
+        """End every fault that may still be active."""
         await self._system.heal()
 
     async def _kill(self, name: str) -> None:
@@ -97,7 +97,7 @@ class Nemesis:
             await asyncio.sleep(rng.uniform(0, 3))
 
     async def _outage(self, rng: random.Random) -> None:
-        """Every lease lapses, and nobody can say that it goes on."""
+        """Stop the database until every lease has lapsed."""
         async with self._foundations:
             seconds = self._lease * rng.uniform(*BEYOND_LEASE)
             self._history.fault("outage of PostgreSQL beyond the lease", f"{seconds:.1f} s")
@@ -105,11 +105,11 @@ class Nemesis:
             await self._until_database()
 
     async def _delete_endpoint(self, rng: random.Random) -> None:
-        """Another endpoint of a tenant, which workers write events for, deleted while it is being sent them."""
+        """Register another endpoint, and delete it while events are written for it and sent to it."""
         tenant, name = rng.choice(TENANTS), f"{DOOMED}-{rng.getrandbits(32):08x}"
         endpoint_id = await self._client.subscribe(tenant, name, [*EVENTS, *ITEM_EVENTS])
         enough, deadline = rng.randint(0, 3), time.monotonic() + 5
-        while self._history.told_before_deletion(name) < enough and time.monotonic() < deadline:
+        while self._history.sent_before_deletion(name) < enough and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         self._history.fault("endpoint deleted", f"{name} of {tenant}")
         await self._client.unsubscribe(tenant, endpoint_id)
@@ -123,13 +123,13 @@ class Nemesis:
                 await asyncio.sleep(rng.uniform(1, 2.5))
             finally:
                 self._system.ground.clear()
-            self._history.say("disk free")
+            self._history.log_line("disk free")
             await self._until_database()
 
     async def _until_database(self) -> None:
         while not await self._system.postgres.answers():
             await asyncio.sleep(0.1)
-        self._history.say("PostgreSQL answers")
+        self._history.log_line("PostgreSQL answers")
         await asyncio.sleep(0.7)
 
     def _wire(self, rng: random.Random) -> tuple[str, Wire]:
@@ -144,13 +144,13 @@ class Nemesis:
         self._history.fault("connection reset", f"{name}: {cut} connections")
 
     async def _mute(self, rng: random.Random) -> None:
-        """The server does what it is told, but its answers never arrive."""
+        """The server executes the queries, but its responses do not arrive."""
         name, wire = self._wire(rng)
         self._history.fault("answers of the database lost", name)
         await self._disturb(wire, wire.mute, rng.uniform(0.05, 1.0), cut=True)
 
     async def _stall(self, rng: random.Random) -> None:
-        """Silence; afterwards everything arrives late, or the connections are reset."""
+        """Block both directions. Afterwards everything arrives late, or the connections are reset."""
         name, wire = self._wire(rng)
         short, long = rng.uniform(0.2, 1.0), self._lease * rng.uniform(*LEASE_AND_MORE)
         seconds, cut = rng.choice((short, long)), rng.random() < 0.3
@@ -181,7 +181,7 @@ def _kind(name: str) -> str:
 
 
 def _first_round(queue: list[str]) -> Callable[[str], int]:
-    """A sort key that puts one of each kind in front, and leaves the shuffled order otherwise."""
+    """A sort key that puts one of each kind first and otherwise keeps the shuffled order."""
     seen: set[str] = set()
 
     def key(name: str) -> int:

@@ -1,4 +1,4 @@
-"""`python -m tests.crash.part MODULE`: `python -m MODULE` under a wrong wall clock. A worker stamps its requests.
+"""`python -m tests.crash.part MODULE`: runs `python -m MODULE` with a wrong wall clock. A worker adds a time stamp to each POST.
 
 The stamp says who sent a request, and when. It is taken when the HTTP client is called, so it tells a request that a SIGSTOP
 caught on its way from one that was started after the SIGCONT.
@@ -21,13 +21,13 @@ SENT, SENDER = "x-crash-sent", "x-crash-sender"
 
 
 def skew(seconds: float) -> None:
-    """Move the process's only wall clock."""
+    """Shift the wall clock of this process."""
     right = clock.now
     clock.now = lambda: right() + timedelta(seconds=seconds)
 
 
 def stamp() -> None:
-    """Put the time and our pid on every request that is posted."""
+    """Add the time and our pid to every POST."""
     session: Any = aiohttp.ClientSession
     request = session._request
 

@@ -1,4 +1,4 @@
-"""A faulty wire between one process and PostgreSQL: a Unix socket that forwards, and can reset, mute or stall."""
+"""A faulty connection between one process and PostgreSQL: a Unix socket proxy that can reset, mute or stall."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _BLOCK = 64 * 1024
 
 
 class Wire:
-    """The listener of one process. `upstream` gives the server's socket at the time of each connection."""
+    """The proxy of one process. `upstream` returns the socket of the server; it is called for each connection."""
 
     def __init__(self, folder: Path, upstream: Callable[[], Path]) -> None:
         self.folder = folder
@@ -22,7 +22,7 @@ class Wire:
 
     @property
     def url(self) -> str:
-        """The database URL that leads through this wire."""
+        """The database URL of this proxy."""
         return f"postgresql://postgres@/postgres?host={self.folder}"
 
     async def start(self) -> None:
@@ -31,12 +31,12 @@ class Wire:
         self._server = await asyncio.start_unix_server(self._serve, self.folder / SOCKET)
 
     async def close(self) -> None:
-        """Cut everything and listen no more."""
+        """Reset all connections and stop listening."""
         self._server.close()
         self.cut()
 
     def cut(self, keep: Callable[[], bool] = lambda: False) -> int:
-        """Reset the connections that `keep` does not spare. Returns how many."""
+        """Reset all connections for which `keep` is false. Returns how many."""
         doomed = [ends for ends in self._ends if not keep()]
         for ends in doomed:
             for writer in ends:
@@ -44,16 +44,16 @@ class Wire:
         return len(doomed)
 
     def mute(self) -> None:
-        """The server hears and acts; its answers are held back."""
+        """Forward requests, but hold the responses back."""
         self._answers.clear()
 
     def stall(self) -> None:
-        """Nothing passes in either direction."""
+        """Forward nothing in either direction."""
         self._answers.clear()
         self._requests.clear()
 
     def release(self) -> None:
-        """Let everything pass again, what was held back first."""
+        """Forward everything again, first what was held back."""
         self._answers.set()
         self._requests.set()
 

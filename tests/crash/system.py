@@ -1,4 +1,4 @@
-"""The product under test: real processes of every part, each on a wire of its own to one PostgreSQL."""
+"""The system under test: real processes of every part, each with its own proxy to one PostgreSQL server."""
 
 import asyncio
 import ctypes
@@ -21,13 +21,13 @@ from app.queue import maintenance
 from app.settings import Settings, child_environment
 from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
-from tests.crash.installation import Ground, Postgres
+from tests.crash.installation import Postgres, RunFolder
 from tests.crash.part import SKEW, WORKER
 from tests.crash.proxy import Wire
 
 ROOT = Path(__file__).parents[2]
 MARK = "SLACKWATER_CRASH"
-LEASE_SECONDS = 2.0  # a fifth of the shipped one, so that a short run sees many of them lapse
+LEASE_SECONDS = 2.0  # a fifth of the default, so that many leases lapse in a short run
 TENANTS = ("amber", "birch", "coral")
 WORKERS = {"worker-0": 0, "worker-1": 1, "worker-2": 2, "worker-3": 3, "standby": 0}  # name → engine
 MODULES = {
@@ -37,20 +37,20 @@ MODULES = {
     "notifier": "workers.notifier",
     **dict.fromkeys(WORKERS, WORKER),
 }
-# How a process may end that was sent a signal. By SIGTERM itself: the signal came before Python had a handler.
+# Exit codes that are valid after each signal. SIGTERM itself is one: it can come before Python has a handler.
 ENDS = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGTERM: (0, -signal.SIGTERM)}
 _SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
 
 def _dies_with_us() -> None:
-    """Between fork and exec: tie the child to us by SIGKILL, which reaches it even when it is stopped."""
+    """Between fork and exec: make the kernel send SIGKILL to the child when we die, even if it is stopped."""
     _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(eq=False)
 class Part:
-    """One process, restarted whenever it ends."""
+    """One process. It is restarted whenever it ends."""
 
     name: str
     settings: Settings
@@ -59,11 +59,11 @@ class Part:
     log: Path
     history: History
     skew: float = 0.0
-    ends: dict[int, set[int]] = field(default_factory=dict)  # the exit codes of pids that we have told to end
+    ends: dict[int, set[int]] = field(default_factory=dict)  # valid exit codes of the pids that got a signal
     process: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
-        """Run it for ever."""
+        """Run the process, and start it again whenever it ends."""
         while True:
             environment = child_environment(self.settings, {MARK: self.mark, SKEW: str(self.skew)})
             with self.log.open("ab") as log:
@@ -84,11 +84,11 @@ class Part:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process now."""
+        """Whether the process is running."""
         return self.process is not None and self.process.returncode is None
 
     def send(self, number: signal.Signals) -> int | None:
-        """Signal the process. Returns its pid, if there is one."""
+        """Send a signal to the process. Returns its pid, or None if it is not running."""
         if not self.running:
             return None
         assert self.process
@@ -99,7 +99,7 @@ class Part:
         return None
 
     async def stop_for(self, seconds: float) -> None:
-        """SIGSTOP, and after a while SIGCONT."""
+        """Send SIGSTOP, and SIGCONT after so many seconds."""
         pid = self.send(signal.SIGSTOP)
         if pid is None:
             return
@@ -111,7 +111,7 @@ class Part:
             stop.ended = time.time()
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-            self.history.say(f"SIGCONT {self.name} ({pid})")
+            self.history.log_line(f"SIGCONT {self.name} ({pid})")
 
 
 class System:
@@ -119,7 +119,7 @@ class System:
 
     def __init__(self, history: History, seed: int, lease: float = LEASE_SECONDS) -> None:
         self.history = history
-        self.ground = Ground()
+        self.ground = RunFolder()
         self._mark = str(self.ground.folder)
         self.settings = Settings(
             data_dir=self.ground.disk,
@@ -151,7 +151,7 @@ class System:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Everything up and the API ready."""
+        """Start every part and wait until the API is ready."""
         await self.postgres.start()
         for knob in ("max_wal_size = '64MB'", "min_wal_size = '32MB'", "log_min_messages = 'fatal'"):
             await self.postgres.rows(f"alter system set {knob}")
@@ -194,7 +194,7 @@ class System:
                 await asyncio.sleep(0.1)
 
     async def heal(self) -> None:
-        """End every fault that may still be in force."""
+        """End every fault that may still be active."""
         self.ground.clear()
         for part in self.parts.values():
             part.wire.release()
@@ -202,7 +202,7 @@ class System:
         await self.until_ready()
 
     async def close(self, keep_logs: bool) -> Path | None:
-        """Leave nothing running and nothing behind. Returns where the logs are, if they are kept."""
+        """Stop everything and remove the folder. Returns where the logs are, if they are kept."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

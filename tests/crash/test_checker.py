@@ -1,4 +1,4 @@
-"""Claims about the checker itself: what it must notice, and how it tells."""
+"""Claims about the checker itself: which violations it finds, and how it reports them."""
 
 import asyncio
 import json
@@ -49,31 +49,31 @@ async def system() -> AsyncIterator[System]:
 
 
 async def ended(part: Part) -> None:
-    """The process that the part is now has ended, and another one runs."""
+    """Wait until the current process of the part has ended and another one runs."""
     before = part.process
     async with asyncio.timeout(60):
         while part.process is before or not part.running:
             await asyncio.sleep(0.05)
 
 
-async def test_a_part_that_ends_by_itself_or_otherwise_than_told_is_a_violation(system: System) -> None:
+async def test_a_part_that_ends_unexpectedly_is_a_violation(system: System) -> None:
     notifier, steward = system.parts["notifier"], system.parts["steward-0"]
     steward.send(signal.SIGKILL)
     await ended(steward)
     assert system.history.sound
     assert notifier.process
-    notifier.process.send_signal(signal.SIGABRT)  # as if by itself: the checker has not told it to
+    notifier.process.send_signal(signal.SIGABRT)  # the checker does not know of this signal
     await ended(notifier)
     assert system.history.counts["unexpected_exits"] == 1
     assert steward.process
-    steward.ends[steward.process.pid] = {0}  # told to drain
+    steward.ends[steward.process.pid] = {0}  # as after a signal
     steward.process.kill()
     await ended(steward)
     assert system.history.counts["unexpected_exits"] == 2
     assert not system.history.sound
 
 
-def test_a_traceback_whoever_writes_it_and_an_unknown_error_are_unexpected() -> None:
+def test_every_traceback_and_every_unknown_error_is_unexpected() -> None:
     lines = [
         line(level="warning", event="database.away", error="server closed the connection"),
         line(level="error", event="storage.full", error="no space"),
@@ -90,7 +90,7 @@ def test_a_traceback_whoever_writes_it_and_an_unknown_error_are_unexpected() -> 
     assert list(unexpected([*TRACEBACK, *TRACEBACK])) == ["ValueError: no"] * 2
 
 
-def test_an_innocent_item_that_is_given_up_is_counted_as_such() -> None:
+def test_a_harmless_item_that_is_given_up_is_counted() -> None:
     assert GIVEN_UP in epitaph(Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 1, 1, attempt=4))
     assert GIVEN_UP in epitaph(Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 1, 1, deaths=2))
     history, batch = History(), Batch("b", "amber", ["item 0 plain"], "json")
@@ -99,7 +99,7 @@ def test_an_innocent_item_that_is_given_up_is_counted_as_such() -> None:
     assert {name: n for name, n in history.counts.items() if n} == {"innocent_given_up": 1}
 
 
-async def test_an_endpoint_that_is_told_long_after_its_deletion_is_a_violation(system: System) -> None:
+async def test_a_delivery_long_after_the_deletion_of_its_endpoint_is_a_violation(system: System) -> None:
     history = system.history
     history.deleted[f"{DOOMED}-1"] = history.began
     history.doomed += [(f"{DOOMED}-1", history.began + 1), (f"{DOOMED}-2", history.began + 900)]
@@ -118,7 +118,7 @@ def test_parts_run_with_the_shipped_limit_of_lost_workers() -> None:
         system.ground.close(keep_logs=False)
 
 
-def test_every_kind_of_part_is_under_another_clock_but_for_the_stewards() -> None:
+def test_every_kind_of_part_but_the_steward_can_have_a_wrong_clock() -> None:
     system = System(History(), seed=1)
     try:
         faults = Nemesis(system, system.history, None, 1).table  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_every_kind_of_part_is_under_another_clock_but_for_the_stewards() -> Non
 
 
 @pytest.mark.parametrize("name", ["", *MUST_BE_ZERO])
-def test_the_last_line_is_one_object_and_the_exit_code_says_whether_anything_is_wrong(
+def test_the_last_line_is_one_json_object_and_the_exit_code_is_nonzero_after_a_violation(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def check(seed: int, seconds: float, **_: object) -> History:
@@ -161,7 +161,7 @@ def test_without_a_seed_there_are_as_many_runs_as_asked_for(
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["seeds"] == 3
 
 
-async def test_a_run_that_breaks_is_a_violation_not_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_raises_is_a_violation_and_does_not_stop_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.crash import checker
 
     async def broken(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""The history against the rows that are left: what is lost, doubled, run again, out of order or unaccounted for."""
+"""Compares the history with the rows: finds what is lost, duplicated, run again, out of order or unaccounted for."""
 
 import asyncio
 import time
@@ -10,12 +10,12 @@ from tests.crash.examine import GIVEN_UP
 from tests.crash.history import Arrival, Batch, History
 from tests.crash.system import System
 
-EPSILON = 0.02  # an engine's loop may see a request this much after it came
-CAUGHT = 0.02  # a SIGSTOP takes this long to stop every thread
+EPSILON = 0.02  # an engine's event loop may see a request this many seconds after it came
+CAUGHT = 0.02  # seconds that a SIGSTOP needs to stop every thread
 ZOMBIE_SECONDS = 1.0
-HALT_SECONDS = 0.5  # beyond the lease: until it is over, a worker that is cut off from the database may go on
+HALT_SECONDS = 0.5  # after the lease; until it lapses, a worker without its database may continue
 WEBHOOK_SECONDS = 40.0
-ON_ITS_WAY = 3.0  # beyond a lease, for which the answer of the database to a notifier may be held back
+ON_ITS_WAY = 3.0  # after a lease, during which a response of the database to a notifier may be held back
 REMOVED_SECONDS = 10.0
 EVENT = {"completed": "succeeded", "failed": "failed", "cancelled": "cancelled", "expired": "expired"}
 
@@ -39,7 +39,7 @@ _ENDPOINTS = "select count(*) from endpoint where url = any(%s)"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A batch as the database has it."""
+    """A batch in the database."""
 
     batch_id: int
     state: str
@@ -60,14 +60,14 @@ class Result:
     run: int
     ok: bool
     at: float
-    given_up: bool  # as if it killed workers
+    given_up: bool  # as an item that kills workers
 
 
 Results = dict[tuple[int, int], list[Result]]
 
 
 async def judge(system: System, history: History) -> None:
-    """Compare everything, when the system is at rest."""
+    """Run all checks. Call it when the system is at rest."""
     rows = {
         (tenant, key): Row(*facts) for tenant, key, *facts in await system.postgres.rows(_BATCHES) if key is not None
     }
@@ -98,7 +98,7 @@ def _existence(history: History, rows: dict[tuple[str, str], Row]) -> None:
 
 
 def _accounts(history: History, batch: Batch, row: Row, results: Results) -> None:
-    """One final result of the right kind for every item, an end that fits what was asked, and sums that agree."""
+    """Check that every item has one result of a valid kind, that the final state is valid, and that the sums agree."""
     allowed = ["completed", "failed"]
     allowed += ["cancelled"] if "cancel" in batch.asked else []
     allowed += ["expired"] if batch.window else []
@@ -130,7 +130,7 @@ def _accounts(history: History, batch: Batch, row: Row, results: Results) -> Non
 
 
 def _arrivals(history: History, halted: float, rows: dict[tuple[str, str], Row], results: Results) -> None:
-    """No item may come to an engine after its result was stored, or when its batch is halted for more than so long."""
+    """Check that no item reaches an engine after its result was stored, or `halted` seconds after its batch was halted."""
     places = {prompt: (batch, seq) for batch in history.accepted for seq, prompt in enumerate(batch.prompts)}
     for arrival in history.arrivals:
         if arrival.prompt == PROBE:
@@ -157,7 +157,7 @@ def _arrivals(history: History, halted: float, rows: dict[tuple[str, str], Row],
 
 
 def _late(history: History, arrival: Arrival, what: str, why: str) -> None:
-    """A run that must not be; not the sender's fault only if a SIGSTOP caught the request on its way."""
+    """Count an invalid request, unless a SIGSTOP of its sender held it back on its way."""
     for stop in history.stops:
         caught = arrival.sent <= stop.began + CAUGHT
         if stop.pid == arrival.sender and caught and stop.ended <= arrival.at <= stop.ended + ZOMBIE_SECONDS:
@@ -170,7 +170,7 @@ def _late(history: History, arrival: Arrival, what: str, why: str) -> None:
 
 
 async def _webhooks(system: System, history: History, rows: dict[tuple[str, str], Row]) -> None:
-    """Every batch's beginning and end were announced; each event under one id, though it may have come more than once."""
+    """Check that the start and the end of every batch were delivered, each under one id, possibly more than once."""
     expected = {
         (batch.request_id, f"cf.workersAi.model.batch.{kind}")
         for batch in history.accepted
@@ -178,14 +178,14 @@ async def _webhooks(system: System, history: History, rows: dict[tuple[str, str]
         for kind in ("queued", EVENT[row.state])
     }
     deadline = time.monotonic() + WEBHOOK_SECONDS
-    while (missing := expected - {event[1:] for event in _told(history)}) and time.monotonic() < deadline:
+    while (missing := expected - {event[1:] for event in _received(history)}) and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
     if missing:
         states = await system.postgres.rows("select state, attempts, count(*) from delivery group by 1, 2")
         for request_id, kind in missing:
             history.wrong("webhooks_missing", f"{kind} of {request_id}; deliveries {states}")
     runs = {batch.request_id: 1 + len(batch.retries) for batch in history.accepted}
-    ids = Counter((request_id, kind) for _, request_id, kind in _told(history))
+    ids = Counter((request_id, kind) for _, request_id, kind in _received(history))
     for (request_id, kind), n in ids.items():
         if not kind.endswith(".test") and n > runs.get(request_id, 0):
             history.wrong("duplicated", f"{kind} of {request_id} under {n} ids")
@@ -194,10 +194,10 @@ async def _webhooks(system: System, history: History, rows: dict[tuple[str, str]
 
 
 async def _deletions(system: System, history: History) -> None:
-    """A deleted endpoint is told nothing that was not on its way already, and goes in the end."""
+    """Check that a deleted endpoint gets only what was in flight already, and is removed in the end."""
     for name, at in history.doomed:
         if at > history.deleted.get(name, float("inf")) + system.settings.lease_seconds + ON_ITS_WAY:
-            late = f"{name} deleted at {history.deleted[name] - history.began:.2f}, told at {at - history.began:.2f}"
+            late = f"{name} deleted at {history.deleted[name] - history.began:.2f}, sent at {at - history.began:.2f}"
             history.wrong("told_after_deletion", late)
     history.notes["events sent to endpoints before they were deleted"] = len(history.doomed)
     deadline = time.monotonic() + REMOVED_SECONDS
@@ -208,6 +208,6 @@ async def _deletions(system: System, history: History) -> None:
         history.wrong("unaccounted", f"{left} deleted endpoints are still there")
 
 
-def _told(history: History) -> set[tuple[str, str, str]]:
-    """(webhook-id, request id, type) of what the receiver got."""
+def _received(history: History) -> set[tuple[str, str, str]]:
+    """(webhook-id, request id, type) of the events that the receiver got."""
     return {(webhook_id, request_id, kind) for webhook_id, kind, request_id in history.webhooks}

@@ -73,7 +73,7 @@ async def test_a_step_that_the_database_refuses_stops_no_other_step_of_the_stewa
         raise errors.ForeignKeyViolation
 
     monkeypatch.setattr("app.webhooks.endpoint_removal.step", refused)
-    monkeypatch.setattr("workers.steward.rounds.ProgressEvents.tell", refused)
+    monkeypatch.setattr("workers.steward.rounds.ProgressEvents.write", refused)
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
     await support.submit(database, tenant, pool, 2)

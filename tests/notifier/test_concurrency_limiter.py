@@ -1,4 +1,4 @@
-"""Claims about the room for attempts at once."""
+"""Claims about the limit on attempts in flight."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def hang(of: ConcurrencyLimiter, count: int) -> list[asyncio.Task[None]]:
-    """So many attempts whose receivers never answer."""
+    """Start so many attempts whose receivers never respond."""
 
     async def attempt() -> None:
         with of.taken():
@@ -26,7 +26,7 @@ async def hang(of: ConcurrencyLimiter, count: int) -> list[asyncio.Task[None]]:
     return tasks
 
 
-async def test_who_waits_long_for_a_receiver_makes_room_for_others() -> None:
+async def test_an_attempt_that_waits_long_for_its_receiver_frees_its_place() -> None:
     room = ConcurrencyLimiter(2)
     tasks = await hang(room, 2)
     waiting = asyncio.create_task(room.free())
@@ -41,7 +41,7 @@ async def test_who_waits_long_for_a_receiver_makes_room_for_others() -> None:
     assert await room.free() == 2
 
 
-async def test_but_no_more_than_so_many_wait_at_once() -> None:
+async def test_the_number_of_parked_attempts_is_limited() -> None:
     room, tasks = ConcurrencyLimiter(1), []
     for _ in range(PARKED):
         tasks += await hang(room, 1)

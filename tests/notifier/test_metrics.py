@@ -1,4 +1,4 @@
-"""A notifier's own page."""
+"""Claims about the metrics page of a notifier."""
 
 import asyncio
 
@@ -7,20 +7,20 @@ import httpx
 from app import processes
 from app.settings import Settings
 from tests.system.stack import wait_for as wait
-from tests.webhooks.support import notifying, receiving, statuses, told, wait_for
+from tests.webhooks.support import notifying, receiving, statuses, subscribe_and_emit, wait_for
 
 
 def eventually(text: str, port: int) -> str:
-    """The page once it has this text."""
+    """Wait until the page contains this text. Returns the page."""
     return str(
         wait(lambda: text in (page := httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text) and page)
     )
 
 
-def test_it_counts_what_became_of_attempts(settings: Settings) -> None:
+def test_attempts_are_counted_by_their_outcome(settings: Settings) -> None:
     port = processes.free_port()
     with receiving(statuses(500, 204)) as receiver:
-        asyncio.run(told(settings, receiver.url))
+        asyncio.run(subscribe_and_emit(settings, receiver.url))
         with notifying(settings, notifier_metrics_port=port):
             wait_for(settings.database_url, "select state = 'pending' and attempts = 1 from delivery", True)
             page = eventually('slackwater_notifier_attempts_total{outcome="retry"} 1.0', port)

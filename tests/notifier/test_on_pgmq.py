@@ -14,8 +14,18 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tasks import names
 from app.tasks.producer import Hints
-from app.webhooks import service
-from tests.webhooks.support import Script, answer, emit, notifying, receiving, statuses, subscribe, told, wait_for
+from app.webhooks import due_sweep
+from tests.webhooks.support import (
+    Script,
+    answer,
+    emit,
+    notifying,
+    receiving,
+    statuses,
+    subscribe,
+    subscribe_and_emit,
+    wait_for,
+)
 
 STATE = "select state from delivery"
 
@@ -26,7 +36,7 @@ def execute(settings: Settings, statement: str) -> None:
 
 
 def hang_once(seconds: float) -> Script:
-    """The first request is answered after `seconds`, later ones at once."""
+    """Respond to the first request after `seconds`, and to later ones at once."""
 
     def script(handler: BaseHTTPRequestHandler, n: int) -> None:
         if n == 1:
@@ -41,7 +51,7 @@ def test_an_event_reaches_its_receiver_signed_within_half_a_second_and_sigterm_s
 ) -> None:
     with receiving() as receiver, notifying(settings) as notifier:
         start = time.monotonic()
-        request_id, secret = asyncio.run(told(settings, receiver.url))
+        request_id, secret = asyncio.run(subscribe_and_emit(settings, receiver.url))
         (request,) = receiver.wait(1)
         body = request.verified(secret)
         assert body["type"] == "cf.workersAi.model.batch.succeeded"
@@ -58,10 +68,10 @@ def test_a_lost_message_is_repaired_by_the_sweep(settings: Settings) -> None:
     with receiving() as receiver:
 
         async def hinted_and_lost() -> None:
-            await told(settings, receiver.url)
+            await subscribe_and_emit(settings, receiver.url)
             hints = Hints.of(settings, settings.database_url)
             async with Database.of(settings, "test") as database, database.durable() as conn:
-                assert await hints.endpoints(await service.due(conn, rehint_seconds=60))
+                assert await hints.endpoints(await due_sweep.take_due(conn, rehint_seconds=60))
             await hints.close()
 
         asyncio.run(hinted_and_lost())
@@ -72,17 +82,17 @@ def test_a_lost_message_is_repaired_by_the_sweep(settings: Settings) -> None:
         assert len(receiver.requests) == 1
 
 
-def test_broken_tables_of_the_broker_lose_no_delivery(settings: Settings) -> None:
+def test_broken_broker_tables_lose_no_delivery(settings: Settings) -> None:
     with receiving() as receiver, notifying(settings, webhook_rehint_seconds=1.0):
         execute(settings, f"select pgmq.drop_queue('{names.WEBHOOKS}')")
-        asyncio.run(told(settings, receiver.url))
+        asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1, 20)
         wait_for(settings.database_url, STATE, "delivered")
 
 
 def test_a_message_that_comes_twice_is_delivered_once(settings: Settings) -> None:
     with receiving() as receiver, notifying(settings):
-        asyncio.run(told(settings, receiver.url))
+        asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1)
 
         async def again() -> None:
@@ -101,7 +111,7 @@ def test_a_message_that_comes_twice_is_delivered_once(settings: Settings) -> Non
 
 def test_a_failed_attempt_is_repeated_with_the_same_id_and_a_410_disables(settings: Settings) -> None:
     with receiving(statuses(500, 200, 410)) as receiver, notifying(settings):
-        _, secret = asyncio.run(told(settings, receiver.url))
+        _, secret = asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1)
         wait_for(settings.database_url, "select count(*) from attempt", 1)
         assert len(receiver.requests) == 1, "the second attempt waits for its time"
@@ -124,7 +134,7 @@ def test_a_failed_attempt_is_repeated_with_the_same_id_and_a_410_disables(settin
 def test_a_notifier_killed_during_a_delivery_loses_nothing(settings: Settings) -> None:
     with receiving(hang_once(3)) as receiver:
         with notifying(settings, webhook_timeout_seconds=1.5) as notifier:
-            _, secret = asyncio.run(told(settings, receiver.url))
+            _, secret = asyncio.run(subscribe_and_emit(settings, receiver.url))
             receiver.wait(1)
             notifier.process.send_signal(signal.SIGKILL)
             notifier.process.wait()
@@ -139,7 +149,7 @@ def test_a_notifier_killed_during_a_delivery_loses_nothing(settings: Settings) -
 
 def test_sigterm_lets_a_running_delivery_finish(settings: Settings) -> None:
     with receiving(hang_once(1.5)) as receiver, notifying(settings) as notifier:
-        asyncio.run(told(settings, receiver.url))
+        asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1)
         assert notifier.stop() == 0
         wait_for(settings.database_url, STATE, "delivered", 1)
@@ -182,7 +192,7 @@ raise SystemExit(app.run(settings.load()))
 def test_the_message_of_a_running_task_stays_invisible_beyond_its_timeout(settings: Settings) -> None:
     command = [sys.executable, "-c", RUN_WITH_SHORT_VISIBILITY]
     with receiving() as receiver, notifying(settings, command=command):
-        asyncio.run(told(settings, receiver.url))
+        asyncio.run(subscribe_and_emit(settings, receiver.url))
         wait_for(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS} where read_ct = 1", 1)
         time.sleep(4.5)
         wait_for(settings.database_url, f"select array_agg(read_ct) from pgmq.q_{names.WEBHOOKS}", [1], 0.4)

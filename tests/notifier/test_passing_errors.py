@@ -1,5 +1,6 @@
 """Claims about errors of the database that pass: they cost a notifier a moment, and no receiver a second request."""
 
+from types import ModuleType
 from typing import Any
 
 import psycopg
@@ -9,7 +10,7 @@ from psycopg import errors
 from app import crypto
 from app.db.pool import Database
 from app.settings import Settings
-from app.webhooks import service
+from app.webhooks import claims, outcomes
 from app.webhooks.egress import Egress
 from tests.webhooks.support import emit, receiving, send_due, subscribe
 from workers.notifier.delivery import Sender
@@ -21,8 +22,8 @@ async def test_a_claim_and_an_outcome_that_the_database_refused_once_are_made_ag
 ) -> None:
     met: list[str] = []
 
-    def failing_once(verb: str) -> None:
-        works = getattr(service, verb)
+    def failing_once(module: ModuleType, verb: str) -> None:
+        works = getattr(module, verb)
 
         async def fails(*arguments: Any, **named: Any) -> Any:
             if verb not in met:
@@ -30,14 +31,14 @@ async def test_a_claim_and_an_outcome_that_the_database_refused_once_are_made_ag
                 raise error
             return await works(*arguments, **named)
 
-        monkeypatch.setattr(service, verb, fails)
+        monkeypatch.setattr(module, verb, fails)
 
     with receiving() as receiver:
         async with database.transaction() as conn:
             endpoint, _ = await subscribe(conn, settings, receiver.url)
             await emit(conn, 1)
-        failing_once("claim")
-        failing_once("record")
+        failing_once(claims, "claim")
+        failing_once(outcomes, "record")
         async with Egress.of(settings) as egress:
             sender = Sender(database, egress, crypto.secret_key(settings), settings)
             assert await sender._claim(endpoint.endpoint_id) == []

@@ -1,4 +1,4 @@
-"""Claims about a notifier whose database, and with it the broker, goes away."""
+"""Claims about a notifier during a restart of its database, which is also its broker."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ import pytest
 from app.db import embedded, migrate
 from app.settings import Settings
 from tests import clusters
-from tests.webhooks.support import answer, notifying, receiving, told, wait_for
+from tests.webhooks.support import answer, notifying, receiving, subscribe_and_emit, wait_for
 
 
 @pytest.fixture
@@ -27,12 +27,14 @@ def own_server() -> Iterator[Settings]:
 def test_an_immediate_stop_of_postgres_is_survived(own_server: Settings) -> None:
     delivered = "select count(*) from delivery where state = 'delivered'"
     with receiving() as receiver, notifying(own_server) as notifier:
-        asyncio.run(told(own_server, receiver.url, 1))
+        asyncio.run(subscribe_and_emit(own_server, receiver.url, 1))
         receiver.wait(1)
         wait_for(own_server.database_url, delivered, 1)
         embedded.stop(own_server, "immediate")
         embedded.start(own_server)
-        asyncio.run(told(own_server, receiver.url, 2))  # one event for the first endpoint and for a second one
+        asyncio.run(
+            subscribe_and_emit(own_server, receiver.url, 2)
+        )  # one event for the first endpoint and for a second one
         receiver.wait(3, 30)
         wait_for(own_server.database_url, delivered, 3)
         assert notifier.process.poll() is None
@@ -45,10 +47,10 @@ def test_an_outcome_is_recorded_when_the_database_restarts_during_the_post(own_s
         answer(handler, 200)
 
     with receiving(slow) as receiver, notifying(own_server):
-        asyncio.run(told(own_server, receiver.url))
+        asyncio.run(subscribe_and_emit(own_server, receiver.url))
         receiver.wait(1)
         embedded.stop(own_server, "immediate")
-        time.sleep(2.5)  # the receiver's 2xx comes while there is no database
+        time.sleep(2.5)  # the receiver responds while the database is down
         embedded.start(own_server)
         wait_for(own_server.database_url, "select state from delivery", "delivered")
         wait_for(own_server.database_url, "select attempts from delivery", 1)

@@ -7,10 +7,11 @@ from typing import Any
 
 from app.clock import now
 from app.db.pool import Connection, Database
+from app.events import BatchData, EventKind
 from app.queue import copy_format, ingest, retention
 from app.queue.chunking import cut
 from app.storage.store import Store
-from app.webhooks import service as webhooks
+from app.webhooks import emitter
 from tests.queue import support
 
 KEEP = 30
@@ -49,8 +50,9 @@ class Past:
         async with self.database.transaction() as conn:
             body = [copy_format.HEADER, *payload, copy_format.TRAILER]
             await ingest.enqueue(conn, batch, body, cut([10] * items, max_tokens=99, max_items=3))
-            await webhooks.emit(
-                conn, tenant_id=owner, kind="batch.queued", model="toy", batch_id=batch_id, run=1, data={}
+            data = BatchData(request_id=str(batch.request_id), account_id="acme")
+            await emitter.emit(
+                conn, tenant_id=owner, kind=EventKind.BATCH_QUEUED, model="toy", batch_id=batch_id, run=1, data=data
             )
         if final_ago is not None:
             await support.drain(self.database, self.pool, await support.make_worker(self.database, self.pool))

@@ -154,7 +154,7 @@ async def test_what_waits_is_cancelled_and_what_runs_is_waited_for(past: Past) -
     [
         (removal, "remove"),
         (files, "forget"),
-        (accounts.webhooks, "forget"),
+        (accounts.account_removal, "delete_all"),
         (removal, "remove_shares"),
         (tenants, "remove"),
     ],
@@ -189,7 +189,7 @@ async def test_items_go_in_slices(past: Past, monkeypatch: pytest.MonkeyPatch) -
 async def test_something_stored_at_the_last_moment_holds_the_account_until_the_next_sweep(
     past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = accounts.webhooks.forget
+    real = accounts.account_removal.delete_all
 
     async def late(*arguments: object) -> None:
         await real(*arguments)  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ async def test_something_stored_at_the_last_moment_holds_the_account_until_the_n
 
     await close(past)
     with monkeypatch.context() as slow:
-        slow.setattr(accounts.webhooks, "forget", late)
+        slow.setattr(accounts.account_removal, "delete_all", late)
         assert await sweep(past) == []
     assert await past.one("select count(*) from batch") == 1
     assert await sweep(past) == ["acme"]

@@ -115,7 +115,7 @@ async def test_the_steward_tells_of_a_batch_from_its_first_lease_to_its_end(
                 lease = await service.claim(conn, pool, worker)
             assert lease is not None
             if not chunk:
-                await rounds._tell_news()
+                await rounds._write_progress()
             await support.run_chunk(database, lease)
             await rounds._settle()
     said = [(line["event"], line["request_id"], line.get("percent")) for line in told if "request_id" in line]

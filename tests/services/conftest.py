@@ -1,4 +1,4 @@
-"""What tests of services begin with: an empty database, a broker without our queues."""
+"""Fixtures for tests with external services: an empty database, a broker without our queues."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from tests.timing import note
 
 @pytest.fixture
 def empty_postgres_url(postgres_server: str) -> Iterator[str]:
-    """A fresh, empty database on an external server, reached by TCP."""
+    """A new, empty database on an external server, by TCP."""
     name = f"slackwater_test_{uuid4().hex[:10]}"
     with psycopg.connect(postgres_server, autocommit=True) as conn:
         note(f"external PostgreSQL {conn.info.parameter_status('server_version')}")
@@ -26,14 +26,14 @@ def empty_postgres_url(postgres_server: str) -> Iterator[str]:
 
 @pytest.fixture
 def external_postgres_url(empty_postgres_url: str) -> str:
-    """A fresh, migrated database on an external server."""
+    """A new, migrated database on an external server."""
     migrate.upgrade(empty_postgres_url)
     return empty_postgres_url
 
 
 @pytest.fixture
 def rabbitmq_url(rabbitmq_server: str) -> Iterator[str]:
-    """A RabbitMQ without our queues; its version is printed."""
+    """A RabbitMQ server without our queues. Prints its version."""
     import kombu
 
     from app.tasks import names

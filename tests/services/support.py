@@ -1,16 +1,16 @@
-"""The claim that every broker has to fulfil."""
+"""The check that every broker has to pass."""
 
 import asyncio
 from typing import Any
 
 from app.settings import Settings
-from tests.webhooks.support import notifying, receiving, statuses, told, wait_for
+from tests.webhooks.support import notifying, receiving, statuses, subscribe_and_emit, wait_for
 
 
 def delivers(settings: Settings, **overrides: Any) -> None:
-    """One event is refused, repeated, delivered and verified; nothing comes twice; the notifier stops cleanly."""
+    """An event is refused, retried, delivered once and verified. The notifier then stops cleanly."""
     with receiving(statuses(500, 200)) as receiver, notifying(settings, **overrides) as notifier:
-        request_id, secret = asyncio.run(told(settings, receiver.url))
+        request_id, secret = asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1)
         wait_for(settings.database_url, "select state from delivery", "pending")
         wait_for(

@@ -1,4 +1,4 @@
-"""docker-compose.yml as it stands: each service's command with its environment, on services of this machine.
+"""Claims about docker-compose.yml: the command of each service runs here with the environment of the service.
 
 Only what names a place is replaced: hosts, ports, passwords, folders, the engine, and that a loopback receiver is allowed.
 """
@@ -39,7 +39,7 @@ VALUES = {
 
 
 def services() -> dict[str, Any]:
-    """The services of the file, its variables filled in as compose would with `VALUES` in `.env`."""
+    """The services of the file. Variables are replaced as compose does with `VALUES` in `.env`."""
     text = (ROOT / "docker-compose.yml").read_text()
     filled = re.sub(r"\$\{(\w+)(?:(:[-?])([^}]*))?}", _value, text)
     found: dict[str, Any] = yaml.safe_load(filled)["services"]
@@ -54,7 +54,7 @@ def _value(match: re.Match[str]) -> str:
 
 
 def at(url: str, place: str) -> str:
-    """`url` with the host, port and password of `place`, and its database where it names one."""
+    """`url` with the host, port and password of `place`, and with its database if it has one."""
     there = urlsplit(place)
     here = urlsplit(url)
     return here._replace(netloc=there.netloc, path=there.path or here.path).geturl()
@@ -62,7 +62,7 @@ def at(url: str, place: str) -> str:
 
 @dataclass
 class Places:
-    """Where on this machine the services find each other."""
+    """The addresses of the services on this machine."""
 
     folder: Path
     postgres: str
@@ -96,7 +96,7 @@ class Compose:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
-        """Start a service's command in a folder of its own, as in a container."""
+        """Start the command of a service in its own folder, as in a container."""
         folder = self.places.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         with self.log(name).open("ab") as log:
@@ -107,21 +107,21 @@ class Compose:
         return process
 
     def run(self, name: str, *command: str) -> str:
-        """What `docker compose exec NAME COMMAND` prints."""
+        """The output of `docker compose exec NAME COMMAND`."""
         output = subprocess.check_output(
             command, env=self.environment(name), stderr=subprocess.STDOUT, text=True, timeout=30
         )
         return output.strip()
 
     def healthy(self, name: str) -> bool:
-        """The service's own health check, at its port here."""
+        """Run the health check of the service, at its port on this machine."""
         kind, *command = self.services[name]["healthcheck"]["test"]
         assert kind == "CMD"
         here = [part.replace(":8700", f":{self.places.port}") for part in command]
         return subprocess.call(here, env=self.environment(name), stderr=subprocess.DEVNULL, timeout=30) == 0
 
     def stop(self) -> dict[str, int]:
-        """SIGTERM to every running service; their exit codes within the grace that the file gives them."""
+        """Send SIGTERM to every running service. Returns their exit codes within the grace period of the file."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -142,11 +142,11 @@ class Compose:
         return self.places.environment(name, self.services[name]["environment"])
 
     def log(self, name: str) -> Path:
-        """Where a service's output goes."""
+        """The file with the output of a service."""
         return self.places.folder / f"{name}.log"
 
     def close(self) -> None:
-        """End what still runs and show the logs."""
+        """Kill all services that still run, and print the logs."""
         for name, process in self.processes.items():
             if process.poll() is None:
                 process.kill()

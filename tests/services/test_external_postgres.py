@@ -1,4 +1,4 @@
-"""Claims about an external PostgreSQL, reached by TCP, as database and broker."""
+"""Claims about an external PostgreSQL server as database and broker, by TCP."""
 
 import pytest
 

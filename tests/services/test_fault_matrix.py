@@ -1,4 +1,7 @@
-"""Whatever receivers, processes and brokers do: every event is delivered or visibly dead, none twice after a recorded 2xx."""
+"""Under faults of receivers, processes and brokers, every event is delivered or visibly dead.
+
+None is sent again after a 2xx was recorded.
+"""
 
 import asyncio
 import random
@@ -24,7 +27,7 @@ ROUNDS = 3  # of kills
 
 
 def drip(handler: BaseHTTPRequestHandler, n: int) -> None:
-    """A byte now and then, for longer than an attempt may take; later requests are answered."""
+    """Send single bytes for longer than an attempt may take. Later requests get a response."""
     if n > EVENTS:
         return answer(handler, 200)
     handler.send_response(200)
@@ -36,7 +39,7 @@ def drip(handler: BaseHTTPRequestHandler, n: int) -> None:
 
 
 def hang(handler: BaseHTTPRequestHandler, n: int) -> None:
-    """The first requests are never answered."""
+    """Never respond to the first requests."""
     if n > EVENTS:
         return answer(handler, 200)
     time.sleep(4)
@@ -44,17 +47,17 @@ def hang(handler: BaseHTTPRequestHandler, n: int) -> None:
 
 
 def redirect(handler: BaseHTTPRequestHandler, n: int) -> None:
-    """Elsewhere, where nobody may be sent."""
+    """Redirect to a forbidden address."""
     answer(handler, 302, location="http://169.254.169.254/latest/meta-data/")
 
 
 def busy(handler: BaseHTTPRequestHandler, n: int) -> None:
-    """Too many requests, come back."""
+    """Respond with 429 and `Retry-After`."""
     answer(handler, 429 if n <= EVENTS else 200, retry_after="1")
 
 
 def huge(handler: BaseHTTPRequestHandler, n: int) -> None:
-    """An answer of 50 MB."""
+    """Respond with 50 MB."""
     handler.send_response(200)
     handler.end_headers()
     for _ in range(50):
@@ -81,7 +84,7 @@ ENDS = {
 
 @contextmanager
 def bad_tls() -> Iterator[int]:
-    """A port that speaks no TLS though its URL says so."""
+    """A port without TLS, although its URL is https."""
 
     def speak(server: socket.socket) -> None:
         with suppress(OSError):
@@ -97,7 +100,7 @@ def bad_tls() -> Iterator[int]:
 
 @contextmanager
 def time_passes(settings: Settings) -> Iterator[None]:
-    """What would wait for minutes or hours is due at once."""
+    """Make deliveries due at once that would wait for minutes or hours."""
     over = threading.Event()
 
     def pass_on() -> None:
@@ -116,7 +119,7 @@ def time_passes(settings: Settings) -> Iterator[None]:
 
 
 def purge(settings: Settings) -> None:
-    """Messages on the default broker are lost."""
+    """Delete the messages on the default broker."""
     with psycopg.connect(settings.database_url, autocommit=True) as conn:
         conn.execute(f"select pgmq.purge_queue('{names.WEBHOOKS}')".encode())
 
@@ -165,7 +168,7 @@ async def _write(settings: Settings, urls: dict[str, str]) -> None:
 
 
 def _until_final(settings: Settings, seconds: float = 90) -> list[tuple[str, str, int]]:
-    """(endpoint, state, attempts with a 2xx) of each delivery, once all have come to their end."""
+    """(endpoint, state, attempts with a 2xx) of each delivery, once all are final."""
     deadline = time.monotonic() + seconds
     with psycopg.connect(settings.database_url, autocommit=True) as conn:
         while True:

@@ -1,4 +1,4 @@
-"""Claims about the servers that a run starts where none answers: they need their binary alone, and leave nothing running."""
+"""Claims about the servers that a test run starts itself: each needs only its binary, and none stays running."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ NOBODY = "tcp://127.0.0.1:9"
 
 @pytest.fixture
 def unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment names no server."""
+    """An environment without the address of any server."""
     for name in servers.HOW:
         monkeypatch.delenv(f"SLACKWATER_TEST_{name}", raising=False)
     monkeypatch.delenv("CI", raising=False)
@@ -46,7 +46,7 @@ def redis_works(url: str) -> None:
         ("REDIS", lambda: servers.shutil.which("redis-server"), servers.own_redis, redis_works),
     ],
 )
-def test_where_none_answers_one_is_started_and_stopped(
+def test_if_no_server_answers_one_is_started_and_stopped(
     name: str,
     installed: Callable[[], object],
     own: servers.Own,
@@ -58,7 +58,7 @@ def test_where_none_answers_one_is_started_and_stopped(
     assert not servers.answers(url)
 
 
-def test_what_answers_is_used_and_what_is_named_must_answer(
+def test_a_server_that_answers_is_used_and_a_configured_one_must_answer(
     unnamed: None, monkeypatch: pytest.MonkeyPatch, postgres_server: str
 ) -> None:
     with servers.server("POSTGRES", postgres_server, True, servers.own_postgres) as url:
@@ -72,7 +72,7 @@ def test_what_answers_is_used_and_what_is_named_must_answer(
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
-def test_where_there_is_neither_the_tests_are_skipped_with_the_reason_and_ci_fails(
+def test_without_server_and_binary_the_tests_are_skipped_with_a_reason_and_ci_fails(
     ci: str, outcome: type[BaseException], unnamed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", ci)

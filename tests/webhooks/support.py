@@ -1,4 +1,4 @@
-"""A scriptable receiver, subscriptions in one line, and real notifier processes."""
+"""Helpers: a scriptable receiver, subscriptions, events, and real notifier processes."""
 
 import os
 import signal
@@ -19,12 +19,12 @@ from standardwebhooks import Webhook
 
 from app import crypto
 from app.db.pool import Connection, Database
+from app.events import USUAL_KINDS, BatchData, EventKind
 from app.settings import Settings
 from app.states import EndpointState
-from app.webhooks import endpoints, service
+from app.webhooks import emitter, registration, url_check
 from app.webhooks.egress import Egress
 from app.webhooks.endpoints import Endpoint, EventFilter
-from app.webhooks.validation import USUAL_KINDS
 from workers.notifier.delivery import Sender
 
 ACCOUNT = "f9f79265f388666de8122cfb508d7776"
@@ -73,7 +73,7 @@ class Receiver:
 
 
 def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
-    """A plain answer."""
+    """Send a response with this status and body."""
     handler.send_response(status)
     for name, value in headers.items():
         handler.send_header(name.replace("_", "-"), value)
@@ -83,7 +83,7 @@ def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **he
 
 
 def statuses(*codes: int) -> Script:
-    """Answer with these statuses in turn; the last one repeats."""
+    """Respond with these statuses in turn. The last one repeats."""
     return lambda handler, n: answer(handler, codes[min(n, len(codes)) - 1])
 
 
@@ -96,7 +96,7 @@ def receiving(script: Script = statuses(200)) -> Iterator[Receiver]:  # noqa: B0
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             receiver.requests.append(Received(time.monotonic(), headers, body))
-            with suppress(OSError):  # the client hangs up, as some tests want
+            with suppress(OSError):  # in some tests the client closes the connection
                 script(self, len(receiver.requests))
 
         def log_message(self, *_: object) -> None:
@@ -111,7 +111,7 @@ def receiving(script: Script = statuses(200)) -> Iterator[Receiver]:  # noqa: B0
 
 
 async def make_tenant(conn: Connection, tenant_id: int = 1) -> int:
-    """A tenant; safe to repeat."""
+    """Create a tenant if it does not exist."""
     await conn.execute(
         "insert into tenant (tenant_id, account_id, name) values (%s, %s, 'test') on conflict do nothing",
         [tenant_id, ACCOUNT if tenant_id == 1 else str(tenant_id)],
@@ -120,7 +120,7 @@ async def make_tenant(conn: Connection, tenant_id: int = 1) -> int:
 
 
 async def subscribe(conn: Connection, settings: Settings, url: str, **options: Any) -> tuple[Endpoint, str]:
-    """An active endpoint of tenant 1 (or `tenant_id`) and its secret."""
+    """Register an active endpoint of tenant 1 (or `tenant_id`). Returns it and its secret."""
     tenant_id = await make_tenant(conn, options.pop("tenant_id", 1))
     account_id = ACCOUNT if tenant_id == 1 else str(tenant_id)
     usual = {"name": "test", "kinds": list(USUAL_KINDS), "state": EndpointState.ACTIVE}
@@ -129,9 +129,9 @@ async def subscribe(conn: Connection, settings: Settings, url: str, **options: A
     )
     values = usual | {"account_id": account_id, "of": of} | options
     async with Egress.of(settings) as egress:
-        checked = await endpoints.checked_url(egress, url)
+        checked = await url_check.checked_url(egress, url)
     key = crypto.secret_key(settings)
-    endpoint, keys = await endpoints.create(conn, key=key, tenant_id=tenant_id, url=checked, **values)
+    endpoint, keys = await registration.create(conn, key=key, tenant_id=tenant_id, url=checked, **values)
     return endpoint, keys.secret
 
 
@@ -139,13 +139,13 @@ async def emit(conn: Connection, batch_id: int | None, kind: str = "batch.succee
     """Emit one event; returns its request_id."""
     request_id = str(uuid4())
     values = {"tenant_id": 1, "model": MODEL, "run": 1} | options
-    data = {"request_id": request_id, "account_id": ACCOUNT, "model": MODEL}
-    await service.emit(conn, kind=kind, batch_id=batch_id, data=data, **values)
+    data = BatchData(request_id=request_id, account_id=ACCOUNT)
+    await emitter.emit(conn, kind=EventKind(kind), batch_id=batch_id, data=data, **values)
     return request_id
 
 
 async def send_due(sender: Sender, database: Database) -> None:
-    """What a notifier does about every endpoint where something is due, to its end."""
+    """Send all due deliveries of every endpoint, as a notifier does."""
     async with database.durable() as conn:
         rows = await (
             await conn.execute("select distinct endpoint_id from delivery where state = 'pending'")
@@ -155,7 +155,7 @@ async def send_due(sender: Sender, database: Database) -> None:
     await sender.idle()
 
 
-async def told(settings: Settings, url: str, batch_id: int = 1) -> tuple[str, str]:
+async def subscribe_and_emit(settings: Settings, url: str, batch_id: int = 1) -> tuple[str, str]:
     """Subscribe `url` and emit one event. Returns the request_id and the signing secret."""
     async with Database.of(settings, "test") as database, database.transaction() as conn:
         _, secret = await subscribe(conn, settings, url)
@@ -190,14 +190,14 @@ class Notifier:
             time.sleep(0.05)
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM. Returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
 
 @contextmanager
 def notifying(settings: Settings, command: Sequence[str] = NOTIFIER, **overrides: Any) -> Iterator[Notifier]:
-    """A notifier on the settings' database, consuming; killed at the end if it still runs."""
+    """A notifier process that consumes from the broker of the settings. It is killed at the end if it still runs."""
     values = {
         "data_dir": settings.data_dir,
         "database_url": settings.database_url,

@@ -1,4 +1,4 @@
-"""Claims about events, claims of deliveries and their outcomes, on the rows alone."""
+"""Claims about events, the leases on deliveries, and their outcomes. These tests check the rows; nothing is sent."""
 
 import asyncio
 from contextlib import suppress
@@ -13,10 +13,12 @@ from app.db import migrate
 from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.states import EndpointState
-from app.webhooks import deliveries, endpoint_health, endpoints, retry_policy, service
+from app.webhooks import claims as claiming
+from app.webhooks import deliveries, due_sweep, endpoint_health, endpoint_state, endpoints, outcomes, retry_policy
+from app.webhooks.claims import Claim
 from app.webhooks.due_sweep import sweep
-from app.webhooks.retry_policy import Answer, DeliveryVerdict
-from app.webhooks.service import Claim
+from app.webhooks.outcomes import Reaped
+from app.webhooks.response_policy import Answer, DeliveryVerdict
 from app.webhooks.validation import DeliveryLimits
 from tests.webhooks.support import ACCOUNT, MODEL, emit, subscribe
 
@@ -37,7 +39,7 @@ async def claims(
 ) -> list[Claim]:
     async with database.transaction() as conn:
         of = endpoint_id or await value(conn, "select endpoint_id from endpoint")
-        return await service.claim(conn, [of], most=most, lease_seconds=lease)
+        return await claiming.claim(conn, [of], most=most, lease_seconds=lease)
 
 
 async def claimed(database: Database, lease: float = 60) -> Claim:
@@ -47,7 +49,7 @@ async def claimed(database: Database, lease: float = 60) -> Claim:
 
 async def record(database: Database, claim: Claim, answer: Answer) -> DeliveryVerdict | None:
     async with database.transaction() as conn:
-        (verdict,) = await service.record(conn, [(claim, answer)], patience=DAYS)
+        (verdict,) = await outcomes.record(conn, [(claim, answer)], patience=DAYS)
     return verdict
 
 
@@ -77,7 +79,7 @@ async def test_an_event_makes_one_delivery_per_matching_endpoint_once(database: 
         assert await value(conn, "select count(*) from event") == 3
 
 
-async def test_a_batch_that_ran_in_vain_is_told_in_openais_form_to_who_asked_for_completed_ones(
+async def test_in_openais_format_a_batch_without_any_success_goes_to_subscribers_of_completed(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -111,7 +113,7 @@ async def test_an_event_of_a_rolled_back_transaction_never_happened(database: Da
         assert await value(conn, "select (select count(*) from event) + (select count(*) from delivery)") == 0
 
 
-async def test_a_delivery_has_one_holder_at_a_time(database: Database, settings: Settings) -> None:
+async def test_a_delivery_has_one_claim_at_a_time(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -131,7 +133,7 @@ async def test_a_late_outcome_is_rejected_by_the_fence(database: Database, setti
         await emit(conn, 7)
     late = await claimed(database, lease=-1)
     async with database.durable() as conn:
-        assert await service.reap(conn) == service.Care(revived=1, dead=0)
+        assert await outcomes.reap(conn) == Reaped(revived=1, dead=0)
     assert await record(database, late, OK) is None
     current = await claimed(database)
     assert current.attempt == 2
@@ -145,21 +147,21 @@ async def test_a_late_outcome_is_rejected_by_the_fence(database: Database, setti
     assert await record(database, current, OK) is not None
 
 
-async def test_a_failed_attempt_waits_for_its_time(database: Database, settings: Settings) -> None:
+async def test_a_failed_delivery_is_not_due_before_its_delay_is_over(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
-        assert await service.due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
     await record(database, await claimed(database), BROKEN)
     assert await claims(database) == []
     async with database.durable() as conn:
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
         state, wait = await value(conn, "select state, extract(epoch from next_attempt_at - now()) from delivery")
         assert state == "pending"
         assert 3.5 < wait < 6.1
         assert await value(conn, "select http_status, response_body from attempt") == (500, b"oops")
         await conn.execute("update delivery set next_attempt_at = now()")
-        assert await service.due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=30) == [endpoint.endpoint_id]
 
 
 async def test_after_the_last_attempt_a_delivery_is_visibly_dead(database: Database, settings: Settings) -> None:
@@ -175,10 +177,12 @@ async def test_after_the_last_attempt_a_delivery_is_visibly_dead(database: Datab
         reason = "all 10 attempts failed, the last one with http_5xx"
         assert await value(conn, "select state, attempts, reason from delivery") == ("dead", 10, reason)
         assert await value(conn, "select count(*), max(n) from attempt") == (10, 10)
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
 
 
-async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Database, settings: Settings) -> None:
+async def test_a_delivery_whose_notifier_dies_in_every_attempt_is_given_up(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -186,22 +190,20 @@ async def test_a_delivery_that_kills_its_sender_every_time_ends(database: Databa
         await claimed(database, lease=-1)
         async with database.durable() as conn:
             last = n == retry_policy.ATTEMPTS
-            assert await service.reap(conn) == service.Care(revived=int(not last), dead=int(last))
+            assert await outcomes.reap(conn) == Reaped(revived=int(not last), dead=int(last))
     async with database.durable() as conn:
         state, reason = await value(conn, "select state, reason from delivery")
         assert state == "dead"
         assert reason == "the notifier that sent it was lost, in the last of 10 attempts"
 
 
-async def test_an_attempt_whose_sender_was_lost_stands_among_the_attempts(
-    database: Database, settings: Settings
-) -> None:
+async def test_an_attempt_whose_notifier_was_lost_is_listed(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
     lost = await claimed(database, lease=-1)
     async with database.durable() as conn:
-        await service.reap(conn)
+        await outcomes.reap(conn)
     await record(database, await claimed(database), OK)
     async with database.durable() as conn:
         found, attempts = await deliveries.show(conn, 1, endpoint.endpoint_id, lost.delivery_id)
@@ -210,7 +212,7 @@ async def test_an_attempt_whose_sender_was_lost_stands_among_the_attempts(
     assert (found.state, found.attempts, found.reason) == ("delivered", 2, None)
 
 
-async def test_what_is_sent_anew_is_not_dead_any_more_and_has_no_reason(database: Database, settings: Settings) -> None:
+async def test_a_redelivered_delivery_is_not_dead_and_has_no_reason(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -219,7 +221,7 @@ async def test_what_is_sent_anew_is_not_dead_any_more_and_has_no_reason(database
     async with database.durable() as conn:
         assert await value(conn, "select state, reason from delivery") == (
             "dead",
-            "ssrf_blocked: it is of no use to try again",
+            "ssrf_blocked: another attempt cannot succeed",
         )
         await deliveries.redeliver(conn, 1, endpoint.endpoint_id, claim.delivery_id)
         assert await value(conn, "select state, reason from delivery") == ("pending", None)
@@ -259,7 +261,7 @@ async def test_a_receiver_may_end_one_delivery(database: Database, settings: Set
         )
 
 
-async def test_an_endpoint_is_told_nothing_but_a_test_until_it_has_accepted_one(
+async def test_an_endpoint_gets_only_test_events_until_it_has_accepted_one(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -276,7 +278,7 @@ async def test_an_endpoint_is_told_nothing_but_a_test_until_it_has_accepted_one(
     assert (await claimed(database)).event.kind == "batch.succeeded"
 
 
-async def test_what_happens_to_a_paused_endpoint_waits_and_to_a_disabled_one_is_replayed(
+async def test_events_of_a_paused_endpoint_wait_and_those_of_a_disabled_one_are_replayed(
     database: Database, settings: Settings
 ) -> None:
     async with database.transaction() as conn:
@@ -285,26 +287,28 @@ async def test_what_happens_to_a_paused_endpoint_waits_and_to_a_disabled_one_is_
         names = (conn, 1, ACCOUNT, endpoint.endpoint_id)
         await endpoints.switch(*names, "pause")
         await emit(conn, 2)
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
         assert await value(conn, "select count(*) filter (where state = 'held') from delivery") == 2
         assert (await endpoints.switch(*names, "enable")).state == "pending"
     await record(database, await claimed(database), OK)  # the test
-    assert sorted(claim.event.data["request_id"] != "" for claim in await claims(database)) == [True, True]
+    assert sorted(claim.event.data.request_id != "" for claim in await claims(database)) == [True, True]
     async with database.transaction() as conn:
         await endpoints.switch(conn, 1, ACCOUNT, endpoint.endpoint_id, "disable")
         await emit(conn, 3)
         assert await value(conn, "select count(*) from delivery where not probe") == 2
 
 
-async def test_an_event_written_while_its_endpoint_changed_is_put_right(database: Database, settings: Settings) -> None:
+async def test_a_delivery_written_while_its_endpoint_changed_state_is_corrected(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 1)
         await conn.execute("update delivery set state = 'held'")
-        assert await service.mend(conn) == 1
+        assert await endpoint_state.correct_held(conn) == 1
         assert await value(conn, "select state from delivery") == "pending"
         await conn.execute("update endpoint set state = 'paused'")
-        assert await service.mend(conn) == 1
+        assert await endpoint_state.correct_held(conn) == 1
         assert await value(conn, "select state from delivery") == "held"
 
 
@@ -323,7 +327,7 @@ async def test_failures_in_a_row_open_the_breaker_then_one_at_a_time_until_one_i
             True,
         )
         await conn.execute("update delivery set next_attempt_at = now(), state = 'pending', lease_until = null")
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
         assert await claims(database) == []
         await conn.execute("update endpoint set open_until = now() - interval '1 second'")
     (single,) = await claims(database)
@@ -331,7 +335,7 @@ async def test_failures_in_a_row_open_the_breaker_then_one_at_a_time_until_one_i
     assert len(await claims(database)) == 7
 
 
-async def test_what_fails_at_once_opens_the_breaker_once_and_each_trial_that_fails_makes_the_next_pause_longer(
+async def test_simultaneous_failures_open_the_breaker_once_and_each_failed_trial_makes_the_next_pause_longer(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -347,7 +351,7 @@ async def test_what_fails_at_once_opens_the_breaker_once_and_each_trial_that_fai
     async with database.durable() as conn:
         await conn.execute("update endpoint set open_until = now()")
         await conn.execute("update delivery set next_attempt_at = now() where state = 'pending'")
-    for trial in (await claims(database), await claims(database)):  # one at a time: `late` is still on its way
+    for trial in (await claims(database), await claims(database)):  # one at a time: `late` is still in flight
         assert trial == []
     await record(database, late, BROKEN)
     for _ in range(3):
@@ -362,14 +366,14 @@ async def test_what_fails_at_once_opens_the_breaker_once_and_each_trial_that_fai
 
 
 async def pause(database: Database) -> float:
-    """The pause that begins with the breaker's last opening, as the ladder has it."""
+    """The pause that starts with the last opening of the breaker, rounded to one of `PAUSES`."""
     async with database.durable() as conn:
         left = await value(conn, "select extract(epoch from open_until - now())::float8 from endpoint")
     return min(step for step in endpoint_health.PAUSES if step >= left)
 
 
 @pytest.mark.parametrize("hours", [-30, 30])
-async def test_an_endpoints_times_are_the_databases_however_wrong_our_clock_is(
+async def test_the_times_of_an_endpoint_come_from_the_databases_clock(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) + timedelta(hours=hours))
@@ -385,7 +389,7 @@ async def test_an_endpoints_times_are_the_databases_however_wrong_our_clock_is(
             assert await value(conn, f"select abs(extract(epoch from {column} - now())) < 600 {rest}"), column
 
 
-async def test_no_more_is_on_its_way_than_the_endpoint_takes_whoever_claims(
+async def test_no_more_deliveries_are_in_flight_than_the_endpoint_allows_whichever_notifier_claims(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -396,7 +400,9 @@ async def test_no_more_is_on_its_way_than_the_endpoint_takes_whoever_claims(
     assert sum(map(len, taken)) == 3
 
 
-async def test_no_more_is_sent_in_a_second_than_the_endpoint_takes(database: Database, settings: Settings) -> None:
+async def test_no_more_deliveries_are_sent_in_a_second_than_the_endpoint_allows(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL, limits=DeliveryLimits(max_in_flight=64, max_per_second=5))
         for batch_id in range(20):
@@ -408,26 +414,28 @@ async def test_no_more_is_sent_in_a_second_than_the_endpoint_takes(database: Dat
     assert len(await claims(database)) == 3
 
 
-async def test_what_the_rate_holds_back_is_hinted_as_soon_as_it_allows_more_and_a_full_endpoint_is_not(
+async def test_deliveries_held_back_by_the_rate_are_hinted_once_it_allows_more_and_a_full_endpoint_is_not(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL, limits=DeliveryLimits(max_in_flight=2, max_per_second=2))
         for batch_id in range(4):
             await emit(conn, batch_id)
-        assert await service.due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
     sent = await claims(database)
     assert (len(sent), await claims(database)) == (2, [])
     async with database.durable() as conn:
         await conn.execute("update endpoint set paced_until = now()")
-        assert await service.due(conn, rehint_seconds=3600) == []  # as many are on their way as it takes
+        assert await due_sweep.take_due(conn, rehint_seconds=3600) == []  # as many are in flight as its limit allows
     for claim in sent:
         await record(database, claim, OK)
     async with database.durable() as conn:
-        assert await service.due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=3600) == [endpoint.endpoint_id]
 
 
-async def test_in_order_means_one_event_of_a_batch_after_the_other(database: Database, settings: Settings) -> None:
+async def test_ordered_deliveries_of_one_batch_are_sent_one_after_the_other(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL, limits=DeliveryLimits(ordered=True))
         for batch_id in (1, 2):
@@ -439,7 +447,7 @@ async def test_in_order_means_one_event_of_a_batch_after_the_other(database: Dat
     assert [claim.event.kind for claim in await claims(database)] == ["batch.succeeded"]
 
 
-async def test_an_endpoint_failing_for_days_is_disabled_its_owner_told_and_one_success_starts_afresh(
+async def test_an_endpoint_failing_for_days_is_disabled_its_owner_is_notified_and_one_success_resets_it(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
@@ -467,7 +475,7 @@ async def test_an_endpoint_failing_for_days_is_disabled_its_owner_told_and_one_s
 
 
 class Broker:
-    """Stands for the broker's producer."""
+    """A fake of the broker's producer."""
 
     def __init__(self, takes: bool) -> None:
         self.takes = takes
@@ -478,7 +486,7 @@ class Broker:
         return self.takes
 
 
-async def test_a_hint_is_given_once_until_it_counts_as_lost(database: Database, settings: Settings) -> None:
+async def test_a_hint_is_published_once_until_it_counts_as_lost(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         await emit(conn, 7)
@@ -488,7 +496,9 @@ async def test_a_hint_is_given_once_until_it_counts_as_lost(database: Database, 
         assert await sweep(database, broker, settings) == 1
 
 
-async def test_what_comes_when_all_was_claimed_is_hinted_anew(database: Database, settings: Settings) -> None:
+async def test_a_delivery_that_comes_when_all_are_claimed_is_hinted_again(
+    database: Database, settings: Settings
+) -> None:
     broker = Broker(True)
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
@@ -500,7 +510,7 @@ async def test_what_comes_when_all_was_claimed_is_hinted_anew(database: Database
         assert await sweep(database, broker, settings) == 1
 
 
-async def test_hints_that_the_broker_refused_are_tried_in_the_next_round(
+async def test_hints_that_the_broker_refused_are_published_by_the_next_sweep(
     database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:

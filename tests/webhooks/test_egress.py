@@ -1,4 +1,4 @@
-"""Claims about the guarded client: whom it never connects to, and that no receiver can hold or flood it."""
+"""Claims about the guarded client: where it never connects to, and that no receiver can block or flood it."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from app import crypto
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.webhooks import endpoints, name_resolution
+from app.webhooks import name_resolution, url_check
 from app.webhooks.egress import Egress, TargetRefused, parse_hosts
 from app.webhooks.validation import DeliveryLimits
 from tests.webhooks.support import ACCOUNT, answer, emit, receiving, send_due, statuses, subscribe
@@ -53,7 +53,7 @@ RULE = r"^must be https on port 443 of a public address, without credentials \(\
 
 
 class StubDns:
-    """`getaddrinfo` over the table; `rebind` is public at first and loopback from then on."""
+    """A fake of `getaddrinfo` with the table above. `rebind` is public in the first lookup, and loopback after that."""
 
     def __init__(self) -> None:
         self.rebinds = 0
@@ -77,7 +77,7 @@ class StubDns:
 
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every address that anything in this process tries to reach; no connection is made."""
+    """Records every address to which this process tries to connect. No connection is made."""
     addresses: list[str] = []
 
     def connect(self: socket.socket, address: Any) -> None:
@@ -97,7 +97,7 @@ def test_the_matrix_has_thirty_hosts() -> None:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-async def test_no_forbidden_host_is_dialled(host: str, dialled: list[str]) -> None:
+async def test_no_connection_is_made_to_a_forbidden_host(host: str, dialled: list[str]) -> None:
     async with guarded(resolver=StubDns()) as egress:
         first = await egress.post(f"https://{host}/hook", {}, b"{}")
         second = await egress.post(f"https://{host}/hook", {}, b"{}")
@@ -107,7 +107,7 @@ async def test_no_forbidden_host_is_dialled(host: str, dialled: list[str]) -> No
 
 
 @pytest.mark.parametrize("host", [host for host in HOSTS if host != "rebind"])
-async def test_registration_refuses_the_same_hosts_and_says_nothing_of_their_address(host: str) -> None:
+async def test_registration_refuses_the_same_hosts_and_does_not_reveal_their_addresses(host: str) -> None:
     async with guarded(resolver=StubDns()) as egress:
         with pytest.raises(
             TargetRefused,
@@ -142,7 +142,7 @@ async def test_a_public_name_and_one_that_does_not_resolve_yet_may_be_registered
         assert (await egress.post("https://later.example.com/", {}, b"{}")).error == "dns"
 
 
-async def test_where_only_loopback_may_be_called_by_http_a_name_that_does_not_resolve_is_refused() -> None:
+async def test_with_loopback_an_http_name_that_does_not_resolve_is_refused() -> None:
     def dns(*_: Any, **__: Any) -> list[Any]:
         raise socket.gaierror("no such name")
 
@@ -158,7 +158,7 @@ METADATA = ("169.254.169.254", "[fd00:ec2::254]", "[fd20:ce::254]", "100.100.100
 
 
 @pytest.mark.parametrize("host", [*PRIVATE, *METADATA, PUBLIC, "public", "mixed"])
-async def test_loopback_opens_plain_http_to_loopback_and_to_nothing_else(host: str, dialled: list[str]) -> None:
+async def test_loopback_allows_plain_http_to_loopback_addresses_only(host: str, dialled: list[str]) -> None:
     async with guarded(allow_private="loopback", resolver=StubDns()) as egress:
         for url in (f"http://{host}/", f"http://{host}:443/", f"http://{host}:8080/", f"https://{host}:8443/"):
             with pytest.raises(TargetRefused, match=r"on a loopback address, .*`all` adds private networks"):
@@ -179,9 +179,7 @@ async def test_https_to_public_addresses_is_always_allowed(allows: str, dialled:
 
 @pytest.mark.parametrize("allows", ["off", "loopback", "all"])
 @pytest.mark.parametrize("host", [PUBLIC, "public", "mixed", "[2606:4700::1111]", "192.0.0.9", "nat64"])
-async def test_nothing_is_ever_sent_to_a_public_address_but_by_https_on_443(
-    allows: str, host: str, dialled: list[str]
-) -> None:
+async def test_public_addresses_get_requests_only_by_https_on_443(allows: str, host: str, dialled: list[str]) -> None:
     async with guarded(allow_private=allows, resolver=StubDns()) as egress:
         for url in (f"http://{host}/", f"http://{host}:443/", f"http://{host}:8080/", f"https://{host}:8443/"):
             with pytest.raises(TargetRefused, match="must be https on port 443 of a public address"):
@@ -191,7 +189,7 @@ async def test_nothing_is_ever_sent_to_a_public_address_but_by_https_on_443(
 
 
 @pytest.mark.parametrize("host", [*PRIVATE, "127.0.0.1"])
-async def test_all_opens_private_networks_by_http(host: str, dialled: list[str]) -> None:
+async def test_all_allows_http_to_private_networks(host: str, dialled: list[str]) -> None:
     async with guarded(allow_private="all", resolver=StubDns()) as egress:
         await egress.check(f"http://{host}:8080/")
         assert (await egress.post(f"http://{host}:8080/", {}, b"{}")).error == "connect"
@@ -199,7 +197,7 @@ async def test_all_opens_private_networks_by_http(host: str, dialled: list[str])
 
 
 @pytest.mark.parametrize("host", [*METADATA, "cgnat", "multicast", "0.0.0.0"])
-async def test_nothing_opens_metadata_services_and_special_networks(host: str, dialled: list[str]) -> None:
+async def test_no_setting_allows_metadata_services_and_special_networks(host: str, dialled: list[str]) -> None:
     async with guarded(allow_private="all", resolver=StubDns()) as egress:
         for url in (f"http://{host}/", f"https://{host}/"):
             with pytest.raises(TargetRefused):
@@ -208,7 +206,7 @@ async def test_nothing_opens_metadata_services_and_special_networks(host: str, d
     assert dialled == []
 
 
-async def test_a_socket_is_made_for_no_address_that_its_port_does_not_allow(dialled: list[str]) -> None:
+async def test_no_socket_is_created_for_an_address_that_its_port_does_not_allow(dialled: list[str]) -> None:
     async with guarded(allow_private="loopback") as egress:
         for address, port, fine in (
             (PUBLIC, 443, True),
@@ -231,7 +229,7 @@ async def test_a_socket_is_made_for_no_address_that_its_port_does_not_allow(dial
         (True, "loopback"),
     ],
 )
-def test_the_switch_that_it_was_opens_no_private_network(written: object, meant: str) -> None:
+def test_the_former_boolean_setting_allows_no_private_network(written: object, meant: str) -> None:
     assert Settings(webhook_allow_private=written).webhook_allow_private == meant  # type: ignore[arg-type]
 
 
@@ -269,7 +267,7 @@ def drip_body(handler: BaseHTTPRequestHandler, _: int) -> None:
 
 
 @pytest.mark.parametrize("script", [drip, drip_body, lambda h, n: time.sleep(4)])
-async def test_a_dripping_or_silent_receiver_is_cut_by_the_total_deadline(script: Any) -> None:
+async def test_the_total_deadline_ends_an_attempt_at_a_slow_or_silent_receiver(script: Any) -> None:
     with receiving(script) as receiver:
         start = time.monotonic()
         async with guarded(allow_private="loopback", timeout_seconds=0.5) as egress:
@@ -279,7 +277,7 @@ async def test_a_dripping_or_silent_receiver_is_cut_by_the_total_deadline(script
         assert outcome.duration_ms < 3000
 
 
-async def test_a_huge_answer_is_read_up_to_the_bound_only() -> None:
+async def test_a_large_response_is_read_only_up_to_the_limit() -> None:
     sent = 0
 
     def flood(handler: BaseHTTPRequestHandler, _: int) -> None:
@@ -297,7 +295,7 @@ async def test_a_huge_answer_is_read_up_to_the_bound_only() -> None:
         assert sent < 50_000_000
 
 
-async def test_faults_of_a_receiver_are_told_apart() -> None:
+async def test_each_fault_of_a_receiver_has_its_error_class() -> None:
     def hang_up(handler: BaseHTTPRequestHandler, _: int) -> None:
         handler.close_connection = True
 
@@ -317,7 +315,7 @@ async def test_retry_after_of_a_throttling_receiver_is_passed_on() -> None:
 
 
 class SilentDns:
-    """Names whose servers keep silent until `speak`; any other name is this machine."""
+    """A resolver in which some names hang until `speak` is set. Every other name is this machine."""
 
     def __init__(self) -> None:
         self.speak = threading.Event()
@@ -330,7 +328,7 @@ class SilentDns:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
 
-async def test_a_name_that_hangs_in_the_dns_holds_up_only_its_own_endpoints(
+async def test_a_name_whose_dns_lookup_hangs_delays_only_its_own_endpoints(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(name_resolution, "SECONDS", 60)
@@ -365,14 +363,14 @@ async def test_a_name_that_hangs_in_the_dns_holds_up_only_its_own_endpoints(
 
 
 async def in_flight(database: Database, count: int) -> None:
-    """Wait until so many deliveries are on their way."""
+    """Wait until so many deliveries are in flight."""
     async with asyncio.timeout(20), database.durable() as conn:
         sql = "select count(*) from delivery where state = 'sending'"
         while (await (await conn.execute(sql)).fetchone()) != (count,):
             await asyncio.sleep(0.01)
 
 
-async def test_a_lookup_without_an_answer_fails_its_attempt_as_dns_and_is_not_begun_again_while_it_hangs(
+async def test_a_lookup_that_hangs_fails_its_attempt_as_dns_and_is_not_repeated_while_it_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(name_resolution, "SECONDS", 0.1)
@@ -403,7 +401,7 @@ asyncio.run(main())
     assert done.stdout == "no answer\n"
 
 
-async def test_where_hosts_are_named_no_other_is_called(dialled: list[str]) -> None:
+async def test_with_allowed_hosts_no_other_host_is_called(dialled: list[str]) -> None:
     async with guarded(resolver=StubDns(), hosts=["hooks.example.com", ".corp.example"]) as egress:
         for host in ("hooks.example.com", "HOOKS.example.com", "a.corp.example"):
             assert (await egress.post(f"https://{host}/hook", {}, b"{}")).error != "ssrf_blocked"
@@ -413,7 +411,7 @@ async def test_where_hosts_are_named_no_other_is_called(dialled: list[str]) -> N
                 await egress.check(f"https://{host}/hook")
 
 
-async def test_an_accounts_hosts_hold_beside_those_of_the_installation(dialled: list[str]) -> None:
+async def test_the_hosts_of_an_account_apply_in_addition_to_those_of_the_installation(dialled: list[str]) -> None:
     async with guarded(resolver=StubDns(), hosts=parse_hosts(".Example.com ,")) as egress:
         for hosts, fine in (
             (["a.example.com"], True),
@@ -428,14 +426,14 @@ async def test_an_accounts_hosts_hold_beside_those_of_the_installation(dialled: 
         assert (await egress.post("https://other.org/hook", {}, b"{}", ["other.org"])).error == "ssrf_blocked"
 
 
-async def test_an_accounts_hosts_hold_for_what_is_registered_and_for_what_is_to_be(
+async def test_the_hosts_of_an_account_apply_to_existing_and_to_new_endpoints(
     database: Database, settings: Settings
 ) -> None:
     with receiving() as receiver:
         async with database.durable() as conn:
             await subscribe(conn, settings, receiver.url)
             await tenants.set_webhook_hosts(conn, ACCOUNT, ["hooks.example.com"])
-            assert await endpoints.allowed_hosts(conn, 1) == ["hooks.example.com"]
+            assert await url_check.allowed_hosts(conn, 1) == ["hooks.example.com"]
             await emit(conn, 1)
         async with Egress.of(settings) as egress:
             await send_due(Sender(database, egress, crypto.secret_key(settings), settings), database)
@@ -446,4 +444,4 @@ async def test_an_accounts_hosts_hold_for_what_is_registered_and_for_what_is_to_
         ).fetchone()
         assert row == ("dead", "ssrf_blocked")
         await tenants.set_webhook_hosts(conn, ACCOUNT, None)
-        assert await endpoints.allowed_hosts(conn, 1) is None
+        assert await url_check.allowed_hosts(conn, 1) is None

@@ -1,4 +1,4 @@
-"""Claims about what is dialled: the address that was checked, by the name that stands in the URL."""
+"""Claims about connections: the client connects to the checked address, with the name in the URL."""
 
 import datetime
 import socket
@@ -48,7 +48,7 @@ def certificate(folder: Path, name: str) -> Path:
 
 @contextmanager
 def served(pem: Path, seen: list[tuple[str, str]]) -> Iterator[int]:
-    """An HTTPS server that notes the name asked for in the handshake and in the request. Yields its port."""
+    """An HTTPS server that records the names in the TLS handshake and in the request. Yields its port."""
     asked: list[str] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
@@ -71,7 +71,7 @@ def served(pem: Path, seen: list[tuple[str, str]]) -> Iterator[int]:
 
 
 def names(*addresses: str) -> Any:
-    """A resolver that answers these, whatever the name."""
+    """A resolver that returns these addresses for every name."""
 
     def lookup(host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
@@ -97,7 +97,7 @@ async def test_the_certificate_and_the_request_are_those_of_the_name(
     assert seen == [(NAME, f"{NAME}:{port}")]
 
 
-async def test_an_address_that_is_not_reached_gives_way_to_the_next_one() -> None:
+async def test_if_an_address_cannot_be_reached_the_next_one_is_tried() -> None:
     with receiving() as receiver:
         url = receiver.url.replace("127.0.0.1", NAME)
         async with guarded(allow_private="loopback", resolver=names("127.0.0.2", "127.0.0.1")) as egress:
@@ -108,7 +108,7 @@ async def test_an_address_that_is_not_reached_gives_way_to_the_next_one() -> Non
         assert set(got.headers) - {"connection"} == {"host", "content-type", "content-length", "accept-encoding"}
 
 
-async def test_no_socket_is_made_for_an_address_that_is_not_fit() -> None:
+async def test_no_socket_is_created_for_an_address_that_is_not_allowed() -> None:
     async with guarded() as egress:
         for ip in ("169.254.169.254", "127.0.0.1", "10.1.2.3"):
             with pytest.raises(BlockedAddressError):

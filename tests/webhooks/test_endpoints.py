@@ -10,7 +10,7 @@ from app import crypto
 from app.db.pool import Database
 from app.errors import BadInput, NotFound
 from app.settings import Settings
-from app.webhooks import endpoint_removal, endpoints, signing
+from app.webhooks import endpoint_removal, endpoints, signing, url_check
 from app.webhooks.egress import Egress
 from tests.webhooks.support import ACCOUNT, subscribe
 
@@ -28,7 +28,7 @@ async def test_the_secret_is_shown_once_and_kept_sealed(database: Database, sett
     assert secret not in repr(endpoint)
 
 
-async def test_an_own_secret_is_taken(database: Database, settings: Settings) -> None:
+async def test_a_given_secret_is_used(database: Database, settings: Settings) -> None:
     own = signing.new_secret()
     async with database.durable() as conn:
         assert (await subscribe(conn, settings, URL, secret=own))[1] == own
@@ -45,7 +45,7 @@ async def test_an_own_secret_is_taken(database: Database, settings: Settings) ->
         ({"url": URL, "shape": "xml"}, "destination.format: must be one of workers_ai, openai, standard, cloudevents"),
         (
             {"url": URL, "shape": "openai", "kinds": ["batch.queued"]},
-            r"events\[0\]: must be one of batch.succeeded, .*, for openai has no batch.queued",
+            r"events\[0\]: must be one of batch.succeeded, .*, because the format openai has no batch.queued",
         ),
         ({"url": URL, "name": " "}, "name: must be 1 to 256"),
         ({"url": URL, "name": "a\0b"}, "name: must be 1 to 256"),
@@ -61,7 +61,9 @@ async def test_a_bad_field_is_named(
         assert (await endpoints.listing(conn, 1)) == ([], 0)
 
 
-async def test_listing_is_paged_ordered_and_only_of_the_own_tenant(database: Database, settings: Settings) -> None:
+async def test_listing_is_paged_and_ordered_and_shows_only_the_tenants_own_endpoints(
+    database: Database, settings: Settings
+) -> None:
     async with database.durable() as conn:
         for name in ("b", "c", "a"):
             await subscribe(conn, settings, URL, name=name)
@@ -97,10 +99,10 @@ async def test_patch_changes_what_is_given(database: Database, settings: Setting
             with pytest.raises(BadInput):
                 await endpoints.patch(conn, **one, **wrong)
         with pytest.raises(BadInput, match=r"^destination\.url"):
-            await endpoints.checked_url(egress, "http://169.254.169.254/")
+            await url_check.checked_url(egress, "http://169.254.169.254/")
 
 
-async def test_enabling_forgets_failures_and_asks_for_a_test(database: Database, settings: Settings) -> None:
+async def test_enabling_resets_failures_and_sends_a_test(database: Database, settings: Settings) -> None:
     async with database.transaction() as conn:
         made, _ = await subscribe(conn, settings, URL)
         await conn.execute(
@@ -114,7 +116,7 @@ async def test_enabling_forgets_failures_and_asks_for_a_test(database: Database,
         assert row == (1, True)
 
 
-async def test_foreign_and_unknown_endpoints_read_the_same(database: Database, settings: Settings) -> None:
+async def test_foreign_and_unknown_endpoints_give_the_same_error(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         foreign, _ = await subscribe(conn, settings, URL, tenant_id=2)
         await subscribe(conn, settings, URL)
@@ -127,7 +129,9 @@ async def test_foreign_and_unknown_endpoints_read_the_same(database: Database, s
                 await endpoints.delete(conn, 1, endpoint_id)
 
 
-async def test_delete_returns_what_it_was_and_its_deliveries_follow_it(database: Database, settings: Settings) -> None:
+async def test_delete_returns_the_endpoint_and_its_deliveries_are_removed_after_it(
+    database: Database, settings: Settings
+) -> None:
     from tests.webhooks.support import emit
 
     async with database.durable() as conn:

@@ -11,31 +11,31 @@ from app.batches import lifecycle as batches
 from app.batches import submit as intake
 from app.db.pool import Connection, Database
 from app.engines import catalogue
+from app.events import KINDS
 from app.queue import service as queue
 from app.settings import Settings
 from app.tenants.service import Tenant
 from app.webhooks import endpoint_removal, endpoints
 from app.webhooks.endpoints import Endpoint
-from app.webhooks.validation import KINDS
 from tests.queue import support
 from tests.webhooks.support import ACCOUNT, emit, subscribe
 from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.result_writer import ResultWriter
 
 URL = "http://127.0.0.1:9/hook"
-SECONDS = 5  # nobody waits for the delete; generous, for a slow machine
+SECONDS = 5  # a limit that only a blocked transaction exceeds
 
 
 @asynccontextmanager
 async def deleting(database: Database, endpoint: Endpoint) -> AsyncIterator[None]:
-    """The row is deleted; the transaction ends with the block."""
+    """Delete the row, and commit at the end of the block."""
     async with database.transaction() as conn:
         await conn.execute("delete from endpoint where endpoint_id = %s", [endpoint.endpoint_id])
         yield
 
 
 async def hearing(database: Database, settings: Settings, **options: object) -> tuple[Endpoint, int, int]:
-    """An endpoint that hears everything, its tenant, a pool."""
+    """An endpoint that subscribes to every kind, its tenant, and a pool."""
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL, kinds=list(KINDS), **options)
         return endpoint, endpoint.tenant_id, await support.make_pool(conn)
@@ -100,7 +100,7 @@ async def test_a_flush_beside_the_removal_of_an_endpoint_neither_waits_nor_fails
         assert (await count(conn, "item_result"), await count(conn, "delivery")) == (2, 0)
 
 
-async def test_deleting_an_endpoint_with_50000_deliveries_goes_in_bounded_steps_and_holds_up_no_settle(
+async def test_an_endpoint_with_50000_deliveries_is_deleted_in_bounded_steps_and_blocks_no_settle(
     database: Database, settings: Settings
 ) -> None:
     endpoint, tenant, pool = await hearing(database, settings)
@@ -118,7 +118,7 @@ async def test_deleting_an_endpoint_with_50000_deliveries_goes_in_bounded_steps_
     await support.drain(database, pool, await support.make_worker(database, pool))
     async with database.durable() as conn, asyncio.timeout(SECONDS):
         await endpoints.delete(conn, tenant, endpoint.endpoint_id)
-        assert await count(conn, "delivery") == 50_000  # the call itself removes none
+        assert await count(conn, "delivery") == 50_000  # the call itself removes no deliveries
         async with database.transaction() as removing:
             assert await endpoint_removal.step(removing, limit=1000) == 1000
             async with database.transaction() as settling:
@@ -132,7 +132,7 @@ async def test_deleting_an_endpoint_with_50000_deliveries_goes_in_bounded_steps_
         assert [await count(conn, table) for table in ("delivery", "attempt", "endpoint")] == [0, 0, 0]
 
 
-async def test_who_wrote_an_event_while_its_endpoint_was_closed_leaves_nothing_behind(
+async def test_an_event_written_while_its_endpoint_was_closed_leaves_no_delivery_behind(
     database: Database, settings: Settings
 ) -> None:
     endpoint, tenant, _ = await hearing(database, settings)
@@ -140,14 +140,14 @@ async def test_who_wrote_an_event_while_its_endpoint_was_closed_leaves_nothing_b
         async with database.transaction() as writing:
             await emit(writing, 1)
             await endpoints.delete(conn, tenant, endpoint.endpoint_id)
-            assert await endpoint_removal.step(conn) == 0  # whoever writes holds the row
+            assert await endpoint_removal.step(conn) == 0  # the transaction that writes the event locks the row
             assert await count(conn, "endpoint") == 1
         assert await endpoint_removal.step(conn) == 2
         assert [await count(conn, table) for table in ("delivery", "endpoint")] == [0, 0]
 
 
 @pytest.mark.parametrize("kinds", [["batch.queued"]])
-async def test_a_closed_endpoint_hears_of_nothing(database: Database, settings: Settings, kinds: list[str]) -> None:
+async def test_a_closed_endpoint_gets_no_events(database: Database, settings: Settings, kinds: list[str]) -> None:
     async with database.durable() as conn:
         endpoint, _ = await subscribe(conn, settings, URL, kinds=kinds)
         await endpoints.delete(conn, 1, endpoint.endpoint_id)

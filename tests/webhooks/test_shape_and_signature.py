@@ -1,4 +1,4 @@
-"""Claims about bodies and signatures."""
+"""Claims about the bodies of the four formats, and about signatures."""
 
 import base64
 from datetime import UTC, datetime, timedelta, timezone
@@ -11,27 +11,31 @@ from cloudevents.core.formats.json import JSONFormat
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from app import events
+from app.events import KINDS
 from app.webhooks import formats, signing
-from app.webhooks.validation import KINDS
 
 MOMENT = datetime(2025, 5, 1, 2, 48, 57, 132_900, UTC)
 SUBSCRIPTION = UUID("1830c4bb612e43c3af7f4cada31fbf3f")
+COUNTS = {"total": 3, "succeeded": 3, "failed": 0, "unfinished": 0}
+FAILURE = {"message": "Out of luck", "internal_code": 5006, "http_code": 400}
 REQUEST = "12345678-90ab-cdef-1234-567890abcdef"
 
 
 def event(kind: str, **data: object) -> formats.Event:
-    known = {"request_id": REQUEST, "account_id": "f9f79265f388666de8122cfb508d7776", "model": "@cf/baai/bge-m3"}
-    return formats.Event(UUID(int=7), kind, "@cf/baai/bge-m3", known | data, MOMENT)
+    """An event as it is read from its row."""
+    stored = {"request_id": REQUEST, "account_id": "f9f79265f388666de8122cfb508d7776"} | data
+    return formats.Event(UUID(int=7), kind, "@cf/baai/bge-m3", events.from_json(kind, orjson.dumps(stored)), MOMENT)
 
 
 @pytest.mark.parametrize(
     ("kind", "data", "payload"),
     [
         ("batch.queued", {}, {"requestId": REQUEST}),
-        ("batch.succeeded", {"counts": {"ok": 3}}, {"requestId": REQUEST}),
+        ("batch.succeeded", {"counts": COUNTS}, {"requestId": REQUEST}),
         (
             "batch.failed",
-            {"message": "Out of luck", "internal_code": 5006, "http_code": 400},
+            FAILURE,
             {"requestId": REQUEST, "message": "Out of luck", "internalCode": 5006, "httpCode": 400},
         ),
         (
@@ -44,11 +48,11 @@ def event(kind: str, **data: object) -> formats.Event:
             {"item": 0, "reference": "france"},
             {"requestId": REQUEST, "id": 0, "externalReference": "france"},
         ),
-        ("batch.progress", {"counts": {"total": 3}}, {"requestId": REQUEST, "requestCounts": {"total": 3}}),
+        ("batch.progress", {"counts": COUNTS}, {"requestId": REQUEST, "requestCounts": COUNTS}),
         ("endpoint.disabled", {"message": "gone"}, {"requestId": REQUEST, "message": "gone"}),
     ],
 )
-def test_every_kind_has_exactly_the_documented_shape(kind: str, data: dict[str, object], payload: object) -> None:
+def test_every_kind_has_exactly_the_documented_body(kind: str, data: dict[str, object], payload: object) -> None:
     assert orjson.loads(formats.workers_ai(event(kind, **data), SUBSCRIPTION)) == {
         "type": f"cf.workersAi.model.{kind}",
         "source": {"type": "workersAi.model", "modelName": "@cf/baai/bge-m3"},
@@ -62,7 +66,7 @@ def test_every_kind_has_exactly_the_documented_shape(kind: str, data: dict[str, 
     }
 
 
-def test_an_openai_client_unwraps_the_openai_form() -> None:
+def test_an_openai_client_unwraps_the_openai_format() -> None:
     secret, moment = signing.new_secret(), datetime.now(UTC)
     client = openai.OpenAI(api_key="none", webhook_secret=secret)
     for kind, expected in (("succeeded", "completed"), *((same, same) for same in ("failed", "expired", "cancelled"))):
@@ -79,26 +83,25 @@ def test_openai_calls_a_batch_that_ran_completed_and_one_that_was_refused_failed
     assert orjson.loads(formats.openai(event("batch.failed"), SUBSCRIPTION))["type"] == "batch.failed"
 
 
-def test_the_standard_form_has_type_timestamp_and_data() -> None:
-    counts = {"total": 3, "succeeded": 3, "failed": 0, "unfinished": 0}
+def test_the_standard_format_has_type_timestamp_and_data() -> None:
     known = {"id": REQUEST, "account_id": "f9f79265f388666de8122cfb508d7776", "model": "@cf/baai/bge-m3"}
-    assert orjson.loads(formats.FORMATS["standard"](event("batch.succeeded", counts=counts), SUBSCRIPTION)) == {
+    assert orjson.loads(formats.FORMATS["standard"](event("batch.succeeded", counts=COUNTS), SUBSCRIPTION)) == {
         "type": "batch.succeeded",
         "timestamp": "2025-05-01T02:48:57.132Z",
-        "data": known | {"request_counts": counts},
+        "data": known | {"request_counts": COUNTS},
     }
-    failed = orjson.loads(formats.FORMATS["standard"](event("batch.failed", message="Out of luck"), SUBSCRIPTION))
+    failed = orjson.loads(formats.FORMATS["standard"](event("batch.failed", **FAILURE), SUBSCRIPTION))
     assert failed["data"] == known | {"message": "Out of luck"}
 
 
 @pytest.mark.parametrize("shape", formats.FORMATS)
-def test_every_form_has_a_body_for_every_kind_that_it_takes(shape: str) -> None:
-    told = {"item": 0, "reference": "france", "message": "why", "counts": {"total": 3}}
+def test_every_format_has_a_body_for_every_kind_that_it_knows(shape: str) -> None:
+    stored = {"item": 0, "reference": "france", "counts": COUNTS} | FAILURE
     for kind in formats.known_kinds(shape, KINDS):
-        assert orjson.loads(formats.FORMATS[shape](event(kind, **told), SUBSCRIPTION))
+        assert orjson.loads(formats.FORMATS[shape](event(kind, **stored), SUBSCRIPTION))
 
 
-def test_the_plain_form_tells_which_item_it_is_about() -> None:
+def test_the_standard_format_names_the_item() -> None:
     found = orjson.loads(formats.FORMATS["standard"](event("item.succeeded", item=0, reference="france"), SUBSCRIPTION))
     assert (found["data"]["item"], found["data"]["reference"]) == (0, "france")
 
@@ -140,8 +143,8 @@ def test_a_public_key_verifies_what_is_signed_with_ed25519_beside_both_secrets_o
     Ed25519PublicKey.from_public_bytes(raw).verify(signature, signed)
 
 
-def test_the_cloudevents_form_is_read_by_the_official_library() -> None:
-    happened = event("batch.succeeded", counts={"total": 3})
+def test_the_official_library_reads_the_cloudevents_format() -> None:
+    happened = event("batch.succeeded", counts=COUNTS)
     content_type, body = formats.render("cloudevents", happened, SUBSCRIPTION)
     found = JSONFormat().read(None, body)
     assert content_type == "application/cloudevents+json"
@@ -151,7 +154,7 @@ def test_the_cloudevents_form_is_read_by_the_official_library() -> None:
         REQUEST,
     )
     assert found.get_time() == MOMENT
-    assert found.get_data()["request_counts"] == {"total": 3}
+    assert found.get_data()["request_counts"] == COUNTS
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,21 @@
-"""A webhook names the trace of the submit that it tells of."""
+"""Claims about `traceparent`: a webhook has the trace of the submit that caused it."""
 
 import pytest
 
 from app.crypto import secret_key
 from app.db.pool import Database
+from app.events import BatchData, EventKind
 from app.settings import Settings
-from app.webhooks import service
-from app.webhooks.retry_policy import Answer
+from app.webhooks import emitter
+from app.webhooks.response_policy import Answer
 from tests.webhooks.support import MODEL, send_due, subscribe
 from workers.notifier.delivery import Sender
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-class Ear:
-    """Hears the headers of a delivery instead of sending it."""
+class RecordingEgress:
+    """Records the headers of a delivery instead of sending it."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -25,14 +26,14 @@ class Ear:
 
 
 @pytest.mark.parametrize(("given", "told"), [(TRACE, TRACE[:36]), (None, None)])
-async def test_a_delivery_carries_the_submits_trace_if_it_had_one(
+async def test_a_delivery_carries_the_trace_of_the_submit_if_it_had_one(
     database: Database, settings: Settings, given: str | None, told: str | None
 ) -> None:
-    names = {"request_id": "r", "account_id": "acme", "traceparent": given}
+    data = BatchData(request_id="r", account_id="acme", traceparent=given)
     async with database.durable() as conn:
         await subscribe(conn, settings, "https://receiver.example/hook")
-        await service.emit(conn, tenant_id=1, kind="batch.succeeded", model=MODEL, batch_id=7, run=1, data=names)
-    ear = Ear()
-    await send_due(Sender(database, ear, secret_key(settings), settings), database)  # type: ignore[arg-type]
-    assert "webhook-signature" in ear.headers
-    assert (ear.headers.get("traceparent") or "")[:36] == (told or "")
+        await emitter.emit(conn, tenant_id=1, kind=EventKind.BATCH_SUCCEEDED, model=MODEL, batch_id=7, run=1, data=data)
+    egress = RecordingEgress()
+    await send_due(Sender(database, egress, secret_key(settings), settings), database)  # type: ignore[arg-type]
+    assert "webhook-signature" in egress.headers
+    assert (egress.headers.get("traceparent") or "")[:36] == (told or "")

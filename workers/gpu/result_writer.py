@@ -17,7 +17,7 @@ from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
-from app.webhooks import service as webhooks
+from app.webhooks import emitter
 from workers.gpu.open_chunk import OpenChunk
 
 DATABASE_PAUSE_SECONDS = 0.5
@@ -131,7 +131,7 @@ class ResultWriter:
             held = await queue.flush(conn, chunk.lease, results)
             if held:
                 seqs = [result.seq for result in results]
-                await webhooks.emit_items(conn, batch_id=chunk.lease.batch_id, run=chunk.lease.run, seqs=seqs)
+                await emitter.emit_items(conn, batch_id=chunk.lease.batch_id, run=chunk.lease.run, seqs=seqs)
         return held
 
     async def _offloaded(self, lease: Lease, results: list[Result]) -> list[Result]:

@@ -1,4 +1,4 @@
-"""`python -m workers.notifier`: deliver webhooks until told to stop."""
+"""`python -m workers.notifier`: deliver webhooks until SIGTERM or SIGINT."""
 
 import structlog
 

@@ -1,4 +1,4 @@
-"""The notifier's Celery worker: threads, no gossip, no remote control, messages acknowledged after the work."""
+"""The notifier's Celery worker: a thread pool, no gossip, no remote control, messages acknowledged after the work."""
 
 import logging
 import signal
@@ -22,7 +22,7 @@ from workers.notifier.lease_renewer import LeaseRenewer
 log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 0.5
-_THREADS = 4  # a task only tells the loop that there is work
+_THREADS = 4  # a task only passes an endpoint to the event loop
 
 
 def celery_app(settings: Settings, bridge: AsyncBridge) -> Celery:
@@ -36,10 +36,10 @@ def celery_app(settings: Settings, bridge: AsyncBridge) -> Celery:
 
 
 def run(settings: Settings) -> int:
-    """Consume until SIGTERM or SIGINT; running deliveries finish first. Returns the exit code."""
+    """Consume until SIGTERM or SIGINT. Deliveries that are in flight finish first. Returns the exit code."""
     setup_logging.connect(_keep_logging, weak=False)
     worker_ready.connect(_stop_on_signals, weak=False)
-    warnings.simplefilter("ignore", SecurityWarning)  # about root, which a container is; we accept JSON only
+    warnings.simplefilter("ignore", SecurityWarning)  # of running as root, as in a container; we accept JSON only
     with AsyncBridge(settings) as bridge:
         worker = celery_app(settings, bridge).Worker(
             hostname=f"notifier@{socket.gethostname()}",
@@ -55,7 +55,7 @@ def run(settings: Settings) -> int:
 
 
 def _stop_on_signals(sender: Any, **_: Any) -> None:
-    """Replace Celery's handlers, which print to the terminal: stop consuming, finish what runs, hand the rest back."""
+    """Replace Celery's handlers, which print to the terminal. A signal stops consuming and returns the waiting messages."""
 
     def stop(number: int, frame: Any) -> None:
         state.should_stop = 0
@@ -68,6 +68,6 @@ def _stop_on_signals(sender: Any, **_: Any) -> None:
 
 
 def _keep_logging(**_: Any) -> None:
-    """Celery leaves logging alone when something answers this signal; its own chatter starts at warnings."""
+    """Keep our logging: Celery configures none if this signal has a receiver. The libraries log warnings and errors only."""
     for name in ("celery", "kombu", "amqp", "pgmq", "psycopg.pool", "httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)

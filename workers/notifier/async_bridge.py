@@ -1,4 +1,4 @@
-"""The one place where Celery's threads meet our async code: an event loop in a thread of its own."""
+"""Runs our async code for Celery's threads, in an event loop that has its own thread."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class AsyncBridge:
-    """Owns the loop, the database pools and the guarded client. `call` may be used from any other thread."""
+    """Owns the loop, the database pools and the guarded client. `call` works from every other thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class AsyncBridge:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def deliver(self, endpoint_id: UUID) -> None:
-        """Begin to send what is due at an endpoint, from a Celery thread."""
+        """Start to send the due deliveries of an endpoint. Called from a Celery thread."""
         self._loop.call_soon_threadsafe(self._sender.kick, endpoint_id)
 
     async def _open(self) -> None:
@@ -80,7 +80,7 @@ class AsyncBridge:
 
 
 async def forever(work: Callable[[], Awaitable[object]], pause_seconds: float) -> None:
-    """Repeat `work`, whatever it raises: a fault is logged once until it works again."""
+    """Repeat `work` for ever. An error is logged once, and again only after `work` has succeeded."""
     failing = False
     while True:
         try:

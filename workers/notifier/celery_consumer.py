@@ -1,7 +1,7 @@
 """Celery's consumer without native delayed delivery.
 
-On quorum queues Celery sets up 28 delay queues for `eta` and `countdown`. We use neither: the time of the next attempt
-stands in the row.
+On quorum queues Celery creates 28 delay queues for `eta` and `countdown`. We use neither: the row of a delivery holds the time
+of its next attempt.
 """
 
 from celery.worker.consumer import consumer
@@ -11,7 +11,7 @@ class Consumer(consumer.Consumer):  # type: ignore[misc]
     """The consumer of the notifier."""
 
     class Blueprint(consumer.Consumer.Blueprint):  # type: ignore[misc]
-        """Its boot steps."""
+        """The boot steps without delayed delivery."""
 
         default_steps = tuple(
             step for step in consumer.Consumer.Blueprint.default_steps if "delayed_delivery" not in str(step)

@@ -1,4 +1,4 @@
-"""Room for attempts at once, of which receivers that keep silent cannot take all."""
+"""Limits the attempts in flight, so that receivers that do not respond cannot take all places."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 SLOW_SECONDS = 1.0
 PARKED = 8
-"""So many times as many attempts may wait for slow receivers."""
+"""Attempts that may wait for slow receivers, as a multiple of `count`."""
 
 
 class ConcurrencyLimiter:
-    """`count` attempts at once. One that has waited for a second gives its place up: it costs a socket and nothing else.
+    """Allows `count` attempts at once. An attempt that takes longer than a second is parked and frees its place.
 
-    So receivers that hang take places from the others for a second, and only until far more of them hang than are served.
+    A parked attempt costs only a socket. At most `PARKED * count` attempts are parked; beyond that a slow one keeps its place.
     """
 
     def __init__(self, count: int) -> None:
@@ -21,19 +21,19 @@ class ConcurrencyLimiter:
         self._changed = asyncio.Event()
 
     async def free(self) -> int:
-        """How many there are now, once there is one."""
+        """Wait until a place is free. Returns how many are."""
         while self._free <= 0:
             self._changed.clear()
             await self._changed.wait()
         return self._free
 
     def take(self, count: int) -> None:
-        """For attempts that begin now; each then enters `taken`."""
+        """Reserve places for attempts that start now. Each attempt then enters `taken`."""
         self._free -= count
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """One attempt, in a place that was taken for it."""
+        """Run one attempt in a reserved place, and free the place at its end or when it is parked."""
         parked = False
 
         def park() -> None:

@@ -1,4 +1,4 @@
-"""Works off endpoints: claims what is due, signs, POSTs with no transaction open, has the outcome recorded under the fence."""
+"""Sends the due deliveries of endpoints: claim, sign, POST with no transaction open, record the outcome under the fence."""
 
 import asyncio
 from contextlib import suppress
@@ -11,10 +11,10 @@ from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.settings import Settings
-from app.webhooks import formats, service, signing
+from app.webhooks import claims, due_sweep, formats, signing
+from app.webhooks.claims import Claim
 from app.webhooks.egress import EgressClient
-from app.webhooks.retry_policy import Answer
-from app.webhooks.service import Claim
+from app.webhooks.response_policy import Answer
 from workers.notifier.concurrency_limiter import ConcurrencyLimiter
 from workers.notifier.metrics import LATE, Metrics
 from workers.notifier.outcome_writer import OutcomeWriter
@@ -27,7 +27,7 @@ _USER_AGENT = "Slackwater-Webhooks/1"
 
 
 class Sender:
-    """Each endpoint is worked off by a task of its own, up to what it takes at once: one that hangs holds up nobody."""
+    """Runs one task for each endpoint, up to the limits of the endpoint, so that a slow endpoint delays no other."""
 
     def __init__(self, database: Database, egress: EgressClient, key: bytes, settings: Settings) -> None:
         self._database = database
@@ -43,7 +43,7 @@ class Sender:
         self._stopping = False
 
     def kick(self, endpoint_id: UUID) -> None:
-        """Something is due at this endpoint."""
+        """Start to send the due deliveries of this endpoint, or look again if its task is running."""
         if self._stopping:
             return
         if endpoint_id in self._working:
@@ -52,21 +52,21 @@ class Sender:
         self._working[endpoint_id] = asyncio.create_task(self._work(endpoint_id))
 
     async def idle(self) -> None:
-        """Return when there is nothing left to do."""
+        """Wait until no task is running."""
         await asyncio.gather(*self._working.values(), return_exceptions=True)
 
     async def drain(self) -> None:
-        """Claim no more; return when what is on its way has come to its end."""
+        """Stop claiming, and wait until the attempts in flight have ended."""
         self._stopping = True
         known = list(self._working)
         await self.idle()
         if known:
-            with suppress(TimeoutError, *TRANSIENT):  # without the database their hints count as lost after a while
+            with suppress(TimeoutError, *TRANSIENT):  # without the database the hints expire later
                 async with asyncio.timeout(_UNHINT_SECONDS), self._database.relaxed() as conn:
-                    await service.unhint(conn, known)
+                    await due_sweep.unhint(conn, known)
 
     async def _work(self, endpoint_id: UUID) -> None:
-        """Until nothing is due there any more, and nothing of it is on its way."""
+        """Send until nothing is due at this endpoint and none of its deliveries is in flight."""
         running: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -90,18 +90,18 @@ class Sender:
             return []
 
     async def _claim_together(self, endpoint_ids: list[UUID]) -> list[list[Claim]]:
-        """What is due at each of the endpoints, as much as there is room for."""
+        """Claim the due deliveries of the endpoints, as many as there are free places. Returns one list for each endpoint."""
         most = max(1, await self._places.free() // len(endpoint_ids))
         if self._stopping:
             return [[] for _ in endpoint_ids]
-        # Durable: a claim lost in a crash would fence off the outcome of its POST.
+        # Durable: if a crash lost the claim, the fence would reject the outcome of its POST.
         async with self._database.transaction() as conn:
-            claims = await service.claim(conn, endpoint_ids, most=most, lease_seconds=self._lease)
-        self._places.take(len(claims))
-        found: dict[UUID, list[Claim]] = {endpoint_id: [] for endpoint_id in endpoint_ids}
-        for claim in claims:
-            found[claim.endpoint_id].append(claim)
-        return [found[endpoint_id] for endpoint_id in endpoint_ids]
+            taken = await claims.claim(conn, endpoint_ids, most=most, lease_seconds=self._lease)
+        self._places.take(len(taken))
+        by_endpoint: dict[UUID, list[Claim]] = {endpoint_id: [] for endpoint_id in endpoint_ids}
+        for claim in taken:
+            by_endpoint[claim.endpoint_id].append(claim)
+        return [by_endpoint[endpoint_id] for endpoint_id in endpoint_ids]
 
     async def _attempt(self, claim: Claim) -> None:
         try:
@@ -133,6 +133,6 @@ class Sender:
             return Answer(0, error="secret_unreadable")
         content_type, body = formats.render(claim.format, claim.event, claim.endpoint_id)
         headers = {"content-type": content_type, "user-agent": _USER_AGENT}
-        headers |= trace_context.onward(claim.event.data.get("traceparent"))
+        headers |= trace_context.onward(claim.event.data.traceparent)
         headers |= signing.headers(secrets, claim.event.webhook_id, body, now, private)
         return await self._egress.post(claim.url, headers, body, claim.hosts)

@@ -1,6 +1,7 @@
-"""Keeps pgmq messages of running tasks invisible: the transport itself never renews their visibility timeout.
+"""Keeps the pgmq messages of running tasks invisible. The transport itself never renews their visibility timeout.
 
-It is no fence: only the row's fence rejects a late writer. A hung task is renewed for ever, so each has its deadline.
+This is not a fence: only the fence of the row rejects a late write. The message of a task that hangs is renewed for ever, so
+every task has a deadline.
 """
 
 import threading
@@ -14,19 +15,19 @@ log = structlog.get_logger(__name__)
 
 
 class LeaseRenewer(bootsteps.StartStopStep):  # type: ignore[misc]
-    """A worker boot step with one thread, from the first consumed message to the end of the connection."""
+    """A boot step of the worker. Its thread runs from the start of the consumer to the end of the connection."""
 
     _stopping: threading.Event | None = None
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def start(self, consumer: Any) -> None:
-        """Begin renewing what this consumer holds."""
+        """Start to renew the messages that this consumer holds."""
         stopping = self._stopping = threading.Event()
         channel = consumer.task_consumer.channel
         threading.Thread(target=self._renew, args=(channel, stopping), name="lease renewer", daemon=True).start()
 
     def stop(self, consumer: Any) -> None:
-        """End with the connection; the next one starts a new thread."""
+        """Stop with the connection. The next connection starts a new thread."""
         if self._stopping is not None:
             self._stopping.set()
 

@@ -1,4 +1,4 @@
-"""Writes outcomes together: while one transaction is on its way to the disk, the next ones gather."""
+"""Writes outcomes in groups: while one transaction commits, the next outcomes are collected."""
 
 from datetime import timedelta
 
@@ -7,16 +7,17 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_rand
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
-from app.webhooks import service
-from app.webhooks.retry_policy import Answer, DeliveryVerdict
-from app.webhooks.service import Claim, Outcome
+from app.webhooks import outcomes as outcomes_store
+from app.webhooks.claims import Claim
+from app.webhooks.outcomes import Outcome
+from app.webhooks.response_policy import Answer, DeliveryVerdict
 
 PATIENCE_SECONDS = 20.0
 MOST = 200
 
 
 class OutcomeWriter:
-    """One per process."""
+    """Writes the outcomes of one process."""
 
     def __init__(self, database: Database, disable_days: float) -> None:
         self._database = database
@@ -24,7 +25,7 @@ class OutcomeWriter:
         self._together: Coalescer[Outcome, DeliveryVerdict | None] = Coalescer(self._write, most=MOST)
 
     async def record(self, claim: Claim, answer: Answer) -> DeliveryVerdict | None:
-        """Write one outcome; None if its claim was lost meanwhile. Raises as the database does when it is away for long."""
+        """Write one outcome. Returns None if its claim was lost. Raises a database error that lasts over `PATIENCE_SECONDS`."""
         return await self._together.ask((claim, answer))
 
     @retry(
@@ -34,6 +35,6 @@ class OutcomeWriter:
         reraise=True,
     )
     async def _write(self, outcomes: list[Outcome]) -> list[DeliveryVerdict | None]:
-        """Insist while the database restarts: an outcome that is not written is a delivery made twice."""
+        """Write the outcomes, and try again while the database restarts. A delivery whose outcome is lost is sent twice."""
         async with self._database.transaction() as conn:
-            return await service.record(conn, outcomes, patience=self._patience)
+            return await outcomes_store.record(conn, outcomes, patience=self._patience)

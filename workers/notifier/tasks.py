@@ -1,4 +1,4 @@
-"""The Celery tasks. Arguments are ids; the rows say what is to be done."""
+"""The Celery tasks. Their arguments are ids; the rows hold what is to be done."""
 
 from uuid import UUID
 
@@ -9,9 +9,9 @@ from workers.notifier.async_bridge import AsyncBridge
 
 
 def register(app: Celery, bridge: AsyncBridge) -> None:
-    """Add the tasks to `app`, running on `bridge`."""
+    """Add the tasks to `app`. They run on `bridge`."""
 
     @app.task(name=names.DELIVER)  # type: ignore[untyped-decorator]
     def deliver(endpoint_id: str) -> None:
-        """Done when it is begun: from then on the rows' leases stand for it, not the message."""
+        """Start the deliveries of an endpoint. The task ends at once: from here on the leases of the rows protect them."""
         bridge.deliver(UUID(endpoint_id))

@@ -1,1 +1,4 @@
-"""The steward: one leader that reaps leases, promotes, settles, keeps partitions, hints deliveries. Needs no broker."""
+"""The steward: one leader reaps leases, promotes and settles batches, creates partitions and hints at due deliveries.
+
+It works without a broker.
+"""

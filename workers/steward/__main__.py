@@ -1,4 +1,4 @@
-"""`python -m workers.steward`: take care of the queue while leading, wait in line otherwise."""
+"""`python -m workers.steward`: maintain the queue while it leads, wait for leadership otherwise."""
 
 import asyncio
 import signal
@@ -23,23 +23,23 @@ log = structlog.get_logger("steward")
 
 
 async def run(settings: Settings, stopping: asyncio.Event) -> None:
-    """Lead or wait until `stopping` is set; a lost database is waited for. Raises StoreNotShared."""
+    """Lead, or wait for leadership, until `stopping` is set. Waits while the database is unavailable. Raises StoreNotShared."""
     hints = Hints.of(settings, database_url(settings))
     try:
         async with Database.of(settings, "steward") as database:
             rounds = Rounds(database, hints, settings)
-            away = False
+            unavailable = False
             while not stopping.is_set():
                 try:
                     await shared_storage.require(database, settings, "steward")
                     await _lead(rounds, settings, stopping)
                 except TRANSIENT as error:
-                    if not away:
+                    if not unavailable:
                         log.warning("database.away", error=str(error).strip().split("\n")[0])
-                    away = True
+                    unavailable = True
                     await _pause(stopping, _RECONNECT_SECONDS)
                 else:
-                    away = False
+                    unavailable = False
     finally:
         await hints.close()
 

@@ -1,6 +1,6 @@
-"""What the log tells of each batch: that it has started, each tenth of it, and its end. Pure.
+"""The log lines about each batch: its start, each tenth of its progress, and its end. Pure.
 
-A single request in the queue (a background response, flex) is told only at its end.
+A batch of one request (a background response or a flex call) is logged only at its end.
 """
 
 from collections import OrderedDict
@@ -12,15 +12,15 @@ from app import clock
 from app.queue.maintenance import BatchProgress, Settled
 from app.queue.types import Kind
 
-MOST = 10_000  # batches under way that are remembered; a forgotten one is told as started again
-_LEAST_SECONDS = 0.5  # a pace measured over less means nothing
+MOST = 10_000  # running batches that are remembered; the start of a forgotten batch is logged again
+_LEAST_SECONDS = 0.5  # a rate over a shorter time is not meaningful
 
-Event = tuple[str, dict[str, Any]]
+LogLine = tuple[str, dict[str, Any]]
 
 
 @dataclass(slots=True)
 class _Seen:
-    """When a batch was first seen, how many items were done by then, and the last tenth that was told."""
+    """When a batch was first seen, how many items were done then, and the last tenth that was logged."""
 
     at: float
     done: int
@@ -28,20 +28,20 @@ class _Seen:
 
 
 class BatchLog:
-    """Remembers what was told. Every method yields events by name, with their facts."""
+    """Remembers what was logged. Every method yields log lines: an event name and its fields."""
 
     def __init__(self, now: Callable[[], float] = clock.monotonic) -> None:
         self._now = now
         self._seen: OrderedDict[tuple[int, int], _Seen] = OrderedDict()
 
-    def running(self, batches: Sequence[BatchProgress]) -> Iterator[Event]:
-        """These have something in an engine."""
+    def running(self, batches: Sequence[BatchProgress]) -> Iterator[LogLine]:
+        """The start of batches that have items in an engine."""
         for batch in batches:
             if batch.kind == Kind.BATCH and (batch.batch_id, batch.run) not in self._seen:
                 yield self._start(batch)
 
-    def moved(self, batches: Sequence[BatchProgress]) -> Iterator[Event]:
-        """Of these some items were counted. The last tenth is the end's to tell."""
+    def moved(self, batches: Sequence[BatchProgress]) -> Iterator[LogLine]:
+        """The progress of batches of which items were counted. The last tenth is left to `ended`."""
         for batch in batches:
             yield from self.running([batch])
             seen = self._seen.get((batch.batch_id, batch.run))
@@ -51,8 +51,8 @@ class BatchLog:
                 facts = {"percent": 100 * batch.done // batch.total, "done": batch.done, "failed": batch.failed}
                 yield "batch.progress", self._named(batch) | facts | self._pace(seen, batch.done)
 
-    def ended(self, batches: Sequence[Settled]) -> Iterator[Event]:
-        """These are final."""
+    def ended(self, batches: Sequence[Settled]) -> Iterator[LogLine]:
+        """The end of batches."""
         for batch in batches:
             seen, done = self._seen.pop((batch.batch_id, batch.run), None), batch.ok + batch.failed
             pace = self._pace(seen, done) if seen else {}
@@ -67,7 +67,7 @@ class BatchLog:
             }
             yield f"batch.{batch.state}", facts | pace
 
-    def _start(self, batch: BatchProgress) -> Event:
+    def _start(self, batch: BatchProgress) -> LogLine:
         self._seen[batch.batch_id, batch.run] = _Seen(self._now(), batch.done)
         if len(self._seen) > MOST:
             self._seen.popitem(last=False)
@@ -77,7 +77,7 @@ class BatchLog:
         return {"request_id": str(batch.request_id), "items": batch.total}
 
     def _pace(self, seen: _Seen, done: int) -> dict[str, float]:
-        """Since the first look; nothing where that tells too little. The time in the queue before it is not in it."""
+        """The rate since the batch was first seen, so without its time in the queue. Empty if it is not meaningful yet."""
         seconds = self._now() - seen.at
         known = seconds >= _LEAST_SECONDS and done > seen.done
         return {"items_per_second": round((done - seen.done) / seconds, 1)} if known else {}

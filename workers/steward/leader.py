@@ -1,6 +1,6 @@
-"""Leadership by a Postgres advisory lock: it ends with its connection, so a dead leader is succeeded at once.
+"""Leader election by a Postgres advisory lock. The lock ends with its connection, so a dead leader is replaced at once.
 
-A leader that hangs does not close its connection; the server does, when nothing was heard on it for a while.
+A leader that hangs does not close its connection. The server closes it after 5 s without a statement.
 """
 
 import asyncio
@@ -10,27 +10,27 @@ from contextlib import asynccontextmanager, suppress
 import psycopg
 
 _LOCK = "select pg_try_advisory_lock(hashtext('slackwater steward'))"
-_SILENCE = "set idle_session_timeout = '5s'"
+_IDLE_TIMEOUT = "set idle_session_timeout = '5s'"
 _RETRY_SECONDS = 1.0
 
 
 class Leadership:
-    """Held as long as its connection answers."""
+    """The lock. It is held as long as its connection works."""
 
     def __init__(self, conn: psycopg.AsyncConnection) -> None:
         self._conn = conn
 
     async def confirm(self) -> None:
-        """Raises psycopg.OperationalError when the connection, and with it the lock, is gone."""
+        """Raise psycopg.OperationalError if the connection, and with it the lock, is lost."""
         await self._conn.execute("select 1")
 
 
 @asynccontextmanager
 async def leadership(url: str, stopping: asyncio.Event) -> AsyncIterator[Leadership | None]:
-    """Wait in line until this process leads; None when told to stop before that."""
+    """Wait until this process leads. Yields None if `stopping` is set before that."""
     conn = await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="slackwater steward lead")
     try:
-        await conn.execute(_SILENCE)
+        await conn.execute(_IDLE_TIMEOUT)
         while not stopping.is_set():
             row = await (await conn.execute(_LOCK)).fetchone()
             if row and row[0]:

@@ -1,4 +1,4 @@
-"""One round of care. Every step is its own transaction and safe to repeat."""
+"""The steward's maintenance rounds. Every step is its own transaction and can be repeated safely."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,13 +21,12 @@ from app.queue.lost_workers import Watch
 from app.queue.maintenance import BatchProgress
 from app.settings import Settings
 from app.storage.store import Store
-from app.webhooks import endpoint_removal
-from app.webhooks import service as webhooks
+from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
-from workers.steward.batch_log import BatchLog, Event
+from workers.steward.batch_log import BatchLog, LogLine
 
-NEWS_SECONDS = 1.0
-MEND_SECONDS = 5.0
+PROGRESS_SECONDS = 1.0
+CORRECT_HELD_SECONDS = 5.0
 RECOMPUTE_SECONDS = 120.0
 PARTITION_SECONDS = 600.0
 RETENTION_SECONDS = 600.0
@@ -36,7 +35,7 @@ ACCOUNT_SECONDS = 1.0
 log = structlog.get_logger("steward")
 
 
-def _log(events: Iterable[Event]) -> None:
+def _log(events: Iterable[LogLine]) -> None:
     for name, facts in events:
         log.info(name, **facts)
 
@@ -48,10 +47,10 @@ class Rounds:
         self._database = database
         self._hints = hints
         self._settings = settings
-        self._news = ProgressEvents(settings.webhook_progress_seconds)
-        self._now_and_then: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            (NEWS_SECONDS, self._tell_news),
-            (MEND_SECONDS, self._mend_deliveries),
+        self._progress_events = ProgressEvents(settings.webhook_progress_seconds)
+        self._periodic: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (PROGRESS_SECONDS, self._write_progress),
+            (CORRECT_HELD_SECONDS, self._correct_held_deliveries),
             (REMOVE_SECONDS, self._remove_endpoints),
             (PARTITION_SECONDS, self._keep_partitions),
             (pace.NOTE_SECONDS, self._note_pace),
@@ -64,12 +63,12 @@ class Rounds:
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._stuck = False
-        self._due = [0.0] * len(self._now_and_then)
+        self._due = [0.0] * len(self._periodic)
 
     async def run(self) -> bool:
-        """One round. True: something moved, so the next round should follow soon."""
-        for i, (seconds, care_for) in enumerate(self._now_and_then):
-            if monotonic() >= self._due[i] and await self._managed(care_for):
+        """Run one round. Returns whether something changed, so that the next round should follow soon."""
+        for i, (seconds, step) in enumerate(self._periodic):
+            if monotonic() >= self._due[i] and await self._attempted(step):
                 self._due[i] = monotonic() + seconds
         async with self._database.relaxed() as conn:
             workers, chunks = await maintenance.reap(conn, self._watch)
@@ -78,12 +77,12 @@ class Rounds:
             has_work = await maintenance.has_work(conn)
         if workers:
             log.warning("worker.reaped", workers=workers, chunks=chunks)
-        moved = await self._managed(self._settle) if has_work else False
+        moved = await self._attempted(self._settle) if has_work else False
         hinted = await sweep(self._database, self._hints, self._settings)
         return bool(chunks or promoted or expired or moved or hinted)
 
-    async def _managed(self, step: Callable[[], Awaitable[bool | None]]) -> bool:
-        """False: nothing moved, or the database refused it; then it comes again, and the other steps go on meanwhile."""
+    async def _attempted(self, step: Callable[[], Awaitable[bool | None]]) -> bool:
+        """Run a step. False: it changed nothing, or the database refused it; it runs again, and the other steps go on."""
         try:
             return await step() is not False
         except TRANSIENT as error:
@@ -93,11 +92,10 @@ class Rounds:
             return False
 
     async def _settle(self) -> bool:
-        """Whether chunks or batches moved."""
+        """Settle batches. Returns whether chunks or batches changed."""
         async with self._database.relaxed() as conn:
-            swept = await maintenance.sweep(
-                conn
-            )  # apart from what follows: it holds locks that come after those of batches
+            # In its own transaction: it takes locks that come after those of batches.
+            swept = await maintenance.sweep(conn)
         moved: list[BatchProgress] = []
         async with self._database.transaction() as conn:
             settled = await batches.settle(conn, moved.append)
@@ -111,16 +109,16 @@ class Rounds:
         if created:
             log.info("partitions.created", names=created)
 
-    async def _tell_news(self) -> None:
+    async def _write_progress(self) -> None:
         async with self._database.relaxed() as conn:
             running = await maintenance.running(conn)
         _log(self._batches.running(running))
         async with self._database.transaction() as conn:
-            await self._news.tell(conn)
+            await self._progress_events.write(conn)
 
-    async def _mend_deliveries(self) -> None:
+    async def _correct_held_deliveries(self) -> None:
         async with self._database.relaxed() as conn:
-            await webhooks.mend(conn)
+            await endpoint_state.correct_held(conn)
 
     async def _remove_endpoints(self) -> None:
         async with self._database.relaxed() as conn:
@@ -143,7 +141,7 @@ class Rounds:
             )
 
     async def _retire(self) -> None:
-        """Start dropping old days, beside the rounds: it waits for others, and nobody should wait for it."""
+        """Start to drop old days in a task of its own, because it waits for locks and the rounds must not wait for it."""
         if self._retiring is None or self._retiring.done():
             self._retiring = asyncio.create_task(self._drop_old_days())
 
@@ -167,18 +165,18 @@ class Rounds:
             log.info("retention.waits", day=str(outcome.busy))
 
     async def _close_accounts(self) -> None:
-        """Go on deleting accounts, beside the rounds: one may have much."""
+        """Continue to delete accounts in a task of its own, because an account can be large."""
         if self._closing is None or self._closing.done():
             self._closing = asyncio.create_task(self._delete_accounts())
 
     async def _delete_accounts(self) -> None:
         try:
-            gone = await accounts.sweep(self._database, Store.of(self._settings))
+            deleted = await accounts.sweep(self._database, Store.of(self._settings))
         except (psycopg.Error, PoolTimeout, StorageError) as error:
             if not self._stuck:
                 log.warning("account.deletion_waits", error=str(error.__cause__ or error).strip())
             self._stuck = True
             return
         self._stuck = False
-        for account_id in gone:
+        for account_id in deleted:
             log.info("account.deleted", account=account_id)

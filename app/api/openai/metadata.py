@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from app import labels
 from app.errors import BadInput
-from app.webhooks import validation
 
 _KINDS = {list: "an array", dict: "an object", bool: "a boolean", type(None): "null"}
 
@@ -19,5 +19,5 @@ def read_metadata(given: Any) -> dict[str, str] | None:
             where, what = f"metadata.{key[:64]}", _KINDS.get(type(value), "a number")
             message = f"Invalid type for '{where}': expected a string, but got {what} instead."
             raise BadInput(message, param=where, reason="invalid_type")
-    validation.check_metadata(given, "metadata")
+    labels.check_metadata(given, "metadata")
     return given

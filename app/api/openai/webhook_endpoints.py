@@ -18,11 +18,12 @@ from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.workers_ai.subscriptions import read
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.tenants.service import Tenant
-from app.webhooks import deliveries, endpoints
+from app.webhooks import deliveries, endpoints, registration, url_check
 from app.webhooks.deliveries import Attempt
 from app.webhooks.egress import FAULTS
 from app.webhooks.endpoints import Endpoint, Keys
 from app.webhooks.formats import OPENAI_TYPES
+from app.webhooks.url_check import CheckedUrl
 
 router = APIRouter()
 
@@ -82,7 +83,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     new = await read(request, New)
     kinds, url = _kinds(new.event_types), await _checked_url(parts, tenant, new.url)
     async with parts.database.transaction() as conn:
-        endpoint, keys = await endpoints.create(
+        endpoint, keys = await registration.create(
             conn,
             key=parts.secret_key,
             tenant_id=tenant.tenant_id,
@@ -193,10 +194,8 @@ async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id:
     raise _Untested(f"The test was not sent within {_TEST_SECONDS:g} seconds; is a notifier running?")
 
 
-async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> endpoints.CheckedUrl:
-    async with parts.database.relaxed() as conn:
-        hosts = await endpoints.allowed_hosts(conn, tenant.tenant_id)
-    return await endpoints.checked_url(parts.egress, url, hosts, where="url")
+async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> CheckedUrl:
+    return await url_check.checked_for_tenant(parts.database, parts.egress, tenant.tenant_id, url, where="url")
 
 
 def _kinds(event_types: Sequence[str]) -> list[str]:

@@ -11,13 +11,12 @@ from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import subscriptions
 from app.errors import NotFound
+from app.events import EventKind
 from app.states import DELIVERY
 from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints
 from app.webhooks.deliveries import Attempt, Delivery
 from app.webhooks.formats import timestamp
-from app.webhooks.sql import TEST_KIND
-from app.webhooks.validation import KINDS
 
 router = APIRouter(prefix="/event_subscriptions/subscriptions/{subscription_id}")
 
@@ -28,7 +27,7 @@ class DeliveryQuery(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     state: str | None = Field(None, json_schema_extra={"enum": [*DELIVERY.stored(), None]})
-    event: str | None = Field(None, json_schema_extra={"enum": [*KINDS, TEST_KIND, None]})
+    event: str | None = Field(None, json_schema_extra={"enum": [*EventKind, None]})
     before: int | None = Field(None, ge=1, lt=2**63)
     limit: int = Field(20, json_schema_extra=parameter_limits.declared(1, deliveries.MOST_LISTED))
 

@@ -15,7 +15,7 @@ from app.api.workers_ai import subscriptions
 from app.errors import BadInput
 from app.tenants.service import Tenant
 from app.webhooks import pull_queue
-from app.webhooks.pull_queue import Waiting
+from app.webhooks.pull_queue import PulledEvent
 
 router = APIRouter(prefix="/events")
 
@@ -66,9 +66,9 @@ async def acknowledge(request: Request, tenant: Caller, parts: PartsDep) -> Resp
         return success({"acknowledged": await pull_queue.acknowledge(conn, tenant.tenant_id, ids)})
 
 
-async def _look(parts: Parts, tenant: Tenant, asked: EventQuery, after: int) -> list[Waiting]:
+async def _look(parts: Parts, tenant: Tenant, asked: EventQuery, after: int) -> list[PulledEvent]:
     async with parts.database.relaxed() as conn:
-        return await pull_queue.waiting(conn, tenant.tenant_id, queue_id=asked.queue_id, after=after, limit=asked.limit)
+        return await pull_queue.pull(conn, tenant.tenant_id, queue_id=asked.queue_id, after=after, limit=asked.limit)
 
 
 def _number(text: str, where: str) -> int:
@@ -78,11 +78,11 @@ def _number(text: str, where: str) -> int:
     return number
 
 
-def _view(waiting: Waiting) -> dict[str, Any]:
+def _view(pulled: PulledEvent) -> dict[str, Any]:
     return {
-        "id": str(waiting.delivery_id),
-        "subscription_id": waiting.endpoint_id.hex,
-        "queue_id": waiting.queue_id,
-        "webhook_id": waiting.event.webhook_id,
-        "body": orjson.loads(waiting.body),
+        "id": str(pulled.delivery_id),
+        "subscription_id": pulled.endpoint_id.hex,
+        "queue_id": pulled.queue_id,
+        "webhook_id": pulled.event.webhook_id,
+        "body": orjson.loads(pulled.body),
     }

@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from app import trace_context
+from app import labels, trace_context
 from app.api import body, submit_params, unknown_fields
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
@@ -25,11 +25,9 @@ from app.queue import failures
 from app.queue.reads import BatchStatus
 from app.states import BatchState
 from app.tenants.service import Tenant
-from app.webhooks import validation
 
 router = APIRouter(route_class=FastRoute)
 
-_MOST_TAGS = 5
 METADATA = "cf-aig-metadata"
 _QUEUE = "queueRequest"
 _QUERY = frozenset([_QUEUE, "tags", "tag", "completion_window", "strict"])
@@ -141,9 +139,9 @@ def _tags(request: Request) -> tuple[str, ...]:
     query = request.query_params
     values = [*query.getlist("tags"), *query.getlist("tag")]
     tags = tuple(tag for value in values for tag in value.split(",") if tag)
-    if len(tags) > _MOST_TAGS or not all(re.fullmatch(submit_params.TAG, tag) for tag in tags):
+    if len(tags) > labels.MOST_TAGS or not all(re.fullmatch(submit_params.TAG, tag) for tag in tags):
         raise BadInput(
-            f"tags: at most {_MOST_TAGS}, each of 1 to 50 ASCII letters, digits or : - . / @, got {','.join(tags)[:80]}"
+            f"tags: at most {labels.MOST_TAGS}, each of 1 to 50 ASCII letters, digits or : - . / @, got {','.join(tags)[:80]}"
         )
     return tags
 
@@ -171,7 +169,7 @@ def _metadata(request: Request) -> dict[str, str] | None:
     if not isinstance(pairs, dict) or not all(isinstance(value, str | int | float | bool) for value in pairs.values()):
         raise BadInput(f'{METADATA}: must be a JSON object of texts, numbers and booleans, like {{"team": "search"}}')
     texts = {key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in pairs.items()}
-    validation.check_metadata(texts, METADATA)
+    labels.check_metadata(texts, METADATA)
     return texts
 
 

@@ -17,9 +17,10 @@ from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.states import EndpointState
 from app.tenants.service import Tenant
-from app.webhooks import endpoints
+from app.webhooks import endpoints, registration, url_check
 from app.webhooks.endpoints import Endpoint, EventFilter, Keys
 from app.webhooks.formats import timestamp
+from app.webhooks.url_check import CheckedUrl
 from app.webhooks.validation import DeliveryLimits
 
 router = APIRouter(prefix="/event_subscriptions/subscriptions")
@@ -108,10 +109,12 @@ async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
         _check_queue(to)
         state = EndpointState.ACTIVE if new.enabled else EndpointState.DISABLED
         async with parts.database.durable() as conn:
-            return success(view(await endpoints.create_queue(conn, queue_id=to.queue_id or "", state=state, **values)))
+            return success(
+                view(await registration.create_queue(conn, queue_id=to.queue_id or "", state=state, **values))
+            )
     url = await _checked_url(parts, tenant, to)
     async with parts.database.transaction() as conn:
-        endpoint, keys = await endpoints.create(
+        endpoint, keys = await registration.create(
             conn,
             key=parts.secret_key,
             account_id=tenant.account_id,
@@ -218,14 +221,12 @@ def _check_queue(to: Destination) -> None:
         raise BadInput("destination.queue_id: name the queue; any name will do, events are fetched by it")
 
 
-async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> endpoints.CheckedUrl:
+async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> CheckedUrl:
     if to.type != WEBHOOK:
         raise BadInput(f"destination.type: must be {WEBHOOK} or {QUEUE}, not {to.type!r}")
     if not to.url:
         raise BadInput("destination.url: a webhook needs its URL")
-    async with parts.database.relaxed() as conn:
-        hosts = await endpoints.allowed_hosts(conn, tenant.tenant_id)
-    return await endpoints.checked_url(parts.egress, to.url, hosts)
+    return await url_check.checked_for_tenant(parts.database, parts.egress, tenant.tenant_id, to.url)
 
 
 def parse_id(text: str) -> UUID:

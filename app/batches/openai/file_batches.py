@@ -26,6 +26,7 @@ from app.batches.why import explain
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, Conflict, KeyReused, NotFound
+from app.events import BatchData, EventKind, Failure
 from app.files import ids, sql
 from app.files import service as files
 from app.files.service import File
@@ -37,7 +38,7 @@ from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
 from app.tenants.service import Tenant
-from app.webhooks import service as webhooks
+from app.webhooks import emitter
 
 MOST_LISTED = 100
 _PROBLEMS = 7  # the column of a row
@@ -172,20 +173,18 @@ async def _refuse(database: Database, tenant: Tenant, wish: NewFileBatch, proble
     request_id = uuid.uuid4()
     async with database.transaction() as conn:
         await _register(conn, tenant, wish, request_id, None, [problem.view() for problem in problems])
-        await webhooks.emit(
+        await emitter.emit(
             conn,
             tenant_id=tenant.tenant_id,
-            kind="batch.failed",
+            kind=EventKind.BATCH_FAILED,
             model="",
             batch_id=None,
             run=None,
-            data={
-                "request_id": str(request_id),
-                "account_id": tenant.account_id,
-                "message": problems[0].message,
-                "internal_code": BadInput.code,
-                "http_code": BadInput.status,
-            },
+            data=BatchData(
+                request_id=str(request_id),
+                account_id=tenant.account_id,
+                failure=Failure(problems[0].message, BadInput.code, BadInput.status),
+            ),
         )
     return await get(database, tenant, request_id)
 

@@ -1,7 +1,7 @@
-"""SQL of those who look after webhooks: what was sent, again, replayed, tried."""
+"""SQL on past deliveries: list them with their attempts, send them again, replay a period, count them."""
 
 from app.states import DELIVERY, ENDPOINT, DeliveryState
-from app.webhooks.sql import DEAF, NEVER_SENT, chosen, heard
+from app.webhooks.events_sql import NEVER_SENT, UNREACHABLE, batch_matches, subscribed_kind
 
 
 def _deliveries(where: str) -> str:
@@ -14,9 +14,9 @@ where d.endpoint_id = %(endpoint_id)s and {where}
 """
 
 
-_CHOSEN = """(%(state)s::text is null or d.state = %(state)s) and (%(kind)s::text is null or v.kind = %(kind)s)
+_FILTER = """(%(state)s::text is null or d.state = %(state)s) and (%(kind)s::text is null or v.kind = %(kind)s)
   and (%(before)s::bigint is null or d.delivery_id < %(before)s)"""
-DELIVERIES = f"{_deliveries(_CHOSEN)} order by d.delivery_id desc limit %(limit)s"
+DELIVERIES = f"{_deliveries(_FILTER)} order by d.delivery_id desc limit %(limit)s"
 DELIVERY_BY_ID = _deliveries("d.delivery_id = %(delivery_id)s")
 
 ATTEMPTS = """
@@ -24,30 +24,30 @@ select n, started_at, duration_ms, http_status, error_class, address, response_b
 from attempt where delivery_id = %s order by attempt_id
 """
 
-_ANEW = f"""state = '{DeliveryState.PENDING}', attempts_before = delivery.attempts, reason = null,
+_START_AGAIN = f"""state = '{DeliveryState.PENDING}', attempts_before = delivery.attempts, reason = null,
     next_attempt_at = case when delivery.next_attempt_at = {NEVER_SENT} then {NEVER_SENT} else now() end"""
 
 REDELIVER = f"""
-update delivery set {_ANEW}
+update delivery set {_START_AGAIN}
 where endpoint_id = %(endpoint_id)s and delivery_id = %(delivery_id)s and {DELIVERY.guard("redeliver")}
 returning delivery_id
 """
 
-# What an endpoint was never told, because it was disabled or did not exist yet, becomes a delivery as well.
+# An event that has no delivery to this endpoint, which was disabled or did not exist then, gets one.
 REPLAY = f"""
 insert into delivery (event_id, endpoint_id, batch_id, next_attempt_at)
 select v.event_id, e.endpoint_id, v.batch_id, case when e.url is null then {NEVER_SENT} else now() end
 from endpoint e join event v using (tenant_id)
-where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s and e.state not in {DEAF}
+where e.tenant_id = %(tenant_id)s and e.endpoint_id = %(endpoint_id)s and e.state not in {UNREACHABLE}
   and v.occurred_at >= %(since)s and v.occurred_at < coalesce(%(until)s, now())
-  and {heard("v.kind", "v.batch_id")} = any(coalesce(%(kinds)s::text[], e.kinds)) and v.batch_id is not null
+  and {subscribed_kind("v.kind", "v.batch_id")} = any(coalesce(%(kinds)s::text[], e.kinds)) and v.batch_id is not null
   and (e.model is null or e.model = v.model)
-  and {chosen("v.batch_id")}
+  and {batch_matches("v.batch_id")}
   and not exists (select from delivery d where d.event_id = v.event_id and d.endpoint_id = e.endpoint_id
                   and (d.state not in ('{DeliveryState.DELIVERED}', '{DeliveryState.DEAD}')
                        or %(only_failed)s and d.state = '{DeliveryState.DELIVERED}'))
 order by v.event_id limit %(limit)s for key share of e, v skip locked
-on conflict (event_id, endpoint_id) do update set {_ANEW}
+on conflict (event_id, endpoint_id) do update set {_START_AGAIN}
 where {DELIVERY.guard("redeliver", "delivery.")}
 returning delivery_id
 """
@@ -55,7 +55,7 @@ returning delivery_id
 _WATCHED = ", ".join(f"('{state}')" for state in DELIVERY.stored() if state != DeliveryState.DELIVERED)
 _STATES = ", ".join(f"('{state}')" for state in ENDPOINT.stored())
 
-# What is fetched has no time by which it should have gone.
+# `next_attempt_at` of a pulled delivery is infinity, so it is never due.
 GAUGES = f"""
 select 'deliveries', w.state, (select count(*) from (select from delivery d where d.state = w.state limit 100000) c)
   from (values {_WATCHED}) w (state)
@@ -64,30 +64,4 @@ union all select 'oldest_due_delivery_seconds', '', coalesce(extract(epoch from 
 union all select 'endpoints', w.state, (select count(*) from endpoint e where e.state = w.state)
   from (values {_STATES}) w (state)
 union all select 'failing_endpoints', '', count(*) from endpoint where failing_since is not null
-"""
-
-# What an account leaves that is deleted: its deliveries go with the events that they tell, then its endpoints.
-FORGET_EVENTS = """
-with old as materialized (select event_id from event where tenant_id = %(tenant_id)s order by event_id limit %(limit)s),
-told as (delete from delivery using old where delivery.event_id = old.event_id)
-delete from event using old where event.event_id = old.event_id"""
-FORGET_ENDPOINTS = "delete from endpoint where tenant_id = %(tenant_id)s"
-ENDPOINT_IDS = f"select endpoint_id from endpoint where tenant_id = %(tenant_id)s and {ENDPOINT.guard('disable')}"
-
-# Of deleted endpoints the deliveries go in steps, then they: a cascade over all of them would hold up whoever writes an event
-# meanwhile. The last step finds at most what was written while the endpoint was being closed.
-FORGET_DELIVERIES = f"""
-with old as materialized (
-    select d.delivery_id from endpoint e join delivery d using (endpoint_id)
-    where {ENDPOINT.guard("remove", "e.")} limit %(limit)s for update of d skip locked
-)
-delete from delivery using old where delivery.delivery_id = old.delivery_id
-"""
-REMOVE_ENDPOINTS = f"""
-with old as materialized (
-    select e.endpoint_id from endpoint e
-    where {ENDPOINT.guard("remove", "e.")} and not exists (select from delivery d where d.endpoint_id = e.endpoint_id)
-    for update skip locked
-)
-delete from endpoint using old where endpoint.endpoint_id = old.endpoint_id
 """

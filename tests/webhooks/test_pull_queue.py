@@ -1,4 +1,4 @@
-"""Claims about events that are fetched: each stays until it is acknowledged, and nobody sends it anywhere."""
+"""Claims about events that are pulled: each stays until it is acknowledged, and none is sent."""
 
 from typing import Any
 from uuid import UUID
@@ -9,41 +9,42 @@ import pytest
 from app import crypto
 from app.db.pool import Connection, Database
 from app.errors import BadInput, Conflict
+from app.events import USUAL_KINDS
 from app.queue import retention_sql
 from app.settings import Settings
 from app.states import EndpointState
-from app.webhooks import deliveries, endpoints, pull_queue, service
+from app.webhooks import claims, deliveries, due_sweep, endpoints, pull_queue, registration
 from app.webhooks.endpoints import Endpoint, EventFilter
-from app.webhooks.validation import USUAL_KINDS
+from app.webhooks.url_check import CheckedUrl
 from tests.webhooks.support import ACCOUNT, emit, make_tenant
 
 
 async def queue(conn: Connection, queue_id: str = "mine", tenant_id: int = 1, **options: Any) -> Endpoint:
     await make_tenant(conn, tenant_id)
     values: dict[str, Any] = {"name": "test", "kinds": USUAL_KINDS, "queue_id": queue_id} | options
-    return await endpoints.create_queue(conn, tenant_id=tenant_id, **values)
+    return await registration.create_queue(conn, tenant_id=tenant_id, **values)
 
 
-async def fetched(conn: Connection, **asked: Any) -> list[str]:
-    """The request ids of what waits."""
-    found = await pull_queue.waiting(conn, asked.pop("tenant_id", 1), **asked)
-    return [each.event.data["request_id"] for each in found]
+async def pulled(conn: Connection, **asked: Any) -> list[str]:
+    """The request ids of the events that are not acknowledged."""
+    found = await pull_queue.pull(conn, asked.pop("tenant_id", 1), **asked)
+    return [each.event.data.request_id for each in found]
 
 
 async def ids(conn: Connection) -> list[int]:
-    return [each.delivery_id for each in await pull_queue.waiting(conn, 1)]
+    return [each.delivery_id for each in await pull_queue.pull(conn, 1)]
 
 
 async def test_an_event_waits_until_it_is_acknowledged(database: Database) -> None:
     async with database.durable() as conn:
         made = await queue(conn)
         first, second = await emit(conn, 1), await emit(conn, 2)
-        assert await fetched(conn) == await fetched(conn) == [first, second]
-        (one, _) = await pull_queue.waiting(conn, 1)
+        assert await pulled(conn) == await pulled(conn) == [first, second]
+        (one, _) = await pull_queue.pull(conn, 1)
         assert orjson.loads(one.body)["metadata"]["eventSubscriptionId"] == made.endpoint_id.hex
         assert await pull_queue.acknowledge(conn, 1, [one.delivery_id]) == 1
         assert await pull_queue.acknowledge(conn, 1, [one.delivery_id, 10**9]) == 0
-        assert await fetched(conn) == [second]
+        assert await pulled(conn) == [second]
 
 
 async def test_it_is_never_sent(database: Database) -> None:
@@ -51,66 +52,66 @@ async def test_it_is_never_sent(database: Database) -> None:
         made = await queue(conn)
         await emit(conn, 1)
         await endpoints.send_test(conn, 1, ACCOUNT, made.endpoint_id)
-        assert await service.due(conn, rehint_seconds=0) == []
-        assert await service.claim(conn, [made.endpoint_id], most=9, lease_seconds=9) == []
-        assert [each.event.kind for each in await pull_queue.waiting(conn, 1)] == ["batch.succeeded", "test"]
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
+        assert await claims.claim(conn, [made.endpoint_id], most=9, lease_seconds=9) == []
+        assert [each.event.kind for each in await pull_queue.pull(conn, 1)] == ["batch.succeeded", "test"]
         (listed, _) = await deliveries.listing(conn, 1, made.endpoint_id)
         assert (listed.state, listed.next_attempt_at) == ("pending", None)
 
 
-async def test_queues_and_accounts_are_apart_and_pages_go_on(database: Database) -> None:
+async def test_queues_and_accounts_are_separate_and_pages_continue(database: Database) -> None:
     async with database.durable() as conn:
         await queue(conn)
         await queue(conn, "other", of=EventFilter(model="@cf/other"))
         await queue(conn, tenant_id=2)
         mine = [await emit(conn, n) for n in range(3)]
         other = await emit(conn, 7, model="@cf/other")
-        assert await fetched(conn, queue_id="other") == [other]
-        assert await fetched(conn, queue_id="mine", limit=2) == mine[:2]
+        assert await pulled(conn, queue_id="other") == [other]
+        assert await pulled(conn, queue_id="mine", limit=2) == mine[:2]
         after = (await ids(conn))[1]
-        assert await fetched(conn, queue_id="mine", after=after) == [mine[2], other]
-        assert await fetched(conn, tenant_id=2) == []
+        assert await pulled(conn, queue_id="mine", after=after) == [mine[2], other]
+        assert await pulled(conn, tenant_id=2) == []
         assert await pull_queue.acknowledge(conn, 2, await ids(conn)) == 0
         for limit in (0, pull_queue.MOST + 1):
             with pytest.raises(BadInput):
-                await pull_queue.waiting(conn, 1, limit=limit)
+                await pull_queue.pull(conn, 1, limit=limit)
 
 
-async def test_an_event_committed_late_is_not_behind_a_reader(database: Database) -> None:
+async def test_a_reader_does_not_miss_an_event_that_was_committed_late(database: Database) -> None:
     async with database.durable() as conn, database.durable() as slow:
         await queue(conn)
         async with slow.transaction():
             late = await emit(slow, 1)
             soon = await emit(conn, 2)
-            assert await fetched(conn) == [soon]
+            assert await pulled(conn) == [soon]
             await pull_queue.acknowledge(conn, 1, await ids(conn))
-        assert await fetched(conn) == [late]
+        assert await pulled(conn) == [late]
 
 
-async def test_pausing_keeps_disabling_drops_enabling_goes_on_at_once(database: Database) -> None:
+async def test_pausing_keeps_events_disabling_drops_them_and_enabling_takes_effect_at_once(database: Database) -> None:
     async with database.transaction() as conn:
         made = await queue(conn)
         before = await emit(conn, 1)
         await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "pause")
         meanwhile = await emit(conn, 2)
-        assert await fetched(conn) == []
+        assert await pulled(conn) == []
         assert (await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "enable")).state == EndpointState.ACTIVE
-        assert await fetched(conn) == [before, meanwhile]
+        assert await pulled(conn) == [before, meanwhile]
         await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "disable")
         await emit(conn, 3)
         await endpoints.switch(conn, 1, ACCOUNT, made.endpoint_id, "enable")
-        assert await fetched(conn) == [before, meanwhile]
+        assert await pulled(conn) == [before, meanwhile]
 
 
-async def test_what_was_acknowledged_can_be_had_again(database: Database) -> None:
+async def test_acknowledged_events_can_be_replayed(database: Database) -> None:
     async with database.durable() as conn:
         made = await queue(conn)
         request_id = await emit(conn, 1)
         (delivery_id,) = await ids(conn)
         await pull_queue.acknowledge(conn, 1, [delivery_id])
         await deliveries.redeliver(conn, 1, made.endpoint_id, delivery_id)
-        assert await fetched(conn) == [request_id]
-        assert await service.due(conn, rehint_seconds=0) == []
+        assert await pulled(conn) == [request_id]
+        assert await due_sweep.take_due(conn, rehint_seconds=0) == []
 
 
 async def test_a_queue_has_no_secret_url_or_limits(database: Database, settings: Settings) -> None:
@@ -120,13 +121,13 @@ async def test_a_queue_has_no_secret_url_or_limits(database: Database, settings:
         with pytest.raises(Conflict, match="no secret"):
             key = crypto.secret_key(settings)
             await endpoints.rotate_secret(conn, key=key, **one, secret=None, overlap_seconds=0)
-        for change in ({"url": endpoints.CheckedUrl("http://127.0.0.1:9/")}, {"limits": {"ordered": True}}):
-            with pytest.raises(BadInput, match="fetched"):
+        for change in ({"url": CheckedUrl("http://127.0.0.1:9/")}, {"limits": {"ordered": True}}):
+            with pytest.raises(BadInput, match="pulled"):
                 await endpoints.patch(conn, **one, **change)
         assert (await endpoints.patch(conn, **one, name="new")).name == "new"
 
 
-async def test_what_nobody_fetches_does_not_keep_its_batch(database: Database) -> None:
+async def test_events_that_nobody_pulls_do_not_prevent_retention_of_their_batch(database: Database) -> None:
     async with database.durable() as conn:
         made = await queue(conn)
         await _final_batch(conn, 5, made.endpoint_id)

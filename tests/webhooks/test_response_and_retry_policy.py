@@ -1,11 +1,11 @@
-"""Claims about what an answer means and when the next attempt is."""
+"""Claims about what follows from a response, and when the next attempt is made."""
 
 from datetime import UTC, datetime
 
 import pytest
 
-from app.webhooks import retry_policy
-from app.webhooks.retry_policy import Answer, judge
+from app.webhooks import response_policy, retry_policy
+from app.webhooks.response_policy import Answer, judge
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR = 3600
@@ -39,7 +39,7 @@ def test_retry_after_lengthens_a_pause_up_to_a_day(asked: float | None, seconds:
     ],
 )  # fmt: skip
 def test_only_2xx_is_success(status: int, error: str | None) -> None:
-    assert retry_policy.status_error(status) == error
+    assert response_policy.status_error(status) == error
 
 
 @pytest.mark.parametrize(

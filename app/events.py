@@ -1,0 +1,139 @@
+"""Events: every kind of event, and the data that each kind carries. Pure.
+
+`app.webhooks.emitter` writes them. `app.webhooks.formats` turns them into the bodies that receivers get.
+"""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+import orjson
+
+
+class EventKind(StrEnum):
+    """What happened. The values are stored, and subscriptions name them."""
+
+    BATCH_QUEUED = "batch.queued"
+    BATCH_STARTED = "batch.started"
+    BATCH_PROGRESS = "batch.progress"
+    BATCH_SUCCEEDED = "batch.succeeded"
+    BATCH_FAILED = "batch.failed"
+    BATCH_CANCELLED = "batch.cancelled"
+    BATCH_EXPIRED = "batch.expired"
+    BATCH_AT_RISK = "batch.at_risk"
+    ITEM_SUCCEEDED = "item.succeeded"
+    ITEM_FAILED = "item.failed"
+    RESPONSE_COMPLETED = "response.completed"
+    RESPONSE_INCOMPLETE = "response.incomplete"
+    RESPONSE_FAILED = "response.failed"
+    RESPONSE_CANCELLED = "response.cancelled"
+    ENDPOINT_FAILING = "endpoint.failing"
+    ENDPOINT_DISABLED = "endpoint.disabled"
+    TEST = "test"
+
+
+KINDS = tuple(kind for kind in EventKind if kind != EventKind.TEST)
+"""The kinds that a subscription can name. A test event goes to one endpoint, whatever its kinds are."""
+
+USUAL_KINDS = (
+    EventKind.BATCH_QUEUED,
+    EventKind.BATCH_SUCCEEDED,
+    EventKind.BATCH_FAILED,
+    EventKind.BATCH_CANCELLED,
+    EventKind.BATCH_EXPIRED,
+    EventKind.ENDPOINT_DISABLED,
+)
+ITEM_KINDS = (EventKind.ITEM_SUCCEEDED, EventKind.ITEM_FAILED)
+ENDPOINT_KINDS = (EventKind.ENDPOINT_FAILING, EventKind.ENDPOINT_DISABLED)
+PROGRESS_KINDS = (EventKind.BATCH_STARTED, EventKind.BATCH_PROGRESS, EventKind.BATCH_AT_RISK)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Items of a batch, by how they ended."""
+
+    total: int
+    succeeded: int
+    failed: int
+    unfinished: int
+
+    @classmethod
+    def of(cls, total: int, succeeded: int, failed: int) -> Self:
+        """The counts of a batch; every item that is not counted is unfinished."""
+        return cls(total, succeeded, failed, total - succeeded - failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a batch failed. The codes are those that an error of the API has."""
+
+    message: str
+    internal_code: int
+    http_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventData:
+    """What every event carries. The kind `test` carries no more.
+
+    `request_id`: the batch; in `endpoint.*` the endpoint, in a test all zeros. `traceparent`: from the submit, if it had one.
+    """
+
+    request_id: str
+    account_id: str
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchData(EventData):
+    """Data of `batch.*` and `response.*`. `counts`: None in `batch.queued`, and for a batch that was refused for its file."""
+
+    counts: Counts | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemData(EventData):
+    """Data of `item.*`. `item`: the position in the batch, from 0. `reference`: the caller's name for the item."""
+
+    item: int
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointData(EventData):
+    """Data of `endpoint.*`. `message`: why the endpoint is failing or disabled."""
+
+    message: str
+
+
+def to_json(data: EventData) -> bytes:
+    """The data as it is stored: one flat object, without what is None."""
+    values = asdict(data)
+    values |= values.pop("failure", None) or {}
+    return orjson.dumps({name: value for name, value in values.items() if value is not None})
+
+
+def from_json(kind: str, stored: bytes) -> EventData:
+    """The data of a stored event. Fields that this version does not know are ignored."""
+    values = orjson.loads(stored)
+    common = {name: values.get(name) for name in ("request_id", "account_id", "traceparent")}
+    if kind in ITEM_KINDS:
+        return ItemData(**common, item=values["item"], reference=values.get("reference"))
+    if kind in ENDPOINT_KINDS:
+        return EndpointData(**common, message=values["message"])
+    if kind == EventKind.TEST:
+        return EventData(**common)
+    return BatchData(**common, counts=_counts(values.get("counts")), failure=_failure(values))
+
+
+def _counts(stored: dict[str, int] | None) -> Counts | None:
+    if stored is None:
+        return None
+    return Counts(stored["total"], stored["succeeded"], stored["failed"], stored["unfinished"])
+
+
+def _failure(stored: dict[str, Any]) -> Failure | None:
+    if "message" not in stored:
+        return None
+    return Failure(stored["message"], stored["internal_code"], stored["http_code"])

@@ -1,0 +1,49 @@
+"""Writes events. Each function runs in the transaction of its caller, so an event exists only if its cause was committed."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from app import events
+from app.db.pool import Connection
+from app.events import EventData, EventKind
+from app.webhooks import events_sql as sql
+
+
+async def emit(
+    conn: Connection,
+    *,
+    tenant_id: int,
+    kind: EventKind,
+    model: str,
+    batch_id: int | None,
+    run: int | None,
+    data: EventData,
+    n: int = 0,
+) -> None:
+    """Write an event and its deliveries in one statement. A second event of the same (batch, run, kind, n) is ignored."""
+    values = {"tenant_id": tenant_id, "kind": kind, "model": model, "batch_id": batch_id, "run": run, "n": n}
+    await conn.execute(sql.EMIT.encode(), values | {"data": events.to_json(data)})
+
+
+async def emit_items(conn: Connection, *, batch_id: int, run: int, seqs: Sequence[int]) -> None:
+    """Write the events of the items whose results were stored in this transaction."""
+    await conn.execute(sql.EMIT_ITEMS.encode(), {"batch_id": batch_id, "run": run, "seqs": list(seqs)})
+
+
+async def emit_test(conn: Connection, tenant_id: int, endpoint_id: UUID, kind: str, data: EventData) -> int | None:
+    """Write an event of no batch for one endpoint. Returns the delivery's id; None: there is no such endpoint."""
+    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "kind": kind, "data": events.to_json(data)}
+    row = await (await conn.execute(sql.EMIT_TEST.encode(), values)).fetchone()
+    return row[0] if row else None
+
+
+async def subscribed(conn: Connection, kinds: Sequence[str]) -> set[tuple[int, str]]:
+    """The pairs of a tenant and one of these kinds for which the tenant has an endpoint."""
+    rows = await (await conn.execute(sql.SUBSCRIBED.encode(), [list(kinds)])).fetchall()
+    return {(tenant_id, kind) for tenant_id, kind in rows}
+
+
+async def subscribed_to_items(conn: Connection, tenant_id: int) -> bool:
+    """Whether the tenant has an endpoint for `item.*` events."""
+    row = await (await conn.execute(sql.SUBSCRIBED_TO_ITEMS.encode(), [tenant_id])).fetchone()
+    return bool(row and row[0])

@@ -1,0 +1,82 @@
+"""Changes of an endpoint's state, by its owner or by its health, and what they mean for its deliveries."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from app.db.pool import Connection
+from app.events import EndpointData, EventKind
+from app.states import EndpointState
+from app.webhooks import emitter, endpoint_health
+from app.webhooks import endpoint_sql as sql
+from app.webhooks.claims import Claim
+from app.webhooks.endpoint_health import HEALTHY, EndpointHealth
+from app.webhooks.response_policy import DeliveryVerdict
+
+Outcomes = Sequence[tuple[Claim, DeliveryVerdict]]
+_GIVEN_UP = "every attempt failed since {:%Y-%m-%d %H:%M:%S} UTC"
+
+
+async def change(conn: Connection, tenant_id: int, endpoint_id: UUID, verb: str, reason: str | None = None) -> bool:
+    """Verify, pause, disable or enable an endpoint, and hold or release its deliveries. False: its state does not allow it."""
+    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "reason": reason}
+    if await (await conn.execute(sql.change_state(verb).encode(), values)).fetchone() is None:
+        return False
+    if verb == "verify":
+        await conn.execute(sql.RELEASE.encode(), {"endpoint_id": endpoint_id})
+    elif verb != "enable":
+        await conn.execute(sql.HOLD.encode(), {"endpoint_id": endpoint_id})
+    return True
+
+
+async def correct_held(conn: Connection) -> int:
+    """Release or hold deliveries that were written while the state of their endpoint changed. Returns how many."""
+    released = await conn.execute(sql.RELEASE_MISSED.encode())
+    held = await conn.execute(sql.HOLD_MISSED.encode())
+    return released.rowcount + held.rowcount
+
+
+async def apply_outcomes(conn: Connection, outcomes: Outcomes, patience: timedelta) -> None:
+    """Update the health of the endpoints, verify and disable them, and write their `endpoint.*` events.
+
+    `patience`: an endpoint that has been failing for so long is disabled. Call in a transaction.
+    """
+    ids = sorted({claim.endpoint_id for claim, _ in outcomes})
+    for row in await (await conn.execute(sql.LOCK_HEALTH.encode(), [ids])).fetchall():
+        own = [(claim, verdict) for claim, verdict in outcomes if claim.endpoint_id == row[1]]
+        await _apply(conn, own, row, patience)
+
+
+async def _apply(conn: Connection, outcomes: Outcomes, row: tuple[Any, ...], patience: timedelta) -> None:
+    """Apply the outcomes of one endpoint, whose locked row this is."""
+    now, endpoint_id, tenant_id, state, *stored = row
+    before = health = EndpointHealth(*stored)
+    reason = ""
+    for claim, verdict in outcomes:
+        reason = reason or verdict.disable or ""
+        if verdict.verb == "deliver":
+            health = HEALTHY
+            if claim.probe and state == EndpointState.PENDING:
+                await change(conn, tenant_id, endpoint_id, "verify")
+            continue
+        health, share = endpoint_health.after_failure(health, claim.begun, now, patience)
+        if share is not None and share >= 1:
+            reason = reason or _GIVEN_UP.format(health.failing_since)
+        elif share is not None:
+            message = f"{share:.0%} of the time after which it is disabled is over"
+            await _notify_owner(conn, claim, EventKind.ENDPOINT_FAILING, message)
+    if reason and state != EndpointState.DISABLED:
+        await change(conn, tenant_id, endpoint_id, "disable", reason)
+        await _notify_owner(conn, outcomes[0][0], EventKind.ENDPOINT_DISABLED, reason)
+    elif health != before:
+        values = {"failures": health.failures, "failing_since": health.failing_since, "open_until": health.open_until}
+        values |= {"warned": health.warned, "endpoint_id": endpoint_id}
+        await conn.execute(sql.SET_HEALTH.encode(), values)
+
+
+async def _notify_owner(conn: Connection, claim: Claim, kind: EventKind, message: str) -> None:
+    """Write an event about the endpoint. The tenant's other endpoints can subscribe to it."""
+    account_id = claim.event.data.account_id
+    data = EndpointData(request_id=claim.endpoint_id.hex, account_id=account_id, message=message)
+    await emitter.emit(conn, tenant_id=claim.tenant_id, kind=kind, model="", batch_id=None, run=None, data=data)

@@ -1,0 +1,100 @@
+"""SQL that writes events, and one delivery for each endpoint that an event is for."""
+
+from app.events import ITEM_KINDS, EventKind
+from app.states import DELIVERY, DeliveryState, EndpointState
+
+NEVER_SENT = "'infinity'::timestamptz"  # `next_attempt_at` of a delivery that its owner pulls
+UNREACHABLE = f"('{EndpointState.DISABLED}', '{EndpointState.CLOSING}')"  # endpoints that get no events
+
+_ITEM_KINDS = f"'{{{','.join(ITEM_KINDS)}}}'"
+
+# A new delivery locks its endpoint against removal, and skips an endpoint whose removal is under way: an event never waits
+# for a removal, and the foreign key holds.
+_LOCK_ENDPOINT = "for key share of e skip locked"
+
+# State and due time of a new delivery to endpoint e. An endpoint that is paused or not verified yet gets it later.
+_FIRST_STATE = f"""case when e.state = '{EndpointState.ACTIVE}' then '{DELIVERY.initial}' else '{DeliveryState.HELD}' end,
+       case when e.url is null then {NEVER_SENT} else now() end"""
+
+
+def batch_matches(batch_id: str) -> str:
+    """The condition that the batch has the tags and the metadata that endpoint e asks for."""
+    return f"""(e.tags = '{{}}' and e.metadata = '{{}}' or exists (
+    select from batch b where b.batch_id = {batch_id} and e.tags <@ b.tags and e.metadata <@ coalesce(b.meta, '{{}}')))"""
+
+
+def subscribed_kind(kind: str, batch_id: str) -> str:
+    """The kind under which endpoint e subscribes to an event of this kind.
+
+    In OpenAI's format a batch without any success is completed. Only a batch that was refused for its file, and so has no row,
+    is failed.
+    """
+    ran = f"e.format = 'openai' and {kind} = '{EventKind.BATCH_FAILED}' and {batch_id} is not null"
+    return f"case when {ran} then '{EventKind.BATCH_SUCCEEDED}' else {kind} end"
+
+
+EMIT = f"""
+with inserted as (
+    insert into event (tenant_id, kind, model, batch_id, run, n, data)
+    values (%(tenant_id)s, %(kind)s, %(model)s, %(batch_id)s, %(run)s, %(n)s, %(data)s)
+    on conflict (batch_id, run, kind, n) do nothing
+    returning event_id
+)
+insert into delivery (event_id, endpoint_id, batch_id, state, next_attempt_at)
+select inserted.event_id, e.endpoint_id, %(batch_id)s, {_FIRST_STATE}
+from inserted, endpoint e
+where e.tenant_id = %(tenant_id)s and e.state not in {UNREACHABLE}
+  and {subscribed_kind("%(kind)s::text", "%(batch_id)s::bigint")} = any(e.kinds)
+  and (e.model is null or e.model = %(model)s)
+  and {batch_matches("%(batch_id)s")}
+{_LOCK_ENDPOINT}
+"""
+
+EMIT_TEST = f"""
+with inserted as (
+    insert into event (tenant_id, kind, model, data) values (%(tenant_id)s, %(kind)s, '', %(data)s) returning event_id
+)
+insert into delivery (event_id, endpoint_id, probe, next_attempt_at)
+select event_id, e.endpoint_id, e.url is not null, case when e.url is null then {NEVER_SENT} else now() end
+from inserted, endpoint e where e.endpoint_id = %(endpoint_id)s and e.state <> '{EndpointState.CLOSING}'
+{_LOCK_ENDPOINT}
+returning delivery_id
+"""
+
+SUBSCRIBED = f"""
+select distinct tenant_id, kind from endpoint cross join unnest(kinds) kind
+where state not in {UNREACHABLE} and kind = any(%s)
+"""
+
+SUBSCRIBED_TO_ITEMS = f"""
+select exists (select from endpoint where tenant_id = %s and state not in {UNREACHABLE} and kinds && {_ITEM_KINDS})
+"""
+
+# One event for each item, if an endpoint subscribes to it. `n` is the item's position. The data is that of `ItemData`.
+EMIT_ITEMS = f"""
+with batch as (select b.*, t.account_id from batch b join tenant t using (tenant_id) where batch_id = %(batch_id)s),
+ subscribed as materialized (
+    select e.endpoint_id, e.kinds, e.state, e.url from endpoint e, batch b
+    where e.tenant_id = b.tenant_id and e.state not in {UNREACHABLE} and e.kinds && {_ITEM_KINDS}
+      and (e.model is null or e.model = b.model) and e.tags <@ b.tags
+      and e.metadata <@ coalesce(b.meta, '{{}}')
+    {_LOCK_ENDPOINT}
+),
+ inserted as (
+    insert into event (tenant_id, kind, model, batch_id, run, n, data)
+    select b.tenant_id, x.kind, b.model, b.batch_id, %(run)s, r.seq,
+           convert_to(jsonb_build_object('request_id', b.request_id, 'account_id', b.account_id, 'item', r.seq,
+                                         'reference', p.reference, 'traceparent', b.traceparent)::text, 'UTF8')
+    from batch b, item_result r
+    join item_payload p on p.batch_id = r.batch_id and p.seq = r.seq
+    cross join lateral (
+      select case r.ok when 1 then '{EventKind.ITEM_SUCCEEDED}' else '{EventKind.ITEM_FAILED}' end as kind) x
+    where r.batch_id = %(batch_id)s and r.run = %(run)s and r.seq = any(%(seqs)s)
+      and exists (select from subscribed where x.kind = any(subscribed.kinds))
+    on conflict (batch_id, run, kind, n) do nothing
+    returning event_id, kind
+)
+insert into delivery (event_id, endpoint_id, batch_id, state, next_attempt_at)
+select inserted.event_id, e.endpoint_id, %(batch_id)s, {_FIRST_STATE}
+from inserted join subscribed e on inserted.kind = any(e.kinds)
+"""

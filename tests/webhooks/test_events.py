@@ -1,0 +1,57 @@
+"""Claims about the data of events: what is written is read again, and rows of other versions can be read."""
+
+import orjson
+import pytest
+
+from app import events
+from app.events import (
+    ENDPOINT_KINDS,
+    ITEM_KINDS,
+    KINDS,
+    BatchData,
+    Counts,
+    EndpointData,
+    EventData,
+    EventKind,
+    Failure,
+    ItemData,
+)
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+COMMON = {"request_id": "r", "account_id": "acme"}
+
+
+def data(kind: EventKind) -> EventData:
+    """Data with every field that an event of this kind can have."""
+    if kind in ITEM_KINDS:
+        return ItemData(**COMMON, traceparent=TRACE, item=0, reference="france")
+    if kind in ENDPOINT_KINDS:
+        return EndpointData(**COMMON, message="gone")
+    if kind == EventKind.TEST:
+        return EventData(**COMMON)
+    return BatchData(**COMMON, traceparent=TRACE, counts=Counts(3, 1, 1, 1), failure=Failure("why", 5006, 400))
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_the_data_of_every_kind_is_read_as_it_was_written(kind: EventKind) -> None:
+    assert events.from_json(kind, events.to_json(data(kind))) == data(kind)
+
+
+def test_the_fields_of_a_failure_are_stored_flat_and_absent_fields_not_at_all() -> None:
+    assert orjson.loads(events.to_json(BatchData(**COMMON))) == COMMON
+    stored = orjson.loads(events.to_json(BatchData(**COMMON, failure=Failure("why", 5006, 400))))
+    assert stored == COMMON | {"message": "why", "internal_code": 5006, "http_code": 400}
+
+
+def test_rows_of_earlier_and_later_versions_can_be_read() -> None:
+    earlier = orjson.dumps(COMMON | {"traceparent": None})
+    assert events.from_json("batch.queued", earlier) == BatchData(**COMMON)
+    later = orjson.dumps(
+        COMMON | {"counts": {"total": 1, "succeeded": 1, "failed": 0, "unfinished": 0, "new": 1}, "x": 1}
+    )
+    assert events.from_json("batch.of_a_later_version", later) == BatchData(**COMMON, counts=Counts.of(1, 1, 0))
+
+
+def test_a_subscription_can_name_every_kind_but_a_test() -> None:
+    assert set(EventKind) - set(KINDS) == {EventKind.TEST}
+    assert all(kind.value.count(".") == 1 for kind in KINDS)
