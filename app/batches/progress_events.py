@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from app import clock
 from app.db.pool import Connection
-from app.queue import maintenance
-from app.queue.maintenance import UnderWay
+from app.queue import progress
+from app.queue.progress import BatchInProgress
 from app.webhooks import service as webhooks
 
 STARTED, PROGRESS, AT_RISK = "batch.started", "batch.progress", "batch.at_risk"
@@ -27,7 +27,7 @@ class ProgressEvents:
     async def tell(self, conn: Connection) -> int:
         """Look once. Returns how many events were written. Call in a durable transaction."""
         wanted = await webhooks.wanted(conn, KINDS)
-        batches = await maintenance.under_way(conn, sorted({tenant_id for tenant_id, _ in wanted})) if wanted else []
+        batches = await progress.in_progress(conn, sorted({tenant_id for tenant_id, _ in wanted})) if wanted else []
         here = {(batch.batch_id, batch.run) for batch in batches}
         self._started &= here
         self._at_risk &= here
@@ -40,7 +40,7 @@ class ProgressEvents:
                     count += 1
         return count
 
-    def _of(self, batch: UnderWay) -> list[tuple[str, int]]:
+    def _of(self, batch: BatchInProgress) -> list[tuple[str, int]]:
         name, done, found = (batch.batch_id, batch.run), batch.ok + batch.failed, list[tuple[str, int]]()
         if name not in self._started:
             self._started.add(name)
@@ -54,7 +54,7 @@ class ProgressEvents:
             found.append((AT_RISK, 0))
         return found
 
-    async def _emit(self, conn: Connection, batch: UnderWay, kind: str, n: int) -> None:
+    async def _emit(self, conn: Connection, batch: BatchInProgress, kind: str, n: int) -> None:
         counts = {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed}
         counts["unfinished"] = batch.total - batch.ok - batch.failed
         data = {"request_id": str(batch.request_id), "account_id": batch.account_id, "traceparent": batch.traceparent}

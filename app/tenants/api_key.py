@@ -1,6 +1,7 @@
-"""The form of an API key: `sk_sw_<id>_<secret>`. Pure.
+"""The format of an API key: `sk_sw_<id>_<secret>`. Pure.
 
-The id finds the row; only an HMAC of the secret is stored. A secret of 256 random bits needs no slow password hash.
+The id identifies the row. Of the secret only an HMAC is stored (`app.crypto.hash_secret`, called in `service`). A secret of 256
+random bits needs no slow password hash.
 """
 
 import secrets
@@ -11,7 +12,7 @@ PREFIX = "sk_sw_"
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as its owner holds it."""
+    """A key with its secret."""
 
     key_id: str
     secret: str
@@ -26,7 +27,7 @@ def generate() -> ApiKey:
 
 
 def parse(token: str) -> ApiKey | None:
-    """The key in a bearer token, or None when it has another form."""
+    """The key in a bearer token. None: the token has another format."""
     if not token.startswith(PREFIX):
         return None
     key_id, _, secret = token[len(PREFIX) :].partition("_")

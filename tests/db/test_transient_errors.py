@@ -10,7 +10,7 @@ from psycopg import errors
 from psycopg_pool import PoolTimeout
 
 from app.db.pool import Database
-from app.db.transient_errors import TRANSIENT, TRIES, away, repeated
+from app.db.transient_errors import TRANSIENT, TRIES, away, with_retries
 from app.settings import Settings
 from tests.queue import support
 from workers.steward.rounds import Rounds
@@ -59,10 +59,10 @@ async def test_a_transaction_that_others_got_in_the_way_of_is_begun_anew_and_not
         return tries
 
     if succeeds:
-        assert await repeated(transaction) == TRIES
+        assert await with_retries(transaction) == TRIES
     else:
         with pytest.raises(errors.DeadlockDetected):
-            await repeated(transaction)
+            await with_retries(transaction)
     assert tries == TRIES
 
 

@@ -22,14 +22,14 @@ from tests.webhooks.support import make_tenant
 
 @given(st.uuids())
 def test_an_id_is_read_as_it_was_written(file_id: UUID) -> None:
-    written = ids.written(file_id)
+    written = ids.format_id(file_id)
     assert len(written) == 27
-    assert ids.read(written) == file_id
+    assert ids.parse_id(written) == file_id
 
 
 @pytest.mark.parametrize("text", ["", "file-", "file-" + "z" * 22, "file-" + "0" * 21, "file-" + "é" * 22, "0" * 22])
 def test_what_is_no_id_is_none(text: str) -> None:
-    assert ids.read(text) is None
+    assert ids.parse_id(text) is None
 
 
 async def kept(database: Database, store: Store, folder: Path, **changes: Any) -> service.File:
@@ -46,9 +46,9 @@ async def test_what_has_expired_is_not_found_and_goes(database: Database, settin
         await make_tenant(conn)
         old, new = await kept(database, store, tmp_path, expires_seconds=-1.0), await kept(database, store, tmp_path)
         with pytest.raises(NotFound):
-            await service.get(conn, 1, ids.written(old.file_id))
+            await service.get(conn, 1, ids.format_id(old.file_id))
         assert await service.expire(database, store) == 1
-        assert (await service.get(conn, 1, ids.written(new.file_id))).file_id == new.file_id
+        assert (await service.get(conn, 1, ids.format_id(new.file_id))).file_id == new.file_id
     with pytest.raises(StorageError):
         await store.get(object_names.upload(1, old.file_id))
     assert await store.get(object_names.upload(1, new.file_id)) == b"content"
@@ -70,7 +70,7 @@ async def test_files_of_others_are_not_found(database: Database, settings: Setti
         await make_tenant(conn, 2)
         file = await kept(database, Store.of(settings), tmp_path)
         with pytest.raises(NotFound):
-            await service.get(conn, 2, ids.written(file.file_id))
+            await service.get(conn, 2, ids.format_id(file.file_id))
         assert await service.listing(conn, 2) == ([], False)
 
 
@@ -115,7 +115,7 @@ async def test_a_delete_that_died_half_way_is_ended_by_the_steward(
             with pytest.raises(asyncio.CancelledError):
                 await service.delete(database, store, 1, file)
         with pytest.raises(NotFound):
-            await service.get(conn, 1, ids.written(file.file_id))
+            await service.get(conn, 1, ids.format_id(file.file_id))
     assert await service.expire(database, store) == 1
     assert [key async for key, _ in store.list("file")] == []
 

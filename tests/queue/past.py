@@ -61,7 +61,7 @@ class Past:
             )
         return batch.request_id
 
-    async def retire(self, days: int = KEEP) -> retention.Outcome:
+    async def retire(self, days: int = KEEP) -> retention.RetentionOutcome:
         """One run of retention."""
         return await retention.run(self.database.url, days, self.store)
 

@@ -14,7 +14,7 @@ from app.db.pool import Connection
 from app.errors import AccountUnknown
 from app.files import service as files
 from app.files import upload_parts
-from app.queue import maintenance, removal, service
+from app.queue import maintenance, pace_log, removal, service
 from app.settings import Settings
 from app.storage import object_names
 from app.tenants import service as tenants
@@ -209,10 +209,10 @@ async def test_the_pace_of_a_pool_does_not_fall_when_an_account_goes(past: Past)
         await past.batch(now().date(), final_ago=0, tenant=tenant)
     await past.batch(now().date(), tenant=other)  # open, and there is an engine, so that the pace is noted
     await support.make_engine(past.conn, past.database, past.pool)
-    await maintenance.note_pace(past.conn)
+    await pace_log.note(past.conn)
     await close(past)
     assert await sweep(past) == ["acme"]
-    await maintenance.note_pace(past.conn)
+    await pace_log.note(past.conn)
     served = await (await past.conn.execute("select served_tokens from pace order by at")).fetchall()
     assert len(served) == 2
     assert served[0] == served[1]

@@ -9,7 +9,7 @@ import pytest
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.queue import answer_lengths
-from app.queue.answer_lengths import PRIOR_ANSWERS, RECENT_BATCHES, AnswerLengths, Learned
+from app.queue.answer_lengths import PRIOR_ANSWERS, RECENT_BATCHES, AnswerLengths, LearnedLengths
 from tests.queue import support
 
 TOY = Model("toy", "toy", 4096, default_max_tokens=256)
@@ -38,7 +38,7 @@ async def answered(conn: Connection, tenant: int, pool: int, ok: int, tokens: in
 def test_the_mean_moves_from_the_default_to_what_the_model_then_the_account_was_answered(
     rows: Sequence[tuple[str, int, int, int]], own: float, others: float
 ) -> None:
-    learned = Learned.of(rows)
+    learned = LearnedLengths.of(rows)
     assert PRIOR_ANSWERS == 16
     assert learned.usual(1, TOY) == math.ceil(own)
     assert learned.usual(2, TOY) == math.ceil(others)
@@ -54,7 +54,7 @@ async def test_lengths_are_learned_by_account_from_answers_that_were_not_limited
         await answered(conn, brief, pool, 0, 0)
         await answered(conn, brief, pool, 5000, 5000 * 3000, open_ended=False)
         learned = await answer_lengths.learned(conn, ["toy", "unheard-of"])
-    assert learned.accounts[("toy", brief)] == answer_lengths.Sum(1000, 10_000)
+    assert learned.accounts[("toy", brief)] == answer_lengths.AnswerTotals(1000, 10_000)
     assert 10 <= learned.usual(brief, TOY) <= 17
     assert 780 <= learned.usual(chatty, TOY) <= 800
     assert learned.usual(0, TOY) == pytest.approx(405, abs=5)
@@ -67,7 +67,7 @@ async def test_old_batches_are_forgotten(database: Database) -> None:
         for _ in range(RECENT_BATCHES):
             await answered(conn, tenant, pool, 1, 1)
         learned = await answer_lengths.learned(conn, ["toy"])
-    assert learned.models["toy"] == answer_lengths.Sum(RECENT_BATCHES, RECENT_BATCHES)
+    assert learned.models["toy"] == answer_lengths.AnswerTotals(RECENT_BATCHES, RECENT_BATCHES)
 
 
 async def test_whoever_asks_is_answered_at_once_with_what_is_known(database: Database) -> None:
@@ -76,6 +76,6 @@ async def test_whoever_asks_is_answered_at_once_with_what_is_known(database: Dat
         await answered(conn, tenant, pool, 1000, 10_000)
     known = AnswerLengths(database, ["toy"])
     assert known.of(tenant)(TOY) == 256
-    assert known._asking is not None
-    await known._asking
+    assert known._refresh is not None
+    await known._refresh
     assert known.of(tenant)(TOY) < 20

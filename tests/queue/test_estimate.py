@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.db.pool import Database
-from app.queue import maintenance, reads, service
+from app.queue import pace_log, reads, service
 from app.queue.estimate import Confidence, Estimate, Gate, Outlook, estimate
 from app.states import BatchState, EngineState
 from tests.queue import support
@@ -109,7 +109,7 @@ async def test_place_share_and_pace_come_from_the_queue_itself(database: Databas
             lease = await service.claim(conn, pool, worker)
             assert lease is not None
             await support.run_chunk(database, lease)
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
     found = await estimated(database, mine, batch.request_id)
     assert found is not None
     # Virtual times are equal at first, so each tenant has had one chunk of 1,600 tokens; the other one has one left.
@@ -134,13 +134,13 @@ async def test_what_is_done_of_a_chunk_counts_before_the_chunk_is_done(database:
         assert lease is not None
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:8]))
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select max(served_tokens) from pace")).fetchone() == (800,)
         outlooks = [(await sight(database, tenant, batch.request_id))[1] for batch in (first, later)]
         assert [(each.own_tokens, each.ahead_tokens) for each in outlooks if each] == [(2400, 0), (1600, 2400)]
         await service.flush(conn, lease, support.answers(items[8:]))
         await service.finish(conn, lease)
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select max(served_tokens) from pace")).fetchone() == (1600,)
 
 
@@ -148,10 +148,10 @@ async def test_while_no_engine_is_there_nothing_is_noted(database: Database) -> 
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
         await support.submit(database, tenant, pool, 4)
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select count(*) from pace")).fetchone() == (0,)
         await support.make_engine(conn, database, pool)
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select count(*) from pace")).fetchone() == (1,)
 
 
@@ -165,7 +165,7 @@ async def test_a_final_batch_has_no_estimate_and_an_idle_pool_no_pace(database: 
     await support.drain(database, pool, await support.make_worker(database, pool))
     await support.settle(database)
     async with database.durable() as conn:
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select count(*) from pace")).fetchone() == (0,)
     assert await estimated(database, tenant, batch.request_id) is None
 
@@ -178,7 +178,7 @@ async def test_one_look_tells_of_many_batches_each_to_its_own_tenant(database: D
     theirs = await support.submit(database, other, pools[0], 16, tokens=100)
     asked = [(mine, batch.request_id) for batch in batches]
     strangers = [(other, batches[0].request_id), (mine, theirs.request_id), (mine, uuid.uuid4())]
-    found = await reads.sights(database, [*asked, *strangers, (other, theirs.request_id), asked[0]])
+    found = await reads.snapshots(database, [*asked, *strangers, (other, theirs.request_id), asked[0]])
     assert found[3:6] == [None, None, None]
     outlooks = [sight[1] for sight in (*found[:3], *found[6:]) if sight and sight[1]]
     assert [(each.ready, each.ahead_chunks, each.ahead_tokens) for each in outlooks] == [
@@ -190,8 +190,8 @@ async def test_one_look_tells_of_many_batches_each_to_its_own_tenant(database: D
     ]  # fmt: skip
 
 
-async def sight(database: Database, tenant: int, request_id: uuid.UUID) -> reads.Sight:
-    [found] = await reads.sights(database, [(tenant, request_id)])
+async def sight(database: Database, tenant: int, request_id: uuid.UUID) -> reads.BatchSnapshot:
+    [found] = await reads.snapshots(database, [(tenant, request_id)])
     assert found is not None
     return found
 

@@ -89,7 +89,7 @@ async def test_halting_a_mixed_batch_never_deadlocks_with_a_mixed_submit(databas
         row = await (await conn.execute("select request_id from batch")).fetchone()
         await reversed_rows(conn)
     assert row is not None
-    await never_in_a_circle(database, pools, lambda conn: lifecycle.halt(conn, verb, tenant, row[0]))
+    await never_in_a_circle(database, pools, lambda conn: lifecycle.change_state(conn, verb, tenant, row[0]))
 
 
 async def test_a_recompute_never_deadlocks_with_a_mixed_submit(database: Database) -> None:

@@ -203,7 +203,7 @@ class Walk(RuleBasedStateMachine):
         sources = next(t.sources for t in BATCH.transitions if t.verb == verb)
         self.may = frozenset({verb}) | ENDS
         async with self.conn.transaction():
-            batch_id = await lifecycle.halt(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
+            batch_id = await lifecycle.change_state(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
             assert (batch_id is not None) == (known.state in sources)
             if batch_id is not None and verb == "cancel":
                 self._note_ends(await maintenance.finalise(self.conn, [batch_id]))

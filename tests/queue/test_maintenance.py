@@ -3,14 +3,14 @@
 import asyncio
 
 from app.db.pool import Database
-from app.queue import maintenance, service
+from app.queue import maintenance, partitions, service
 from tests.queue import support
 
 
 async def test_partitions_are_made_ahead_once(database: Database) -> None:
     async with database.transaction() as conn:
-        assert await maintenance.create_partitions(conn, days_ahead=2) == []
-        created = await maintenance.create_partitions(conn, days_ahead=5)
+        assert await partitions.create(conn, days_ahead=2) == []
+        created = await partitions.create(conn, days_ahead=5)
     assert len(created) == 6
     assert len({name.rpartition("_")[2] for name in created}) == 3
 
@@ -18,7 +18,7 @@ async def test_partitions_are_made_ahead_once(database: Database) -> None:
 async def test_two_stewards_making_partitions_at_once_do_no_harm(database: Database) -> None:
     async def make() -> list[str]:
         async with database.transaction() as conn:
-            return await maintenance.create_partitions(conn, days_ahead=9)
+            return await partitions.create(conn, days_ahead=9)
 
     one, two = await asyncio.gather(make(), make())
     assert sorted([len(one), len(two)]) == [0, 14]

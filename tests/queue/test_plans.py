@@ -19,7 +19,17 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.queue import failure_sql, listing_sql, maintenance_sql, service, sql
+from app.queue import (
+    failure_sql,
+    fair_order_sql,
+    forecast_sql,
+    lease_sql,
+    lifecycle_sql,
+    listing_sql,
+    maintenance_sql,
+    read_sql,
+    service,
+)
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.states import BatchState
@@ -172,7 +182,9 @@ class Backlog:
 
     def pages_of_a_claim(self, **changes: int) -> float:
         """The median of some, each rolled back."""
-        return median(explain(self.conn, sql.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7))
+        return median(
+            explain(self.conn, fair_order_sql.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7)
+        )
 
     def fill(self, first: int, last: int) -> None:
         """Chunks first..last-1 with their batches."""
@@ -222,10 +234,10 @@ def run_chunks(backlog: Backlog, pool: int, chunks: int) -> int:
     """Claim, flush and finish so many. Returns the items."""
     done = 0
     for number in range(chunks):
-        row = backlog.one(sql.CLAIM, backlog.claim | {"pool_id": pool})
+        row = backlog.one(fair_order_sql.CLAIM, backlog.claim | {"pool_id": pool})
         lease = Lease(*row)
         assert backlog.one(*flushing(lease)) == (1,)
-        assert backlog.one(sql.FINISH, finishing(lease)) == (64,)
+        assert backlog.one(lease_sql.FINISH, finishing(lease)) == (64,)
         done += lease.n
         if number % 100 == 99:
             for table in ("chunk", "sched", "worker", "batch_delta"):
@@ -321,38 +333,44 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
     span = {"run": 1, "lo": lease.lo, "hi": lease.hi, "seqs": None}
     folded = [row[0] for row in backlog.conn.execute("select distinct batch_id from batch_delta")]
     found: dict[str, tuple[str, Parameters]] = {
-        "claim": (sql.CLAIM, backlog.claim),
-        "urgent claim": (sql.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 900.0, "lead_tokens": 100_000}),
-        "urgent claim of nothing": (sql.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 9.0, "lead_tokens": 9}),
-        "load": (sql.LOAD, one | span),
-        "load of some": (sql.LOAD, one | span | {"seqs": [lease.lo + 3, lease.lo]}),
-        "load of a group": (sql.LOAD, one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]}),
+        "claim": (fair_order_sql.CLAIM, backlog.claim),
+        "urgent claim": (
+            fair_order_sql.CLAIM_URGENT,
+            backlog.claim | {"urgent_seconds": 900.0, "lead_tokens": 100_000},
+        ),
+        "urgent claim of nothing": (
+            fair_order_sql.CLAIM_URGENT,
+            backlog.claim | {"urgent_seconds": 9.0, "lead_tokens": 9},
+        ),
+        "load": (lease_sql.LOAD, one | span),
+        "load of some": (lease_sql.LOAD, one | span | {"seqs": [lease.lo + 3, lease.lo]}),
+        "load of a group": (lease_sql.LOAD, one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]}),
         "flush": flushing(lease),
-        "finish": (sql.FINISH, finishing(lease)),
-        "finish, split": (sql.FINISH, finishing(lease) | {"split": True}),
-        "heartbeat": (sql.HEARTBEAT, {"worker_id": lease.worker_id, "lease_seconds": 30.0}),
-        "retire": (sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
-        "status": (sql.STATUS, name),
-        "results": (sql.RESULTS, one | {"run": 1, "after": 64, "limit": 200}),
-        "results and items": (sql.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),
-        "statuses": (sql.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
-        "outlooks": (sql.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
+        "finish": (lease_sql.FINISH, finishing(lease)),
+        "finish, split": (lease_sql.FINISH, finishing(lease) | {"split": True}),
+        "heartbeat": (lease_sql.HEARTBEAT, {"worker_id": lease.worker_id, "lease_seconds": 30.0}),
+        "retire": (lease_sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
+        "status": (read_sql.STATUS, name),
+        "results": (read_sql.RESULTS, one | {"run": 1, "after": 64, "limit": 200}),
+        "results and items": (read_sql.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),
+        "statuses": (read_sql.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
+        "outlooks": (forecast_sql.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
         "failures": (failure_sql.GROUPED, one | {"run": 1, "limit": 10}),
         "refused all": (failure_sql.REFUSED_ALL, one | {"run": 1, "code": "5006"}),
         **_listings(backlog),
-        "pressure": (sql.PRESSURE, {"pool_id": 1}),
+        "pressure": (forecast_sql.PRESSURE, {"pool_id": 1}),
         "reap": (maintenance_sql.REAP, {"lapsed": [lease.worker_id], "charged": []}),
         "promote": (maintenance_sql.PROMOTE, {}),
-        "expire": (maintenance_sql.EXPIRE, {}),
+        "expire": (lifecycle_sql.EXPIRE, {}),
         "has work": (maintenance_sql.HAS_WORK, {}),
         "fold": (maintenance_sql.FOLD, {}),
-        "finalise": (maintenance_sql.FINALISE, {"ids": folded, "all": True}),
-        "unanswered": (maintenance_sql.UNANSWERED, one),
+        "finalise": (lifecycle_sql.FINALISE, {"ids": folded, "all": True}),
+        "unanswered": (lifecycle_sql.UNANSWERED, one),
         "reopen": (
-            maintenance_sql.REOPEN,
+            lifecycle_sql.REOPEN,
             dict(zip(("tenant_id", "request_id", "of_run"), (*final, None), strict=True)),
         ),
-        "cancel": (maintenance_sql.halt("cancel"), name),
+        "cancel": (lifecycle_sql.change_state("cancel"), name),
     }
     for verb, number, query in zip(
         ("hold", "release", "remove"), (1, 4, 2), maintenance_sql.sweeps(one=True), strict=True

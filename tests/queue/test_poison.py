@@ -27,8 +27,8 @@ def lease(attempt: int, deaths: int = 0) -> Lease:
         (9, 2, ChunkVerdict.SPLIT),
         (2, 1, ChunkVerdict.ALONE),
         (3, 1, ChunkVerdict.ALONE),
-        (4, 1, ChunkVerdict.BURY),
-        (9, 1, ChunkVerdict.BURY),
+        (4, 1, ChunkVerdict.GIVE_UP),
+        (9, 1, ChunkVerdict.GIVE_UP),
         (9, 0, ChunkVerdict.RUN),
     ],
 )
@@ -42,8 +42,8 @@ def test_only_an_item_that_was_alone_is_given_up(attempt: int, unfinished: int, 
         (0, 0, ChunkVerdict.RUN),
         (1, 0, ChunkVerdict.ALONE),
         (1, 3, ChunkVerdict.ALONE),
-        (2, 0, ChunkVerdict.BURY),
-        (1, 4, ChunkVerdict.BURY),
+        (2, 0, ChunkVerdict.GIVE_UP),
+        (1, 4, ChunkVerdict.GIVE_UP),
     ],
 )
 def test_a_suspect_runs_alone_and_is_given_up_at_the_second_death(
@@ -124,8 +124,8 @@ async def hold(database: Database, pool: int, killers: set[int], chance: random.
         if verdict is ChunkVerdict.SPLIT:
             assert await service.finish(conn, held, split=True)
             return True
-        if verdict is ChunkVerdict.BURY:
-            results = [Result(items[0].seq, False, held.attempt, 0, 0, 0, poison.epitaph(held).encode())]
+        if verdict is ChunkVerdict.GIVE_UP:
+            results = [Result(items[0].seq, False, held.attempt, 0, 0, 0, poison.give_up_message(held).encode())]
         else:
             stored = [item for item in items if item.seq not in killers and chance.random() < 0.3]
             await service.flush(conn, held, support.answers(stored))

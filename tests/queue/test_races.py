@@ -9,7 +9,7 @@ import pytest
 from psycopg import Rollback
 
 from app.db.pool import Connection, Database
-from app.queue import ingest, lifecycle, maintenance, service
+from app.queue import fair_order_sql, ingest, lifecycle, lifecycle_sql, maintenance, service
 from app.queue import maintenance_sql as queries
 from app.queue.chunking import cut
 from app.queue.types import Lease
@@ -43,7 +43,7 @@ class World:
     async def halt(self, verb: str, batch: ingest.NewBatch) -> int | None:
         """As a caller's request: one transaction."""
         async with self.database.transaction() as conn:
-            return await lifecycle.halt(conn, verb, self.tenant, batch.request_id)
+            return await lifecycle.change_state(conn, verb, self.tenant, batch.request_id)
 
     async def store(self, lease: Lease, *, keep: int = 99) -> None:
         """Flush results of the first `keep` items."""
@@ -153,7 +153,7 @@ async def test_a_claim_that_waits_for_a_cancel_gets_nothing_of_it(world: World) 
     """Both wait behind somebody on the tenant's row, the cancel first."""
     batch = await world.submit()
     async with world.database.transaction() as conn:
-        assert await lifecycle.halt(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
+        assert await lifecycle.change_state(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
         async with world.database.relaxed() as other:
             assert await service.claim(other, world.pool, world.worker) is None
         await maintenance.finalise(conn, [batch.batch_id])
@@ -174,7 +174,7 @@ async def test_what_a_finish_gives_back_to_a_cancelled_batch_is_swept_and_the_ba
             assert await world.halt("cancel", batch) == batch.batch_id
     else:
         async with world.database.transaction() as conn:
-            assert await lifecycle.halt(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
+            assert await lifecycle.change_state(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
             async with world.database.relaxed() as other:
                 assert await service.finish(other, lease) is not None
             assert await maintenance.finalise(conn, [batch.batch_id]) == []
@@ -213,7 +213,7 @@ async def test_what_a_lost_worker_had_stored_is_counted_though_its_chunk_is_swep
 async def test_of_cancel_and_pause_at_once_the_cancel_prevails(world: World) -> None:
     batch = await world.submit()
     async with world.database.transaction() as conn:
-        assert await lifecycle.halt(conn, "pause", world.tenant, batch.request_id) == batch.batch_id
+        assert await lifecycle.change_state(conn, "pause", world.tenant, batch.request_id) == batch.batch_id
         cancel = asyncio.create_task(world.halt("cancel", batch))
         await support.until_waiting(world.database)
     assert await cancel == batch.batch_id
@@ -249,7 +249,7 @@ async def test_a_chunk_promoted_while_its_batch_is_paused_is_held(world: World, 
     pausing = first == "pause"
     async with world.database.transaction() as conn:
         if pausing:
-            await lifecycle.halt(conn, "pause", world.tenant, batch.request_id)
+            await lifecycle.change_state(conn, "pause", world.tenant, batch.request_id)
         else:
             await maintenance.promote(conn)
         other = asyncio.create_task(world.promote() if pausing else world.halt("pause", batch))
@@ -487,7 +487,7 @@ async def test_one_who_comes_late_to_end_a_cancelled_batch_does_not_end_its_next
             await support.until_waiting(world.database)
             async with world.database.transaction() as conn:
                 ended = await conn.execute(
-                    queries.FINALISE.replace("b.batch_id = e.batch_id", only), {"ids": [], "all": True}
+                    lifecycle_sql.FINALISE.replace("b.batch_id = e.batch_id", only), {"ids": [], "all": True}
                 )
                 assert [row[0] for row in await ended.fetchall()] == [batch.batch_id]
             assert await world.retry(batch) == 4
@@ -510,7 +510,7 @@ async def test_a_cancel_and_a_round_of_the_steward_never_wait_for_each_other_in_
     rounds = Rounds(world.database, Hints(), Settings())
     async with world.database.transaction() as conn:
         parameters = {"tenant_id": world.tenant, "request_id": batch.request_id}
-        await conn.execute(queries.halt("cancel"), parameters)
+        await conn.execute(lifecycle_sql.change_state("cancel"), parameters)
         steward = asyncio.create_task(rounds._settle())
         await support.until_waiting(world.database)
         await maintenance.sweep(conn, batch.batch_id)
@@ -616,10 +616,10 @@ async def test_a_claim_beside_a_recompute_leaves_the_caches_exact(world: World, 
             await world.claim(conn)
             other = asyncio.create_task(_recompute(world.database))
         else:
-            await conn.execute(queries.LOCK_CACHES)
+            await conn.execute(fair_order_sql.LOCK_CACHES)
             other = asyncio.create_task(_leased(world))
             await support.until_waiting(world.database)
-            await conn.execute(queries.RECOMPUTE)
+            await conn.execute(fair_order_sql.RECOMPUTE)
         await support.until_waiting(world.database)
     await other
     assert await world.rows("select ready, inflight_tokens from sched") == [(1, 400)]

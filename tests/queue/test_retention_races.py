@@ -14,7 +14,7 @@ import pytest
 
 from app.clock import now
 from app.db.pool import Database
-from app.queue import maintenance, retention
+from app.queue import partitions, retention
 from app.settings import Settings
 from tests.queue.past import KEEP, Past, deliver
 from workers.steward.rounds import Rounds
@@ -149,4 +149,4 @@ async def test_new_partitions_can_be_made_while_old_ones_go(past: Past) -> None:
 
 async def _create(database: Database) -> list[str]:
     async with database.transaction() as conn:
-        return await maintenance.create_partitions(conn, 2)
+        return await partitions.create(conn, 2)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import clock
-from app.queue.maintenance import BatchProgress, Settled
+from app.queue.maintenance import Settled
+from app.queue.progress import BatchProgress
 from app.queue.types import Kind
 
 MOST = 10_000  # batches under way that are remembered; a forgotten one is told as started again
