@@ -55,8 +55,8 @@ class LearnedLengths:
 
     def usual(self, tenant_id: int, model: Model) -> int:
         """Expected tokens of an answer. An account with few answers gets the model's mean; a model with few, its default."""
-        of_all = self.models.get(model.name, AnswerTotals()).mean(model.default_max_tokens)
-        mean = self.accounts.get((model.name, tenant_id), AnswerTotals()).mean(of_all)
+        model_mean = self.models.get(model.name, AnswerTotals()).mean(model.default_max_tokens)
+        mean = self.accounts.get((model.name, tenant_id), AnswerTotals()).mean(model_mean)
         return max(1, min(ceil(mean), model.context_window))
 
 

@@ -52,7 +52,7 @@ async def enqueue(
     conn: Connection,
     batch: NewBatch,
     payload: Iterable[bytes],
-    cuts: Sequence[NewChunk],
+    chunks: Sequence[NewChunk],
     elsewhere: Mapping[int, Sequence[NewChunk]] = MappingProxyType({}),
 ) -> int | None:
     """Insert a batch, its payload and its chunks, and give its account a place in the fair order.
@@ -60,7 +60,21 @@ async def enqueue(
     `payload`: blocks of binary COPY data, header and trailer included. `elsewhere`: chunks for further pools, by pool. Call
     inside a durable transaction. Returns the run. None: the tenant has used the idempotency key before; nothing was inserted.
     """
-    parameters = {
+    row = await (await conn.execute(queries.INSERT_BATCH, _columns(batch))).fetchone()
+    if row is None:
+        return None
+    run, deadline = row
+    async with conn.cursor() as cursor, cursor.copy(queries.COPY_PAYLOAD) as copy:
+        for block in payload:
+            await copy.write(block)
+    # Sorted, because every transaction locks pools in this order.
+    for pool_id, part in sorted({batch.pool_id: chunks, **elsewhere}.items()):
+        await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, pool_id), part, deadline)
+    return int(run)
+
+
+def _columns(batch: NewBatch) -> dict[str, object]:
+    return {
         "batch_id": batch.batch_id,
         "request_id": batch.request_id,
         "tenant_id": batch.tenant_id,
@@ -80,29 +94,18 @@ async def enqueue(
         "kind": batch.kind,
         "open_ended": batch.open_ended,
     }
-    row = await (await conn.execute(queries.INSERT_BATCH, parameters)).fetchone()
-    if row is None:
-        return None
-    run, deadline = row
-    async with conn.cursor() as cursor, cursor.copy(queries.COPY_PAYLOAD) as copy:
-        for block in payload:
-            await copy.write(block)
-    # Sorted, because every transaction locks pools in this order.
-    for pool_id, part in sorted({batch.pool_id: cuts, **elsewhere}.items()):
-        await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, pool_id), part, deadline)
-    return int(run)
 
 
 async def write_chunks(
-    conn: Connection, owner: tuple[int, int, int, int], cuts: Sequence[NewChunk], deadline: datetime
+    conn: Connection, owner: tuple[int, int, int, int], chunks: Sequence[NewChunk], deadline: datetime
 ) -> None:
     """Insert ready chunks of a batch. `owner`: batch, run, tenant, pool."""
     _, _, tenant_id, pool_id = owner
     async with conn.cursor() as cursor, cursor.copy(queries.COPY_CHUNKS) as copy:
         copy.set_types(queries.COPY_CHUNKS_TYPES)
-        for part in cuts:
+        for part in chunks:
             await copy.write_row((*owner, part.lo, part.hi, part.seqs, part.n, part.est_tokens, deadline))
-    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(cuts)})
+    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(chunks)})
 
 
 async def reserve_key(conn: Connection, tenant_id: int, idempotency_key: str) -> bool:

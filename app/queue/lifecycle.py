@@ -69,9 +69,9 @@ async def unanswered(conn: Connection, batch_id: int) -> dict[str | None, tuple[
     return by_model
 
 
-async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: int, cuts: Sequence[NewChunk]) -> None:
+async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: int, chunks: Sequence[NewChunk]) -> None:
     """Insert chunks of a reopened batch into the queue."""
-    await ingest.write_chunks(conn, (batch.batch_id, batch.run, tenant_id, pool_id), cuts, batch.deadline)
+    await ingest.write_chunks(conn, (batch.batch_id, batch.run, tenant_id, pool_id), chunks, batch.deadline)
 
 
 async def stored_state(conn: Connection, tenant_id: int, request_id: UUID) -> StoredState | None:

@@ -88,7 +88,7 @@ class Prospect:
         return until_served(self.ahead_tokens + tokens, self.weight, self.others, self.pace)
 
 
-BatchSnapshot = tuple[BatchStatus, Outlook | None]
+BatchSnapshot = tuple[BatchStatus, Outlook | None]  # without an outlook once it has no chunks
 
 
 async def status(database: Database, tenant_id: int, request_id: UUID) -> BatchStatus | None:

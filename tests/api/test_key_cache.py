@@ -72,7 +72,7 @@ async def test_no_more_keys_are_kept_than_there_is_room_for(
         made = [str(await tenants.create_key(conn, secret_key(settings), "acme", "test")) for _ in range(3)]
     for key in made:
         assert await keys.tenant(key)
-    assert len(keys._seen) == 2
+    assert len(keys._cached) == 2
 
 
 async def test_the_api_answers_a_known_key_and_refuses_it_after_revocation(

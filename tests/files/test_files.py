@@ -1,4 +1,4 @@
-"""Claims about files on the rows and in the store."""
+"""Files: their rows and their objects."""
 
 import asyncio
 import uuid
@@ -21,14 +21,14 @@ from tests.webhooks.support import make_tenant
 
 
 @given(st.uuids())
-def test_an_id_is_read_as_it_was_written(file_id: UUID) -> None:
+def test_a_formatted_id_is_parsed_to_the_same_file(file_id: UUID) -> None:
     written = ids.format_id(file_id)
     assert len(written) == 27
     assert ids.parse_id(written) == file_id
 
 
 @pytest.mark.parametrize("text", ["", "file-", "file-" + "z" * 22, "file-" + "0" * 21, "file-" + "é" * 22, "0" * 22])
-def test_what_is_no_id_is_none(text: str) -> None:
+def test_a_text_that_is_not_an_id_parses_to_none(text: str) -> None:
     assert ids.parse_id(text) is None
 
 
@@ -40,7 +40,9 @@ async def kept(database: Database, store: Store, folder: Path, **changes: Any) -
     return await service.keep(database, store, content, **values)
 
 
-async def test_what_has_expired_is_not_found_and_goes(database: Database, settings: Settings, tmp_path: Path) -> None:
+async def test_an_expired_file_is_not_found_and_is_deleted(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
     store = Store.of(settings)
     async with database.durable() as conn:
         await make_tenant(conn)
@@ -74,10 +76,10 @@ async def test_files_of_others_are_not_found(database: Database, settings: Setti
         assert await service.listing(conn, 2) == ([], False)
 
 
-async def test_a_file_that_never_arrived_whole_is_not_seen_and_goes(
+async def test_a_file_that_never_arrived_completely_stays_hidden_and_is_deleted(
     database: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The API dies between an object and the word that it is there."""
+    """The API dies after the put of the object and before the file becomes visible."""
     store = Store.of(settings)
     put = store.put_file
 
@@ -93,7 +95,7 @@ async def test_a_file_that_never_arrived_whole_is_not_seen_and_goes(
                 await kept(database, store, tmp_path)
         assert len([key async for key, _ in store.list("file")]) == 1
         assert await service.listing(conn, 1) == ([], False)
-        assert await service.expire(database, store) == 0  # it may still be under way
+        assert await service.expire(database, store) == 0  # it may still arrive
         await conn.execute("update file set expires_at = now()")
         assert await service.expire(database, store) == 1
     assert [key async for key, _ in store.list("file")] == []

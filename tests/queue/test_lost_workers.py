@@ -1,4 +1,4 @@
-"""Whose loss is charged: the rule by tables and at random, and on a server of its own that is really stopped."""
+"""Which losses of workers are charged: the rule by cases and at random, and on a real server that is stopped."""
 
 import asyncio
 import itertools
@@ -26,7 +26,7 @@ def beat(worker_id: int, renewed_at: float, started_at: float = 0.0) -> Heartbea
 
 
 def watching(until: float, workers: list[Heartbeat], *, begun: float = 0.0) -> WorkerWatch:
-    """A steward that has looked every second."""
+    """A steward that ran a round every second."""
     watch, now = WorkerWatch(GAP), begun
     while now < until:
         watch.judge(now, START, [])
@@ -46,7 +46,7 @@ def watching(until: float, workers: list[Heartbeat], *, begun: float = 0.0) -> W
         pytest.param(beat(1, 100), [beat(2, 60)], True, id="who was lost long before tells nothing"),
     ],
 )
-def test_lost_alone_means_that_no_majority_fell_silent_at_the_same_time(
+def test_a_worker_is_lost_alone_unless_a_majority_fell_silent_at_the_same_time(
     lost: Heartbeat, others: list[Heartbeat], expected: bool
 ) -> None:
     assert lost_alone(lost, [lost, *others]) is expected
@@ -57,7 +57,7 @@ def test_a_worker_that_is_lost_alone_is_charged() -> None:
     assert watching(111, [lost]).judge(111, START, [lost, beat(2, 110)]) == ([1], [1])
 
 
-def test_the_only_worker_is_charged_each_time_so_that_a_killer_ends() -> None:
+def test_the_loss_of_the_only_worker_is_always_charged() -> None:
     watch = watching(100, [])
     for n in range(4):
         lost = beat(n, 100 + 20 * n)
@@ -76,11 +76,11 @@ def test_the_only_worker_is_charged_each_time_so_that_a_killer_ends() -> None:
         pytest.param(watching(111, []), 104.0, id="the server has started since"),
     ],
 )
-def test_while_the_database_was_away_nobody_is_charged(watch: WorkerWatch, server_start: float) -> None:
+def test_no_loss_is_charged_if_the_database_did_not_answer_meanwhile(watch: WorkerWatch, server_start: float) -> None:
     assert watch.judge(111, server_start, [beat(1, 100), beat(2, 110)]) == ([1], [])
 
 
-def test_workers_lost_together_are_spared_though_they_lapse_one_after_the_other_and_once_an_hour_only() -> None:
+def test_workers_lost_together_are_spared_even_if_they_lapse_one_by_one_and_only_once_an_hour() -> None:
     watch, charged = watching(100, []), []
     for start in (100.0, 150.0, 150.0 + SPARED_SECONDS):
         workers = [beat(n, start + n) for n in range(4)]
@@ -94,7 +94,7 @@ def test_workers_lost_together_are_spared_though_they_lapse_one_after_the_other_
 
 
 @given(st.lists(st.floats(0, 300), min_size=1, max_size=8), st.floats(0, 300))
-def test_charged_are_only_lapsed_workers_whose_whole_last_lease_was_watched(
+def test_only_lapsed_workers_whose_whole_last_lease_was_watched_are_charged(
     renewals: list[float], begun: float
 ) -> None:
     workers = [beat(n, renewed) for n, renewed in enumerate(renewals)]
@@ -110,7 +110,7 @@ def test_charged_are_only_lapsed_workers_whose_whole_last_lease_was_watched(
 
 @pytest.fixture
 def own_server() -> Iterator[Settings]:
-    """A server of this test alone, migrated."""
+    """A migrated server for one test."""
     with tempfile.TemporaryDirectory(prefix="slackwater-losses-") as folder:
         Path(folder).chmod(0o755)
         settings = Settings(data_dir=Path(folder), lease_seconds=2, heartbeat_seconds=0.5)
@@ -132,7 +132,7 @@ async def attempts(database: Database) -> list[int]:
 
 
 async def test_four_outages_of_the_database_charge_no_chunk_and_bury_no_item(own_server: Settings) -> None:
-    """One worker, so that nothing but the outage speaks for it."""
+    """There is one worker, so that only the outage can spare it."""
     url, watch = embedded.database_url(own_server), WorkerWatch(own_server.lease_seconds / 2)
     async with Database(url, size=2) as database:
         async with database.transaction() as conn:

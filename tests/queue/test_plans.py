@@ -1,7 +1,7 @@
-"""How PostgreSQL runs the queue's statements with a million open items: what it reads does not grow with the backlog.
+"""PostgreSQL's plans for the queue's statements with a million open items: the pages read do not grow with the backlog.
 
-Each statement is explained with real parameters and rolled back, planned for them and planned once for all (psycopg prepares
-a statement after a few executions). Pages decide, not time.
+Each statement is explained with real parameters and rolled back, with a custom and with a generic plan (psycopg prepares a
+statement after a few executions). Pages decide, not time.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ select %(day)s + b, gen_random_uuid(), 1 + b %% %(tenants)s, 'toy', '/v1', %(per
 from generate_series(%(first)s::int, %(last)s::int - 1) b"""
 
 
-# What is not simply waiting: leased chunks of living and dead workers, handed back ones, and batches in every state.
+# Everything that is not simply waiting: leased chunks of live and lost workers, returned chunks, and batches in every state.
 UNREST = """
 insert into worker (pool_id, host, pid, lease_until)
   select 1, 'test', g, now() + make_interval(secs => case when g > 1 then 3600 else -1 end) from generate_series(1, 9) g;
@@ -80,7 +80,7 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
 
 @dataclass(frozen=True)
 class Plan:
-    """A statement as it was run: pages it touched, rows that it handled, and tables it read from end to end."""
+    """An executed statement: the pages it read, the rows it handled, and the tables it scanned completely."""
 
     pages: int
     rows: int
@@ -88,14 +88,14 @@ class Plan:
 
 
 def read(plan: dict[str, Any]) -> Plan:
-    """The plan that EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) printed."""
+    """Read the output of EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)."""
     nodes: list[dict[str, Any]] = []
     todo = [plan]
     while todo:
         nodes.append(todo.pop())
         todo += nodes[-1].get("Plans", [])
     used = {f"CTE {node['CTE Name']}" for node in nodes if node["Node Type"] == "CTE Scan"}
-    # A CTE that nobody reads runs after the rest, and its pages are not among those of the topmost node.
+    # A CTE that is never read runs last, and the top node's pages do not include it.
     apart = [plan] + [
         n for n in nodes if n.get("Subplan Name", "").startswith("CTE ") and n["Subplan Name"] not in used
     ]
@@ -110,7 +110,7 @@ Parameters = Mapping[str, object] | Sequence[object]
 
 
 def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *, prepared: bool) -> Plan:
-    """Run it, roll back. `prepared`: by a plan that was made once for whatever parameters may come."""
+    """Explain the statement and roll back. `prepared`: with a generic plan."""
     options = "explain (analyze, buffers, format json) "
     with conn.transaction(force_rollback=True):
         if not (prepared and parameters):
@@ -131,7 +131,7 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
 
 
 def _ordered(statement: str, parameters: Parameters) -> tuple[str, list[object]]:
-    """The statement with $1, $2, … as psycopg sends it, and the values."""
+    """The statement with $1, $2, … as psycopg sends it, and its values."""
     if isinstance(parameters, Mapping):
         names = list(dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", statement)))
         numbered = re.sub(r"%\((\w+)\)[sb]", lambda found: f"${names.index(found[1]) + 1}", statement)
@@ -141,7 +141,7 @@ def _ordered(statement: str, parameters: Parameters) -> tuple[str, list[object]]
 
 
 def _prepare(statement: str, parameters: Parameters) -> bytes:
-    """PREPARE with the types that psycopg gives the values."""
+    """A PREPARE with the types that psycopg gives the values."""
     numbered, values = _ordered(statement, parameters)
     return f"prepare guarded ({', '.join(map(_type, values))}) as {numbered}".encode()
 
@@ -181,7 +181,7 @@ class Backlog:
         return row
 
     def pages_of_a_claim(self, **changes: int) -> float:
-        """The median of some, each rolled back."""
+        """The median of seven claims, each rolled back."""
         return median(
             explain(self.conn, fair_order_sql.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7)
         )
@@ -231,7 +231,7 @@ def flood(backlog: Backlog) -> None:
 
 
 def run_chunks(backlog: Backlog, pool: int, chunks: int) -> int:
-    """Claim, flush and finish so many. Returns the items."""
+    """Claim, flush and finish so many chunks. Returns the number of items."""
     done = 0
     for number in range(chunks):
         row = backlog.one(fair_order_sql.CLAIM, backlog.claim | {"pool_id": pool})
@@ -246,7 +246,7 @@ def run_chunks(backlog: Backlog, pool: int, chunks: int) -> int:
 
 
 class Recorder:
-    """Stands for a connection: keeps what it is asked."""
+    """A fake connection that records the last statement."""
 
     def __init__(self) -> None:
         self.asked: tuple[str, list[object]] = ("", [])
@@ -286,7 +286,7 @@ def finishing(lease: Lease) -> dict[str, object]:
 def test_an_old_snapshot_left_open_makes_a_claim_at_most_three_times_as_dear(
     backlog: Backlog, pool: int, who: str
 ) -> None:
-    """The classic end of a queue in PostgreSQL: nothing that was deleted since can be cleared away."""
+    """The usual failure of queues in PostgreSQL: VACUUM can remove no row that was deleted since the snapshot."""
     if pool == 2:
         flood(backlog)
     before = backlog.pages_of_a_claim(pool_id=pool)
@@ -309,7 +309,7 @@ def test_an_old_snapshot_left_open_makes_a_claim_at_most_three_times_as_dear(
 
 @pytest.fixture(scope="module")
 def unrest(backlog: Backlog) -> Backlog:
-    """The backlog with something of everything, and 20,000 batches that ended."""
+    """The backlog with rows in every state, and 20,000 batches that have ended."""
     numbers = {"day": backlog.day, "tenants": TENANTS, "per_batch": PER_BATCH}
     ended = {"first": 100_000, "last": 120_000, "state": "completed", "final": True}
     backlog.conn.execute(BATCHES, numbers | ended)
@@ -385,7 +385,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
 
 
 def _listings(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
-    """A page of each filter, and of some together."""
+    """A page with each filter, and with some combinations."""
     row = backlog.one(
         "select tenant_id, created_at, request_id from batch where state = 'completed' order by batch_id limit 1"
     )
@@ -401,7 +401,7 @@ def _listings(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
 
 
 def _used(names: set[str], values: dict[str, object]) -> dict[str, object]:
-    """Only what the statement names, since the plan that is made once for all has to know every type."""
+    """Only the parameters that the statement uses, because a generic plan needs the type of each."""
     more = {"after": {"after_at"}, "states": {"started"}}
     used = {"tenant_id", "limit", *names}.union(*(more.get(name, set()) for name in names))
     return {name: value for name, value in values.items() if name in used}
