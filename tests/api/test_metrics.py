@@ -13,7 +13,7 @@ from app.api import queue_gauges
 from app.api.app import create_app
 from app.api.metrics import MEANINGS
 from app.db.pool import Database
-from app.queue import maintenance, overview
+from app.queue import overview
 from app.settings import Settings
 from tests.api.conftest import SUBMIT
 
@@ -88,7 +88,7 @@ async def test_a_hundred_scrapes_are_one_look_at_the_database_and_the_next_comes
         count += 1
         return await real(conn)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(maintenance, "gauges", counted)
+    monkeypatch.setattr(overview, "gauges", counted)
     monkeypatch.setattr("app.api.queue_gauges.clock.monotonic", lambda: now)
     await asyncio.gather(*(scraped(client) for _ in range(100)))
     assert count == 1

@@ -39,7 +39,7 @@ def test_a_file_comes_in_parts_in_any_order_and_is_a_batch_file(client: OpenAI) 
     assert again.file
     assert again.file.id == done.file.id
     assert ended(client, created(client, done.file.id)).status == "completed"
-    with pytest.raises(openai.ConflictError, match="completed: only one that is pending"):
+    with pytest.raises(openai.ConflictError, match="completed; only a pending upload"):
         client.uploads.cancel(upload.id)
 
 
