@@ -2,6 +2,7 @@
 
 The state of the batch changes first, then a sweep applies it to the chunks. The steward's sweeps catch chunks that a concurrent
 transaction put back. A worker learns of the change by its next heartbeat, and then stops the items in its engine.
+Expiry is a verb of the steward: `maintenance.expire`.
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Tenants (accounts) and their API keys. `service.authenticate` checks a key; `app.crypto.hash_secret` hashes its secret."""
+"""Tenants (accounts) and their API keys. `service.authenticate` checks a key."""

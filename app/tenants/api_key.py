@@ -1,11 +1,13 @@
 """The format of an API key: `sk_sw_<id>_<secret>`. Pure.
 
-The id identifies the row. Of the secret only an HMAC is stored (`app.crypto.hash_secret`, called in `service`). A secret of 256
-random bits needs no slow password hash.
+The id identifies the row. Of the secret only a hash is stored. A secret of 256 random bits needs
+no slow password hash, so an HMAC is enough.
 """
 
 import secrets
 from dataclasses import dataclass
+
+from app.crypto import hash_secret
 
 PREFIX = "sk_sw_"
 
@@ -19,6 +21,10 @@ class ApiKey:
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.key_id}_{self.secret}"
+
+    def hashed(self, pepper: bytes) -> bytes:
+        """The hash of the secret that the database stores: an HMAC under the pepper."""
+        return hash_secret(pepper, self.secret)
 
 
 def generate() -> ApiKey:

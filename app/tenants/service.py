@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from app.crypto import hash_secret
 from app.db.pool import Connection
 from app.errors import AccountUnknown, BadInput, Conflict
 from app.states import TenantState
@@ -148,7 +147,7 @@ async def create_key(
     parameters = {
         "key_id": key.key_id,
         "tenant_id": tenant_id,
-        "secret_hash": hash_secret(pepper, key.secret),
+        "secret_hash": key.hashed(pepper),
         "name": name,
         "lifetime": lifetime,
         "requests": limits.requests,
@@ -165,7 +164,7 @@ async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | 
     if key is None:
         return None
     row = await (await conn.execute(sql.FIND_KEY, {"key_id": key.key_id})).fetchone()
-    if row is None or not hmac.compare_digest(row[0], hash_secret(pepper, key.secret)):
+    if row is None or not hmac.compare_digest(row[0], key.hashed(pepper)):
         return None
     if row[3]:
         await conn.execute(sql.TOUCH_KEY, {"key_id": key.key_id})

@@ -25,12 +25,11 @@ from app.queue import maintenance, service
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.tenants import service as tenants
-from tests.api.test_submit_and_poll import COMPLETION
 from tests.queue import support
 
 MODEL = "smollm2-135m-instruct"
 EXAMPLES = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
-STORIES = profile(
+PROFILE = profile(
     max_examples=EXAMPLES or 20,
     derandomize=not EXAMPLES,
     database=None,
@@ -74,6 +73,12 @@ NAMES = st.lists(
     unique=True,
 )
 MIXED = FATES
+ANSWER = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Paris"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8},
+}
 THREE = ["a", '"b"\n', "ç"]
 
 
@@ -93,7 +98,7 @@ async def client(settings: Settings, database: Database) -> AsyncIterator[httpx.
         yield client
 
 
-@STORIES
+@PROFILE
 @example(names=THREE, runs=[Run(("answered",), "runs out")])
 @example(names=THREE, runs=[Run(("failed",), "runs out"), Run(("failed", "answered"), "runs out")])
 @example(names=THREE, runs=[Run(("never",), "cancelled"), Run(("never",), "expired")])
@@ -108,7 +113,7 @@ async def test_each_request_has_its_one_line_in_one_of_the_two_files(
     answered: set[str] = set()
     for run in runs:
         failed = set()
-        for name, ok in await told(client, database, batch_id, run):
+        for name, ok in await played(client, database, batch_id, run):
             (answered if ok else failed).add(names[name])
         await check(client, batch_id, set(names), answered, failed)
         if answered == set(names):
@@ -137,7 +142,7 @@ async def check(
     assert (counts["completed"], counts["failed"]) == (len(answered), len(failed))
 
 
-async def told(client: httpx.AsyncClient, database: Database, batch_id: str, run: Run) -> list[tuple[int, bool]]:
+async def played(client: httpx.AsyncClient, database: Database, batch_id: str, run: Run) -> list[tuple[int, bool]]:
     """Act as worker and steward until the run ends. Returns for each item with a result whether it is an answer."""
     results: list[tuple[int, bool]] = []
     async with database.durable() as conn:
@@ -159,7 +164,7 @@ async def told(client: httpx.AsyncClient, database: Database, batch_id: str, run
                 has = [(seq, ok) for seq, ok in outcomes if ok is not None]
                 assert await service.flush(conn, lease, [result(seq, ok) for seq, ok in has])
                 results += has
-                # A worker returns items without a result. Otherwise it aborts them in the engine.
+                # Some leases end early and return the items without a result; the others are kept to the end.
                 if late or lease.chunk_id % 2:
                     assert await service.finish(conn, lease)
                     leases = [each for each in leases if each != lease]
@@ -170,7 +175,7 @@ async def told(client: httpx.AsyncClient, database: Database, batch_id: str, run
 
 
 def result(seq: int, ok: bool) -> Result:
-    return Result(seq, ok, 1, 3, 1, 5, json.dumps(COMPLETION).encode() if ok else b'{"code":5006,"message":"no"}')
+    return Result(seq, ok, 1, 3, 1, 5, json.dumps(ANSWER).encode() if ok else b'{"code":5006,"message":"no"}')
 
 
 async def created(client: httpx.AsyncClient, names: list[str]) -> str:
@@ -180,8 +185,8 @@ async def created(client: httpx.AsyncClient, names: list[str]) -> str:
     content = "\n".join(json.dumps(line | {"custom_id": name}) for name in names)
     answer = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("x.jsonl", content.encode())})
     assert answer.status_code == 200, answer.text
-    wish = {"input_file_id": answer.json()["id"], "endpoint": line["url"], "completion_window": "24h"}
-    answer = await client.post("/v1/batches", json=wish)
+    request = {"input_file_id": answer.json()["id"], "endpoint": line["url"], "completion_window": "24h"}
+    answer = await client.post("/v1/batches", json=request)
     assert answer.json()["errors"] is None, answer.text
     return str(answer.json()["id"])
 
