@@ -22,7 +22,7 @@ from app import processes
 from app.cli import admin
 from app.db import embedded, migrate
 from app.db.pool import Database
-from app.queue import maintenance
+from app.queue import partitions
 from app.settings import Settings, child_environment, foreign_environment
 from tests import clusters
 
@@ -78,7 +78,7 @@ def with_partitions(url: str) -> None:
 
     async def make() -> None:
         async with Database(url, size=1) as database, database.transaction() as conn:
-            await maintenance.create_partitions(conn, 1)
+            await partitions.create(conn, 1)
 
     asyncio.run(make())
 

@@ -10,7 +10,7 @@ from typing import Any
 from app.batches import lifecycle
 from app.db.pool import Connection, Database
 from app.engines.service import ensure_pool
-from app.queue import copy_format, ingest, service, sql
+from app.queue import copy_format, fair_order_sql, ingest, service
 from app.queue.chunking import cut
 from app.queue.types import Item, Result
 from app.tenants.service import Tenant, ensure_tenant
@@ -103,7 +103,7 @@ async def _claim_buffers(conn: Connection, pool_id: int, worker_id: int, count: 
     touched: list[int] = []
     for _ in range(count):
         async with conn.transaction(force_rollback=True):
-            explain = f"explain (analyze, buffers, format json) {sql.CLAIM}".encode()
+            explain = f"explain (analyze, buffers, format json) {fair_order_sql.CLAIM}".encode()
             row = await (await conn.execute(explain, {"pool_id": pool_id, "worker_id": worker_id})).fetchone()
             assert row
             plan = row[0][0]["Plan"]

@@ -11,7 +11,7 @@ import pytest
 
 from app.db import embedded, migrate
 from app.db.pool import Database
-from app.queue import maintenance
+from app.queue import partitions
 from app.settings import Settings
 from tests import clusters
 
@@ -54,7 +54,7 @@ def template(server_settings: Settings) -> str:
 
 async def _partitions(url: str) -> None:
     async with Database(url, size=1) as database, database.transaction() as conn:
-        await maintenance.create_partitions(conn, days_ahead=2)
+        await partitions.create(conn, days_ahead=2)
 
 
 @pytest.fixture

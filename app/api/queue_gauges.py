@@ -6,7 +6,7 @@ import math
 from app import clock
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
-from app.queue import maintenance
+from app.queue import overview
 from app.webhooks import deliveries
 
 PATIENCE_SECONDS = 2.0
@@ -33,6 +33,6 @@ class QueueGauges:
     async def _look(self) -> list[tuple[str, str, float]]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
-                return await maintenance.gauges(conn) + await deliveries.gauges(conn)
+                return await overview.gauges(conn) + await deliveries.gauges(conn)
         except (TimeoutError, *TRANSIENT):
             return []

@@ -10,7 +10,7 @@ from app.api.deps import Parts
 from app.db.transient_errors import TRANSIENT
 from app.errors import RateLimited
 from app.tenants import rate_limits
-from app.tenants.rate_limits import KeyLimits, Taken
+from app.tenants.rate_limits import KeyLimits, RateLimitCheck
 from app.tenants.service import Tenant
 
 _PATIENCE_SECONDS = 0.25
@@ -40,7 +40,7 @@ async def count(request: Request, tenant: Tenant, parts: Parts, tokens: int) -> 
         raise RateLimited(_refusal(limit, taken, tokens), taken.seconds, final=never)
 
 
-def _refusal(limit: KeyLimits, taken: Taken, tokens: int) -> str:
+def _refusal(limit: KeyLimits, taken: RateLimitCheck, tokens: int) -> str:
     if limit.tokens is not None and tokens > limit.tokens:
         return f"Rate limit: about {tokens} tokens, but this key may use {limit.tokens} a minute; ask for less, or queue it"
     what = "requests" if taken.requests_left == 0 else "tokens"
@@ -50,7 +50,7 @@ def _refusal(limit: KeyLimits, taken: Taken, tokens: int) -> str:
     )
 
 
-def _headers(limit: KeyLimits, taken: Taken) -> dict[str, str]:
+def _headers(limit: KeyLimits, taken: RateLimitCheck) -> dict[str, str]:
     parts = [("requests", limit.requests, taken.requests_left), ("tokens", limit.tokens, taken.tokens_left)]
     known = [(name, most, left) for name, most, left in parts if most is not None]
     return {

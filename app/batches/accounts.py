@@ -104,7 +104,7 @@ async def _cancel(database: Database, tenant: Tenant) -> None:
             return
 
 
-async def _ended(database: Database, tenant: Tenant) -> list[removal.Ended]:
+async def _ended(database: Database, tenant: Tenant) -> list[removal.EndedBatch]:
     async with database.relaxed() as conn:
         return await removal.ended(conn, tenant.tenant_id)
 

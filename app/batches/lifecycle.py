@@ -17,9 +17,9 @@ from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
 from app.events import BatchData, Counts, EventKind, Failure
 from app.files import service as files
-from app.queue import failures, maintenance, response_log
+from app.queue import failures, maintenance, progress, response_log
 from app.queue import lifecycle as queue
-from app.queue.chunking import Cut, cut
+from app.queue.chunking import NewChunk, cut
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BATCH, BatchState
@@ -47,7 +47,7 @@ _ALREADY = {
 async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[maintenance.Settled]:
     """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict."""
     async with database.transaction() as conn:
-        batch_id = await queue.halt(conn, verb, tenant.tenant_id, request_id)
+        batch_id = await queue.change_state(conn, verb, tenant.tenant_id, request_id)
         if batch_id is None:
             standing = await _standing(conn, tenant, request_id)
             if standing.state not in _ALREADY[verb]:
@@ -87,7 +87,7 @@ async def retry(
                 raise Conflict(f"The batch is in run {standing.run}, not {of_run}")
             answered = standing.ok == standing.total
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
-        await files.begin_anew(conn, tenant.tenant_id, request_id)
+        await files.assign_output_files(conn, tenant.tenant_id, request_id)
         count = await _requeue(conn, settings, catalogue, tenant, batch)
         await emitter.emit(
             conn,
@@ -105,7 +105,7 @@ async def _requeue(
     conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: queue.Reopened
 ) -> int:
     """Put what no run has answered into the queue, by model. Returns how many items. Raises ModelUnknown."""
-    by_pool: list[tuple[int, list[Cut]]] = []
+    by_pool: list[tuple[int, list[NewChunk]]] = []
     for name, (seqs, est_tokens) in (await queue.unanswered(conn, batch.batch_id)).items():
         model = catalogue.resolve(name or batch.model)
         if model is None:
@@ -120,7 +120,7 @@ async def _requeue(
 
 
 async def settle(
-    conn: Connection, on_fold: Callable[[maintenance.BatchProgress], None] = lambda progress: None
+    conn: Connection, on_fold: Callable[[progress.BatchProgress], None] = lambda progress: None
 ) -> list[maintenance.Settled]:
     """Fold finished chunks, make final what is done, and write the events. Call inside a durable transaction.
 
@@ -169,8 +169,8 @@ async def _event(conn: Connection, batch: maintenance.Settled) -> EventKind | No
     return _EVENTS[batch.state]
 
 
-async def _standing(conn: Connection, tenant: Tenant, request_id: UUID) -> queue.Standing:
-    found = await queue.standing(conn, tenant.tenant_id, request_id)
+async def _standing(conn: Connection, tenant: Tenant, request_id: UUID) -> queue.StoredState:
+    found = await queue.stored_state(conn, tenant.tenant_id, request_id)
     if found is None:
         raise NotFound("No batch with this request_id in this account")
     return found

@@ -12,7 +12,7 @@ from app.queue.listing import Filters, ListPosition
 from app.tenants.service import Tenant
 
 REFUSED = "refused"
-WORDS = (*listing.WORDS, REFUSED)
+WORDS = (*listing.STATE_NAMES, REFUSED)
 
 
 async def page(

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from app import clock
 from app.db.pool import Connection
 from app.events import PROGRESS_KINDS, BatchData, Counts, EventKind
-from app.queue import maintenance
-from app.queue.maintenance import UnderWay
+from app.queue import progress
+from app.queue.progress import BatchInProgress
 from app.webhooks import emitter
 
 
@@ -27,7 +27,7 @@ class ProgressEvents:
         """Look at all running batches once. Returns how many events were written. Call in a durable transaction."""
         subscribed = await emitter.subscribed(conn, PROGRESS_KINDS)
         tenant_ids = sorted({tenant_id for tenant_id, _ in subscribed})
-        batches = await maintenance.under_way(conn, tenant_ids) if subscribed else []
+        batches = await progress.in_progress(conn, tenant_ids) if subscribed else []
         running = {(batch.batch_id, batch.run) for batch in batches}
         self._started &= running
         self._at_risk &= running
@@ -40,7 +40,7 @@ class ProgressEvents:
                     count += 1
         return count
 
-    def _due(self, batch: UnderWay) -> list[tuple[EventKind, int]]:
+    def _due(self, batch: BatchInProgress) -> list[tuple[EventKind, int]]:
         """The events that are due for a batch, each with its `n`."""
         run, done, due = (batch.batch_id, batch.run), batch.ok + batch.failed, list[tuple[EventKind, int]]()
         if run not in self._started:
@@ -55,7 +55,7 @@ class ProgressEvents:
             due.append((EventKind.BATCH_AT_RISK, 0))
         return due
 
-    async def _emit(self, conn: Connection, batch: UnderWay, kind: EventKind, n: int) -> None:
+    async def _emit(self, conn: Connection, batch: BatchInProgress, kind: EventKind, n: int) -> None:
         await emitter.emit(
             conn,
             tenant_id=batch.tenant_id,

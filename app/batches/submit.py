@@ -15,15 +15,15 @@ from app.batches.intake.workers_ai import ItemIntake
 from app.batches.validation import embeddings, workers_ai
 from app.batches.validation.text_generation import Examine, ItemRules
 from app.db.pool import Connection, Database
-from app.db.transient_errors import repeated
+from app.db.transient_errors import with_retries
 from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, EMBEDDINGS, Target
 from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
 from app.events import BatchData, EventKind
 from app.queue import ingest
-from app.queue.answer_lengths import Usual
-from app.queue.chunking import Cut, cut
+from app.queue.answer_lengths import UsualLength
+from app.queue.chunking import NewChunk, cut
 from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
@@ -99,7 +99,7 @@ async def check_fit(database: Database, settings: Settings, order: Order, close:
         await prompt_length.check(database, settings, target, endpoint, close, open_ended=order.open_ended)
 
 
-def rules_of(model: Model, usual: Usual | None = None, *, stream: bool = False) -> ItemRules:
+def rules_of(model: Model, usual: UsualLength | None = None, *, stream: bool = False) -> ItemRules:
     """What an item, or a synchronous request, to this model may hold.
 
     `usual`: how long an answer without a limit is, on OpenAI's routes. None: on Workers AI's, where the
@@ -118,7 +118,7 @@ def rules_of(model: Model, usual: Usual | None = None, *, stream: bool = False) 
     )
 
 
-def rules_of_lines(models: Catalogue, usual: Usual) -> dict[str, ItemRules]:
+def rules_of_lines(models: Catalogue, usual: UsualLength) -> dict[str, ItemRules]:
     """What a line of a batch file may ask of each model: as OpenAI's routes do."""
     return {model.name: rules_of(model, usual) for model in models.models.values()}
 
@@ -162,7 +162,7 @@ async def commit(
     by_model = await asyncio.to_thread(_cuts, intake, settings)
     async with database.relaxed() as conn:
         pool_id = await ensure_pool(conn, order.model.served)
-        cuts: dict[int, list[Cut]] = {pool_id: by_model[0]}
+        cuts: dict[int, list[NewChunk]] = {pool_id: by_model[0]}
         for model, part in zip(intake.models[1:], by_model[1:], strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
@@ -177,7 +177,7 @@ async def commit(
                 offload.seal()
         return request_id
 
-    return await repeated(store)
+    return await with_retries(store)
 
 
 def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) -> ingest.NewBatch:
@@ -204,7 +204,7 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) 
     )
 
 
-def _cuts(intake: Spool, settings: Settings) -> list[list[Cut]]:
+def _cuts(intake: Spool, settings: Settings) -> list[list[NewChunk]]:
     """The chunks of each of the intake's models, in their order; of one, where items name none."""
     tokens, items = settings.chunk_tokens, settings.chunk_items
     if len(intake.models) < 2:
@@ -218,7 +218,7 @@ def _cuts(intake: Spool, settings: Settings) -> list[list[Cut]]:
 
 
 async def _store(
-    conn: Connection, batch: ingest.NewBatch, account_id: str, intake: Spool, cuts: dict[int, list[Cut]]
+    conn: Connection, batch: ingest.NewBatch, account_id: str, intake: Spool, cuts: dict[int, list[NewChunk]]
 ) -> UUID:
     """Write the batch and its event, or find the batch that the idempotency key stands for. Returns the request id."""
     key = batch.idempotency_key

@@ -23,7 +23,7 @@ from app.db.pool import Database
 from app.headroom import reason_messages
 from app.queue import reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
-from app.queue.reads import BatchStatus, Sight
+from app.queue.reads import BatchSnapshot, BatchStatus
 from app.states import BatchState
 
 MOMENT_SECONDS = 5.0  # a gate closed for less does not hold up a batch that runs: what is in the engine goes on
@@ -57,7 +57,7 @@ class Why:
 
 async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | None:
     """The answer for a batch of this tenant, or None: unknown and foreign ids are the same."""
-    [sight] = await reads.sights(database, [(tenant_id, request_id)])
+    [sight] = await reads.snapshots(database, [(tenant_id, request_id)])
     return None if sight is None else explain(*sight)
 
 
@@ -158,8 +158,8 @@ class Polls:
     """One process's polls. Those that come while a look at the database is under way are answered by the next one together."""
 
     def __init__(self, database: Database) -> None:
-        async def look(asked: list[tuple[int, UUID]]) -> Sequence[Sight | None]:
-            return await reads.sights(database, asked)
+        async def look(asked: list[tuple[int, UUID]]) -> Sequence[BatchSnapshot | None]:
+            return await reads.snapshots(database, asked)
 
         self._together = Coalescer(look, most=MOST_TOGETHER, fails_all=True)
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from app.db import embedded
 from app.db import migrate as migrations
 from app.db.pool import Database
-from app.queue import maintenance
+from app.queue import partitions
 from app.settings import Settings
 
 
@@ -18,11 +18,11 @@ def migrate(settings: Settings, console: Console) -> None:
     url = embedded.database_url(settings)
     migrations.upgrade(url)
 
-    async def partitions() -> None:
+    async def create_partitions() -> None:
         async with Database(url, size=1) as database, database.transaction() as conn:
-            await maintenance.create_partitions(conn, settings.partition_days_ahead)
+            await partitions.create(conn, settings.partition_days_ahead)
 
-    asyncio.run(partitions())
+    asyncio.run(create_partitions())
     console.print(f"The database is at revision {migrations.revisions(url)[0]}.")
     if not settings.database_url:
         embedded.stop(settings)

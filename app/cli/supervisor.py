@@ -16,7 +16,7 @@ from app.cli.data_dir_lock import owned
 from app.db import cluster, embedded, migrate
 from app.db.pool import Database
 from app.optional_packages import NotInstalled
-from app.queue import maintenance
+from app.queue import partitions
 from app.settings import Settings, child_environment
 from app.telemetry import log_file
 from app.user_errors import Failure
@@ -219,7 +219,7 @@ async def _migrate(settings: Settings) -> None:
     try:
         await asyncio.to_thread(migrate.upgrade, url)
         async with Database(url, size=1) as database, database.transaction() as conn:
-            await maintenance.create_partitions(conn, settings.partition_days_ahead)
+            await partitions.create(conn, settings.partition_days_ahead)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [repr(error)])[0]
         raise Failure(f"The database cannot be used: {reason}", "Run `slackwater doctor` for details.") from error

@@ -1,8 +1,8 @@
-"""Where the embedded server keeps its cluster and its socket, and as whom it runs.
+"""The folders of the embedded server's cluster and socket, and the user that the server runs as.
 
-PostgreSQL refuses to run as root, so root gives it a user of its own. Where that user cannot enter the data directory, or read
-the wheel's programs, they lie in a folder of `OUTSIDE` instead. No mode of a folder that was there before is changed, and cluster
-and socket are in folders that nobody else may enter.
+PostgreSQL refuses to run as root, so under root it runs as its own user. If that user cannot enter the data directory, or cannot
+read the wheel's programs, these are put into a folder of `OUTSIDE`. Existing folders keep their modes. No other user may enter
+the folders of cluster and socket.
 """
 
 import hashlib
@@ -18,20 +18,20 @@ from app.settings import Settings
 
 SERVER_USER = "pgserver"
 OUTSIDE = Path(f"/var/lib/slackwater-{SERVER_USER}")
-_LONGEST_SOCKET = 107  # bytes of a Unix socket's path
+_LONGEST_SOCKET = 107  # bytes; the longest possible path of a Unix socket
 _SOCKET = ".s.PGSQL.5432"
 _ENTER = stat.S_IXOTH
 
 
 class ClusterFolders(NamedTuple):
-    """Folders of cluster and socket, and who owns them."""
+    """The folders of cluster and socket."""
 
     cluster: Path
     socket: Path
 
 
 def place(settings: Settings) -> ClusterFolders:
-    """Of this data directory: where its cluster is, else where it is to be. Makes nothing."""
+    """The folders for this data directory: of its existing cluster, or of the one to be created. Creates nothing."""
     data = settings.data_dir.resolve()
     inside, outside = data / "postgres", room(data) / "postgres"
     if os.geteuid() != 0 or (inside / "PG_VERSION").exists():
@@ -74,9 +74,9 @@ def move_out(settings: Settings) -> Path | None:
 
 
 def make(found: ClusterFolders, owner: pwd.struct_passwd, data_dir: Path) -> None:
-    """Make the folders, each its owner's alone; one outside says whose data directory it is for.
+    """Create the folders, accessible to their owner only. A folder outside the data directory names it in a file.
 
-    Raises PermissionError where one is another's.
+    Raises PermissionError if a folder belongs to another user.
     """
     for folder in dict.fromkeys(found):
         if OUTSIDE in folder.parents:
@@ -85,7 +85,7 @@ def make(found: ClusterFolders, owner: pwd.struct_passwd, data_dir: Path) -> Non
 
 
 def programs(wheel: Path) -> Path:
-    """The folder `bin` of the wheel's PostgreSQL in `wheel`, or of a copy that the server's user can read."""
+    """The `bin` folder of PostgreSQL in the folder `wheel`, or in a copy that the server's user can read."""
     if os.geteuid() != 0 or (_enters(wheel / "bin") and _readable(wheel / "bin" / "postgres")):
         return wheel / "bin"
     copy = OUTSIDE / f"programs-{_hash(wheel)}-{int(wheel.stat().st_mtime)}"
@@ -94,9 +94,8 @@ def programs(wheel: Path) -> Path:
         OUTSIDE.chmod(0o711)
         draft, package = Path(tempfile.mkdtemp(dir=OUTSIDE)), wheel.parent
         shutil.copytree(wheel, draft / package.name / wheel.name, symlinks=True)
-        if (
-            libraries := package.with_name(f"{package.name}.libs")
-        ).exists():  # the programs find them beside the package
+        libraries = package.with_name(f"{package.name}.libs")  # the programs expect them next to the package
+        if libraries.exists():
             shutil.copytree(libraries, draft / libraries.name, symlinks=True)
         for path in (draft, *draft.rglob("*")):
             if not path.is_symlink():
@@ -128,18 +127,20 @@ def _own(folder: Path, owner: pwd.struct_passwd) -> None:
     found = folder.lstat()
     private = stat.S_ISDIR(found.st_mode) and found.st_uid == owner.pw_uid and not found.st_mode & 0o077
     if not private:
-        raise PermissionError(f"{folder} must be a folder that {owner.pw_name} alone may enter; remove or mend it")
+        raise PermissionError(
+            f"{folder} must be a folder that only {owner.pw_name} may enter. Remove it, or correct its owner and mode."
+        )
 
 
 def _enters(folder: Path) -> bool:
-    """Whether a user who owns nothing can pass through all these folders."""
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    return there == folder and all(each.stat().st_mode & _ENTER for each in (folder, *folder.parents))
+    """Whether the folder exists, and a user without any ownership can enter it."""
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    return existing == folder and all(each.stat().st_mode & _ENTER for each in (folder, *folder.parents))
 
 
 def _readable(file: Path) -> bool:
-    wanted = stat.S_IROTH | stat.S_IXOTH
-    return file.stat().st_mode & wanted == wanted
+    bits = stat.S_IROTH | stat.S_IXOTH
+    return file.stat().st_mode & bits == bits
 
 
 def _hash(path: Path) -> str:

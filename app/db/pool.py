@@ -1,12 +1,12 @@
 """Connection pools in two durability classes.
 
-`durable` commits wait for the disk: submissions, results, what callers do to batches, events. `relaxed` commits do not
-(`synchronous_commit=off`): claim, heartbeat, finish, the steward's care. A lost relaxed commit costs work, never data: a lost
-claim is fenced by (chunk, token, worker), a lost finish shows in the next heartbeat's answer, the rest is done again in the
-next round.
+`durable` commits wait for the disk: submits, results, changes by callers, events. `relaxed` commits do not
+(`synchronous_commit=off`): claim, heartbeat, finish, the steward's work. A lost relaxed commit costs work, never data: the fence
+rejects the worker of a lost claim, the next heartbeat's answer shows a lost finish, and the steward repeats the rest in its next
+round.
 
-Statements are planned once per connection, for all parameters: they are few, each has one good plan (tests/queue/test_plans.py
-proves it), and planning would cost more than most of them take.
+Statements are planned once per connection, for all parameters. They are few, each has one good plan (tested in
+tests/queue/test_plans.py), and planning would take longer than most of them run.
 """
 
 from collections.abc import AsyncIterator
@@ -23,13 +23,13 @@ from app.settings import Settings
 Connection = AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Any]
 
-IDLE_SECONDS = 1.0
-RECONNECT_SECONDS = 2.0  # between two attempts at most, however long the server is away
-CONNECT_SECONDS = 5  # for one attempt, unless the URL says otherwise
+IDLE_SECONDS = 1.0  # a connection unused for longer is checked before use
+RECONNECT_SECONDS = 2.0  # the longest pause between two attempts, however long the server does not answer
+CONNECT_SECONDS = 5  # the timeout of one attempt, unless the URL has its own
 
 
 class Database:
-    """Both pools of one process. Connections are in autocommit; `transaction()` opens an explicit transaction."""
+    """Both pools of one process. Connections are in autocommit mode; `transaction()` opens an explicit transaction."""
 
     def __init__(
         self, url: str, *, size: int = 8, application: str = "slackwater", patience_seconds: float = 30
@@ -40,14 +40,14 @@ class Database:
 
     @classmethod
     def of(cls, settings: Settings, application: str, patience_seconds: float = 30) -> Self:
-        """The database that the settings name. Who finds no connection free for `patience_seconds` gets PoolTimeout."""
+        """The database that the settings name. Waiting longer than `patience_seconds` for a connection raises PoolTimeout."""
         from app.db.embedded import database_url  # the embedded server is imported only by processes that open a pool
 
         url, name = database_url(settings), f"slackwater {application}"
         return cls(url, size=settings.database_pool_size, application=name, patience_seconds=patience_seconds)
 
     async def open(self) -> None:
-        """Start filling the pools; does not wait for the server."""
+        """Start to fill the pools, without waiting for the server."""
         await self._durable.open()
         await self._relaxed.open()
 
@@ -65,13 +65,13 @@ class Database:
 
     @asynccontextmanager
     async def durable(self) -> AsyncIterator[Connection]:
-        """A connection in autocommit whose commits wait for the disk."""
+        """A connection in autocommit mode whose commits wait for the disk."""
         async with self._durable.connection() as conn:
             yield conn
 
     @asynccontextmanager
     async def relaxed(self) -> AsyncIterator[Connection]:
-        """A connection in autocommit whose commits may be lost by a server crash (never by a client's)."""
+        """A connection in autocommit mode. A crash of the server, but not of the client, may lose its latest commits."""
         async with self._relaxed.connection() as conn:
             yield conn
 
@@ -83,7 +83,7 @@ class Database:
 
 
 def watching(settings: Settings, application: str) -> Pool:
-    """A closed pool of one connection, for who looks on and may take none of those that callers wait for."""
+    """A closed pool of one connection, for monitoring, which must not take connections that callers wait for."""
     from app.db.embedded import database_url
 
     return _pool(database_url(settings), 1, f"slackwater {application}", "off", 1.0)
@@ -101,7 +101,7 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
         kwargs["connect_timeout"] = CONNECT_SECONDS
 
     async def check(conn: AsyncConnection[Any]) -> None:
-        """Where one connection is lost all are: one after the other they would be found so, with growing pauses between."""
+        """If one connection is lost, all are. Draining the pool avoids finding them one by one, with growing pauses."""
         try:
             await _check(conn)
         except OperationalError:
@@ -116,31 +116,31 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
         max_size=size,
         open=False,
         timeout=patience_seconds,
-        reset=_stamp,
+        reset=_note_use,
         check=check,
         reconnect_timeout=RECONNECT_SECONDS,
-        reconnect_failed=_begin_anew,
+        reconnect_failed=_reconnect,
     )
     return pool
 
 
-async def _begin_anew(pool: Pool) -> None:
-    """The pool's pauses double until it gives up; so it gives up soon, and whoever waits has it begin again."""
+async def _reconnect(pool: Pool) -> None:
+    """Start to reconnect again. The pool doubles its pauses until it gives up, so it is made to give up early."""
     await pool.check()
 
 
 class _Connection(AsyncConnection[TupleRow]):
-    """Knows when it was used last."""
+    """A connection with the time of its last use."""
 
     used_at = 0.0
 
 
-async def _stamp(conn: AsyncConnection[Any]) -> None:
+async def _note_use(conn: AsyncConnection[Any]) -> None:
     if isinstance(conn, _Connection):
         conn.used_at = clock.monotonic()
 
 
 async def _check(conn: AsyncConnection[Any]) -> None:
-    """A connection that worked a moment ago is handed out as it is; asking each time would cost a round trip per verb."""
+    """A recently used connection is not checked, because a check costs a round trip per statement."""
     if isinstance(conn, _Connection) and clock.monotonic() - conn.used_at > IDLE_SECONDS:
         await AsyncConnectionPool.check_connection(conn)

@@ -1,4 +1,4 @@
-"""Which errors of the database pass by themselves, so that whoever met one tries again."""
+"""The database errors that are worth a retry."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -11,7 +11,7 @@ TRIES = 3
 
 TRANSIENT = (
     psycopg.OperationalError,  # no connection, none free in the pool, a deadlock, a serialization failure, a timeout
-    psycopg.IntegrityError,  # somebody removed what a row refers to, or wrote the same row, between our statements
+    psycopg.IntegrityError,  # another transaction deleted a referenced row, or inserted the same row, between our statements
     errors.IdleInTransactionSessionTimeout,
     errors.ReadOnlySqlTransaction,  # the server is no longer, or not yet, the primary
 )
@@ -19,12 +19,12 @@ _OF_THE_SERVER = ("08", "57P", "25006")  # connection, shutdown and start, stand
 
 
 def away(error: psycopg.Error) -> bool:
-    """Whether nothing else will work either: the server does not answer. False: it refused this one statement."""
+    """Whether the server does not answer, so that every statement would fail. False: it rejected this one statement."""
     return isinstance(error, TRANSIENT) and (error.sqlstate is None or error.sqlstate.startswith(_OF_THE_SERVER))
 
 
-async def repeated(transaction: Callable[[], Awaitable[T]]) -> T:
-    """What the transaction returns, begun anew if somebody else's got in its way. Raises what it met the last time."""
+async def with_retries(transaction: Callable[[], Awaitable[T]]) -> T:
+    """The transaction's result. It is repeated after a conflict with another one, TRIES times in all. Raises the last error."""
     for _ in range(TRIES - 1):
         try:
             return await transaction()

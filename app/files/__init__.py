@@ -1,1 +1,1 @@
-"""Files: what was uploaded, kept in the object store, and what is known of it."""
+"""Files: uploads and the output files of batches. Contents are in the object store, everything else in the database."""

@@ -1,4 +1,4 @@
-"""Ids of files as callers see them: `file-` and 22 letters or digits, as OpenAI's look. Pure."""
+"""The public ids of files: `file-` and 22 letters or digits, like OpenAI's. Pure."""
 
 import string
 from uuid import UUID
@@ -6,11 +6,11 @@ from uuid import UUID
 PREFIX = "file-"
 _DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
-_LENGTH = 22  # of 128 bits to the base 62
+_LENGTH = 22  # digits of a 128-bit number in base 62
 
 
-def written(file_id: UUID) -> str:
-    """The id of a file."""
+def format_id(file_id: UUID) -> str:
+    """The public id of a file."""
     rest, digits = file_id.int, ""
     for _ in range(_LENGTH):
         rest, digit = divmod(rest, len(_DIGITS))
@@ -18,8 +18,8 @@ def written(file_id: UUID) -> str:
     return PREFIX + digits
 
 
-def read(text: str) -> UUID | None:
-    """The file that an id names; None for what cannot be one."""
+def parse_id(text: str) -> UUID | None:
+    """The file that a public id names. None: the text is not an id."""
     digits = text.removeprefix(PREFIX)
     if not text.startswith(PREFIX) or len(digits) != _LENGTH or not all(digit in _VALUES for digit in digits):
         return None

@@ -1,4 +1,4 @@
-"""The verbs of files: keep an upload, find, list, delete. Foreign and unknown ids read the same (`NotFound`)."""
+"""The verbs of files: keep an upload, find, list, delete. An id of another tenant is `NotFound`, as an unknown one is."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,16 @@ from app.storage.store import Store
 
 MOST_LISTED = 10_000
 _SLICE, _REFUSED_DAYS = 100, 30
-_ARRIVAL_SECONDS = 3600.0  # after which an object that was announced is not waited for any more
+_ARRIVAL_SECONDS = 3600.0  # a file whose object is not stored by then is removed
 _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An upload, or the output or the error file of a batch (`request_id`, `of_errors`), whose size may not be counted yet.
+    """An upload, or the output or error file of a batch (`request_id`, `of_errors`).
 
-    `problems`: what is wrong with its lines, as a batch of it would tell. `demand`: what a batch of it asks for, by model.
+    `bytes`: None while the size of an output file is not counted. `problems`: errors of its lines, as a batch of it would report
+    them. `demand`: the requests and tokens that a batch of it needs, by model.
     """
 
     file_id: UUID
@@ -60,8 +61,9 @@ async def keep(
     problems: Sequence[dict[str, Any]],
     demand: Mapping[str, dict[str, int]] | None,
 ) -> File:
-    """Register an upload, put it into the store, then let it be seen. What could not be put is forgotten again; what died
-    between is `expire`d.
+    """Insert a hidden row, put the content into the store, then make the file visible.
+
+    If the put fails, the row is deleted. If the process dies in between, `expire` deletes both later. Raises StorageError.
     """
     key = object_names.upload(tenant_id, file_id)
     values = {"file_id": file_id, "tenant_id": tenant_id, "purpose": purpose, "filename": filename, "bytes": size}
@@ -79,26 +81,26 @@ async def keep(
         if row is None:
             raise StorageError("The file took too long to be stored; send it again.")
     except Exception:
-        with suppress(StorageError, psycopg.Error, PoolTimeout):  # the steward will do it
+        with suppress(StorageError, psycopg.Error, PoolTimeout):  # the steward removes it later
             await _remove(database, store, tenant_id, file_id)
         raise
     return File(*row)
 
 
 async def find(conn: Connection, tenant_id: int, file_id: UUID | None) -> File | None:
-    """A file of the tenant that can be read; None is none."""
+    """A readable file of the tenant. None: there is none."""
     if file_id is None:
         return None
     row = await (await conn.execute(sql.GET_FILE.encode(), {"tenant_id": tenant_id, "file_id": file_id})).fetchone()
     return None if row is None else File(*row)
 
 
-async def get(conn: Connection, tenant_id: int, written: str) -> File:
-    """A file by its id as callers write it. Raises NotFound."""
-    found = await find(conn, tenant_id, ids.read(written))
-    if found is None:
-        raise NotFound(f"No such File object: {written[:60]}", code=404)
-    return found
+async def get(conn: Connection, tenant_id: int, public_id: str) -> File:
+    """A file by its public id. Raises NotFound."""
+    file = await find(conn, tenant_id, ids.parse_id(public_id))
+    if file is None:
+        raise NotFound(f"No such File object: {public_id[:60]}", code=404)
+    return file
 
 
 async def listing(
@@ -110,24 +112,24 @@ async def listing(
     limit: int = MOST_LISTED,
     ascending: bool = False,
 ) -> tuple[list[File], bool]:
-    """A page of files, the newest first or the oldest, and whether there are more. Raises BadInput."""
+    """A page of files, newest first or oldest first, and whether there are more. Raises BadInput."""
     if not 1 <= limit <= MOST_LISTED:
         raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
-    beyond = ids.read(after) if after else None
-    if after and beyond is None:
+    after_id = ids.parse_id(after) if after else None
+    if after and after_id is None:
         return [], False
-    values = {"tenant_id": tenant_id, "purpose": purpose, "after": beyond, "limit": limit + 1}
+    values = {"tenant_id": tenant_id, "purpose": purpose, "after": after_id, "limit": limit + 1}
     rows = await (await conn.execute(sql.list_files(ascending).encode(), values)).fetchall()
     return [File(*row) for row in rows[:limit]], len(rows) > limit
 
 
 async def note_cancel(conn: Connection, tenant_id: int, request_id: UUID) -> None:
-    """A batch's cancel began now, if anybody looks at it as one of a file."""
+    """Note that a cancel of the batch began now. Does nothing if the batch has no row as a batch of a file."""
     await conn.execute(sql.CANCELLING, {"tenant_id": tenant_id, "request_id": request_id})
 
 
-async def begin_anew(conn: Connection, tenant_id: int, request_id: UUID) -> None:
-    """What a batch says from now on is in new files; the ids of those before are gone. No matter if nobody has asked for any."""
+async def assign_output_files(conn: Connection, tenant_id: int, request_id: UUID) -> None:
+    """Give a batch new ids for its output and error files, for a new run. The old ids become unknown."""
     values = {"output_file_id": uuid4(), "error_file_id": uuid4()}
     await conn.execute(sql.NEW_FILES, values | {"tenant_id": tenant_id, "request_id": request_id})
 
@@ -142,7 +144,7 @@ async def refused(
     after: tuple[datetime, UUID] | None,
     limit: int,
 ) -> list[tuple[datetime, UUID]]:
-    """Batches that were refused for their file: when, and their request ids; the newest behind `after` first."""
+    """Batches that were refused because of their file, newest first after `after`: their times and request ids."""
     values = {"tenant_id": tenant_id, "metadata": Jsonb(dict(metadata)), "limit": limit}
     values |= {"created_after": created_after, "created_before": created_before}
     values |= {"after_at": after and after[0], "after": after and after[1]}
@@ -151,21 +153,21 @@ async def refused(
 
 
 async def refused_at(conn: Connection, tenant_id: int, request_id: UUID) -> datetime | None:
-    """When a batch was refused for its file; None: the tenant has no such one."""
+    """When a batch was refused because of its file. None: the tenant has no such batch."""
     values = {"tenant_id": tenant_id, "request_id": request_id}
     row = await (await conn.execute(sql.REFUSED_AT, values)).fetchone()
     return None if row is None else row[0]
 
 
-async def counted(database: Database, tenant_id: int, file: File, run: int, size: int) -> None:
-    """Remember how large a file of a final batch is, so that it need not be made again to be listed."""
+async def save_size(database: Database, tenant_id: int, file: File, run: int, size: int) -> None:
+    """Save the size of a final batch's file, so that a listing need not generate the file to count it."""
     values = {"tenant_id": tenant_id, "file_id": file.file_id, "run": run, "bytes": size}
     async with database.relaxed() as conn:
-        await conn.execute(sql.COUNTED.encode(), values)
+        await conn.execute(sql.SAVE_SIZE.encode(), values)
 
 
 async def delete(database: Database, store: Store, tenant_id: int, file: File) -> None:
-    """Remove a file. Batches that were made of it go on; results stay with their batch, and only this view of them ends."""
+    """Delete a file. Batches made from an upload continue. Deleting an output file keeps the batch's results."""
     values = {"tenant_id": tenant_id, "file_id": file.file_id}
     async with database.durable() as conn:
         await conn.execute(sql.END_UPLOAD if file.request_id is None else sql.DELETE_OUTPUT, values)
@@ -174,14 +176,14 @@ async def delete(database: Database, store: Store, tenant_id: int, file: File) -
 
 
 async def _remove(database: Database, store: Store, tenant_id: int, file_id: UUID) -> None:
-    """The object first: while its row is there, it is not forgotten."""
+    """Deletes the object first: while the row exists, `expire` still finds it."""
     await store.delete([object_names.upload(tenant_id, file_id)])
     async with database.durable() as conn:
         await conn.execute(sql.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
 
 
 async def forget(database: Database, store: Store, tenant_id: int) -> None:
-    """Remove every file and upload of a tenant that has no batches left, some at a time."""
+    """Delete every file and upload of a tenant that has no batches left, some at a time."""
     for prefix in object_names.of_tenant(tenant_id):
         await store.delete_prefix(prefix)
     async with database.relaxed() as conn:
@@ -191,8 +193,9 @@ async def forget(database: Database, store: Store, tenant_id: int) -> None:
 
 
 async def expire(database: Database, store: Store) -> int:
-    """Remove uploads whose time is over, or that never arrived, and batches that were refused a month ago. Returns how many
-    uploads.
+    """Delete files that have expired or whose object never arrived, and batches that were refused 30 days ago.
+
+    Returns the number of files.
     """
     async with database.relaxed() as conn:
         await conn.execute(sql.FORGET_REFUSED, {"days": _REFUSED_DAYS})
@@ -210,24 +213,24 @@ async def expire(database: Database, store: Store) -> int:
 
 
 async def sweep(database: Database, store: Store) -> int:
-    """Remove objects of files and uploads that have no row; a row comes before its objects. Returns how many."""
+    """Delete objects of files and uploads that have no row. A row is inserted before its objects. Returns how many."""
     count = 0
     for kind, query in sql.UNKNOWN.items():
-        found: dict[str, UUID] = {}
+        page: dict[str, UUID] = {}
         async for key, _ in store.list(f"{kind}/"):
             if (owner := object_names.owner(key)) is not None:
-                found[key] = owner
-            if len(found) == _PAGE:
-                count += await _sweep(database, store, query, found)
-                found = {}
-        count += await _sweep(database, store, query, found)
+                page[key] = owner
+            if len(page) == _PAGE:
+                count += await _sweep(database, store, query, page)
+                page = {}
+        count += await _sweep(database, store, query, page)
     return count
 
 
-async def _sweep(database: Database, store: Store, query: str, found: Mapping[str, UUID]) -> int:
+async def _sweep(database: Database, store: Store, query: str, owners: Mapping[str, UUID]) -> int:
     async with database.relaxed() as conn:
-        rows = await (await conn.execute(query.encode(), {"ids": list(set(found.values()))})).fetchall()
+        rows = await (await conn.execute(query.encode(), {"ids": list(set(owners.values()))})).fetchall()
     unknown = {row[0] for row in rows}
-    orphans = [key for key, owner in found.items() if owner in unknown]
+    orphans = [key for key, owner in owners.items() if owner in unknown]
     await store.delete(orphans)
     return len(orphans)

@@ -1,4 +1,4 @@
-"""Whether every part looks into the same object store: one of them puts an object there, and the others have to find it."""
+"""Checks that all processes use the same object store: one of them puts a marker object there, the others must find it."""
 
 import socket
 from contextlib import suppress
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class StorageMarker:
-    """Which object was put where and by whom; `bodies`: bodies of items may lie there."""
+    """The marker's object, its store and its writer. `bodies`: the store may contain bodies of items."""
 
     name: UUID
     writer: str
@@ -28,19 +28,19 @@ class StorageMarker:
 
 
 async def read(database: Database) -> StorageMarker | None:
-    """What the database says of its store; None: nobody has used one yet."""
+    """The marker in the database. None: no process has used a store yet."""
     async with database.relaxed() as conn:
         row = await (await conn.execute(sql.MARKER)).fetchone()
     return None if row is None else StorageMarker(*row)
 
 
 async def require(database: Database, settings: Settings, part: str) -> None:
-    """Make sure that the part's store is the database's; the first part to come marks its own. Raises StoreNotShared.
+    """Check that the store of `part` has the database's marker. The first part writes the marker. Raises StoreNotShared.
 
-    A store that cannot be reached refuses nobody: what needs it will say so.
+    A store that cannot be reached does not stop the part: operations that need the store report the error themselves.
     """
     try:
-        found = await read(database) or await _marked(database, settings, part)
+        found = await read(database) or await _write_marker(database, settings, part)
         await check(found, settings)
     except StorageError as error:
         log.warning("objects.unavailable", error=str(error.__cause__ or error).strip())
@@ -51,27 +51,27 @@ async def require(database: Database, settings: Settings, part: str) -> None:
 
 
 async def require_bodies(database: Database, settings: Settings, part: str) -> None:
-    """The same for a part that needs the store only where bodies of items lie there. Raises StoreNotShared."""
+    """As `require`, for a part that needs the store only if it may contain bodies of items. Raises StoreNotShared."""
     found = await read(database)
     if settings.object_kb or (found is not None and found.bodies):
         await require(database, settings, part)
 
 
 async def check(found: StorageMarker, settings: Settings) -> None:
-    """Raise StoreNotShared where the settings' store lacks the marker, StorageError where it cannot be asked."""
+    """Raises StoreNotShared if the settings' store lacks the marker, StorageError if the store cannot be reached."""
     try:
         await Store.of(settings).get(object_names.marker(found.name))
     except StorageError as error:
         if not error.missing:
             raise
         raise StoreNotShared(
-            f"The object store {store.place(settings)} is not the one that the other parts use: what {found.writer} has put into "
-            f"{found.place} is not there. Files would vanish or stay for ever."
+            f"The object store {store.place(settings)} is not the one that the other parts use: the object that {found.writer} "
+            f"put into {found.place} is not there. Files would vanish or stay for ever."
         ) from None
 
 
-async def _marked(database: Database, settings: Settings, part: str) -> StorageMarker:
-    """The marker of this part, or of another one that was faster. The object comes first: whoever sees the row finds it."""
+async def _write_marker(database: Database, settings: Settings, part: str) -> StorageMarker:
+    """Write a marker, the object before the row. Returns it, or the one of a faster part."""
     objects, name = Store.of(settings), uuid4()
     await objects.put(
         object_names.marker(name), b"The parts of one Slackwater know by this object that they share a store.\n"

@@ -1,10 +1,13 @@
-"""All SQL on files, whole or in parts, and the batches made of them."""
+"""All SQL of files, uploads in parts, and the batches made from files.
+
+Exception: these statements read `batch` (`app.queue`), because the output files of a batch are a view of its results.
+"""
 
 from app.states import BATCH, FILE, UPLOAD, FileState, UploadState
 
 _FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"
 
-# Its object has as long to come as the row has to live; what does not becomes ready goes with what has expired.
+# The row expires if its object is not stored in time. It is then removed like any other expired file.
 INSERT_FILE = """
 insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems, demand)
 values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s,
@@ -20,8 +23,8 @@ _IS_FINAL = f"b.state in ({', '.join(repr(state.value) for state in BATCH.final(
 
 
 def _readable(upload: str = "true", batch: str = "true") -> str:
-    """What can be read: uploads, of batches that are final the files that have a line, and those of running ones that were made
-    so. A refused batch has none.
+    """The readable files: uploads; of final batches, the output and error files that have a line; of running batches, those that
+    were created with partial files. A refused batch has no files.
     """
     return f"""
 select {_FILE}, null::uuid as request_id, null::boolean as of_errors from file
@@ -46,13 +49,13 @@ GET_FILE = f"select * from ({_ONE}) r where file_id = %(file_id)s"
 
 
 def list_files(ascending: bool) -> str:
-    """A page of what can be read, beyond the file `after`."""
+    """A page of readable files, beyond the file `after`."""
     order, beyond = ("asc", ">") if ascending else ("desc", "<")
     return f"""
-with r as ({_readable()})
-select * from r where (%(purpose)s::text is null or purpose = %(purpose)s)
+with readable as ({_readable()})
+select * from readable where (%(purpose)s::text is null or purpose = %(purpose)s)
   and (%(after)s::uuid is null
-       or (created_at, file_id) {beyond} (select a.created_at, a.file_id from r a where a.file_id = %(after)s))
+       or (created_at, file_id) {beyond} (select a.created_at, a.file_id from readable a where a.file_id = %(after)s))
 order by created_at {order}, file_id {order} limit %(limit)s
 """
 
@@ -64,8 +67,8 @@ update file_batch set output_deleted_at = case when output_file_id = %(file_id)s
                       error_deleted_at = case when error_file_id = %(file_id)s then now() else error_deleted_at end
 where tenant_id = %(tenant_id)s and %(file_id)s in (output_file_id, error_file_id)
 """
-# Of a final batch, in its present run; a size that was counted in an earlier run is forgotten.
-COUNTED = f"""
+# Only for a final batch and its present run. Sizes of an earlier run are cleared.
+SAVE_SIZE = f"""
 update file_batch f set counted_run = b.run,
   output_bytes = case when f.output_file_id = %(file_id)s then %(bytes)s when f.counted_run = b.run then f.output_bytes end,
   error_bytes = case when f.error_file_id = %(file_id)s then %(bytes)s when f.counted_run = b.run then f.error_bytes end
@@ -74,7 +77,7 @@ where b.batch_id = f.batch_id and {_IS_FINAL} and b.run = %(run)s
   and f.tenant_id = %(tenant_id)s and %(file_id)s in (f.output_file_id, f.error_file_id)
 """
 EXPIRED_FILES = "select tenant_id, file_id from file where expires_at <= now() limit %(limit)s"
-# Of what an object in the store may belong to, by the first part of its key.
+# The ids without a row, by the first segment of an object's key.
 UNKNOWN = {
     table: f"select id from unnest(%(ids)s::uuid[]) id where not exists (select from {table} where {table}_id = id)"
     for table in ("file", "upload")
@@ -98,7 +101,7 @@ select f.request_id, f.input_file_id, f.endpoint, f.completion_window, f.created
        f.output_file_id, f.error_file_id, f.partial, f.mixed, b.model
 from file_batch f left join batch b using (batch_id) where f.tenant_id = %(tenant_id)s
 """
-# A file never changes, so what was asked of the same one in the same terms was the same.
+# A file never changes, so a batch of the same file with the same parameters is the same request.
 ASKED_ALIKE = """
 select from file_batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s
   and input_file_id = %(input_file_id)s and endpoint = %(endpoint)s and completion_window = %(completion_window)s
@@ -106,7 +109,7 @@ select from file_batch where tenant_id = %(tenant_id)s and request_id = %(reques
   and partial = %(partial)s and mixed = %(mixed)s
 """
 BATCHES = f"{_BATCH} and f.request_id = any(%(request_ids)s)"
-# A batch that came by another way than a file has a row from the moment it is first looked at as if it were one of a file.
+# A batch that was not made from a file gets a row when it is first read through OpenAI's API.
 ADOPT = """
 insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, created_at, metadata,
                         output_file_id, error_file_id)
@@ -119,7 +122,7 @@ on conflict (request_id) do nothing
 
 
 def refused(metadata: bool) -> str:
-    """A page of what was refused, newest first, behind (`after_at`, `after`) where that is given."""
+    """A page of refused batches, newest first, after (`after_at`, `after`) if that is given."""
     return f"""
 select created_at, request_id from file_batch
 where tenant_id = %(tenant_id)s and batch_id is null
@@ -134,7 +137,7 @@ order by created_at desc, request_id desc limit %(limit)s
 REFUSED_AT = """
 select created_at from file_batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and batch_id is null
 """
-# What a run has said is in files of its own: of who goes on reading those of the run before, nothing is doubled or missing.
+# Every run has its own files, so that a caller who still reads those of the previous run gets no duplicates and misses nothing.
 NEW_FILES = """
 update file_batch set output_file_id = %(output_file_id)s, error_file_id = %(error_file_id)s, output_deleted_at = null,
                       error_deleted_at = null, cancelling_at = null
@@ -174,21 +177,21 @@ CANCEL_UPLOAD = f"""
 update upload set state = '{UploadState.CANCELLED}'
 where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s and {UPLOAD.guard("cancel")} returning {_UPLOAD}
 """
-# A completed one is still told of for a day.
+# A completed upload stays visible for a day.
 OLD_UPLOADS = """
 select tenant_id, upload_id from upload
 where expires_at < now() - make_interval(secs => case when state = 'completed' then 86400 else 0 end) limit %(limit)s
 """
 DELETE_UPLOAD_OF_PARTS = "delete from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s"
 
-# ── of an account that is deleted ─────────────────────────────────────────────────────────────────────────────────
+# ── a deleted account ─────────────────────────────────────────────────────────────────────────────────
 
 FORGET_FILES = tuple(
     f"delete from {table} where {key} in (select {key} from {table} where tenant_id = %(tenant_id)s limit %(limit)s)"
     for table, key in (("file", "file_id"), ("file_batch", "request_id"), ("upload", "upload_id"))
 )
 
-# ── the store that every part shares ──────────────────────────────────────────────────────────────────────────────
+# ── the shared object store ──────────────────────────────────────────────────────────────────────────────
 
 MARKER = "select marker, writer, place, bodies from object_store"
 MARK = """

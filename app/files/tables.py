@@ -1,4 +1,4 @@
-"""Tables: uploaded files, those that come in parts, and the batches that were made of them with their output and error files."""
+"""Tables: files, uploads in parts, and the batches made from files, with their output and error files."""
 
 from sqlalchemy import (
     BigInteger,

@@ -1,4 +1,4 @@
-"""The verbs of uploads that come in parts, as OpenAI has them. Parts lie in the object store until the upload ends."""
+"""The verbs of OpenAI's uploads, which come in parts. Parts are kept in the object store until the upload ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,17 +14,17 @@ from app.storage import object_names
 from app.storage.store import Store
 
 PREFIX, PART_PREFIX = "upload_", "part_"
-OPEN_SECONDS = 3600.0  # in which an upload has to be completed
-MOST_PARTS = 10_000
-TIMES_SENT = 2  # a part whose answer was lost is sent again; so often a whole upload may come
+OPEN_SECONDS = 3600.0  # an upload must be completed within this time
+MAX_PARTS = 10_000
+TIMES_SENT = 2  # a part whose answer was lost is sent again; the parts may have this many times the announced bytes
 _SLICE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file on its way in. `bytes`: as announced; `file_seconds`: how long the file will be kept; `file_id` once it is one.
+    """An upload. `bytes`: as announced. `file_seconds`: how long the file will be kept. `file_id`: once it is completed.
 
-    `over`: whether its hour is, by the database's clock.
+    `over`: whether its time has passed, by the database's clock.
     """
 
     upload_id: UUID
@@ -40,14 +40,14 @@ class Upload:
 
     @property
     def status(self) -> str:
-        """Its state; one whose hour is over is `expired`."""
+        """Its state, or `expired` if its time has passed while it was pending."""
         return "expired" if self.state == UploadState.PENDING and self.over else self.state
 
 
 async def create(
     conn: Connection, tenant_id: int, *, filename: str, purpose: str, size: int, file_seconds: float
 ) -> Upload:
-    """Announce a file."""
+    """Create an upload."""
     values = {"upload_id": uuid4(), "tenant_id": tenant_id, "filename": filename, "purpose": purpose, "bytes": size}
     values |= {"seconds": OPEN_SECONDS, "file_seconds": file_seconds}
     row = await (await conn.execute(sql.INSERT_UPLOAD, values)).fetchone()
@@ -57,7 +57,7 @@ async def create(
 
 async def get(conn: Connection, tenant_id: int, upload_id: UUID) -> Upload:
     """An upload of the tenant. Raises NotFound."""
-    row = await (await conn.execute(sql.GET_UPLOAD, _names(tenant_id, upload_id))).fetchone()
+    row = await (await conn.execute(sql.GET_UPLOAD, _key(tenant_id, upload_id))).fetchone()
     if row is None:
         raise NotFound(f"No such Upload object: {PREFIX}{upload_id.hex}", code=404)
     return _upload(row)
@@ -66,14 +66,14 @@ async def get(conn: Connection, tenant_id: int, upload_id: UUID) -> Upload:
 async def add(
     database: Database, store: Store, tenant_id: int, upload_id: UUID, content: Path, size: int
 ) -> tuple[UUID, datetime]:
-    """Keep a part. Returns its id, and when it came. Raises NotFound, BadInput, Conflict once the upload has ended.
+    """Store a part. Returns its id and its time. Raises NotFound, BadInput, and Conflict once the upload has ended.
 
-    Its row comes first: what is on its way counts, and what did not arrive counts no more.
+    The row is inserted before the object is put, so that parts in transit count. It is deleted if the put fails.
     """
     part_id = uuid4()
-    values = _names(tenant_id, upload_id) | {"part_id": part_id, "bytes": size}
+    values = _key(tenant_id, upload_id) | {"part_id": part_id, "bytes": size}
     async with database.transaction() as conn:
-        await conn.execute(sql.LOCK_UPLOAD, values)  # so that parts that come at once are counted together
+        await conn.execute(sql.LOCK_UPLOAD, values)  # so that concurrent parts are counted together
         upload = await get(conn, tenant_id, upload_id)
         check_open(upload)
         count, before = await _sum(conn, upload_id)
@@ -90,61 +90,61 @@ async def add(
 
 
 async def _sum(conn: Connection, upload_id: UUID) -> tuple[int, int]:
-    """How many parts an upload has, and their bytes."""
+    """The number of an upload's parts, and the sum of their bytes."""
     row = await (await conn.execute(sql.SUM_OF_PARTS, {"upload_id": upload_id})).fetchone()
     assert row is not None
     return int(row[0]), int(row[1])
 
 
 def _check_room(upload: Upload, count: int, before: int, size: int) -> None:
-    """Raise where the upload does not take one more part of this size."""
+    """Raises BadInput or Conflict unless the upload takes another part of this size."""
     if size > upload.bytes:
-        raise BadInput(f"data: this part has {size} bytes, the whole upload was to have {upload.bytes}", param="data")
-    if before + size > upload.bytes * TIMES_SENT:
-        most = f"{TIMES_SENT} times the {upload.bytes} bytes that were announced"
         raise BadInput(
-            f"data: the parts of this upload have {before} bytes together, and {most} are taken", param="data"
+            f"data: this part has {size} bytes, but the whole upload was announced with {upload.bytes}", param="data"
         )
-    if count >= MOST_PARTS:
-        raise Conflict(f"The upload has {MOST_PARTS} parts already")
+    if before + size > upload.bytes * TIMES_SENT:
+        limit = f"{TIMES_SENT} times the {upload.bytes} bytes that were announced"
+        raise BadInput(
+            f"data: the parts of this upload already have {before} bytes; the limit is {limit}", param="data"
+        )
+    if count >= MAX_PARTS:
+        raise Conflict(f"The upload already has {MAX_PARTS} parts, the most that it may have")
 
 
-async def chosen(conn: Connection, upload: Upload, part_ids: Sequence[UUID | None]) -> None:
-    """Raise BadInput unless these are parts of the upload, each once, and together as large as was announced."""
+async def check_parts(conn: Connection, upload: Upload, part_ids: Sequence[UUID | None]) -> None:
+    """Raises BadInput unless these are distinct parts of the upload whose sizes add up to the announced bytes."""
     rows = await (await conn.execute(sql.PARTS, {"upload_id": upload.upload_id})).fetchall()
     sizes: dict[UUID | None, int] = dict(rows)
     for position, part_id in enumerate(part_ids):
         if part_id not in sizes:
-            raise BadInput(f"part_ids[{position}]: is no part of this upload", param="part_ids")
+            raise BadInput(f"part_ids[{position}]: is not a part of this upload", param="part_ids")
     if len(set(part_ids)) < len(part_ids):
-        raise BadInput("part_ids: names a part twice", param="part_ids")
+        raise BadInput("part_ids: a part appears twice", param="part_ids")
     size = sum(sizes[part_id] for part_id in part_ids)
     if size != upload.bytes:
-        raise BadInput(
-            f"part_ids: these parts have {size} bytes, the upload was to have {upload.bytes}", param="part_ids"
-        )
+        raise BadInput(f"part_ids: these parts have {size} bytes, but {upload.bytes} were announced", param="part_ids")
 
 
 async def complete(conn: Connection, tenant_id: int, upload_id: UUID, file_id: UUID) -> Upload | None:
-    """The upload has become this file. None: meanwhile it has ended otherwise."""
-    values = _names(tenant_id, upload_id) | {"file_id": file_id}
+    """Complete the upload as this file. None: it has ended in another way meanwhile."""
+    values = _key(tenant_id, upload_id) | {"file_id": file_id}
     row = await (await conn.execute(sql.COMPLETE_UPLOAD, values)).fetchone()
     return None if row is None else _upload(row)
 
 
 async def cancel(database: Database, store: Store, tenant_id: int, upload_id: UUID) -> Upload:
-    """End an upload without a file; cancelled before is cancelled. Raises NotFound, Conflict."""
+    """Cancel an upload. Cancelling it twice is no error. Raises NotFound, and Conflict if it is completed."""
     async with database.durable() as conn:
-        row = await (await conn.execute(sql.CANCEL_UPLOAD, _names(tenant_id, upload_id))).fetchone()
+        row = await (await conn.execute(sql.CANCEL_UPLOAD, _key(tenant_id, upload_id))).fetchone()
         upload = await get(conn, tenant_id, upload_id) if row is None else _upload(row)
     if upload.state != UploadState.CANCELLED:
-        raise Conflict(f"The upload is {upload.state}: only one that is pending can be cancelled")
+        raise Conflict(f"The upload is {upload.state}; only a pending upload can be cancelled")
     await store.delete_prefix(object_names.parts(tenant_id, upload_id))
     return upload
 
 
 async def expire(database: Database, store: Store) -> int:
-    """Remove uploads that nobody completed in time, and old completed ones. Returns how many."""
+    """Delete uploads that were not completed in time, and old completed ones. Returns how many."""
     count = 0
     while True:
         async with database.relaxed() as conn:
@@ -152,22 +152,22 @@ async def expire(database: Database, store: Store) -> int:
         for tenant_id, upload_id in rows:
             await store.delete_prefix(object_names.parts(tenant_id, upload_id))
             async with database.durable() as conn:
-                await conn.execute(sql.DELETE_UPLOAD_OF_PARTS, _names(tenant_id, upload_id))
+                await conn.execute(sql.DELETE_UPLOAD_OF_PARTS, _key(tenant_id, upload_id))
         count += len(rows)
         if len(rows) < _SLICE:
             return count
 
 
 def check_open(upload: Upload) -> None:
-    """Raise Conflict unless the upload takes parts."""
+    """Raises Conflict unless the upload takes parts."""
     if upload.status != UploadState.PENDING:
-        raise Conflict(f"The upload is {upload.status}: it takes no more parts")
+        raise Conflict(f"The upload is {upload.status}; it takes no more parts")
 
 
-def _names(tenant_id: int, upload_id: UUID) -> dict[str, object]:
+def _key(tenant_id: int, upload_id: UUID) -> dict[str, object]:
     return {"tenant_id": tenant_id, "upload_id": upload_id}
 
 
 def _upload(row: Sequence[object]) -> Upload:
-    found = Upload(*row)  # type: ignore[arg-type]
-    return replace(found, state=UploadState(found.state))
+    upload = Upload(*row)  # type: ignore[arg-type]
+    return replace(upload, state=UploadState(upload.state))

@@ -1,5 +1,6 @@
-"""How long answers are that set no limit of their own, learned from what was answered. Needed wherever work is estimated
-before it is done: the fair order's charge, the size of chunks, forecasts, a key's tokens a minute.
+"""The expected length of answers to requests that set no limit, learned from earlier answers.
+
+Every estimate of work uses it: the charge in the fair order, the size of chunks, forecasts, and a key's tokens per minute.
 """
 
 import asyncio
@@ -12,80 +13,80 @@ from app import clock
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Model
-from app.queue import sql
+from app.queue import forecast_sql as queries
 
 FRESH_SECONDS = 30.0
-RECENT_BATCHES = 200  # of each model
-PRIOR_ANSWERS = 16  # what is assumed weighs as much as so many answers
+RECENT_BATCHES = 200  # per model
+PRIOR_ANSWERS = 16  # the assumed length weighs as much as this many answers
 
-Usual = Callable[[Model], int]
+UsualLength = Callable[[Model], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """Answers, and the tokens that they had together."""
+class AnswerTotals:
+    """A number of answers, and their tokens in total."""
 
     answers: int = 0
     tokens: int = 0
 
-    def __add__(self, other: "Sum") -> "Sum":
-        return Sum(self.answers + other.answers, self.tokens + other.tokens)
+    def __add__(self, other: "AnswerTotals") -> "AnswerTotals":
+        return AnswerTotals(self.answers + other.answers, self.tokens + other.tokens)
 
     def mean(self, prior: float) -> float:
-        """The mean length; of few answers it is near the `prior`."""
+        """The mean length. With few answers it stays near the `prior`."""
         return (PRIOR_ANSWERS * prior + self.tokens) / (PRIOR_ANSWERS + self.answers)
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """What was learned at one moment: by model, and by model and account."""
+class LearnedLengths:
+    """Totals read at one moment: by model, and by model and account."""
 
-    models: dict[str, Sum] = field(default_factory=dict)
-    accounts: dict[tuple[str, int], Sum] = field(default_factory=dict)
+    models: dict[str, AnswerTotals] = field(default_factory=dict)
+    accounts: dict[tuple[str, int], AnswerTotals] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[str, int, int, int]]) -> "Learned":
+    def of(cls, rows: Sequence[tuple[str, int, int, int]]) -> "LearnedLengths":
         """From rows of model, tenant, answers, tokens."""
         learned = cls()
         for model, tenant_id, answers, tokens in rows:
-            found = learned.accounts[model, tenant_id] = Sum(answers, tokens)
-            learned.models[model] = learned.models.get(model, Sum()) + found
+            totals = learned.accounts[model, tenant_id] = AnswerTotals(answers, tokens)
+            learned.models[model] = learned.models.get(model, AnswerTotals()) + totals
         return learned
 
     def usual(self, tenant_id: int, model: Model) -> int:
-        """Tokens of an answer. Where little is known of the account the model's mean counts, before that the model's default."""
-        of_all = self.models.get(model.name, Sum()).mean(model.default_max_tokens)
-        mean = self.accounts.get((model.name, tenant_id), Sum()).mean(of_all)
+        """Expected tokens of an answer. An account with few answers gets the model's mean; a model with few, its default."""
+        model_mean = self.models.get(model.name, AnswerTotals()).mean(model.default_max_tokens)
+        mean = self.accounts.get((model.name, tenant_id), AnswerTotals()).mean(model_mean)
         return max(1, min(ceil(mean), model.context_window))
 
 
-async def learned(conn: Connection, models: Sequence[str]) -> Learned:
-    """Read what the last batches of these models were answered."""
+async def read_lengths(conn: Connection, models: Sequence[str]) -> LearnedLengths:
+    """Read the answer lengths of the latest batches of these models."""
     values = {"models": list(models), "recent": RECENT_BATCHES}
-    return Learned.of(await (await conn.execute(sql.ANSWER_LENGTHS, values)).fetchall())
+    return LearnedLengths.of(await (await conn.execute(queries.ANSWER_LENGTHS, values)).fetchall())
 
 
 class AnswerLengths:
-    """One process's knowledge, which renews itself behind whoever asks."""
+    """One process's copy of the learned lengths. It is refreshed in the background."""
 
     def __init__(self, database: Database, models: Sequence[str]) -> None:
         self._database = database
         self._models = models
-        self._learned = Learned()
-        self._asked_at: float | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._learned = LearnedLengths()
+        self._refreshed_at: float | None = None
+        self._refresh: asyncio.Task[None] | None = None
 
-    def of(self, tenant_id: int) -> Usual:
-        """The usual length by model, for this account. Does not wait: a change is known at one of the next calls."""
+    def of(self, tenant_id: int) -> UsualLength:
+        """The expected length by model, for this account. Never waits; if the copy is old, a later call sees the new one."""
         now = clock.monotonic()
-        if self._asked_at is None or now - self._asked_at > FRESH_SECONDS:
-            self._asked_at = now
-            self._asking = asyncio.create_task(self.learn())
-        known = self._learned
-        return lambda model: known.usual(tenant_id, model)
+        if self._refreshed_at is None or now - self._refreshed_at > FRESH_SECONDS:
+            self._refreshed_at = now
+            self._refresh = asyncio.create_task(self.learn())
+        lengths = self._learned
+        return lambda model: lengths.usual(tenant_id, model)
 
     async def learn(self) -> None:
-        """Look now. While the database is away, what was known goes on counting."""
+        """Refresh now. While the database does not answer, the old lengths stay valid."""
         with suppress(*TRANSIENT):
             async with self._database.relaxed() as conn:
-                self._learned = await learned(conn, self._models)
+                self._learned = await read_lengths(conn, self._models)

@@ -1,17 +1,18 @@
-"""A charge that turns out to be wrong is taken back: the worker that was counted as lost is alive, so nothing killed it.
+"""Takes back the charge for the loss of a worker that turns out to be alive, because then no item killed it.
 
-Only that process knows its old id, and says so under it. One that was killed and started again under the same name does not.
+Only the same process knows its old id. A worker that was killed and started again under the same name does not, and stays
+charged.
 """
 
 from app.db.pool import Connection
 
-MOST = 3  # times in the life of a chunk: an item that stalls its worker again and again has to end, too
+MOST = 3  # charges taken back per chunk: an item that stalls its worker again and again must end, too
 
 KNOWN = "select exists (select from worker where worker_id = %(worker_id)s)"
 TAKE_BACK = """
-with k as materialized (select chunk_id from chunk where charged_for = %(worker_id)s order by chunk_id for update)
+with charged as materialized (select chunk_id from chunk where charged_for = %(worker_id)s order by chunk_id for update)
 update chunk c set attempt = greatest(attempt - 1, 0), charged_for = null, excused = excused + 1
-from k where c.chunk_id = k.chunk_id and c.excused < %(most)s"""
+from charged where c.chunk_id = charged.chunk_id and c.excused < %(most)s"""
 
 
 async def take_back(conn: Connection, worker_id: int) -> int | None:

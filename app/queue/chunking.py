@@ -1,4 +1,4 @@
-"""Cut a batch into chunks. Pure."""
+"""NewChunk a batch into chunks. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """`n` items between `lo` and `hi`, both included, and their estimated tokens together.
+class NewChunk:
+    """A chunk to be stored: `n` items between `lo` and `hi`, both included, and the sum of their estimated tokens.
 
-    `seqs` is the order in which they are run; None: all of lo..hi, in that order.
+    `seqs` lists its items in the order of execution. None: every item from `lo` to `hi`, in that order.
     """
 
     lo: int
@@ -26,28 +26,28 @@ def cut(
     max_items: int,
     keys: Sequence[int] | None = None,
     seqs: Sequence[int] | None = None,
-) -> list[Cut]:
+) -> list[NewChunk]:
     """Split items into chunks of at most `max_items` items and `max_tokens` estimated tokens.
 
-    Items with the same `keys` value (a shared prompt prefix, a session) stand together, groups in the order in which they
-    first appear, so that a lease finds its prefixes in the engine's cache. A group that fits into a chunk is not torn apart.
-    An item beyond `max_tokens` gets a chunk of its own. Every item is in exactly one chunk. `seqs`: the items' numbers if
+    Items with the same value in `keys` (a shared prompt prefix, a session) are placed next to each other, so that the engine's
+    prefix cache serves them. Groups keep the order of their first items. A group that fits into one chunk is not split.
+    An item larger than `max_tokens` gets its own chunk. Every item is in exactly one chunk. `seqs`: the numbers of the items, if
     they are not 0, 1, 2, …
     """
-    cuts: list[Cut] = []
+    chunks: list[NewChunk] = []
     chunk: list[int] = []
     tokens = 0
 
     def close() -> None:
         nonlocal chunk, tokens
-        cuts.append(_named(chunk, tokens, seqs))
+        chunks.append(_numbered(chunk, tokens, seqs))
         chunk, tokens = [], 0
 
     for group in _groups(len(est_tokens), keys):
         if chunk and len(group) > 1:
-            weight = sum(est_tokens[i] for i in group)
-            whole = weight <= max_tokens and len(group) <= max_items
-            if whole and (tokens + weight > max_tokens or len(chunk) + len(group) > max_items):
+            size = sum(est_tokens[i] for i in group)
+            fits = size <= max_tokens and len(group) <= max_items
+            if fits and (tokens + size > max_tokens or len(chunk) + len(group) > max_items):
                 close()
         for i in group:
             if chunk and (tokens + est_tokens[i] > max_tokens or len(chunk) >= max_items):
@@ -56,11 +56,11 @@ def cut(
             tokens += est_tokens[i]
     if chunk:
         close()
-    return cuts
+    return chunks
 
 
 def _groups(count: int, keys: Sequence[int] | None) -> Iterator[Sequence[int]]:
-    """Indexes by key. Without keys each item is a group of its own, which leaves the order as it is."""
+    """Indexes grouped by key. Without keys, or with distinct ones, each item is its own group, so that the order stays."""
     if keys is None or len(set(keys)) == count:
         yield from ((i,) for i in range(count))
         return
@@ -70,9 +70,9 @@ def _groups(count: int, keys: Sequence[int] | None) -> Iterator[Sequence[int]]:
     yield from groups.values()
 
 
-def _named(chunk: list[int], tokens: int, seqs: Sequence[int] | None) -> Cut:
-    """The chunk in terms of item numbers; the array is left out where the range says the same."""
+def _numbered(chunk: list[int], tokens: int, seqs: Sequence[int] | None) -> NewChunk:
+    """The chunk with the items' numbers. `seqs` is left out if it would equal the range."""
     items = chunk if seqs is None else [seqs[i] for i in chunk]
     lo, hi = min(items), max(items)
     ranged = items[0] == lo and all(b - a == 1 for a, b in pairwise(items))
-    return Cut(lo, hi, len(items), tokens, None if ranged else items)
+    return NewChunk(lo, hi, len(items), tokens, None if ranged else items)

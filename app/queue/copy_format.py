@@ -1,4 +1,4 @@
-"""Rows in PostgreSQL's binary COPY format, made while a body arrives, so that the transaction only moves bytes. Pure.
+"""Rows in PostgreSQL's binary COPY format. They are encoded while a body arrives, so that the transaction only sends bytes. Pure.
 
 Format: PostgreSQL documentation, COPY, "Binary Format".
 """
@@ -28,9 +28,9 @@ def payload_row(
     model: str | None = None,
     endpoint: str | None = None,
 ) -> bytes:
-    """One `item_payload` row in the column order of `queries.COPY_PAYLOAD`. No model, no endpoint: the batch's.
+    """One `item_payload` row in the column order of `submit_sql.COPY_PAYLOAD`.
 
-    `stored`: the body is the key of an object that holds it.
+    Without `model` or `endpoint` the item uses its batch's. `stored`: `body` is the key of the object that holds the body.
     """
     return b"".join(
         (

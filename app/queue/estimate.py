@@ -1,12 +1,12 @@
-"""When a batch will be done. Pure.
+"""Estimates when a batch will be done. Pure.
 
-    eta = until an engine is there
-        + (tokens of its account that come first + its own + what others get meanwhile) / the pool's pace
+    eta = seconds until an engine is ready
+        + (tokens of its account that come first + its own + tokens that others receive meanwhile) / the pool's pace
 
-Others get meanwhile what they have, and no more than their weights allow: the fair order gives every account that has work
-the same tokens for the same weight. All tokens are estimated ones, as in the queue's accounts, so that a habit of
-over-estimating cancels out. The pace counts only time in which the pool had work and an engine; the gate's closed hours are in
-it, since more of them will come.
+The fair order gives every account with work the same tokens for the same weight, so the others receive meanwhile what their
+weights allow, and at most what they have. All tokens are estimates, as in the fair order, so that a constant error cancels out.
+The pace covers only time in which the pool had work and a ready engine. It includes time in which the gate was closed, because
+the gate will close again.
 """
 
 import math
@@ -18,14 +18,14 @@ from enum import StrEnum
 from app.queue.pace import STRETCH
 from app.states import BatchState, EngineState
 
-SPREADS = {"high": 0.2, "medium": 0.5}  # by which an ETA usually misses at most; more is low
-_END_SECONDS = 0.5  # by which every end is uncertain: its last answers, the round that counts them
+SPREADS = {"high": 0.2, "medium": 0.5}  # the largest usual error of an ETA at each confidence; above that it is low
+_END_SECONDS = 0.5  # every end is uncertain by this much: the last answers, and the steward's round that counts them
 
-Other = tuple[float, float]  # an account's weight, and its tokens that wait or run
+Other = tuple[float, float]  # another account's weight, and its tokens that wait or run
 
 
 class Confidence(StrEnum):
-    """How much an ETA is worth, by how far those of the last minutes missed. `none`: there is no ETA."""
+    """How reliable an ETA is, by the error of forecasts in the last minutes. `none`: there is no ETA."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -35,11 +35,11 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """An engine of the batch's model as its worker last reported it; `allowance` is how many batch requests it may hold.
+    """An engine of the batch's model, as its worker last reported it. `allowance`: how many batch requests it may hold.
 
-    Since `since` it has its state and its reason: `signal` was `value` against `threshold`, and `detail` is wrong with its
-    telemetry. In `expected_seconds` it should answer; None: it does, or nobody knows. A `drained` one was told by its operator
-    to take nothing more.
+    `since`: the time of its present state and reason. `signal` had `value`, compared with `threshold`. `detail`: a problem with
+    its telemetry. `expected_seconds`: until the engine should answer; None: it answers, or the time is unknown. `drained`: its
+    operator has stopped its intake.
     """
 
     engine_id: int
@@ -59,27 +59,28 @@ class Gate:
 
     @property
     def ready(self) -> bool:
-        """Whether requests can be sent to it."""
+        """Whether the engine can be sent requests."""
         return self.alive and self.state == EngineState.READY
 
     @property
     def open(self) -> bool:
-        """Whether it takes batch work."""
+        """Whether the engine takes batch work."""
         return self.ready and self.allowance > 0
 
     @property
     def code(self) -> str:
-        """The reason, or what the state alone says."""
+        """The reason code, or one made from the state."""
         return self.reason or f"engine_{self.state}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Where the unfinished chunks of a batch stand at the moment `now`, and what is before and beside them.
+    """The facts at the moment `now` from which a batch's estimate is made.
 
-    Chunks by state, seconds until a delayed one is due, the batch's own tokens and those of its account that come first; the
-    account's weight, and the `others` that have work; the pool's pace in estimated tokens per second and its spread, a share of
-    it; tokens in flight of all accounts, of its own, and its own limit.
+    `ready`, `leased`, `delayed`, `held`: its chunks by state. `pause`: seconds until a delayed chunk is due. `own_tokens`: of the
+    batch. `ahead_*`: of its account, and first in order. `weight`: of its account. `others`: other accounts with work. `pace`: of
+    the pool, in estimated tokens per second; `spread`: a share of it. `pool_inflight`, `inflight`, `limit`: tokens in flight in
+    the pool, of the account, and the account's limit.
     """
 
     gates: tuple[Gate, ...]
@@ -102,23 +103,23 @@ class Outlook:
 
     @property
     def chunks(self) -> int:
-        """Those that are not finished."""
+        """The unfinished chunks."""
         return self.ready + self.leased + self.delayed + self.held
 
     @property
     def accounts(self) -> int:
-        """Those that have work in the pool, its own included."""
+        """The accounts with work in the pool, its own included."""
         return 1 + len(self.others)
 
     @property
     def share(self) -> float:
-        """Of the pool, that its account has now."""
+        """The share of the pool that its account has now."""
         return share(self.weight, self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`position`: chunks of the same tenant that come first."""
+    """`position`: chunks of the same account that come first."""
 
     position: int
     share: float
@@ -136,18 +137,18 @@ def estimate(state: BatchState, outlook: Outlook) -> Estimate:
 
 
 def share(weight: float, others: Sequence[Other]) -> float:
-    """What an account of this weight has of the pool, while the others have work."""
+    """The share of the pool that an account of this weight has while the others have work."""
     return weight / (weight + sum(other for other, _ in others))
 
 
 def until_served(tokens: float, weight: float, others: Sequence[Other], pace: float) -> float:
-    """Seconds until an account has been served so many tokens, at the pool's pace, which it shares with the others."""
+    """Seconds until an account has received so many tokens, while it shares the pool's pace with the others."""
     meanwhile = sum(min(waiting, other * tokens / weight) for other, waiting in others)
     return (tokens + meanwhile) / pace
 
 
 def until_engine(gates: Sequence[Gate]) -> float | None:
-    """Seconds until an engine is there that was not drained; None: none is, and nobody knows when."""
+    """Seconds until an engine is ready that is not drained. None: there is none, and the time is unknown."""
     alive = [gate for gate in gates if gate.alive and not gate.drained]
     if any(gate.ready for gate in alive):
         return 0.0
@@ -155,15 +156,15 @@ def until_engine(gates: Sequence[Gate]) -> float | None:
 
 
 def _eta(state: BatchState, outlook: Outlook) -> float | None:
-    away = until_engine(outlook.gates)
-    if state != BatchState.OPEN or not outlook.pace or away is None:
+    wait = until_engine(outlook.gates)
+    if state != BatchState.OPEN or not outlook.pace or wait is None:
         return None
     tokens = outlook.ahead_tokens + outlook.own_tokens
-    return max(away + until_served(tokens, outlook.weight, outlook.others, outlook.pace), outlook.pause or 0.0)
+    return max(wait + until_served(tokens, outlook.weight, outlook.others, outlook.pace), outlook.pause or 0.0)
 
 
 def _confidence(outlook: Outlook, eta: float) -> Confidence:
-    """By the spread, which is that of a stretch of time: a shorter one is missed by more, and a short one by its end alone."""
+    """The spread holds for STRETCH seconds. A shorter forecast has a larger error, mostly from its end."""
     if outlook.spread is None or not any(gate.open for gate in outlook.gates):
         return Confidence.LOW
     spread = outlook.spread * math.sqrt(max(1.0, STRETCH / max(eta, 1.0))) + _END_SECONDS / max(eta, _END_SECONDS)

@@ -1,11 +1,11 @@
-"""The SQL that tells why items of a batch failed."""
+"""The SQL that groups the errors of a batch's failed items."""
 
-# Items that failed in the same words, the most frequent first, among the first of those that failed.
+# Failed items by identical error, the most frequent first. At most 10,000 failed items are read.
 GROUPED = """
 select body, count(*) from (
   select body from item_result where batch_id = %(batch_id)s and run = %(run)s and ok = 0 and not stored limit 10000) r
 group by body order by count(*) desc, min(body) limit %(limit)s"""
-# Whether no item failed for another reason than itself. What the error says is not looked into: it may be no text for SQL.
+# Whether every failed item has this error code. Only the code is read: the message may contain characters that `text` rejects.
 REFUSED_ALL = """
 select not exists (select from item_result where batch_id = %(batch_id)s and run = %(run)s and ok = 0
   and (stored or convert_from(body, 'UTF8')::json ->> 'code' <> %(code)s))"""

@@ -1,4 +1,4 @@
-"""Put a batch into the queue: one short transaction, bulk rows by binary COPY."""
+"""Insert a batch into the queue: one short transaction, bulk rows by binary COPY."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.queue import sql
-from app.queue.chunking import Cut
+from app.queue import submit_sql as queries
+from app.queue.chunking import NewChunk
 from app.queue.types import Kind
 
 
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """What a submit says about its batch as a whole. `expires`: what is not done by the deadline is given up. `open_ended`:
-    answers without a limit of their own may take what is left of the context.
+    """A batch to be inserted, without its items. `expires`: items that are not done by the deadline are given up. `open_ended`:
+    an answer without a limit may use the rest of the context. `tells_items`: every result writes an event.
     """
 
     batch_id: int
@@ -42,8 +42,8 @@ class NewBatch:
 
 
 async def next_batch_id(conn: Connection) -> int:
-    """Reserve an id before the body is read, so that rows can be encoded as they arrive. Gaps are harmless."""
-    row = await (await conn.execute(sql.NEXT_BATCH_ID)).fetchone()
+    """Reserve an id before the body is read, so that rows can be encoded while they arrive. Gaps are harmless."""
+    row = await (await conn.execute(queries.NEXT_BATCH_ID)).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -52,14 +52,29 @@ async def enqueue(
     conn: Connection,
     batch: NewBatch,
     payload: Iterable[bytes],
-    cuts: Sequence[Cut],
-    elsewhere: Mapping[int, Sequence[Cut]] = MappingProxyType({}),
+    chunks: Sequence[NewChunk],
+    elsewhere: Mapping[int, Sequence[NewChunk]] = MappingProxyType({}),
 ) -> int | None:
-    """Write the batch, its payload (blocks of binary COPY data, header and trailer included), its chunks and its place in
-    the fair order; `elsewhere`: its chunks for further pools. Call inside a durable transaction. Returns the run; None, and
-    nothing written, when the tenant has used the idempotency key before.
+    """Insert a batch, its payload and its chunks, and give its account a place in the fair order.
+
+    `payload`: blocks of binary COPY data, header and trailer included. `elsewhere`: chunks for further pools, by pool. Call
+    inside a durable transaction. Returns the run. None: the tenant has used the idempotency key before; nothing was inserted.
     """
-    parameters = {
+    row = await (await conn.execute(queries.INSERT_BATCH, _columns(batch))).fetchone()
+    if row is None:
+        return None
+    run, deadline = row
+    async with conn.cursor() as cursor, cursor.copy(queries.COPY_PAYLOAD) as copy:
+        for block in payload:
+            await copy.write(block)
+    # Sorted, because every transaction locks pools in this order.
+    for pool_id, part in sorted({batch.pool_id: chunks, **elsewhere}.items()):
+        await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, pool_id), part, deadline)
+    return int(run)
+
+
+def _columns(batch: NewBatch) -> dict[str, object]:
+    return {
         "batch_id": batch.batch_id,
         "request_id": batch.request_id,
         "tenant_id": batch.tenant_id,
@@ -79,41 +94,29 @@ async def enqueue(
         "kind": batch.kind,
         "open_ended": batch.open_ended,
     }
-    row = await (await conn.execute(sql.INSERT_BATCH, parameters)).fetchone()
-    if row is None:
-        return None
-    run, deadline = row
-    async with conn.cursor() as cursor, cursor.copy(sql.COPY_PAYLOAD) as copy:
-        for block in payload:
-            await copy.write(block)
-    for pool_id, part in sorted(
-        {batch.pool_id: cuts, **elsewhere}.items()
-    ):  # whoever locks pools locks them in this order
-        await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, pool_id), part, deadline)
-    return int(run)
 
 
 async def write_chunks(
-    conn: Connection, owner: tuple[int, int, int, int], cuts: Sequence[Cut], deadline: datetime
+    conn: Connection, owner: tuple[int, int, int, int], chunks: Sequence[NewChunk], deadline: datetime
 ) -> None:
-    """Put ready chunks of a batch into the fair order. `owner`: batch, run, tenant, pool."""
+    """Insert ready chunks of a batch. `owner`: batch, run, tenant, pool."""
     _, _, tenant_id, pool_id = owner
-    async with conn.cursor() as cursor, cursor.copy(sql.COPY_CHUNKS) as copy:
-        copy.set_types(sql.COPY_CHUNKS_TYPES)
-        for part in cuts:
+    async with conn.cursor() as cursor, cursor.copy(queries.COPY_CHUNKS) as copy:
+        copy.set_types(queries.COPY_CHUNKS_TYPES)
+        for part in chunks:
             await copy.write_row((*owner, part.lo, part.hi, part.seqs, part.n, part.est_tokens, deadline))
-    await conn.execute(sql.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(cuts)})
+    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(chunks)})
 
 
 async def reserve_key(conn: Connection, tenant_id: int, idempotency_key: str) -> bool:
-    """Whether no other submit with this key is being written right now. Holds until the transaction ends."""
+    """Reserve the key until the transaction ends. False: another submit with this key is being written now."""
     parameters = {"tenant_id": tenant_id, "idempotency_key": idempotency_key}
-    row = await (await conn.execute(sql.TRY_KEY, parameters)).fetchone()
+    row = await (await conn.execute(queries.TRY_KEY, parameters)).fetchone()
     return bool(row and row[0])
 
 
 async def find_key(conn: Connection, tenant_id: int, idempotency_key: str) -> tuple[UUID, bytes] | None:
-    """The request id and the request hash that this key stands for."""
+    """The request id and the request hash of the batch with this key."""
     parameters = {"tenant_id": tenant_id, "idempotency_key": idempotency_key}
-    row = await (await conn.execute(sql.FIND_KEY, parameters)).fetchone()
+    row = await (await conn.execute(queries.FIND_KEY, parameters)).fetchone()
     return None if row is None else (row[0], row[1])

@@ -1,7 +1,8 @@
-"""What a caller does to a whole batch: pause, resume, cancel, retry. Call each inside one durable transaction.
+"""A caller's verbs on a whole batch: pause, resume, cancel, retry. Call each inside one durable transaction.
 
-The batch's state changes first, then its chunks are swept; what slips through between two snapshots, the steward's sweeps
-catch. Items in an engine end within a heartbeat: its answer tells the worker.
+The state of the batch changes first, then a sweep applies it to the chunks. The steward's sweeps catch chunks that a concurrent
+transaction put back. A worker learns of the change by its next heartbeat, and then stops the items in its engine.
+Expiry is a verb of the steward: `maintenance.expire`.
 """
 
 from collections.abc import Sequence
@@ -11,14 +12,14 @@ from uuid import UUID
 
 from app.db.pool import Connection
 from app.queue import ingest, maintenance
-from app.queue import maintenance_sql as queries
-from app.queue.chunking import Cut
+from app.queue import lifecycle_sql as queries
+from app.queue.chunking import NewChunk
 from app.states import BatchState
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a batch stands, without what its open chunks have done."""
+class StoredState:
+    """A batch's state and counts as its row has them, without the counts of its open chunks."""
 
     state: BatchState
     run: int
@@ -29,7 +30,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Reopened:
-    """A batch that runs again, as `run`."""
+    """A batch after a retry has begun its run number `run`."""
 
     batch_id: int
     run: int
@@ -38,10 +39,10 @@ class Reopened:
     traceparent: str | None
 
 
-async def halt(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> int | None:
-    """`pause`, `resume` or `cancel` a batch and its queued chunks. Returns its id; None: unknown, or not in a state for it."""
+async def change_state(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> int | None:
+    """`pause`, `resume` or `cancel` a batch and its queued chunks. Returns its id; None: unknown, or its state forbids it."""
     parameters = {"tenant_id": tenant_id, "request_id": request_id}
-    row = await (await conn.execute(queries.halt(verb), parameters)).fetchone()
+    row = await (await conn.execute(queries.change_state(verb), parameters)).fetchone()
     if row is None:
         return None
     await maintenance.sweep(conn, row[0])
@@ -51,7 +52,7 @@ async def halt(conn: Connection, verb: str, tenant_id: int, request_id: UUID) ->
 async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int | None) -> Reopened | None:
     """Begin a new run of a final batch that has unanswered items.
 
-    None: unknown, not final, all are answered, or `of_run` is not its run (any more).
+    None: it is unknown or not final, all its items are answered, or its current run is not `of_run`.
     """
     parameters = {"tenant_id": tenant_id, "request_id": request_id, "of_run": of_run}
     row = await (await conn.execute(queries.REOPEN, parameters)).fetchone()
@@ -59,23 +60,23 @@ async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int
 
 
 async def unanswered(conn: Connection, batch_id: int) -> dict[str | None, tuple[list[int], list[int]]]:
-    """(seqs, estimated tokens) of the items that no run of the batch has answered, by model; None: the batch's."""
+    """(seqs, estimated tokens) of the items that no run has answered, by model. Key None: the batch's model."""
     rows = await (await conn.execute(queries.UNANSWERED, {"batch_id": batch_id})).fetchall()
-    found: dict[str | None, tuple[list[int], list[int]]] = {}
+    by_model: dict[str | None, tuple[list[int], list[int]]] = {}
     for seq, tokens, model in rows:
-        seqs, est_tokens = found.setdefault(model, ([], []))
+        seqs, est_tokens = by_model.setdefault(model, ([], []))
         seqs.append(seq)
         est_tokens.append(tokens)
-    return found
+    return by_model
 
 
-async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: int, cuts: Sequence[Cut]) -> None:
-    """Put items of a reopened batch into the queue."""
-    await ingest.write_chunks(conn, (batch.batch_id, batch.run, tenant_id, pool_id), cuts, batch.deadline)
+async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: int, chunks: Sequence[NewChunk]) -> None:
+    """Insert chunks of a reopened batch into the queue."""
+    await ingest.write_chunks(conn, (batch.batch_id, batch.run, tenant_id, pool_id), chunks, batch.deadline)
 
 
-async def standing(conn: Connection, tenant_id: int, request_id: UUID) -> Standing | None:
-    """The batch of this tenant; None: there is none."""
+async def stored_state(conn: Connection, tenant_id: int, request_id: UUID) -> StoredState | None:
+    """The state of this tenant's batch. None: the tenant has no such batch."""
     parameters = {"tenant_id": tenant_id, "request_id": request_id}
     row = await (await conn.execute(queries.STATE, parameters)).fetchone()
-    return None if row is None else Standing(BatchState(row[0]), *row[1:])
+    return None if row is None else StoredState(BatchState(row[0]), *row[1:])

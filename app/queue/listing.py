@@ -1,4 +1,4 @@
-"""Which batches an account has: filtered, newest first, a page at a time."""
+"""List an account's batches: filtered, newest first, one page at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from app.db.pool import Connection
 from app.queue import listing_sql as queries
 from app.states import BatchState
 
-# An open batch is told as queued or running; either may be asked for.
+# Callers see an open batch as queued or running, and may filter by either.
 _STARTED = {"queued": False, "running": True}
-WORDS = (*_STARTED, *BatchState)
+STATE_NAMES = (*_STARTED, *BatchState)
 
 
 class ListPosition(NamedTuple):
-    """A batch's place in the order of all."""
+    """A batch's place in the order of the listing."""
 
     created_at: datetime
     request_id: UUID
@@ -26,9 +26,9 @@ class ListPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What is wanted: any of `states` (`WORDS`) and of `models`, all of `tags` and `metadata`; empty: whatever it is.
+    """A batch matches if it has one of the `states` (`STATE_NAMES`), one of the `models`, and all `tags` and `metadata`.
 
-    Made at `created_after` or later, and before `created_before`.
+    An empty filter matches everything. The batch was created at `created_after` or later, and before `created_before`.
     """
 
     states: Sequence[str] = ()
@@ -40,19 +40,18 @@ class Filters:
 
 
 async def page(
-    conn: Connection, tenant_id: int, wanted: Filters, *, after: ListPosition | None = None, limit: int
+    conn: Connection, tenant_id: int, filters: Filters, *, after: ListPosition | None = None, limit: int
 ) -> list[ListPosition]:
-    """The newest `limit` batches of the tenant behind the place `after`. Single requests are none."""
+    """The newest `limit` batches of the tenant after the position `after`, without single requests."""
     values: dict[str, Any] = {
-        "models": list(dict.fromkeys(wanted.models)),
-        "tags": list(wanted.tags),
-        "metadata": Jsonb(dict(wanted.metadata)) if wanted.metadata else None,
-        "created_after": wanted.created_after,
-        "created_before": wanted.created_before,
+        "models": list(dict.fromkeys(filters.models)),
+        "tags": list(filters.tags),
+        "metadata": Jsonb(dict(filters.metadata)) if filters.metadata else None,
+        "created_after": filters.created_after,
+        "created_before": filters.created_before,
         "after": after and after.request_id,
-        **_states(
-            wanted.states or (tuple(BatchState) if wanted.models else ())
-        ),  # the index by model goes by state, too
+        # The index by model has the state before the time, so that a filter by model needs all states.
+        **_states(filters.states or (tuple(BatchState) if filters.models else ())),
     }
     given = {name for name, value in values.items() if value}
     values |= {"tenant_id": tenant_id, "limit": limit, "after_at": after and after.created_at}
@@ -61,16 +60,16 @@ async def page(
 
 
 async def created_at(conn: Connection, tenant_id: int, request_id: UUID) -> datetime | None:
-    """When a batch was made; None: the tenant has no such batch."""
+    """When a batch was created. None: the tenant has no such batch."""
     values = {"tenant_id": tenant_id, "request_id": request_id}
     row = await (await conn.execute(queries.CREATED_AT, values)).fetchone()
     return None if row is None else row[0]
 
 
-def _states(words: Sequence[str]) -> dict[str, list[Any]]:
-    """The stored states, each with whether such a batch must have started (None: it may)."""
-    apart = [word for word in dict.fromkeys(words) if word not in _STARTED or BatchState.OPEN not in words]
+def _states(names: Sequence[str]) -> dict[str, list[Any]]:
+    """The stored states, each with whether the batch must have started (None: either)."""
+    distinct = [name for name in dict.fromkeys(names) if name not in _STARTED or BatchState.OPEN not in names]
     return {
-        "states": [str(BatchState.OPEN) if word in _STARTED else word for word in apart],
-        "started": [_STARTED.get(word) for word in apart],
+        "states": [str(BatchState.OPEN) if name in _STARTED else name for name in distinct],
+        "started": [_STARTED.get(name) for name in distinct],
     }

@@ -1,12 +1,12 @@
-"""The SQL that lists an account's batches, newest first, a page at a time.
+"""The SQL that lists an account's batches, newest first, one page at a time.
 
-One statement for each set of filters, so that each is planned for what it has. Where several models or states are asked for,
-each has its own ordered walk along its index, and the pages are merged: none reads further than a page.
+There is one statement for each set of filters, so that each gets its own plan. With several models or states, the statement
+walks the index once for each and merges the results. No walk reads more than a page.
 """
 
 from collections.abc import Collection
 
-# What Status.started says, without reading more than the first row that proves it.
+# The same condition as `reads.BatchStatus.started`. It stops at the first row that proves it.
 _STARTED = """(b.ok + b.failed > 0
     or exists (select from batch_delta d where d.batch_id = b.batch_id and d.ok + d.failed > 0)
     or exists (select from chunk c where c.batch_id = b.batch_id and c.token > 0))"""

@@ -1,14 +1,14 @@
-"""Whose loss is charged to the chunks that it had in hand. Pure.
+"""Decides which workers are lost, because their lease has lapsed, and whose loss is charged to their chunks. Pure.
 
-A lost worker may have been killed by one of its items, so its loss is charged to its chunks (see `poison`). It says nothing of
-them, and is not charged, where there is evidence that something else was lost:
+One of its items may have killed a lost worker, so the loss is charged to its chunks (see `poison`). The loss is not charged if
+there is evidence of another cause:
 
-    the database   since the worker last renewed its lease, the server has started, or the steward itself did not reach it for
-                   longer than workers can stand; a steward that has just begun to watch knows nothing, and charges nothing
-    several        most of the workers that there were, and at least two, fell silent within half a lease: a machine, a network
+    the database   after the worker's last heartbeat the server was restarted, or the steward could not reach it for longer than
+                   workers tolerate. A steward that has just started has seen nothing yet, and charges nothing.
+    several        at least two workers, and most of all workers, fell silent within half a lease: a machine or a network failed
 
-Who is the only worker is always lost alone, so that an item that kills it is found. And workers lost together are spared once
-an hour: items that kill two workers in step look the same, and have to end.
+A worker that is the only one is always lost alone, so that an item that kills it is found. Workers that are lost together are
+spared only once an hour, because items that kill two workers at the same time look the same, and must be given up at some point.
 
 A worker that was only stopped, or cut off from the database, takes its charge back when it returns: see `charges`.
 """
@@ -21,8 +21,8 @@ SPARED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
-    """A worker as its row says; times in seconds of the database's clock."""
+class Heartbeat:
+    """A worker's row. Times are in seconds of the database's clock."""
 
     worker_id: int
     started_at: float
@@ -30,52 +30,57 @@ class Beat:
     lease_until: float
 
     @property
-    def near(self) -> float:
-        """Who falls silent within so many seconds does so at the same time."""
+    def half_lease(self) -> float:
+        """Workers that fall silent within this many seconds of each other count as lost together."""
         return (self.lease_until - self.renewed_at) / 2
 
+    def lapsed(self, now: float) -> bool:
+        """Whether the worker's lease has lapsed, so that its chunks are taken back."""
+        return self.lease_until < now
 
-def alone(lost: Beat, workers: Sequence[Beat]) -> bool:
-    """Whether a worker fell silent by itself. `workers`: all that there are and were lately, itself included."""
-    there = [
+
+def lost_alone(lost: Heartbeat, workers: Sequence[Heartbeat]) -> bool:
+    """Whether a worker fell silent alone. `workers`: all present and recent workers, itself included."""
+    present = [
         worker
         for worker in workers
-        if worker.started_at <= lost.renewed_at + lost.near and worker.renewed_at >= lost.renewed_at - lost.near
+        if worker.started_at <= lost.renewed_at + lost.half_lease
+        and worker.renewed_at >= lost.renewed_at - lost.half_lease
     ]
-    silent = sum(worker.renewed_at <= lost.renewed_at + lost.near for worker in there)
-    return silent < 2 or 2 * silent <= len(there)
+    silent = sum(worker.renewed_at <= lost.renewed_at + lost.half_lease for worker in present)
+    return silent < 2 or 2 * silent <= len(present)
 
 
 @dataclass(slots=True)
-class Watch:
-    """What the steward knows of the time between its rounds. `since`: it has seen the database without a gap since then.
+class WorkerWatch:
+    """The steward's memory between its rounds. `since`: from then on it has reached the database without a gap.
 
-    `gap`: seconds without a look after which workers may have been lost for want of the database.
+    `gap`: after this many seconds without a round, workers may have been lost because they could not reach the database.
     """
 
     gap: float = inf
     since: float = inf
-    _looked: float = inf
-    _lost: list[Beat] = field(default_factory=list)
+    _last_round: float = inf
+    _lost: list[Heartbeat] = field(default_factory=list)
     _spared: float = -inf
 
-    def judge(self, now: float, server_start: float, workers: Sequence[Beat]) -> tuple[list[int], list[int]]:
-        """Look once. Returns the ids of the workers whose lease has lapsed, and of those among them whose loss is charged."""
-        if self.since == inf or now - self._looked > self.gap:
+    def judge(self, now: float, server_start: float, workers: Sequence[Heartbeat]) -> tuple[list[int], list[int]]:
+        """Returns the ids of the workers whose lease has lapsed, and of those whose loss is charged. Call once a round."""
+        if self.since == inf or now - self._last_round > self.gap:
             self.since = now
-        self._looked, self.since = now, max(self.since, server_start)
-        lapsed = [worker for worker in workers if worker.lease_until < now]
+        self._last_round, self.since = now, max(self.since, server_start)
+        lapsed = [worker for worker in workers if worker.lapsed(now)]
         known = [*workers, *self._lost]
         charged = [
             worker.worker_id
             for worker in lapsed
-            if worker.renewed_at >= self.since and (alone(worker, known) or not self._spares(worker))
+            if worker.renewed_at >= self.since and (lost_alone(worker, known) or not self._spares(worker))
         ]
-        self._lost = [worker for worker in (*self._lost, *lapsed) if worker.lease_until + 2 * worker.near > now]
+        self._lost = [worker for worker in (*self._lost, *lapsed) if worker.lease_until + 2 * worker.half_lease > now]
         return [worker.worker_id for worker in lapsed], charged
 
-    def _spares(self, lost: Beat) -> bool:
-        """Whether those lost together at this time are the first for long."""
+    def _spares(self, lost: Heartbeat) -> bool:
+        """Whether this joint loss is the first within SPARED_SECONDS."""
         if lost.renewed_at - self._spared > SPARED_SECONDS:
             self._spared = lost.renewed_at
-        return lost.renewed_at - self._spared <= lost.near
+        return lost.renewed_at - self._spared <= lost.half_lease

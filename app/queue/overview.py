@@ -1,4 +1,4 @@
-"""The whole queue and those who work on it, in a few numbers that cost little to ask for."""
+"""The state of the whole queue: an overview for people, and gauges for metrics. Both are cheap to read."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from app.queue import overview_sql as queries
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`oldest_waiting_seconds`: since the run of the oldest batch began that has a chunk waiting for a worker; None: no one
-    waits. `workers`: GPU workers whose lease holds. `steward`: one leads. `notifier`: one is connected.
+    """The queue at one moment. `oldest_waiting_seconds`: the time since the oldest batch with a ready chunk began its run; None:
+    no chunk is ready. `workers`: GPU workers whose lease holds. `steward`: one leads. `notifier`: one is connected.
     """
 
     open_batches: int
@@ -22,7 +22,12 @@ class Overview:
 
 
 async def overview(conn: Connection) -> Overview:
-    """One look."""
-    row = await (await conn.execute(queries.LOOK)).fetchone()
+    """Read the overview."""
+    row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
     return Overview(*row)
+
+
+async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
+    """(name, table or model, value) of everything that an operator should watch. `app.api.metrics` describes each."""
+    return [(name, of, float(value)) for name, of, value in await (await conn.execute(queries.GAUGES)).fetchall()]

@@ -1,11 +1,12 @@
-"""How fast a pool is, and how far that can be trusted. Pure.
+"""The pace of a pool, and how reliable it is. Pure.
 
-The steward notes every few seconds how many tokens a pool has served, while there is work and an engine to do it. What lies
-between two notes in a row is an interval; a longer pause between them is idleness, or an engine that was away, and says nothing.
+Every few seconds the steward notes how many tokens a pool has served, while it has work and a ready engine (`pace_log`). The time
+between two consecutive notes is an interval. A longer pause between two notes means that the pool was idle or had no engine; it
+is ignored.
 
-    pace     tokens per second, the mean of the intervals, each worth half of one that is `HALF_LIFE` busy seconds younger
-    spread   each stretch of `STRETCH` busy seconds is compared with what the pace before it foretold; by how much four of five
-             of the latest were missed at most
+    pace     tokens per second: the weighted mean of the intervals. A weight halves every `HALF_LIFE` busy seconds of age.
+    spread   each stretch of `STRETCH` busy seconds is compared with the forecast by the pace before it. The spread is the
+             relative error that four of five of the latest forecasts stayed within.
 """
 
 from collections.abc import Sequence
@@ -14,27 +15,27 @@ from itertools import pairwise
 
 NOTE_SECONDS = 2.5  # between two notes
 PAUSE_SECONDS = 3 * NOTE_SECONDS
-NOTES = 240  # that are looked at, ten minutes
+NOTES = 240  # that are used, ten minutes
 HALF_LIFE = 60.0
 STRETCH = 20.0
-LATEST = 10  # stretches, by which the spread is told
-FEWEST = 3  # stretches, without which it is not
-USUAL = 0.8  # of the stretches are missed by no more than the spread
+MAX_STRETCHES = 10  # the latest ones, from which the spread is computed
+MIN_STRETCHES = 3  # with fewer there is no spread
+QUANTILE = 0.8  # this share of the forecasts has an error within the spread
 
-Note = tuple[float, float]  # the second, and the tokens that had been served by then
+Note = tuple[float, float]  # the time in seconds, and the tokens served until then
 Interval = tuple[float, float]  # its seconds and its tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`spread`: a share of the pace; None: too little was measured."""
+    """`spread`: a share of the pace. None: too few measurements."""
 
     tokens_per_second: float
     spread: float | None
 
 
 def measure(notes: Sequence[Note]) -> Pace | None:
-    """The pace by notes in the order of their times. None: there is no interval yet."""
+    """The pace from notes in the order of their times. None: there is no interval yet."""
     intervals = [
         (after[0] - before[0], after[1] - before[1])
         for before, after in pairwise(notes)
@@ -54,10 +55,10 @@ def _mean(intervals: Sequence[Interval]) -> float:
 
 
 def _spread(intervals: Sequence[Interval]) -> float | None:
-    """Stretches are counted back from now, so that the newest is whole."""
-    misses: list[float] = []
+    """Stretches are built backwards from now, so that the newest one is complete."""
+    errors: list[float] = []
     end = len(intervals)
-    while len(misses) < LATEST:
+    while len(errors) < MAX_STRETCHES:
         begin = end
         length = 0.0
         while begin and length < STRETCH:
@@ -65,9 +66,9 @@ def _spread(intervals: Sequence[Interval]) -> float | None:
             length += intervals[begin][0]
         if not begin:
             break
-        foretold, served = _mean(intervals[:begin]) * length, sum(tokens for _, tokens in intervals[begin:end])
-        misses.append(abs(served - foretold) / max(foretold, 1e-9))
+        forecast, served = _mean(intervals[:begin]) * length, sum(tokens for _, tokens in intervals[begin:end])
+        errors.append(abs(served - forecast) / max(forecast, 1e-9))
         end = begin
-    if len(misses) < FEWEST:
+    if len(errors) < MIN_STRETCHES:
         return None
-    return sorted(misses)[min(len(misses) - 1, int(USUAL * len(misses)))]
+    return sorted(errors)[min(len(errors) - 1, int(QUANTILE * len(errors)))]

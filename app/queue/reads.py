@@ -1,4 +1,4 @@
-"""Reads: where a batch stands, and its results page by page."""
+"""Reads: a batch's status, the facts for its estimate, and its results page by page."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.db.pool import Connection, Database
-from app.queue import sql
+from app.queue import forecast_sql, read_sql
 from app.queue.estimate import Gate, Other, Outlook, until_served
 from app.states import BatchState, EngineState
 from app.storage.store import Store
@@ -18,7 +18,7 @@ _LARGE_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
-    """A batch with its live counts. `started`: some item has been handed to an engine."""
+    """A batch with its live counts. `started`: a worker has leased one of its chunks."""
 
     batch_id: int
     request_id: UUID
@@ -43,13 +43,13 @@ class BatchStatus:
 
     @property
     def unfinished(self) -> int:
-        """Items without a result; once the batch is final, those that were cancelled or have expired."""
+        """Items without a result. In a final batch these were cancelled or have expired."""
         return self.total - self.ok - self.failed
 
 
 class ItemResult(NamedTuple):
-    """One line of a batch's results; `body` is None while the item has none. `model`: if not the batch's. `item`: what
-    was asked, where that was read too.
+    """One line of a batch's results. `body`: None while the item has no result. `model`: None if it is the batch's. `item`: the
+    request, if it was read too.
     """
 
     seq: int
@@ -69,8 +69,10 @@ class ItemResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What stands before a batch that does not exist yet: tokens of its account that come first, the account's weight, the
-    others that have work, the pool's pace in tokens per second if that is known, engines that are ready.
+    """The facts for the forecast of a batch that does not exist yet, for one account in one pool.
+
+    `ahead_tokens`: of the account, and first in order. `others`: other accounts with work. `pace`: of the pool, in tokens per
+    second; None: not measured yet. `engines`: how many are ready.
     """
 
     ahead_tokens: float = 0.0
@@ -80,48 +82,48 @@ class Prospect:
     engines: int = 0
 
     def seconds(self, tokens: int) -> float | None:
-        """Until so many more tokens would be done; None where no pace was measured."""
+        """Seconds until so many more tokens are done. None: no pace was measured."""
         if not self.pace:
             return None
         return until_served(self.ahead_tokens + tokens, self.weight, self.others, self.pace)
 
 
-Sight = tuple[BatchStatus, Outlook | None]
+BatchSnapshot = tuple[BatchStatus, Outlook | None]  # without an outlook once it has no chunks
 
 
 async def status(database: Database, tenant_id: int, request_id: UUID) -> BatchStatus | None:
-    """The batch of this tenant, or None: unknown and foreign ids are the same."""
+    """The batch of this tenant. None: the tenant has no such batch."""
     async with database.relaxed() as conn:
         parameters = {"tenant_id": tenant_id, "request_id": request_id}
-        row = await (await conn.execute(sql.STATUS, parameters)).fetchone()
+        row = await (await conn.execute(read_sql.STATUS, parameters)).fetchone()
     return None if row is None else _status(row)
 
 
 def _status(row: Sequence[Any]) -> BatchStatus:
-    found = BatchStatus(*row)
-    return replace(found, state=BatchState(found.state), started=found.started or found.ok + found.failed > 0)
+    status = BatchStatus(*row)
+    return replace(status, state=BatchState(status.state), started=status.started or status.ok + status.failed > 0)
 
 
-async def sights(database: Database, asked: Sequence[tuple[int, UUID]]) -> list[Sight | None]:
-    """Where each of these batches, by tenant and id, stands; None: unknown and foreign ids are the same.
+async def snapshots(database: Database, batches: Sequence[tuple[int, UUID]]) -> list[BatchSnapshot | None]:
+    """Status and outlook of each batch, by tenant and request id. None: the tenant has no such batch.
 
-    Three statements, however many are asked for.
+    It takes three statements, whatever the number of batches.
     """
-    tenants, ids = [tenant for tenant, _ in asked], [request_id for _, request_id in asked]
+    tenants, ids = [tenant for tenant, _ in batches], [request_id for _, request_id in batches]
     async with database.relaxed() as conn:
-        cursor = await conn.execute(sql.STATUSES, {"tenant_ids": tenants, "request_ids": ids}, binary=True)
+        cursor = await conn.execute(read_sql.STATUSES, {"tenant_ids": tenants, "request_ids": ids}, binary=True)
         found = {(tenant_id, row[1]): _status(row) for tenant_id, *row in await cursor.fetchall()}
         unfinished = [status.batch_id for status in found.values() if status.finalized_at is None]
         outlooks = await _outlooks(conn, unfinished) if unfinished else {}
-    statuses = map(found.get, asked)
+    statuses = map(found.get, batches)
     return [None if status is None else (status, outlooks.get(status.batch_id)) for status in statuses]
 
 
 async def _outlooks(conn: Connection, batch_ids: Sequence[int]) -> dict[int, Outlook]:
-    """By batch; without those that have no chunk left."""
-    rows = await (await conn.execute(sql.OUTLOOKS, {"batch_ids": batch_ids}, binary=True)).fetchall()
+    """Outlooks by batch id. A batch without chunks has none."""
+    rows = await (await conn.execute(forecast_sql.OUTLOOKS, {"batch_ids": batch_ids}, binary=True)).fetchall()
     gates: dict[int, tuple[Gate, ...]] = dict.fromkeys((row[1] for row in rows), ())
-    cursor = await conn.execute(sql.GATES, {"pool_ids": list(gates)}, binary=True)
+    cursor = await conn.execute(forecast_sql.GATES, {"pool_ids": list(gates)}, binary=True)
     for pool_id, engine_id, name, state, *rest in await cursor.fetchall():
         gates[pool_id] += (Gate(engine_id, name, EngineState(state), *rest),)
     return {row[0]: _outlook(gates[row[1]], row[2:]) for row in rows}
@@ -134,10 +136,10 @@ def _outlook(gates: tuple[Gate, ...], facts: Sequence[Any]) -> Outlook:
 
 
 async def prospect(database: Database, tenant_id: int, served: str) -> Prospect:
-    """How a pool stands for an account."""
+    """The facts for a forecast of a new batch of this account in the pool of the model `served`."""
     async with database.relaxed() as conn:
         values = {"tenant_id": tenant_id, "model": served}
-        row = await (await conn.execute(sql.PROSPECT, values)).fetchone()
+        row = await (await conn.execute(forecast_sql.PROSPECT, values)).fetchone()
     if row is None:
         return Prospect()
     ahead, weight, weights, tokens, pace, ready = row
@@ -154,32 +156,32 @@ async def results(
     page: int = 200,
     items: bool = False,
 ) -> AsyncIterator[list[ItemResult]]:
-    """Pages of results in input order: the answers of any run, the errors of this one. Bodies in the store are fetched.
+    """Pages of results in input order: answers of any run, errors of this one. Bodies in the object store are fetched.
 
-    `items`: with what was asked. The next page is read while the present one is used; then no connection is held, so that a
-    slow reader pins nothing.
+    `items`: include the requests. The next page is read while the caller uses the present one. No connection is held between
+    pages, so that a slow reader blocks nothing.
     """
-    query = sql.RESULTS_AND_ITEMS if items else sql.RESULTS
+    query = read_sql.RESULTS_AND_ITEMS if items else read_sql.RESULTS
 
     async def fetch(after: int) -> list[ItemResult]:
         async with database.relaxed() as conn:
             parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
             return [ItemResult(*row) for row in await (await conn.execute(query, parameters, binary=True)).fetchall()]
 
-    found = await fetch(after)
-    while found:
-        coming = asyncio.create_task(fetch(found[-1].seq + 1)) if len(found) == page else None
+    current = await fetch(after)
+    while current:
+        following = asyncio.create_task(fetch(current[-1].seq + 1)) if len(current) == page else None
         try:
-            async for part in _whole(found, store):
+            async for part in _with_bodies(current, store):
                 yield part
-            found = await coming if coming is not None else []
+            current = await following if following is not None else []
         finally:
-            if coming is not None:
-                coming.cancel()
+            if following is not None:
+                following.cancel()
 
 
-async def _whole(page: list[ItemResult], store: Store | None) -> AsyncIterator[list[ItemResult]]:
-    """The page in order, bodies that lie in the store put in their place; of these few are in memory at once."""
+async def _with_bodies(page: list[ItemResult], store: Store | None) -> AsyncIterator[list[ItemResult]]:
+    """The page in order, in parts, with bodies from the object store. A part has at most _LARGE_AT_ONCE of those."""
     if not any(item.stored or item.item_stored for item in page):
         yield page
         return

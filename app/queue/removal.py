@@ -1,4 +1,4 @@
-"""Remove single batches, a slice at a time, for an account that is deleted. Retention removes whole days instead."""
+"""Delete single batches, some rows at a time, for an account that is being deleted. Retention drops whole days instead."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ _BATCHES, _ITEMS = 50, 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A batch that is final and folded."""
+class EndedBatch:
+    """A final batch without chunks and uncounted results."""
 
     batch_id: int
     total: int
 
 
-async def ended(conn: Connection, tenant_id: int) -> list[Ended]:
-    """Some of a tenant's batches that can be removed."""
+async def ended(conn: Connection, tenant_id: int) -> list[EndedBatch]:
+    """Up to _BATCHES of a tenant's batches that can be removed."""
     rows = await conn.execute(queries.ENDED, {"tenant_id": tenant_id, "limit": _BATCHES})
-    return [Ended(*row) for row in await rows.fetchall()]
+    return [EndedBatch(*row) for row in await rows.fetchall()]
 
 
-async def remove(database: Database, store: Store, batch: Ended) -> None:
-    """Remove a batch: items, then large bodies, then the rows by which it is found. May be cut short and repeated."""
+async def remove(database: Database, store: Store, batch: EndedBatch) -> None:
+    """Remove a batch: first its items, then its objects, then its own row and events. Safe to interrupt and repeat."""
     async with database.relaxed() as conn:
         for low in range(0, batch.total, _ITEMS):
             values = {"batch_id": batch.batch_id, "low": low, "high": low + _ITEMS}

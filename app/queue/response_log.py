@@ -1,6 +1,7 @@
-"""Single requests in the queue, and the log of events of those that stream.
+"""Single requests in the queue, and the event log of those that stream.
 
-The log is written under the lease's fence and numbered where it is written, so that its numbers go on whichever worker writes.
+Appends check the lease's fence. The statement that appends also assigns the numbers, so that they continue when another worker
+takes over.
 """
 
 from collections.abc import Sequence
@@ -16,32 +17,32 @@ from app.storage import object_names
 
 
 async def find(conn: Connection, tenant_id: int, request_id: UUID, kind: Kind) -> int | None:
-    """The batch id of the tenant's single request; None: there is none, or what it said was deleted."""
+    """The batch id of the tenant's single request. None: there is none, or its contents were deleted."""
     values = {"tenant_id": tenant_id, "request_id": request_id, "kind": kind}
     row = await (await conn.execute(queries.FIND, values)).fetchone()
     return None if row is None else int(row[0])
 
 
 async def find_same(conn: Connection, tenant_id: int, kind: Kind, request_hash: bytes, seconds: float) -> UUID | None:
-    """The newest request of that kind that was the same, if one came in the last `seconds`."""
+    """The newest request of this kind with the same hash from the last `seconds`, unless it failed."""
     values = {"tenant_id": tenant_id, "kind": kind, "request_hash": request_hash, "seconds": seconds}
     row = await (await conn.execute(queries.FIND_SAME, values)).fetchone()
     return None if row is None else row[0]
 
 
 async def has_room(conn: Connection, served: str) -> bool:
-    """Whether an engine of this model takes batch work and nothing waits for one."""
+    """Whether an engine of this model has free allowance and no chunk is waiting."""
     row = await (await conn.execute(queries.HAS_ROOM, {"model": served})).fetchone()
     return bool(row and row[0])
 
 
 async def begin_events(conn: Connection, batch_id: int, events: Sequence[bytes]) -> None:
-    """Write the first events of a request, in the transaction that queues it."""
+    """Write the first events of a request. Call in the transaction that queues it."""
     await conn.execute(queries.BEGIN_EVENTS, _rows(batch_id, events))
 
 
 async def append_events(conn: Connection, lease: Lease, events: Sequence[bytes]) -> bool:
-    """Write further events, JSON objects, of a batch of one item. False: the lease is lost and nothing was written."""
+    """Append events, which are JSON objects. False: the lease is lost, and nothing was written."""
     fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
     row = await (await conn.execute(queries.APPEND_EVENTS, _rows(lease.batch_id, events) | fence)).fetchone()
     return row is not None
@@ -52,14 +53,14 @@ def _rows(batch_id: int, events: Sequence[bytes]) -> dict[str, object]:
 
 
 async def events(conn: Connection, batch_id: int, after: int) -> list[tuple[int, dict[str, Any]]]:
-    """Events beyond this number, with theirs, the first of them: none when there are no more."""
+    """The next events after this number, with their numbers. Empty: there are no more."""
     rows = await (await conn.execute(queries.EVENTS, {"batch_id": batch_id, "after": after})).fetchall()
     numbered = ((number + i, event) for number, body in rows for i, event in enumerate(orjson.loads(body)))
     return [(number, event) for number, event in numbered if number > after]
 
 
 async def answer_status(conn: Connection, batch_id: int) -> str:
-    """`completed` or `incomplete`, as the answer of a background response says."""
+    """The status in a background response's answer: `completed` or `incomplete`."""
     row = await (await conn.execute(queries.ANSWER, {"batch_id": batch_id})).fetchone()
     if row is None:
         return "completed"
@@ -69,13 +70,14 @@ async def answer_status(conn: Connection, batch_id: int) -> str:
 
 
 def is_incomplete(answer: bytes) -> bool:
-    """Whether an engine's answer says that it was cut short."""
+    """Whether an engine's answer has the status `incomplete`."""
     return b'"incomplete"' in answer and orjson.loads(answer).get("status") == "incomplete"
 
 
 async def forget(conn: Connection, batch_id: int) -> list[str]:
-    """Delete what was asked and what was said. Call inside a transaction, for a batch that is final. Returns the keys of objects
-    that are to be deleted after it.
+    """Delete the request, its answer and its events. Call inside a transaction, for a final batch.
+
+    Returns the keys of the objects to delete after that transaction.
     """
     stored = [key for (key,) in await (await conn.execute(queries.STORED, {"batch_id": batch_id})).fetchall()]
     for statement in queries.FORGET:

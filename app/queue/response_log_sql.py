@@ -1,12 +1,12 @@
-"""The SQL of single requests: batches of one item whose caller waits for it, and the events of a streamed one."""
+"""The SQL of single requests, which are batches of one item, and of the event log of a streamed one."""
 
-from app.queue.sql import FENCE
+from app.queue.lease_sql import FENCE, WORKER_LEASE_HOLDS
 
 FIND = """
 select batch_id from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = %(kind)s
   and exists (select from item_payload p where p.batch_id = batch.batch_id)"""
 
-# The same request, sent a little earlier.
+# The same request, sent earlier.
 FIND_SAME = """
 select request_id from batch
 where tenant_id = %(tenant_id)s and kind = %(kind)s and kind <> 'batch' and request_hash = %(request_hash)s
@@ -15,15 +15,15 @@ where tenant_id = %(tenant_id)s and kind = %(kind)s and kind <> 'batch' and requ
   and exists (select from item_payload p where p.batch_id = batch.batch_id)
 order by created_at desc limit 1"""
 
-# Whether a request of batch class would be begun at once.
-HAS_ROOM = """
+# Whether a batch request would start at once.
+HAS_ROOM = f"""
 select exists (select from engine e join worker w using (worker_id) join pool p on p.pool_id = e.pool_id
-               where p.model = %(model)s and e.state = 'ready' and w.lease_until > now()
+               where p.model = %(model)s and e.state = 'ready' and w.{WORKER_LEASE_HOLDS}
                having sum(e.allowance) > coalesce((select sum(c.n - c.done - c.failed) from chunk c join pool o using (pool_id)
                                                    where o.model = %(model)s and c.worker_id is not null), 0))
    and not exists (select from sched s join pool p using (pool_id) where p.model = %(model)s and s.ready > 0)"""
 
-# Numbers go on from what is there, whoever wrote it.
+# Numbers continue from the last row, whichever worker wrote it.
 _APPEND = """
 insert into response_events (batch_id, number, last, body)
 select %(batch_id)s, n.next, n.next + %(count)s - 1, %(body)s
@@ -41,7 +41,7 @@ ANSWER = "select body, stored from item_result where batch_id = %(batch_id)s and
 STORED = """
 select convert_from(body, 'UTF8') from item_payload where batch_id = %(batch_id)s and stored
 union all select convert_from(body, 'UTF8') from item_result where batch_id = %(batch_id)s and stored"""
-# The batch itself stays, for its webhooks and its day.
+# The batch's row stays: its webhooks need it, and retention drops it with its day.
 FORGET = (
     "delete from item_payload where batch_id = %(batch_id)s",
     "delete from item_result where batch_id = %(batch_id)s",

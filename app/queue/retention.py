@@ -1,11 +1,11 @@
-"""Retention: a day of batches whose time is over is dropped as a whole, rows first, then its partitions.
+"""Retention drops an old day of batches as a whole:
 
-    rows        batches with their events and deliveries, some at a time; from here on its ids are unknown
-    objects     large bodies, those of submits that failed included
-    partitions  detached without blocking anyone, then dropped
+    rows        batches with their events and deliveries, some at a time; from then on their ids are unknown
+    objects     large bodies, including those of failed submits
+    partitions  detached without blocking other statements, then dropped
 
-The day's last partition goes at the very end, and as long as one exists the next run begins anew with that day. So it may
-be killed between any two steps. What waits too long for others gives up, and is finished by the next run.
+While a partition of a day exists, the next run starts with that day again, so a run may be killed between any two steps. A
+statement that waits too long for a lock gives up, and the next run continues.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ from app.storage import object_names
 from app.storage.store import Store
 
 _SLICE = 500
-# Statements that wait for a lock block all others that come after them.
+# A statement that waits for a strong lock blocks all later statements on the table.
 _OPTIONS = "-c lock_timeout=2s -c idle_in_transaction_session_timeout=60s"
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A table of one day's items or results. `pending`: half detached."""
+    """A table with one day's items or results. `pending`: an interrupted detach must be finished."""
 
     name: str
     parent: str
@@ -41,30 +41,30 @@ class Partition:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """Days that were dropped, with how many batches they still had; and the day at which the run met somebody and left off."""
+class RetentionOutcome:
+    """The dropped days, with the number of batches they still had. `busy`: the day at which a lock stopped the run."""
 
     dropped: dict[date, int] = field(default_factory=dict)
     busy: date | None = None
 
 
-async def run(url: str, days: int, store: Store) -> Outcome:
-    """Drop every day whose batches are all final and were so for `days` days, or longer where their tenant wants it.
+async def run(url: str, days: int, store: Store) -> RetentionOutcome:
+    """Drop every day whose batches have all been final for `days` days, or longer if their account has a longer retention.
 
-    0 days: nothing is ever dropped. Works on a connection of its own; does nothing while another run is at it.
+    0 days: nothing is ever dropped. Opens its own connection. Does nothing while another run is active.
     """
-    outcome = Outcome()
+    outcome = RetentionOutcome()
     if not days:
         return outcome
     async with await psycopg.AsyncConnection.connect(
         url, autocommit=True, application_name="slackwater retention", options=_OPTIONS
     ) as conn:
-        if await _truth(conn, queries.TRY_LOCK):
-            await _forget_loose(conn, days)
+        if await _is_true(conn, queries.TRY_LOCK):
+            await _delete_loose_events(conn, days)
             for day, partitions in groupby(await _partitions(conn, days), lambda partition: partition.day):
                 try:
-                    batches = await _retire(conn, list(partitions), days, store)
-                except psycopg.errors.LockNotAvailable:  # a day left half detached would be in the way of the next ones
+                    batches = await _drop_day(conn, list(partitions), days, store)
+                except psycopg.errors.LockNotAvailable:  # a half-detached day blocks the days after it
                     outcome.busy = day
                     break
                 if batches is not None:
@@ -72,12 +72,12 @@ async def run(url: str, days: int, store: Store) -> Outcome:
     return outcome
 
 
-async def _retire(conn: Connection, partitions: Sequence[Partition], days: int, store: Store) -> int | None:
-    """Drop one day if it may go. Returns how many batches it still had. What was left half detached is detached anyway."""
+async def _drop_day(conn: Connection, partitions: Sequence[Partition], days: int, store: Store) -> int | None:
+    """Drop one day if it is old enough. Returns how many batches it still had. First finishes interrupted detaches."""
     for partition in partitions:
         if partition.pending:
             await _alter(conn, queries.FINALIZE, partition)
-    batches = await _forget(conn, partitions[0], days) if partitions[0].is_old else None
+    batches = await _delete_rows(conn, partitions[0], days) if partitions[0].is_old else None
     if batches is not None:
         for prefix in object_names.of_day(partitions[0].day):
             await store.delete_prefix(prefix)
@@ -88,10 +88,10 @@ async def _retire(conn: Connection, partitions: Sequence[Partition], days: int, 
     return batches
 
 
-async def _forget(conn: Connection, partition: Partition, days: int) -> int | None:
-    """Delete the rows of the day's batches. Returns how many; None, if one of them has to stay."""
+async def _delete_rows(conn: Connection, partition: Partition, days: int) -> int | None:
+    """Delete the rows of the day's batches. Returns how many. None: one of them must be kept."""
     values = {"low": partition.low, "high": partition.high, "days": days, "limit": _SLICE}
-    if await _truth(conn, queries.IS_HELD, values):
+    if await _is_true(conn, queries.IS_HELD, values):
         return None
     batches = 0
     while True:
@@ -101,17 +101,17 @@ async def _forget(conn: Connection, partition: Partition, days: int) -> int | No
                 await conn.execute(statement, {"ids": ids})
         batches += len(ids)
         if not ids:
-            return batches if await _truth(conn, queries.IS_EMPTY, values) else None
+            return batches if await _is_true(conn, queries.IS_EMPTY, values) else None
 
 
-async def _forget_loose(conn: Connection, days: int) -> None:
-    """Delete old events that belong to no batch, some at a time."""
+async def _delete_loose_events(conn: Connection, days: int) -> None:
+    """Delete old events without a batch, some at a time."""
     while (await conn.execute(queries.FORGET_LOOSE, {"days": days, "limit": _SLICE})).rowcount:
         pass
 
 
 async def _partitions(conn: Connection, days: int) -> list[Partition]:
-    """All of them, oldest first."""
+    """All daily partitions, oldest first."""
     return [Partition(*row) for row in await (await conn.execute(queries.PARTITIONS, {"days": days})).fetchall()]
 
 
@@ -120,6 +120,6 @@ async def _alter(conn: Connection, statement: str, partition: Partition) -> None
     await conn.execute(sql.SQL(statement).format(**names))
 
 
-async def _truth(conn: Connection, query: str, values: dict[str, int] | None = None) -> bool:
+async def _is_true(conn: Connection, query: str, values: dict[str, int] | None = None) -> bool:
     row = await (await conn.execute(query, values)).fetchone()
     return bool(row and row[0])

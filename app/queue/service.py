@@ -1,80 +1,81 @@
 """The verbs of a GPU worker: register, claim, load, flush, finish, heartbeat, retire.
 
-`register_worker` and `flush` must run on a durable connection; the others may use a relaxed one (see `app.db.pool`): what a
-server crash takes back of them is fenced, redone, or shows up in the next heartbeat's answer.
-A verb that finds its fence broken returns None or False: the lease is lost, which is an ordinary outcome.
+`register_worker` and `flush` must use a durable connection; the others may use a relaxed one (see `app.db.pool`). If a server
+crash loses one of their commits, the fence rejects the worker, the work is redone, or the next heartbeat's answer shows it.
+A verb whose fence does not match returns None or False: the lease is lost, which is an ordinary outcome.
 """
 
 from collections.abc import Collection, Sequence
 
 from app.db.pool import Connection
-from app.queue import sql
-from app.queue.types import Finished, Held, Item, Lease, Result
+from app.queue import fair_order_sql, forecast_sql, lease_sql
+from app.queue.types import Finished, HeldLease, Item, Lease, Result
 from app.states import BatchState
 
 URGENT_SECONDS = 900.0  # a deadline nearer than this may use the urgent lane
-URGENT_LEAD_TOKENS = 100_000  # how far, at weight 1, the lane may bring a tenant ahead of its share
+URGENT_LEAD_TOKENS = 100_000  # at weight 1, how far the lane may bring an account ahead of its share
 
 
 async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int, lease_seconds: float) -> int:
-    """Enter the workers' table. Returns an id that is never used again; it is part of the fence."""
+    """Insert a worker with a new lease. Returns its id, which is part of the fence and never reused."""
     parameters = {"pool_id": pool_id, "host": host, "pid": pid, "lease_seconds": lease_seconds}
-    row = await (await conn.execute(sql.REGISTER_WORKER, parameters)).fetchone()
+    row = await (await conn.execute(lease_sql.REGISTER_WORKER, parameters)).fetchone()
     assert row is not None
     return int(row[0])
 
 
-async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> list[Held] | None:
-    """Renew the lease of the worker and with it those of its chunks, which are returned. None: it has lapsed, register anew."""
+async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> list[HeldLease] | None:
+    """Renew the worker's lease, which covers its chunks, and return them. None: the lease has lapsed; register again."""
     parameters = {"worker_id": worker_id, "lease_seconds": lease_seconds}
-    rows = await (await conn.execute(sql.HEARTBEAT, parameters)).fetchall()
+    rows = await (await conn.execute(lease_sql.HEARTBEAT, parameters)).fetchall()
     if not rows:
         return None
     leases = (row for row in rows if row[0] is not None)
-    return [Held(chunk, token, batch, run, n, BatchState(state)) for chunk, token, batch, run, n, state in leases]
+    return [HeldLease(chunk, token, batch, run, n, BatchState(state)) for chunk, token, batch, run, n, state in leases]
 
 
 async def retire_worker(conn: Connection, worker_id: int) -> None:
-    """Leave in good order. A worker that still holds chunks is left for the steward to reap."""
-    await conn.execute(sql.RETIRE_WORKER, {"worker_id": worker_id})
+    """Delete a worker that stops. If it still holds chunks its row stays, and the steward reaps it later."""
+    await conn.execute(lease_sql.RETIRE_WORKER, {"worker_id": worker_id})
 
 
 async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool = False) -> Lease | None:
-    """Lease the chunk that is next in the fair order, or None if there is none (or the worker's lease has lapsed).
+    """Lease the next chunk in the fair order. None: there is none, or the worker's lease has lapsed.
 
-    `urgent`: the one whose deadline is nearest, if it is near; workers ask so for a bounded share of their claims.
+    `urgent`: lease the chunk with the earliest deadline, if that is near. Workers use it for a bounded share of their claims.
     """
     parameters: dict[str, object] = {"pool_id": pool_id, "worker_id": worker_id}
     if urgent:
         parameters |= {"urgent_seconds": URGENT_SECONDS, "lead_tokens": URGENT_LEAD_TOKENS}
-    query = sql.CLAIM_URGENT if urgent else sql.CLAIM
+    query = fair_order_sql.CLAIM_URGENT if urgent else fair_order_sql.CLAIM
     row = await (await conn.execute(query, parameters)).fetchone()
     return None if row is None else Lease(*row)
 
 
 async def slack(conn: Connection, pool_id: int) -> float | None:
-    """The least share of its window (0..1, below 0: late) that a batch of this pool will have left when it is done at the
-    present pace; None: no batch has a deadline.
+    """The smallest share of its window that a batch of this pool has left once it is done, at the present pace.
+
+    0 to 1; below 0 the batch is late. None: no batch has a deadline.
     """
-    row = await (await conn.execute(sql.PRESSURE, {"pool_id": pool_id})).fetchone()
+    row = await (await conn.execute(forecast_sql.PRESSURE, {"pool_id": pool_id})).fetchone()
     return None if row is None or row[0] is None else float(row[0])
 
 
 async def load(conn: Connection, lease: Lease) -> list[Item]:
-    """The items of the chunk that have no durable result in this run, in leased order."""
+    """The items of the chunk without a durable result in this run, in leased order."""
     parameters = {"batch_id": lease.batch_id, "run": lease.run, "lo": lease.lo, "hi": lease.hi, "seqs": lease.seqs}
-    return [Item(*row) for row in await (await conn.execute(sql.LOAD, parameters, binary=True)).fetchall()]
+    return [Item(*row) for row in await (await conn.execute(lease_sql.LOAD, parameters, binary=True)).fetchall()]
 
 
 async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bool:
-    """Store results durably. False: the lease is lost and nothing was stored; stop working on this chunk."""
+    """Store results durably. False: the lease is lost, and nothing was stored; stop working on this chunk."""
     if not results:
         return True
     fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
-    columns = {name: [getattr(result, name) for result in results] for name in sql.RESULT_COLUMNS}
+    columns = {name: [getattr(result, name) for result in results] for name in lease_sql.RESULT_COLUMNS}
     columns["ok"] = [int(result.ok) for result in results]
     parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, **columns}
-    row = await (await conn.execute(sql.FLUSH, parameters)).fetchone()
+    row = await (await conn.execute(lease_sql.FLUSH, parameters)).fetchone()
     return row is not None and row[0] == 1
 
 
@@ -90,8 +91,8 @@ async def finish(
 ) -> Finished | None:
     """End the lease. Items with a result are counted; all others go back to the queue after `backoff_seconds`.
 
-    Of these, `suspects` (seqs that were in an engine when it died) are charged with the death, each in a chunk of its own;
-    `retried` (seqs that met a transient error) together rest for `retry_seconds`. `split`: each item gets its own chunk.
+    `suspects`: seqs that were in an engine when it died; each is charged with the death and gets its own chunk. `retried`: seqs
+    that met a transient error; they wait for `retry_seconds` in one chunk. `split`: every item gets its own chunk.
     None: the lease was lost before.
     """
     parameters = {
@@ -106,5 +107,5 @@ async def finish(
         "retry_seconds": retry_seconds,
         "split": split,
     }
-    row = await (await conn.execute(sql.FINISH, parameters)).fetchone()
+    row = await (await conn.execute(lease_sql.FINISH, parameters)).fetchone()
     return None if row is None else Finished(done=row[0], returned=lease.n - row[0])

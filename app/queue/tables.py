@@ -1,8 +1,8 @@
 """Tables of the chunk-lease queue.
 
-Bodies and results are insert-only, in daily partitions by batch id (the day sits in the id's high bits). The one mutable
-work table holds open chunks; a finished chunk is deleted, so a claim's cost does not depend on the backlog.
-No foreign keys from item tables: a KEY SHARE lock per bulk row would undo COPY.
+Payloads and results are insert-only, in daily partitions by batch id; the high bits of an id are its day. The only mutable work
+table holds open chunks. A finished chunk is deleted, so the cost of a claim does not depend on the backlog.
+The item tables have no foreign keys: one KEY SHARE lock per row would slow COPY down.
 """
 
 from sqlalchemy import (

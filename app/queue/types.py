@@ -1,4 +1,4 @@
-"""What crosses the queue's border: leases, items, results."""
+"""The types of the queue's interface: leases, items, results."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from app.states import BatchState
 
 
 class Kind(StrEnum):
-    """What a batch is to its caller: a batch, or one request that the caller waits for."""
+    """The kind of a batch: an actual batch, or one request that its caller waits for."""
 
     BATCH = "batch"
     RESPONSE = "response"
@@ -18,8 +18,8 @@ class Kind(StrEnum):
 class Lease:
     """The right to write the results of one chunk; (chunk_id, token, worker_id) is the fence.
 
-    `attempt` workers were lost with it, `deaths` engines died with its item in them, and transient errors sent it back
-    `retries` times.
+    `attempt`: workers that were lost with the chunk. `deaths`: engines that died with its item in them. `retries`: how often
+    transient errors sent it back.
     """
 
     chunk_id: int
@@ -39,8 +39,8 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A lease as the queue has it, beside the state of its batch; a heartbeat's answer."""
+class HeldLease:
+    """One lease in the answer to a heartbeat, with the state of its batch."""
 
     chunk_id: int
     token: int
@@ -52,10 +52,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One inference request without a durable result. `body` is the caller's JSON, verbatim, or if `stored` its object's key.
+    """One inference request without a durable result. `body`: the caller's JSON, verbatim; if `stored`, the key of its object.
 
-    `tells`: somebody wants to hear when it is done. `kind`: its batch's. `open_ended`: without a limit of its own the answer may
-    take what is left of the context.
+    `notify`: its result writes an event. `kind`: of its batch. `open_ended`: an answer without a limit may use the rest of the
+    context.
     """
 
     seq: int
@@ -64,14 +64,14 @@ class Item:
     body: bytes
     stored: bool = False
     traceparent: str | None = None
-    tells: bool = False
+    notify: bool = False
     kind: str = Kind.BATCH
     open_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one item: `body` is the engine's answer if `ok`, else `{"code", "message"}`; or, if `stored`, its key."""
+    """The outcome of one item. `body`: the engine's answer if `ok`, else `{"code", "message"}`; if `stored`, its object's key."""
 
     seq: int
     ok: bool
@@ -86,7 +86,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a lease ended: items that had results, and items that went back to the queue."""
+    """How a lease ended: the items with a result, and the items that went back to the queue."""
 
     done: int
     returned: int

@@ -1,1 +1,1 @@
-"""Plumbing to an object store: a local folder, or S3 and what speaks its protocol. Holds bodies too large for rows."""
+"""The object store: a local folder, or S3 and compatible services. It holds uploads, and bodies too large for rows."""

@@ -1,7 +1,7 @@
-"""Objects as files below a folder. A put is on the disk, with the directories that lead to it, before it returns.
+"""Objects as files below a folder. When a put returns, the file and its directories are on the disk.
 
-A file appears whole or not at all: it is written beside its place under a name that no listing shows, then renamed. A
-directory goes with its last object. The folder itself is never made again: one that is gone was perhaps not mounted.
+A file becomes visible only when it is complete: it is written under a temporary name that no listing shows, then renamed. A
+directory is removed with its last object. The root folder is never recreated: if it is missing, perhaps it is not mounted.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ T = TypeVar("T")
 _PAGE = 1000
 _BLOCK = 1 << 20
 _PARTIAL = ".partial"
-_TRIES = 10  # a delete may take away the directory in which a file is just being made
+_TRIES = 10  # a concurrent delete may remove the directory in which a file is being created
 _GONE = (FileNotFoundError, NotADirectoryError)
-_threads = ThreadPoolExecutor(8, "objects")  # of their own: a slow disk must not hold up what else waits for a thread
+_threads = ThreadPoolExecutor(8, "objects")  # separate threads, so that a slow disk does not delay other work
 
 
 class Folder:
-    """A store in `root`, which must exist. Every failure is an OSError."""
+    """A store in the folder `root`, which must exist. Every failure is an OSError."""
 
     errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def away(self) -> bool:
-        """Whether the folder itself is missing, so that nothing is known about its objects."""
+    def is_unavailable(self) -> bool:
+        """Whether the folder itself is missing, so that a missing file proves nothing."""
         return not self._root.is_dir()
 
     async def put(self, key: str, body: bytes) -> None:
-        """Keep an object in place of an older one of that key."""
+        """Store an object, replacing an older one with the same key."""
         await _threaded(lambda: self._put(key, lambda file: _write(file, body)))
 
     async def put_file(self, key: str, path: Path) -> None:
-        """Keep a file's content."""
+        """Store the content of a file."""
         await _threaded(lambda: self._put(key, lambda file: _copy(file, path)))
 
     async def get(self, key: str) -> bytes:
@@ -52,11 +52,11 @@ class Folder:
         return await _threaded((self._root / key).read_bytes)
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """A part of an object; less at its end. The start has to be inside."""
+        """A part of an object, shorter at its end. The start must be inside the object."""
         return await _threaded(lambda: _read(self._root / key, start, length))
 
     async def stream(self, key: str, part: tuple[int, int] | None) -> AsyncIterator[bytes]:
-        """An object, or a part (start, length) of it, in blocks of a megabyte."""
+        """An object, or a part (start, length) of it, in blocks of 1 MiB."""
         file = await _threaded(lambda: (self._root / key).open("rb"))
         start, left = part or (0, sys.maxsize)
         file.seek(start)
@@ -68,13 +68,13 @@ class Folder:
             file.close()
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that do not exist are no error."""
+        """Delete objects. A missing object is no error."""
         await _threaded(lambda: self._delete(keys))
 
     async def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]:
-        """Key and size of every object below a prefix, some at a time."""
-        found = self._walk(prefix)
-        while page := await _threaded(lambda: list(islice(found, _PAGE))):
+        """Key and size of every object below a prefix, in pages."""
+        objects = self._walk(prefix)
+        while page := await _threaded(lambda: list(islice(objects, _PAGE))):
             yield page
 
     def _put(self, key: str, write: Callable[[Path], None]) -> None:
@@ -82,7 +82,7 @@ class Folder:
             try:
                 self._put_once(self._root / key, write)
             except FileNotFoundError:
-                if self.away() or attempt == _TRIES:
+                if self.is_unavailable() or attempt == _TRIES:
                     raise
             else:
                 return
@@ -99,13 +99,13 @@ class Folder:
             _sync(directory)
 
     def _make_directories(self, directory: Path) -> None:
-        """Those below the folder that are missing."""
+        """Create the missing directories below the root."""
         if directory != self._root and not directory.is_dir():
             self._make_directories(directory.parent)
             directory.mkdir(exist_ok=True)
 
     def _directories(self, path: Path) -> list[Path]:
-        """Those that lead to a file, the nearest first; the folder itself is the last."""
+        """The directories above a file, the nearest first, the root last."""
         depth = len(path.relative_to(self._root).parts)
         return list(path.parents)[:depth]
 
@@ -114,12 +114,12 @@ class Folder:
         for path in (self._root / key for key in keys):
             with suppress(*_GONE):
                 path.unlink()
-            with suppress(OSError):  # until one is not empty
+            with suppress(OSError):  # stops at the first that is not empty
                 for directory in self._directories(path)[:-1]:
                     directory.rmdir()
 
     def _check_present(self) -> None:
-        if self.away():
+        if self.is_unavailable():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root))
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, int]]:
@@ -151,7 +151,7 @@ def _copy(file: Path, source: Path) -> None:
 def _read(file: Path, start: int, length: int) -> bytes:
     with file.open("rb") as content:
         if start >= os.fstat(content.fileno()).st_size:
-            raise OSError(errno.EINVAL, "The start of the range is behind the end", str(file))
+            raise OSError(errno.EINVAL, "The start of the range is beyond the end of the object", str(file))
         content.seek(start)
         return content.read(length)
 
@@ -161,7 +161,7 @@ def _is_partial(name: str) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file, or the names in a directory, to the disk: a rename alone does not survive a power cut."""
+    """Flush a file, or a directory's entries, to the disk. A rename alone does not survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Objects in an S3-compatible store. The client is an extra, `slackwater[s3]`."""
+"""Objects in an S3-compatible store. The client is an optional package, `slackwater[s3]`."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ _PATIENCE = timedelta(seconds=20)
 
 
 class Bucket:
-    """A prefix of a bucket. Keys and region are in AWS_*. Failures are OSErrors and the library's `errors`."""
+    """A prefix of a bucket. Credentials and region are in AWS_*. Failures are OSErrors and the library's `errors`."""
 
     errors: tuple[type[Exception], ...] = (BaseError,)
 
@@ -28,43 +28,43 @@ class Bucket:
             retry_config={"max_retries": 3, "retry_timeout": _PATIENCE},
         )
 
-    def away(self) -> bool:
-        """Never: a bucket that does not answer is an error of its own."""
+    def is_unavailable(self) -> bool:
+        """Never: a bucket that does not answer raises another error than a missing object."""
         return False
 
     async def put(self, key: str, body: bytes) -> None:
-        """Keep an object in place of an older one of that key."""
+        """Store an object, replacing an older one with the same key."""
         await obstore.put_async(self._store, key, body)
 
     async def put_file(self, key: str, path: Path) -> None:
-        """Keep a file's content, read piece by piece."""
+        """Store the content of a file, read in blocks."""
         await obstore.put_async(self._store, key, path)
 
     async def get(self, key: str) -> bytes:
         """A whole object."""
-        found = await obstore.get_async(self._store, key)
-        return bytes(await found.bytes_async())
+        content = await obstore.get_async(self._store, key)
+        return bytes(await content.bytes_async())
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """A part of an object; less at its end. The start has to be inside."""
+        """A part of an object, shorter at its end. The start must be inside the object."""
         return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
 
     async def stream(self, key: str, part: tuple[int, int] | None) -> AsyncIterator[bytes]:
-        """An object, or a part (start, length) of it, in blocks of about a megabyte."""
-        found = await obstore.get_async(self._store, key, options={"range": (part[0], sum(part))} if part else {})
-        async for block in found.stream(_BLOCK):
+        """An object, or a part (start, length) of it, in blocks of about 1 MiB."""
+        content = await obstore.get_async(self._store, key, options={"range": (part[0], sum(part))} if part else {})
+        async for block in content.stream(_BLOCK):
             yield bytes(block)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that do not exist are no error."""
+        """Delete objects. A missing object is no error."""
         try:
             await obstore.delete_async(self._store, list(keys))
-        except FileNotFoundError:  # the others may not have been tried
+        except FileNotFoundError:  # the other keys may not have been deleted
             for key in keys:
                 with suppress(FileNotFoundError):
                     await obstore.delete_async(self._store, key)
 
     async def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]:
-        """Key and size of every object below a prefix, some at a time."""
+        """Key and size of every object below a prefix, in pages."""
         async for page in obstore.list(self._store, prefix, chunk_size=_PAGE):
-            yield [(found["path"], found["size"]) for found in page]
+            yield [(item["path"], item["size"]) for item in page]

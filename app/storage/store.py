@@ -1,4 +1,4 @@
-"""One small interface to objects, whatever holds them. A put returns when the object is durable; none is there by halves."""
+"""One interface to objects, whatever stores them. A put returns when the object is durable. No object is ever partly visible."""
 
 import asyncio
 import errno
@@ -15,11 +15,11 @@ from app.errors import StorageError, StorageFull
 from app.settings import Settings
 from app.storage.folder import Folder
 
-_AWAY = "The object store cannot be reached right now. Try again in a few seconds."
+_UNREACHABLE = "The object store cannot be reached right now. Try again in a few seconds."
 _NO_ROOM = (
     "The object store is full; nothing was stored. Send the request again once the operator has freed space there."
 )
-Part = tuple[int, int]  # so many bytes left out, so many read
+Part = tuple[int, int]  # start and length in bytes
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
@@ -29,11 +29,11 @@ def place(settings: Settings) -> str:
 
 
 class Backend(Protocol):
-    """What holds objects. It raises OSError, FileNotFoundError for a missing object, or one of its own `errors`."""
+    """A store of objects. It raises OSError, FileNotFoundError for a missing object, or one of its own `errors`."""
 
     errors: tuple[type[Exception], ...]
 
-    def away(self) -> bool: ...
+    def is_unavailable(self) -> bool: ...
     async def put(self, key: str, body: bytes) -> None: ...
     async def put_file(self, key: str, path: Path) -> None: ...
     async def get(self, key: str) -> bytes: ...
@@ -44,28 +44,28 @@ class Backend(Protocol):
 
 
 class Store:
-    """Objects by key. Every failure is a StorageError; where there is no room it is a StorageFull."""
+    """Objects by key. Every failure is a StorageError; a full store raises its subclass StorageFull."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The store that the settings name: made at the first call, then shared. Raises NotInstalled."""
+        """The store that the settings name. Its backend is created at the first call, then shared. Raises NotInstalled."""
         return cls(_backend(place(settings), settings.storage_endpoint))
 
     async def put(self, key: str, body: bytes) -> None:
-        """Keep an object durably, in place of an older one of that key."""
-        with self._told(key):
+        """Store an object durably, replacing an older one with the same key."""
+        with self._translated_errors(key):
             await self._backend.put(key, body)
 
     async def put_file(self, key: str, path: Path) -> None:
-        """Keep a file's content durably, read piece by piece."""
-        with self._told(key):
+        """Store the content of a file durably, read in blocks."""
+        with self._translated_errors(key):
             await self._backend.put_file(key, path)
 
     async def put_all(self, objects: Iterable[tuple[str, bytes]], at_once: int = 8) -> None:
-        """Keep several objects, some at a time. Raises the first error when none is under way any more."""
+        """Store several objects, `at_once` at a time. Raises the first error after all of them have ended."""
         rest = iter(objects)
 
         async def work() -> None:
@@ -78,33 +78,33 @@ class Store:
 
     async def get(self, key: str) -> bytes:
         """A whole object."""
-        with self._told(key):
+        with self._translated_errors(key):
             return await self._backend.get(key)
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """A part of an object; less at its end. The start has to be inside."""
-        with self._told(key):
+        """A part of an object, shorter at its end. The start must be inside the object."""
+        with self._translated_errors(key):
             return await self._backend.get_range(key, start, length)
 
     async def stream(self, key: str, part: Part | None = None) -> AsyncIterator[bytes]:
-        """An object, or a part of it that is inside, in blocks of about a megabyte."""
-        with self._told(key):
+        """An object, or a part of it, in blocks of about 1 MiB."""
+        with self._translated_errors(key):
             async for block in self._backend.stream(key, part):
                 yield block
 
     async def list(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
-        """Key and size of every object below a prefix, which counts in whole segments, in no particular order."""
+        """Key and size of every object below a prefix of whole segments, in no particular order."""
         async for page in self._pages(prefix):
-            for found in page:
-                yield found
+            for item in page:
+                yield item
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that do not exist are no error."""
-        with self._told(keys[0] if keys else ""):
+        """Delete objects. A missing object is no error."""
+        with self._translated_errors(keys[0] if keys else ""):
             await self._backend.delete(keys)
 
     async def delete_prefix(self, prefix: str) -> int:
-        """Remove everything below a prefix. Returns how many objects there were."""
+        """Delete all objects below a prefix. Returns their number."""
         removed = 0
         async for page in self._pages(prefix):
             await self.delete([key for key, _ in page])
@@ -112,42 +112,44 @@ class Store:
         return removed
 
     async def _pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]:
-        with self._told(prefix):
+        with self._translated_errors(prefix):
             async for page in self._backend.pages(prefix):
                 yield page
 
     @contextmanager
-    def _told(self, key: str) -> Iterator[None]:
-        """What the backend raises leaves the block as one of our errors. A store that is away is not an empty one."""
-        known: tuple[type[Exception], ...] = (OSError, *self._backend.errors)
+    def _translated_errors(self, key: str) -> Iterator[None]:
+        """Raises the backend's errors as ours. A missing object in an unavailable store does not count as missing."""
+        backend_errors: tuple[type[Exception], ...] = (OSError, *self._backend.errors)
         try:
             yield
-        except known as error:
+        except backend_errors as error:
             if _is_full(error):
                 raise StorageFull(_NO_ROOM) from error
-            missing = isinstance(error, FileNotFoundError) and not self._backend.away()
-            raise StorageError(f"The object {key} is not there." if missing else _AWAY, missing=missing) from error
+            missing = isinstance(error, FileNotFoundError) and not self._backend.is_unavailable()
+            raise StorageError(
+                f"The object {key} is not there." if missing else _UNREACHABLE, missing=missing
+            ) from error
 
 
 @cache
 def _backend(url: str, endpoint: str) -> Backend:
-    """What speaks to the place that the URL names."""
+    """The backend for this URL."""
     place = urlsplit(url)
     if place.scheme == "file":
-        return Folder(_made(Path(unquote(place.path))))
+        return Folder(_existing(Path(unquote(place.path))))
     optional_packages.S3.need()
     from app.storage.s3 import Bucket
 
     return Bucket(place.netloc, place.path.strip("/"), endpoint)
 
 
-def _made(folder: Path) -> Path:
+def _existing(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         if _is_full(error):
             raise StorageFull(_NO_ROOM) from error
-        raise StorageError(_AWAY) from error
+        raise StorageError(_UNREACHABLE) from error
     return folder
 
 

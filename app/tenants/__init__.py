@@ -1,1 +1,1 @@
-"""Who is calling: tenants and their API keys."""
+"""Tenants (accounts) and their API keys. `service.authenticate` checks a key."""

@@ -1,23 +1,30 @@
-"""The form of an API key: `sk_sw_<id>_<secret>`. Pure.
+"""The format of an API key: `sk_sw_<id>_<secret>`. Pure.
 
-The id finds the row; only an HMAC of the secret is stored. A secret of 256 random bits needs no slow password hash.
+The id identifies the row. Of the secret only a hash is stored. A secret of 256 random bits needs
+no slow password hash, so an HMAC is enough.
 """
 
 import secrets
 from dataclasses import dataclass
+
+from app.crypto import hash_secret
 
 PREFIX = "sk_sw_"
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as its owner holds it."""
+    """A key with its secret."""
 
     key_id: str
     secret: str
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.key_id}_{self.secret}"
+
+    def hashed(self, pepper: bytes) -> bytes:
+        """The hash of the secret that the database stores: an HMAC under the pepper."""
+        return hash_secret(pepper, self.secret)
 
 
 def generate() -> ApiKey:
@@ -26,7 +33,7 @@ def generate() -> ApiKey:
 
 
 def parse(token: str) -> ApiKey | None:
-    """The key in a bearer token, or None when it has another form."""
+    """The key in a bearer token. None: the token has another format."""
     if not token.startswith(PREFIX):
         return None
     key_id, _, secret = token[len(PREFIX) :].partition("_")

@@ -1,6 +1,6 @@
-"""The keys that were shown a moment ago, so that a caller's next request need not ask the database who it is.
+"""A cache of recently used keys, so that a caller's next request needs no query.
 
-Only good keys are kept, and under a digest: the process's memory holds no bearer token.
+Only valid keys are cached, by their digest, so that the process's memory holds no bearer token.
 """
 
 import hashlib
@@ -12,32 +12,31 @@ from app.tenants import service
 from app.tenants.service import Tenant
 
 TRUST_SECONDS = 1.0
-_MOST = 4096
+_MAX_KEYS = 4096
 
 
 @dataclass
 class KeyCache:
-    """Of one API process.
+    """The cache of one API process.
 
-    A key that is revoked, expires or gets other limits is taken for what it was for `TRUST_SECONDS`, and for longer only while
-    the database does not answer.
+    A change to a key (revoked, expired, other limits) takes effect after `TRUST_SECONDS`, later if the database does not answer.
     """
 
     database: Database
     pepper: bytes = field(repr=False)
-    _seen: dict[bytes, StaleIfError[Tenant | None]] = field(default_factory=dict, repr=False)
+    _cached: dict[bytes, StaleIfError[Tenant | None]] = field(default_factory=dict, repr=False)
 
     async def tenant(self, token: str) -> Tenant | None:
-        """The tenant that a bearer token speaks for; None when it is unknown, expired or revoked. Raises as the database does."""
+        """The tenant of a bearer token. None: the key is unknown, expired or revoked. Raises psycopg's errors."""
         digest = hashlib.sha256(token.encode()).digest()
-        memory = self._seen.setdefault(digest, StaleIfError())
+        entry = self._cached.setdefault(digest, StaleIfError())
         try:
-            return await memory.get(lambda: self._ask(token), TRUST_SECONDS)
+            return await entry.get(lambda: self._ask(token), TRUST_SECONDS)
         finally:
-            if memory.last is None and self._seen.get(digest) is memory:
-                del self._seen[digest]
-            while len(self._seen) > _MOST:
-                del self._seen[next(iter(self._seen))]
+            if entry.last is None and self._cached.get(digest) is entry:
+                del self._cached[digest]
+            while len(self._cached) > _MAX_KEYS:
+                del self._cached[next(iter(self._cached))]
 
     async def _ask(self, token: str) -> Tenant | None:
         async with self.database.relaxed() as conn:

@@ -1,6 +1,6 @@
-"""How much a key may ask for in a minute, counted in the database, so that all API processes count together.
+"""The rate limits of a key per minute. They are counted in the database, so that all API processes share one count.
 
-A window is a minute of Postgres's clock. Only synchronous requests count; what is queued is never refused for capacity.
+A window is a calendar minute of the database's clock. Only synchronous requests count; batches have no rate limit.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.tenants import sql
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """Of one key, for a minute; None: no limit. `tokens` are estimates of prompt and answer together."""
+    """The limits of one key per minute. None: no limit. `tokens`: estimated, prompt and answer together."""
 
     requests: int | None = None
     tokens: int | None = None
@@ -21,8 +21,8 @@ NO_LIMITS = KeyLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What is left of a key's minute, which ends in `seconds`. `granted`: whether the request may go on."""
+class RateLimitCheck:
+    """What is left of a key's minute, which ends in `seconds`. `granted`: whether the request is allowed."""
 
     granted: bool
     requests_left: int | None
@@ -30,13 +30,13 @@ class Taken:
     seconds: int
 
 
-async def take(conn: Connection, key_id: str, limits: KeyLimits, tokens: int) -> Taken:
-    """Count a request of so many tokens, unless that would exceed a limit."""
+async def take(conn: Connection, key_id: str, limits: KeyLimits, tokens: int) -> RateLimitCheck:
+    """Count a request of so many tokens, unless it would exceed a limit."""
     parameters = {"key_id": key_id, "tokens": tokens, "most_requests": limits.requests, "most_tokens": limits.tokens}
     row = await (await conn.execute(sql.TAKE, parameters)).fetchone()
     assert row is not None
     granted, requests, used, seconds = row
-    return Taken(granted, _left(limits.requests, requests), _left(limits.tokens, used), seconds)
+    return RateLimitCheck(granted, _left(limits.requests, requests), _left(limits.tokens, used), seconds)
 
 
 def _left(limit: int | None, used: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The verbs of tenants: make keys, list and revoke them, tell who is calling."""
+"""The verbs of tenants and keys: create, list and revoke keys, and authenticate a caller."""
 
 import hmac
 import re
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from app.crypto import hash_secret
 from app.db.pool import Connection
 from app.errors import AccountUnknown, BadInput, Conflict
 from app.states import TenantState
@@ -19,7 +18,7 @@ _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who is calling, and by which key; `limits` as they stand at the key."""
+    """The caller, and the key it used. `limits`: of that key."""
 
     tenant_id: int
     account_id: str
@@ -41,35 +40,35 @@ class KeyInfo:
     limits: KeyLimits = NO_LIMITS
 
     def state(self, now: datetime) -> Literal["live", "expired", "revoked"]:
-        """Whether the key works at this moment, and if not, why."""
+        """Whether the key is valid at this moment, and if not, why."""
         if self.revoked_at:
             return "revoked"
         return "expired" if self.expires_at and self.expires_at <= now else "live"
 
 
 async def create_tenant(conn: Connection, account_id: str) -> int:
-    """Make an account. Raises BadInput: its name must fit into a URL; Conflict: it exists."""
-    tenant_id = await _make(conn, account_id)
+    """Create an account. Raises BadInput if its name does not fit into a URL, Conflict if it exists."""
+    tenant_id = await _create(conn, account_id)
     if tenant_id is None:
         raise Conflict(f"Account {account_id} exists already")
     return tenant_id
 
 
 async def ensure_tenant(conn: Connection, account_id: str) -> int:
-    """The tenant of this account, made if missing. Raises BadInput, AccountUnknown."""
-    made = await _make(conn, account_id)
-    return await find_tenant(conn, account_id) if made is None else made
+    """The tenant of this account, created if missing. Raises BadInput, AccountUnknown."""
+    created = await _create(conn, account_id)
+    return await find_tenant(conn, account_id) if created is None else created
 
 
-async def _make(conn: Connection, account_id: str) -> int | None:
+async def _create(conn: Connection, account_id: str) -> int | None:
     if not _ACCOUNT.fullmatch(account_id):
         raise BadInput(f"account: must be 1 to 64 letters, digits, '-' and '_', not {account_id!r}")
-    row = await (await conn.execute(sql.MAKE_TENANT, {"account_id": account_id})).fetchone()
+    row = await (await conn.execute(sql.CREATE_TENANT, {"account_id": account_id})).fetchone()
     return None if row is None else int(row[0])
 
 
 async def find_tenant(conn: Connection, account_id: str) -> int:
-    """The tenant of this account. Raises AccountUnknown, also when it is being deleted."""
+    """The tenant of this account. Raises AccountUnknown if there is none or it is being deleted."""
     row = await (await conn.execute(sql.FIND_TENANT, {"account_id": account_id})).fetchone()
     if row is None:
         raise AccountUnknown(f"There is no account {account_id}")
@@ -79,7 +78,7 @@ async def find_tenant(conn: Connection, account_id: str) -> int:
 
 
 async def exists(conn: Connection, account_id: str) -> bool:
-    """Whether there is such an account, one that is being deleted included."""
+    """Whether the account exists. An account that is being deleted still does."""
     return await (await conn.execute(sql.FIND_TENANT, {"account_id": account_id})).fetchone() is not None
 
 
@@ -88,18 +87,18 @@ def _being_deleted(account_id: str) -> AccountUnknown:
 
 
 async def close(conn: Connection, tenant_id: int) -> None:
-    """Revoke every key of a tenant and let no new one be made. Call inside a transaction. `remove` ends it."""
+    """Revoke every key of a tenant, and allow no new ones. Call inside a transaction. `remove` completes the deletion."""
     await conn.execute(sql.CLOSE_TENANT, {"tenant_id": tenant_id})
     await conn.execute(sql.REVOKE_KEYS, {"tenant_id": tenant_id})
 
 
 async def closing(conn: Connection) -> list[Tenant]:
-    """The tenants that were closed and still have a row."""
+    """The tenants that are being deleted."""
     return [Tenant(*row) for row in await (await conn.execute(sql.CLOSING_TENANTS)).fetchall()]
 
 
 async def remove(conn: Connection, tenant_id: int) -> None:
-    """Delete a closed tenant and its keys. Call inside a transaction. Raises ForeignKeyViolation while other tables name it."""
+    """Delete a closed tenant and its keys. Call inside a transaction. Raises ForeignKeyViolation while other rows refer to it."""
     for statement in sql.REMOVE_TENANT:
         await conn.execute(statement, {"tenant_id": tenant_id})
 
@@ -107,9 +106,9 @@ async def remove(conn: Connection, tenant_id: int) -> None:
 async def set_share(
     conn: Connection, account_id: str, weight: float | None, max_inflight_tokens: int | None
 ) -> tuple[float, int]:
-    """Set an account's weight in the fair order and its cap of estimated tokens in flight; None leaves one as it is.
+    """Set an account's weight in the fair order and its limit of estimated tokens in flight. None: keep the value.
 
-    Returns both. Raises AccountUnknown.
+    Returns both values. Raises AccountUnknown.
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "weight": weight, "max_inflight_tokens": max_inflight_tokens}
@@ -119,15 +118,15 @@ async def set_share(
 
 
 async def set_retention(conn: Connection, account_id: str, days: int | None) -> None:
-    """Keep this account's batches at least so many days; None: as long as the settings say. Raises AccountUnknown."""
+    """Keep this account's batches for at least so many days. None: as the settings say. Raises AccountUnknown."""
     tenant_id = await find_tenant(conn, account_id)
     await conn.execute(sql.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
 
 
 async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[str] | None) -> None:
-    """Let this account's webhooks go to these hosts only (`.example.com`: those below it); None: to any. Raises AccountUnknown.
+    """Allow webhooks of this account to these hosts only (`.example.com`: its subdomains). None: any host. Raises AccountUnknown.
 
-    Holds for what is registered already, from the next attempt on.
+    The rule also applies to existing endpoints, from their next attempt on.
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "hosts": None if hosts is None else list(hosts)}
@@ -142,13 +141,13 @@ async def create_key(
     lifetime: timedelta | None = None,
     limits: KeyLimits = NO_LIMITS,
 ) -> api_key.ApiKey:
-    """Make a key for an account. The secret is returned this once; only its HMAC is stored."""
+    """Create a key for an account. The secret is returned only here; the database stores its HMAC."""
     tenant_id = await ensure_tenant(conn, account_id)
     key = api_key.generate()
     parameters = {
         "key_id": key.key_id,
         "tenant_id": tenant_id,
-        "secret_hash": hash_secret(pepper, key.secret),
+        "secret_hash": key.hashed(pepper),
         "name": name,
         "lifetime": lifetime,
         "requests": limits.requests,
@@ -160,12 +159,12 @@ async def create_key(
 
 
 async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | None:
-    """The tenant that a bearer token speaks for; None when it is unknown, expired or revoked."""
+    """The tenant of a bearer token. None: the key is unknown, expired or revoked."""
     key = api_key.parse(token)
     if key is None:
         return None
     row = await (await conn.execute(sql.FIND_KEY, {"key_id": key.key_id})).fetchone()
-    if row is None or not hmac.compare_digest(row[0], hash_secret(pepper, key.secret)):
+    if row is None or not hmac.compare_digest(row[0], key.hashed(pepper)):
         return None
     if row[3]:
         await conn.execute(sql.TOUCH_KEY, {"key_id": key.key_id})
@@ -179,5 +178,5 @@ async def list_keys(conn: Connection) -> list[KeyInfo]:
 
 
 async def revoke_key(conn: Connection, key_id: str) -> bool:
-    """Make a key useless, within `known.TRUST_SECONDS` everywhere. False when there is no such live key."""
+    """Revoke a key. It takes effect everywhere within `key_cache.TRUST_SECONDS`. False: there is no such valid key."""
     return await (await conn.execute(sql.REVOKE_KEY, {"key_id": key_id})).fetchone() is not None

@@ -2,7 +2,7 @@
 
 from app.states import TENANT, TenantState
 
-MAKE_TENANT = """
+CREATE_TENANT = """
 insert into tenant (account_id, name) select %(account_id)s, %(account_id)s
 where not exists (select from tenant where account_id = %(account_id)s) on conflict (account_id) do nothing
 returning tenant_id"""
@@ -21,9 +21,7 @@ SET_RETENTION = "update tenant set retention_days = %(days)s where tenant_id = %
 
 SET_WEBHOOK_HOSTS = "update tenant set webhook_hosts = %(hosts)s where tenant_id = %(tenant_id)s"
 
-LOCK_TENANTS = "lock table tenant in share row exclusive mode"
-
-# Locked, so that an account that is being closed meanwhile gets no key that lives on.
+# Locked, so that an account that is being closed at the same time gets no valid key.
 INSERT_KEY = f"""
 insert into api_key (key_id, tenant_id, secret_hash, name, expires_at, requests_per_minute, tokens_per_minute)
 select %(key_id)s, tenant_id, %(secret_hash)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s
@@ -37,10 +35,10 @@ where k.key_id = %(key_id)s and k.revoked_at is null and (k.expires_at is null o
 
 TOUCH_KEY = "update api_key set last_used_at = now() where key_id = %(key_id)s"
 
-# One row a key: the counts of the newest minute, in which a statement counts too that began in the one before and had to wait.
-# Nothing is counted of a request that would exceed a limit.
+# One row per key: the counts of the latest minute. A statement that began in the minute before and had to wait counts there, too.
+# A request that would exceed a limit is not counted.
 TAKE = """
-with t as (
+with counted as (
   insert into key_usage as u (key_id, minute, requests, tokens)
   select %(key_id)s, date_trunc('minute', now()), 1, %(tokens)s
   where %(tokens)s <= coalesce(%(most_tokens)s::bigint, %(tokens)s)
@@ -52,9 +50,9 @@ with t as (
      or (u.requests < coalesce(%(most_requests)s::int, u.requests + 1)
          and u.tokens + excluded.tokens <= coalesce(%(most_tokens)s::bigint, u.tokens + excluded.tokens))
   returning requests, tokens)
-select t.requests is not null, coalesce(t.requests, u.requests, 0), coalesce(t.tokens, u.tokens, 0),
+select c.requests is not null, coalesce(c.requests, u.requests, 0), coalesce(c.tokens, u.tokens, 0),
        ceil(60 - extract(second from now()))::int
-from (select) one left join t on true
+from (select) one left join counted c on true
 left join key_usage u on u.key_id = %(key_id)s and u.minute >= date_trunc('minute', now())"""
 
 LIST_KEYS = """

@@ -1,4 +1,4 @@
-"""Tables: who is billed and isolated, the keys that speak for them, and what those have used."""
+"""Tables: tenants, their API keys, and the keys' usage of the current minute."""
 
 from sqlalchemy import (
     ARRAY,

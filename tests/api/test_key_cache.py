@@ -67,12 +67,12 @@ async def test_a_key_refused_before_it_was_made_is_taken_at_once(
 async def test_no_more_keys_are_kept_than_there_is_room_for(
     keys: KeyCache, database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_cache, "_MOST", 2)
+    monkeypatch.setattr(key_cache, "_MAX_KEYS", 2)
     async with database.transaction() as conn:
         made = [str(await tenants.create_key(conn, secret_key(settings), "acme", "test")) for _ in range(3)]
     for key in made:
         assert await keys.tenant(key)
-    assert len(keys._seen) == 2
+    assert len(keys._cached) == 2
 
 
 async def test_the_api_answers_a_known_key_and_refuses_it_after_revocation(

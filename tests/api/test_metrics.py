@@ -13,7 +13,7 @@ from app.api import queue_gauges
 from app.api.app import create_app
 from app.api.metrics import MEANINGS
 from app.db.pool import Database
-from app.queue import maintenance
+from app.queue import overview
 from app.settings import Settings
 from tests.api.conftest import SUBMIT
 
@@ -63,7 +63,7 @@ async def test_without_the_database_the_scrape_still_answers(
     async def away(conn: object) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr("app.queue.maintenance.gauges", away)
+    monkeypatch.setattr("app.queue.overview.gauges", away)
     assert (await scraped(client))["database_up", ""] == 0
 
 
@@ -81,14 +81,14 @@ async def served(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
 async def test_a_hundred_scrapes_are_one_look_at_the_database_and_the_next_comes_seconds_later(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, real, now = 0, maintenance.gauges, 1000.0
+    count, real, now = 0, overview.gauges, 1000.0
 
     async def counted(conn: object) -> object:
         nonlocal count
         count += 1
         return await real(conn)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(maintenance, "gauges", counted)
+    monkeypatch.setattr(overview, "gauges", counted)
     monkeypatch.setattr("app.api.queue_gauges.clock.monotonic", lambda: now)
     await asyncio.gather(*(scraped(client) for _ in range(100)))
     assert count == 1

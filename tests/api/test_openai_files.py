@@ -50,7 +50,7 @@ async def test_the_parts_of_an_upload_are_bounded_together_and_one_may_come_agai
     codes = sorted(answer.status_code for answer in answers)
     assert codes == [200] * 4 + [400] * 4  # each byte twice: a part whose answer was lost is sent again
     refused = next(answer for answer in answers if answer.status_code == 400)
-    assert "together" in refused.json()["error"]["message"]
+    assert "the limit is 2 times" in refused.json()["error"]["message"]
     kept = [size async for _, size in Store.of(settings).list("upload")]
     assert kept == [SIZE // 2] * 4
 

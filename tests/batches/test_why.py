@@ -11,7 +11,7 @@ from app.batches import lifecycle
 from app.batches.why import Polls, Why, why
 from app.db.pool import Connection, Database
 from app.engines import service as engines
-from app.queue import reads, service, sql
+from app.queue import forecast_sql, reads, service
 from app.queue.ingest import NewBatch
 from app.queue.types import Lease
 from app.tenants.service import Tenant
@@ -264,12 +264,12 @@ async def test_polls_at_the_same_time_share_a_look_and_each_gets_its_own_answer(
     ids = [scene.batch.request_id, later.request_id, uuid.uuid4()]
     looks: list[int] = []
 
-    async def counting(database: Database, asked: list[tuple[int, uuid.UUID]]) -> list[reads.Sight | None]:
+    async def counting(database: Database, asked: list[tuple[int, uuid.UUID]]) -> list[reads.BatchSnapshot | None]:
         looks.append(len(asked))
         return await sights(database, asked)
 
-    sights = reads.sights
-    monkeypatch.setattr(reads, "sights", counting)
+    sights = reads.snapshots
+    monkeypatch.setattr(reads, "snapshots", counting)
     polls = Polls(scene.database)
     answers = await asyncio.gather(*(polls.why(scene.tenant, ids[n % 3]) for n in range(30)))
     found = [answer and answer.status.request_id for answer in answers]
@@ -290,12 +290,12 @@ async def test_a_poll_tells_what_was_true_when_it_came(scene: Scene) -> None:
 async def test_a_database_that_fails_fails_every_poll_of_the_look_and_not_the_next(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(database: Database, asked: list[tuple[int, uuid.UUID]]) -> list[reads.Sight | None]:
+    async def failing(database: Database, asked: list[tuple[int, uuid.UUID]]) -> list[reads.BatchSnapshot | None]:
         raise TimeoutError
 
     polls = Polls(scene.database)
     with monkeypatch.context() as patched:
-        patched.setattr(reads, "sights", failing)
+        patched.setattr(reads, "snapshots", failing)
         asked = (polls.why(scene.tenant, scene.batch.request_id) for _ in range(3))
         assert [type(each) for each in await asyncio.gather(*asked, return_exceptions=True)] == [TimeoutError] * 3
     assert await polls.why(scene.tenant, scene.batch.request_id) is not None
@@ -304,6 +304,6 @@ async def test_a_database_that_fails_fails_every_poll_of_the_look_and_not_the_ne
 @pytest.mark.parametrize("prepared", [False, True], ids=["planned for its parameters", "planned once for all"])
 def test_the_answer_reads_only_the_chunks_of_its_batch(backlog: Backlog, prepared: bool) -> None:  # noqa: F811
     [batch] = backlog.one("select max(batch_id) from chunk")
-    plan = explain(backlog.conn, sql.OUTLOOKS, {"batch_ids": [batch]}, prepared=prepared)
+    plan = explain(backlog.conn, forecast_sql.OUTLOOKS, {"batch_ids": [batch]}, prepared=prepared)
     assert plan.scanned == []
     assert plan.pages < 60, plan

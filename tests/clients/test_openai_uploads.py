@@ -39,7 +39,7 @@ def test_a_file_comes_in_parts_in_any_order_and_is_a_batch_file(client: OpenAI) 
     assert again.file
     assert again.file.id == done.file.id
     assert ended(client, created(client, done.file.id)).status == "completed"
-    with pytest.raises(openai.ConflictError, match="completed: only one that is pending"):
+    with pytest.raises(openai.ConflictError, match="completed; only a pending upload"):
         client.uploads.cancel(upload.id)
 
 
@@ -50,9 +50,9 @@ def test_what_does_not_fit_together_makes_no_file(client: OpenAI) -> None:
     half = client.uploads.parts.create(upload.id, data=whole[:50])
     other = client.uploads.parts.create(announced(client, len(whole)).id, data=whole)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"part_ids": [half.id]}, f"have 50 bytes, the upload was to have {len(whole)}"),
-        ({"part_ids": [other.id]}, r"part_ids\[0\]: is no part of this upload"),
-        ({"part_ids": [part.id, part.id]}, "names a part twice"),
+        ({"part_ids": [half.id]}, f"have 50 bytes, but {len(whole)} were announced"),
+        ({"part_ids": [other.id]}, r"part_ids\[0\]: is not a part of this upload"),
+        ({"part_ids": [part.id, part.id]}, "a part appears twice"),
         ({"part_ids": []}, "a list of 1 to"),
         ({"part_ids": [part.id], "md5": "0" * 32}, "md5: these parts have another one"),
     ]
@@ -67,7 +67,7 @@ def test_what_does_not_fit_together_makes_no_file(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="expires_after: must be an object"):
         announced(client, 5, expires_after="never")
     with pytest.raises(
-        openai.BadRequestError, match=f"this part has {len(whole)} bytes, the whole upload was to have 5"
+        openai.BadRequestError, match=f"this part has {len(whole)} bytes, but the whole upload was announced with 5"
     ):
         client.uploads.parts.create(announced(client, 5).id, data=whole)
 

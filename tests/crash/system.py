@@ -17,7 +17,7 @@ from app import processes
 from app.cli import admin
 from app.db import migrate
 from app.db.pool import Database
-from app.queue import maintenance
+from app.queue import partitions
 from app.settings import Settings, child_environment
 from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
@@ -158,7 +158,7 @@ class System:
         await self.postgres.rows("select pg_reload_conf()")
         await asyncio.to_thread(migrate.upgrade, self.postgres.url)
         async with Database(self.postgres.url, size=1) as database, database.transaction() as conn:
-            await maintenance.create_partitions(conn, self.settings.partition_days_ahead)
+            await partitions.create(conn, self.settings.partition_days_ahead)
         for engine in self.engines:
             await engine.__aenter__()
         await self.receiver.start()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.queue.poison import epitaph
+from app.queue.poison import give_up_message
 from app.queue.types import Lease
 from app.settings import Settings
 from tests.crash import __main__ as command
@@ -91,8 +91,8 @@ def test_every_traceback_and_every_unknown_error_is_unexpected() -> None:
 
 
 def test_a_harmless_item_that_is_given_up_is_counted() -> None:
-    assert GIVEN_UP in epitaph(Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 1, 1, attempt=4))
-    assert GIVEN_UP in epitaph(Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 1, 1, deaths=2))
+    assert GIVEN_UP in give_up_message(Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 1, 1, attempt=4))
+    assert GIVEN_UP in give_up_message(Lease(1, 1, 1, 1, 1, 1, 0, 1, None, 1, 1, deaths=2))
     history, batch = History(), Batch("b", "amber", ["item 0 plain"], "json")
     row = Row(1, "completed", total=1, ok=0, failed=1, final=True, run=1, payloads=1, tokens=0, result_tokens=0)
     _accounts(history, batch, row, {(1, 0): [Result(run=1, ok=False, at=0.0, given_up=True)]})

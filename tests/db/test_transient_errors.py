@@ -1,4 +1,4 @@
-"""Claims about errors that pass: who meets one tries again, and one step's trouble is not the others'."""
+"""Transient errors of the database are retried, and an error in one step of the steward does not stop the others."""
 
 import asyncio
 from typing import Any
@@ -9,15 +9,16 @@ import pytest
 from psycopg import errors
 from psycopg_pool import PoolTimeout
 
+from app.batches.progress_events import ProgressEvents
 from app.db.pool import Database
-from app.db.transient_errors import TRANSIENT, TRIES, away, repeated
+from app.db.transient_errors import TRANSIENT, TRIES, away, with_retries
 from app.settings import Settings
 from tests.queue import support
 from workers.steward.rounds import Rounds
 
 
 class NoBroker:
-    """Takes every hint."""
+    """Accepts every hint."""
 
     async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
         return True
@@ -39,14 +40,14 @@ class NoBroker:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_what_passes_by_itself_and_what_means_that_the_database_is_away(
+def test_which_errors_are_transient_and_which_mean_that_the_server_does_not_answer(
     error: psycopg.Error, passes: bool, is_away: bool
 ) -> None:
     assert (isinstance(error, TRANSIENT), away(error)) == (passes, is_away)
 
 
 @pytest.mark.parametrize(("failures", "succeeds"), [(TRIES - 1, True), (TRIES, False)])
-async def test_a_transaction_that_others_got_in_the_way_of_is_begun_anew_and_not_for_ever(
+async def test_a_transaction_after_a_conflict_is_repeated_a_limited_number_of_times(
     failures: int, succeeds: bool
 ) -> None:
     tries = 0
@@ -59,21 +60,21 @@ async def test_a_transaction_that_others_got_in_the_way_of_is_begun_anew_and_not
         return tries
 
     if succeeds:
-        assert await repeated(transaction) == TRIES
+        assert await with_retries(transaction) == TRIES
     else:
         with pytest.raises(errors.DeadlockDetected):
-            await repeated(transaction)
+            await with_retries(transaction)
     assert tries == TRIES
 
 
-async def test_a_step_that_the_database_refuses_stops_no_other_step_of_the_steward(
+async def test_a_step_of_the_steward_that_the_database_rejects_stops_no_other_step(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(*_: Any, **__: Any) -> None:
         raise errors.ForeignKeyViolation
 
     monkeypatch.setattr("app.webhooks.endpoint_removal.step", refused)
-    monkeypatch.setattr("workers.steward.rounds.ProgressEvents.write", refused)
+    monkeypatch.setattr(ProgressEvents, "write", refused)
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
     await support.submit(database, tenant, pool, 2)

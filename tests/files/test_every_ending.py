@@ -1,6 +1,6 @@
-"""However a batch of a file ends, its two files together have one line for each of its requests, and the right one.
+"""However a batch of a file ends, its two files together have exactly one correct line for each of its requests.
 
-`SLACKWATER_EXAMPLES=1000` draws so many new stories; without it the same few are told each time.
+`SLACKWATER_EXAMPLES=1000` draws that many new examples. By default the same few examples run each time.
 """
 
 import json
@@ -25,12 +25,11 @@ from app.queue import maintenance, service
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.tenants import service as tenants
-from tests.api.test_submit_and_poll import COMPLETION
 from tests.queue import support
 
 MODEL = "smollm2-135m-instruct"
 EXAMPLES = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
-STORIES = profile(
+PROFILE = profile(
     max_examples=EXAMPLES or 20,
     derandomize=not EXAMPLES,
     database=None,
@@ -47,15 +46,15 @@ End = Literal["runs out", "cancelled", "expired"]
 
 @dataclass(frozen=True)
 class Run:
-    """What becomes of each item, by its place, and how the run ends: cancelled or expired at a moment between the items that
-    have a result by then and those that get it late, in an engine. One that runs out leaves nothing without a result.
+    """The fate of each item, and how the run ends. A cancel or an expiry comes when some items have a result and others are
+    still in an engine. A run that ends by itself leaves no item without a result.
     """
 
     fates: tuple[Fate, ...]
     end: End
 
     def has(self, seq: int, *, late: bool) -> bool | None:
-        """Whether the item was answered at that time; None: nothing has come of it."""
+        """Whether the item was answered at that time. None: it has no result."""
         fate = self.fates[seq % len(self.fates)]
         if fate == "never" and self.end == "runs out":
             fate = "failed late"
@@ -74,6 +73,12 @@ NAMES = st.lists(
     unique=True,
 )
 MIXED = FATES
+ANSWER = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Paris"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8},
+}
 THREE = ["a", '"b"\n', "ç"]
 
 
@@ -93,7 +98,7 @@ async def client(settings: Settings, database: Database) -> AsyncIterator[httpx.
         yield client
 
 
-@STORIES
+@PROFILE
 @example(names=THREE, runs=[Run(("answered",), "runs out")])
 @example(names=THREE, runs=[Run(("failed",), "runs out"), Run(("failed", "answered"), "runs out")])
 @example(names=THREE, runs=[Run(("never",), "cancelled"), Run(("never",), "expired")])
@@ -108,7 +113,7 @@ async def test_each_request_has_its_one_line_in_one_of_the_two_files(
     answered: set[str] = set()
     for run in runs:
         failed = set()
-        for name, ok in await told(client, database, batch_id, run):
+        for name, ok in await played(client, database, batch_id, run):
             (answered if ok else failed).add(names[name])
         await check(client, batch_id, set(names), answered, failed)
         if answered == set(names):
@@ -120,7 +125,7 @@ async def test_each_request_has_its_one_line_in_one_of_the_two_files(
 async def check(
     client: httpx.AsyncClient, batch_id: str, names: set[str], answered: set[str], failed: set[str]
 ) -> None:
-    """The claims, of a batch that has ended; `failed`: in its last run, in which the answered were not asked again."""
+    """Check a batch that has ended. `failed`: in its last run, which did not repeat answered items."""
     batch = await got(client, f"batches/{batch_id}")
     good, bad = [await lines(client, batch[f"{kind}_file_id"]) for kind in ("output", "error")]
     found = [line["custom_id"] for line in good + bad]
@@ -137,8 +142,8 @@ async def check(
     assert (counts["completed"], counts["failed"]) == (len(answered), len(failed))
 
 
-async def told(client: httpx.AsyncClient, database: Database, batch_id: str, run: Run) -> list[tuple[int, bool]]:
-    """Play worker and steward until the run has come to its end. Returns who has got a result, and whether an answer."""
+async def played(client: httpx.AsyncClient, database: Database, batch_id: str, run: Run) -> list[tuple[int, bool]]:
+    """Act as worker and steward until the run ends. Returns for each item with a result whether it is an answer."""
     results: list[tuple[int, bool]] = []
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
@@ -159,7 +164,7 @@ async def told(client: httpx.AsyncClient, database: Database, batch_id: str, run
                 has = [(seq, ok) for seq, ok in outcomes if ok is not None]
                 assert await service.flush(conn, lease, [result(seq, ok) for seq, ok in has])
                 results += has
-                # A worker gives back what it has no result for; where it holds on to it, the engine is asked to stop.
+                # Some leases end early and return the items without a result; the others are kept to the end.
                 if late or lease.chunk_id % 2:
                     assert await service.finish(conn, lease)
                     leases = [each for each in leases if each != lease]
@@ -170,7 +175,7 @@ async def told(client: httpx.AsyncClient, database: Database, batch_id: str, run
 
 
 def result(seq: int, ok: bool) -> Result:
-    return Result(seq, ok, 1, 3, 1, 5, json.dumps(COMPLETION).encode() if ok else b'{"code":5006,"message":"no"}')
+    return Result(seq, ok, 1, 3, 1, 5, json.dumps(ANSWER).encode() if ok else b'{"code":5006,"message":"no"}')
 
 
 async def created(client: httpx.AsyncClient, names: list[str]) -> str:
@@ -180,8 +185,8 @@ async def created(client: httpx.AsyncClient, names: list[str]) -> str:
     content = "\n".join(json.dumps(line | {"custom_id": name}) for name in names)
     answer = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("x.jsonl", content.encode())})
     assert answer.status_code == 200, answer.text
-    wish = {"input_file_id": answer.json()["id"], "endpoint": line["url"], "completion_window": "24h"}
-    answer = await client.post("/v1/batches", json=wish)
+    request = {"input_file_id": answer.json()["id"], "endpoint": line["url"], "completion_window": "24h"}
+    answer = await client.post("/v1/batches", json=request)
     assert answer.json()["errors"] is None, answer.text
     return str(answer.json()["id"])
 
@@ -197,12 +202,12 @@ async def lines(client: httpx.AsyncClient, file_id: str | None) -> list[dict[str
         return []
     answer = await client.get(f"/v1/files/{file_id}/content")
     assert answer.status_code == 200, answer.text
-    assert answer.text  # a file without a line is not named
+    assert answer.text  # a batch does not name a file without lines
     return [json.loads(line) for line in answer.content.split(b"\n")[:-1]]
 
 
 async def emptied(database: Database) -> None:
-    """What an example that failed has left behind would be claimed by the next one."""
+    """Otherwise the next example would claim the chunks that a failed example has left."""
     async with database.durable() as conn:
         for table in ("event", "chunk", "batch_delta", "batch", "sched"):
             await conn.execute(f"delete from {table}")

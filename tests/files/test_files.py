@@ -1,4 +1,4 @@
-"""Claims about files on the rows and in the store."""
+"""Files: their rows and their objects."""
 
 import asyncio
 import uuid
@@ -21,15 +21,15 @@ from tests.webhooks.support import make_tenant
 
 
 @given(st.uuids())
-def test_an_id_is_read_as_it_was_written(file_id: UUID) -> None:
-    written = ids.written(file_id)
+def test_a_formatted_id_is_parsed_to_the_same_file(file_id: UUID) -> None:
+    written = ids.format_id(file_id)
     assert len(written) == 27
-    assert ids.read(written) == file_id
+    assert ids.parse_id(written) == file_id
 
 
 @pytest.mark.parametrize("text", ["", "file-", "file-" + "z" * 22, "file-" + "0" * 21, "file-" + "é" * 22, "0" * 22])
-def test_what_is_no_id_is_none(text: str) -> None:
-    assert ids.read(text) is None
+def test_a_text_that_is_not_an_id_parses_to_none(text: str) -> None:
+    assert ids.parse_id(text) is None
 
 
 async def kept(database: Database, store: Store, folder: Path, **changes: Any) -> service.File:
@@ -40,15 +40,17 @@ async def kept(database: Database, store: Store, folder: Path, **changes: Any) -
     return await service.keep(database, store, content, **values)
 
 
-async def test_what_has_expired_is_not_found_and_goes(database: Database, settings: Settings, tmp_path: Path) -> None:
+async def test_an_expired_file_is_not_found_and_is_deleted(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
     store = Store.of(settings)
     async with database.durable() as conn:
         await make_tenant(conn)
         old, new = await kept(database, store, tmp_path, expires_seconds=-1.0), await kept(database, store, tmp_path)
         with pytest.raises(NotFound):
-            await service.get(conn, 1, ids.written(old.file_id))
+            await service.get(conn, 1, ids.format_id(old.file_id))
         assert await service.expire(database, store) == 1
-        assert (await service.get(conn, 1, ids.written(new.file_id))).file_id == new.file_id
+        assert (await service.get(conn, 1, ids.format_id(new.file_id))).file_id == new.file_id
     with pytest.raises(StorageError):
         await store.get(object_names.upload(1, old.file_id))
     assert await store.get(object_names.upload(1, new.file_id)) == b"content"
@@ -70,14 +72,14 @@ async def test_files_of_others_are_not_found(database: Database, settings: Setti
         await make_tenant(conn, 2)
         file = await kept(database, Store.of(settings), tmp_path)
         with pytest.raises(NotFound):
-            await service.get(conn, 2, ids.written(file.file_id))
+            await service.get(conn, 2, ids.format_id(file.file_id))
         assert await service.listing(conn, 2) == ([], False)
 
 
-async def test_a_file_that_never_arrived_whole_is_not_seen_and_goes(
+async def test_a_file_that_never_arrived_completely_stays_hidden_and_is_deleted(
     database: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The API dies between an object and the word that it is there."""
+    """The API dies after the put of the object and before the file becomes visible."""
     store = Store.of(settings)
     put = store.put_file
 
@@ -93,7 +95,7 @@ async def test_a_file_that_never_arrived_whole_is_not_seen_and_goes(
                 await kept(database, store, tmp_path)
         assert len([key async for key, _ in store.list("file")]) == 1
         assert await service.listing(conn, 1) == ([], False)
-        assert await service.expire(database, store) == 0  # it may still be under way
+        assert await service.expire(database, store) == 0  # it may still arrive
         await conn.execute("update file set expires_at = now()")
         assert await service.expire(database, store) == 1
     assert [key async for key, _ in store.list("file")] == []
@@ -115,7 +117,7 @@ async def test_a_delete_that_died_half_way_is_ended_by_the_steward(
             with pytest.raises(asyncio.CancelledError):
                 await service.delete(database, store, 1, file)
         with pytest.raises(NotFound):
-            await service.get(conn, 1, ids.written(file.file_id))
+            await service.get(conn, 1, ids.format_id(file.file_id))
     assert await service.expire(database, store) == 1
     assert [key async for key, _ in store.list("file")] == []
 

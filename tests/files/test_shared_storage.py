@@ -1,4 +1,4 @@
-"""Claims about parts that have to share one object store."""
+"""Parts of an installation must share one object store."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from app.storage.store import Store
 
 
 def elsewhere(settings: Settings, folder: Path, **changes: object) -> Settings:
-    """The same installation on a host with a data directory of its own."""
+    """The same installation on a host with another data directory."""
     return settings.model_copy(update={"data_dir": folder / "elsewhere", **changes})
 
 
@@ -31,7 +31,7 @@ async def test_a_part_with_a_store_of_its_own_is_refused_and_told_whose_store_it
     assert len([key async for key, _ in Store.of(settings).list("marker")]) == 1
 
 
-async def test_a_part_with_another_data_directory_and_the_same_store_is_taken(
+async def test_a_part_with_another_data_directory_and_the_same_store_is_accepted(
     database: Database, settings: Settings, tmp_path: Path
 ) -> None:
     shared = (tmp_path / "shared").as_uri()
@@ -50,13 +50,13 @@ async def test_a_gpu_worker_needs_the_store_only_once_bodies_may_lie_there(
         await shared_storage.require_bodies(database, host, "gpu-worker")
 
 
-async def test_a_store_that_is_away_is_waited_for_and_refuses_nobody(database: Database, settings: Settings) -> None:
+async def test_an_unreachable_store_stops_no_part(database: Database, settings: Settings) -> None:
     await shared_storage.require(database, settings, "api")
     (settings.data_dir / "objects").rename(settings.data_dir / "away")
     await shared_storage.require(database, settings, "steward")
 
 
-async def test_doctor_names_a_store_that_is_not_shared_and_changes_nothing(
+async def test_doctor_reports_a_store_that_is_not_shared_and_changes_nothing(
     database: Database, settings: Settings, tmp_path: Path
 ) -> None:
     unused = await asyncio.to_thread(object_store, settings)

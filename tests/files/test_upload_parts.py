@@ -1,4 +1,4 @@
-"""Claims about files that come in parts, on the rows."""
+"""Uploads in parts: their rows."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +11,7 @@ from tests.webhooks.support import make_tenant
 
 
 @pytest.mark.parametrize("hours", [-30, 30])
-async def test_the_databases_clock_says_when_an_upload_has_expired_however_wrong_ours_is(
+async def test_the_databases_clock_decides_when_an_upload_has_expired(
     database: Database, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) + timedelta(hours=hours))

@@ -15,11 +15,11 @@ from app.api import app as api
 from app.crypto import secret_key
 from app.db import embedded, migrate, stale_if_error
 from app.db.pool import IDLE_SECONDS, Database
-from app.db.stale_if_error import FAITH_SECONDS, StaleIfError
+from app.db.stale_if_error import MAX_STALE_SECONDS, StaleIfError
 from app.engines import catalogue
 from app.engines.service import Engine
 from app.gateway.engine_directory import RETURN_SECONDS, seen
-from app.queue import maintenance
+from app.queue import maintenance, partitions
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
@@ -47,7 +47,7 @@ def own_server() -> Iterator[Settings]:
 
 async def _with_partitions(url: str) -> None:
     async with Database(url, size=1) as database, database.transaction() as conn:
-        await maintenance.create_partitions(conn, days_ahead=1)
+        await partitions.create(conn, days_ahead=1)
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ async def test_what_was_said_is_believed_while_nobody_answers_and_not_for_ever(m
     assert await memory.get(ask, 1) == "first"
     now += 1
     assert await memory.get(ask, 1) == "second"
-    now += FAITH_SECONDS
+    now += MAX_STALE_SECONDS
     assert await memory.get(ask, 1) == "second"
     now += 1
     with pytest.raises(OperationalError):

@@ -1,4 +1,4 @@
-"""What tests of the queue share."""
+"""Fixtures of the queue's tests."""
 
 from collections.abc import AsyncIterator
 
@@ -14,7 +14,7 @@ from tests.queue.past import Past
 
 @pytest.fixture
 async def past(database: Database, settings: Settings) -> AsyncIterator[Past]:
-    """Days of long ago to be made; the tenant hears of its batches at an endpoint."""
+    """A helper that makes old days with batches. The tenant has an endpoint for their events."""
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await ensure_pool(conn, "toy")
         await conn.execute(

@@ -1,4 +1,4 @@
-"""Days of long ago, with batches in them, for tests of retention."""
+"""Old days with batches, for tests of retention."""
 
 import itertools
 import uuid
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 
 class Past:
-    """A database with days of long ago, and batches in them."""
+    """Makes old days and their batches in a database."""
 
     def __init__(self, database: Database, conn: Connection, tenant: int, pool: int, store: Store) -> None:
         self.database = database
@@ -30,7 +30,7 @@ class Past:
         self.store = store
 
     async def day(self, ago: int) -> date:
-        """A day with its two partitions."""
+        """Create the two partitions of a day."""
         found = now().date() - timedelta(days=ago)
         low = (found - date(2024, 1, 1)).days << 36
         for parent in ("item_payload", "item_result"):
@@ -42,7 +42,7 @@ class Past:
     async def batch(
         self, day: date, *, final_ago: float | None = None, tenant: int | None = None, items: int = 5
     ) -> uuid.UUID:
-        """A batch of that day with its `batch.queued` event; run, and final since so many days, unless that is None."""
+        """A batch of that day with its `batch.queued` event. `final_ago`: run it, and let it have ended so many days ago."""
         batch_id = ((day - date(2024, 1, 1)).days << 36) + next(_numbers)
         owner = tenant or self.tenant
         batch = ingest.NewBatch(batch_id, uuid.uuid4(), owner, self.pool, "toy", "/v1/chat/completions", items, 86_400)
@@ -63,8 +63,8 @@ class Past:
             )
         return batch.request_id
 
-    async def retire(self, days: int = KEEP) -> retention.Outcome:
-        """One run of retention."""
+    async def retire(self, days: int = KEEP) -> retention.RetentionOutcome:
+        """Run retention once."""
         return await retention.run(self.database.url, days, self.store)
 
     async def one(self, query: str, *values: object) -> Any:
@@ -83,7 +83,7 @@ class Past:
 
 
 async def deliver(past: Past) -> None:
-    """All deliveries so far, as done, with an attempt each."""
+    """Mark all deliveries as delivered, with one attempt each."""
     await past.conn.execute("update delivery set state = 'delivered'")
     await past.conn.execute(
         "insert into attempt (delivery_id, n, started_at, duration_ms) select delivery_id, 1, now(), 1 from delivery"

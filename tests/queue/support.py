@@ -1,4 +1,4 @@
-"""Short ways to put a batch into the queue and to run it, for tests."""
+"""Helpers that submit batches and run them, for tests."""
 
 import asyncio
 import uuid
@@ -18,7 +18,7 @@ from app.settings import Settings
 
 
 async def make_tenant(conn: Connection, account: str = "acme", weight: float = 1.0) -> int:
-    """A tenant id."""
+    """Create a tenant. Returns its id."""
     sql = "insert into tenant (account_id, name, weight) values (%s, %s, %s) returning tenant_id"
     row = await (await conn.execute(sql, (account, account, weight))).fetchone()
     assert row
@@ -26,7 +26,7 @@ async def make_tenant(conn: Connection, account: str = "acme", weight: float = 1
 
 
 async def make_pool(conn: Connection, model: str = "toy") -> int:
-    """A pool id."""
+    """Create a pool. Returns its id."""
     row = await (await conn.execute("insert into pool (model) values (%s) returning pool_id", (model,))).fetchone()
     assert row
     return int(row[0])
@@ -35,7 +35,7 @@ async def make_pool(conn: Connection, model: str = "toy") -> int:
 async def submit(
     database: Database, tenant: int, pool: int, items: int, *, tokens: int = 100, max_items: int = 16
 ) -> ingest.NewBatch:
-    """A batch of `items` small items."""
+    """Submit a batch of `items` small items."""
     async with database.transaction() as conn:
         batch = await new_batch(conn, tenant, pool, items)
         await put(conn, batch, [tokens] * items, max_items=max_items)
@@ -52,7 +52,7 @@ async def new_batch(
     expires: bool = False,
     key: str | None = None,
 ) -> ingest.NewBatch:
-    """A batch with an id of its own, not yet put into the queue."""
+    """A batch with a new id, not yet in the queue."""
     batch_id = await ingest.next_batch_id(conn)
     return ingest.NewBatch(
         batch_id,
@@ -78,7 +78,7 @@ async def put(
     keys: Sequence[int] | None = None,
     padding: bytes = b"",
 ) -> int | None:
-    """Put a batch with an item for each of `tokens` into the queue. As `ingest.enqueue`."""
+    """Insert a batch with one item for each of `tokens`. Returns as `ingest.enqueue`."""
     payload = [copy_format.HEADER]
     payload += [
         copy_format.payload_row(
@@ -91,13 +91,13 @@ async def put(
 
 
 async def make_worker(database: Database, pool: int, lease_seconds: float = 30) -> int:
-    """A registered worker id."""
+    """Register a worker. Returns its id."""
     async with database.durable() as conn:
         return await service.register_worker(conn, pool_id=pool, host="test", pid=1, lease_seconds=lease_seconds)
 
 
 async def make_engine(conn: Connection, database: Database, pool: int) -> int:
-    """A worker id, whose engine answers."""
+    """Register a worker with a ready engine. Returns the worker's id."""
     worker = await make_worker(database, pool)
     engine = await engines.take_engine(conn, pool_id=pool, worker_id=worker, name="e", url="http://e", mode="attached")
     assert engine is not None
@@ -119,7 +119,7 @@ async def run_chunk(database: Database, lease: Lease) -> None:
 
 
 async def drain(database: Database, pool: int, worker: int) -> list[Lease]:
-    """Run chunks until there is none; the leases in the order of their claims."""
+    """Run chunks until there are none. Returns the leases in the order of their claims."""
     leases = []
     while True:
         async with database.relaxed() as conn:
@@ -131,18 +131,18 @@ async def drain(database: Database, pool: int, worker: int) -> list[Lease]:
 
 
 async def settle(database: Database) -> list[maintenance.Settled]:
-    """One fold-and-finalise round."""
+    """Run one round of fold and finalise."""
     async with database.transaction() as conn:
         return await maintenance.settle(conn)
 
 
 async def caches(conn: Connection) -> list[tuple[int, int]]:
-    """(ready, in-flight tokens) of every scheduler row; all zero when nothing is open."""
+    """(ready, in-flight tokens) of every row of `sched`. All are zero when nothing is open."""
     return [tuple(row) for row in await (await conn.execute("select ready, inflight_tokens from sched")).fetchall()]
 
 
 async def until_waiting(database: Database, waiters: int = 1) -> None:
-    """Until so many statements of this database wait for a lock. Fails when they do not within ten seconds."""
+    """Wait until so many statements of this database wait for a lock. Fails after ten seconds."""
     sql = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     async with database.relaxed() as conn, asyncio.timeout(10):
         while (await (await conn.execute(sql)).fetchone() or (0,))[0] < waiters:
@@ -150,7 +150,7 @@ async def until_waiting(database: Database, waiters: int = 1) -> None:
 
 
 async def until_waiting_or(database: Database, task: asyncio.Task[Any]) -> None:
-    """Until the task waits for a lock or is done, whichever is its way."""
+    """Wait until the task waits for a lock or is done."""
     waits = asyncio.create_task(until_waiting(database))
     await asyncio.wait({task, waits}, return_when=asyncio.FIRST_COMPLETED)
     waits.cancel()
@@ -158,7 +158,7 @@ async def until_waiting_or(database: Database, task: asyncio.Task[Any]) -> None:
 
 @contextmanager
 def copied(server_settings: Settings, template: str, name: str) -> Iterator[str]:
-    """URL of a migrated database that several tests share."""
+    """The URL of a migrated database that several tests share."""
     admin = embedded.database_url(server_settings)
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(f"create database {name} template {template}")
@@ -167,7 +167,7 @@ def copied(server_settings: Settings, template: str, name: str) -> Iterator[str]
 
 
 async def clear(conn: Connection) -> None:
-    """Empty the tables of the queue; cheaper than a new database."""
+    """Empty the tables of the queue, which is faster than a new database."""
     for table in ("delivery", "event", "chunk", "batch_delta", "item_result", "item_payload", "batch"):
         await conn.execute(f"delete from {table}")
     for table in ("worker", "sched", "pool", "tenant"):

@@ -1,4 +1,4 @@
-"""Claims about the end of an account: nobody can use it from that moment on, and nothing of it is left."""
+"""Deleting an account: it cannot be used from that moment on, and nothing of it is left."""
 
 import uuid
 from pathlib import Path
@@ -14,7 +14,7 @@ from app.db.pool import Connection
 from app.errors import AccountUnknown
 from app.files import service as files
 from app.files import upload_parts
-from app.queue import maintenance, removal, service
+from app.queue import maintenance, pace_log, removal, service
 from app.settings import Settings
 from app.storage import object_names
 from app.tenants import service as tenants
@@ -41,7 +41,7 @@ async def left(past: Past, tenant: int) -> dict[str, int]:
 
 
 async def use(past: Past, tenant: int, account: str, folder: Path) -> str:
-    """A key, a file with its object, an upload with a part, and a batch of a file that was refused. Returns the key."""
+    """A key, a file with its object, an upload with a part, and a refused batch of a file. Returns the key."""
     content = folder / "content"
     content.write_bytes(b"x")
     async with past.database.transaction() as conn:
@@ -118,7 +118,7 @@ async def test_a_key_that_is_made_during_the_delete_does_not_live_on(past: Past)
 
 
 async def _insert_key(conn: Connection, tenant_id: int) -> None:
-    """What `create_key` does once it has found the account."""
+    """The part of `create_key` after it has found the account."""
     found = tenants.ensure_tenant
 
     async def known(conn: Connection, account_id: str) -> int:
@@ -131,7 +131,7 @@ async def _insert_key(conn: Connection, tenant_id: int) -> None:
         tenants.ensure_tenant = found
 
 
-async def test_what_waits_is_cancelled_and_what_runs_is_waited_for(past: Past) -> None:
+async def test_deleting_an_account_cancels_its_waiting_items_and_waits_for_its_running_ones(past: Past) -> None:
     for _ in range(2):
         await past.batch(now().date(), items=3)
     worker = await support.make_worker(past.database, past.pool)
@@ -178,7 +178,7 @@ async def _killed(*_: object) -> None:
     raise SystemExit
 
 
-async def test_items_go_in_slices(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_items_are_deleted_some_at_a_time(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "_ITEMS", 2)
     await past.batch(now().date(), final_ago=0, items=5)
     await close(past)
@@ -186,7 +186,7 @@ async def test_items_go_in_slices(past: Past, monkeypatch: pytest.MonkeyPatch) -
     assert await past.one("select count(*) from item_payload") == 0
 
 
-async def test_something_stored_at_the_last_moment_holds_the_account_until_the_next_sweep(
+async def test_a_batch_stored_during_the_delete_delays_it_until_the_next_sweep(
     past: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = accounts.account_removal.delete_all
@@ -203,29 +203,29 @@ async def test_something_stored_at_the_last_moment_holds_the_account_until_the_n
     assert await sweep(past) == ["acme"]
 
 
-async def test_the_pace_of_a_pool_does_not_fall_when_an_account_goes(past: Past) -> None:
+async def test_the_pace_of_a_pool_does_not_fall_when_an_account_is_deleted(past: Past) -> None:
     other = await support.make_tenant(past.conn, "other")
     for tenant in (past.tenant, other):
         await past.batch(now().date(), final_ago=0, tenant=tenant)
     await past.batch(now().date(), tenant=other)  # open, and there is an engine, so that the pace is noted
     await support.make_engine(past.conn, past.database, past.pool)
-    await maintenance.note_pace(past.conn)
+    await pace_log.note(past.conn)
     await close(past)
     assert await sweep(past) == ["acme"]
-    await maintenance.note_pace(past.conn)
+    await pace_log.note(past.conn)
     served = await (await past.conn.execute("select served_tokens from pace order by at")).fetchall()
     assert len(served) == 2
     assert served[0] == served[1]
 
 
-async def test_a_name_can_be_used_again_and_its_number_never(past: Past) -> None:
+async def test_an_account_name_can_be_used_again_and_its_id_never(past: Past) -> None:
     newest = await tenants.create_tenant(past.conn, "newest")
     await close(past, "newest")
     assert await sweep(past) == ["newest"]
     assert await tenants.create_tenant(past.conn, "newest") > newest
 
 
-async def test_the_steward_does_it_by_itself(past: Past, settings: Settings) -> None:
+async def test_the_steward_completes_the_delete_of_an_account(past: Past, settings: Settings) -> None:
     await past.batch(now().date())
     await close(past)
     rounds = Rounds(past.database, _no_hints, settings)  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ async def test_the_steward_does_it_by_itself(past: Past, settings: Settings) -> 
 async def _no_hints(*_: object) -> None: ...
 
 
-def test_accounts_of_before_keep_their_numbers(server_settings: Settings) -> None:
+def test_accounts_from_before_the_migration_keep_their_ids(server_settings: Settings) -> None:
     admin = embedded.database_url(server_settings)
     url = admin.replace("/postgres?", "/accounts_of_before?")
     with psycopg.connect(admin, autocommit=True) as conn:

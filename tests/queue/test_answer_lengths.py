@@ -1,4 +1,4 @@
-"""What is learned of the length of answers, and from what."""
+"""Expected answer lengths, and the batches that they are learned from."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ import pytest
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.queue import answer_lengths
-from app.queue.answer_lengths import PRIOR_ANSWERS, RECENT_BATCHES, AnswerLengths, Learned
+from app.queue.answer_lengths import PRIOR_ANSWERS, RECENT_BATCHES, AnswerLengths, LearnedLengths
 from tests.queue import support
 
 TOY = Model("toy", "toy", 4096, default_max_tokens=256)
 
 
 async def answered(conn: Connection, tenant: int, pool: int, ok: int, tokens: int, *, open_ended: bool = True) -> int:
-    """A batch of which so many items were answered with so many tokens together. Returns its id."""
+    """A batch with so many answers, and so many tokens in total. Returns its id."""
     batch = replace(await support.new_batch(conn, tenant, pool, max(1, ok)), open_ended=open_ended)
     await support.put(conn, batch, [100] * batch.total)
     sql = "update batch set ok = %s, completion_tokens = %s where batch_id = %s"
@@ -35,10 +35,10 @@ async def answered(conn: Connection, tenant: int, pool: int, ok: int, tokens: in
         ([("toy", 1, 1000, 0)], (256 * 16 / 1016) * 16 / 1016, 256 * 16 / 1016),
     ],
 )
-def test_the_mean_moves_from_the_default_to_what_the_model_then_the_account_was_answered(
+def test_the_expected_length_moves_from_the_default_to_the_mean_of_the_model_then_of_the_account(
     rows: Sequence[tuple[str, int, int, int]], own: float, others: float
 ) -> None:
-    learned = Learned.of(rows)
+    learned = LearnedLengths.of(rows)
     assert PRIOR_ANSWERS == 16
     assert learned.usual(1, TOY) == math.ceil(own)
     assert learned.usual(2, TOY) == math.ceil(others)
@@ -53,29 +53,29 @@ async def test_lengths_are_learned_by_account_from_answers_that_were_not_limited
         await answered(conn, chatty, pool, 1000, 1000 * 800)
         await answered(conn, brief, pool, 0, 0)
         await answered(conn, brief, pool, 5000, 5000 * 3000, open_ended=False)
-        learned = await answer_lengths.learned(conn, ["toy", "unheard-of"])
-    assert learned.accounts[("toy", brief)] == answer_lengths.Sum(1000, 10_000)
+        learned = await answer_lengths.read_lengths(conn, ["toy", "unheard-of"])
+    assert learned.accounts[("toy", brief)] == answer_lengths.AnswerTotals(1000, 10_000)
     assert 10 <= learned.usual(brief, TOY) <= 17
     assert 780 <= learned.usual(chatty, TOY) <= 800
     assert learned.usual(0, TOY) == pytest.approx(405, abs=5)
 
 
-async def test_old_batches_are_forgotten(database: Database) -> None:
+async def test_only_the_latest_batches_of_a_model_count(database: Database) -> None:
     async with database.transaction() as conn:
         pool, tenant = await support.make_pool(conn), await support.make_tenant(conn)
         await answered(conn, tenant, pool, 1000, 1_000_000)
         for _ in range(RECENT_BATCHES):
             await answered(conn, tenant, pool, 1, 1)
-        learned = await answer_lengths.learned(conn, ["toy"])
-    assert learned.models["toy"] == answer_lengths.Sum(RECENT_BATCHES, RECENT_BATCHES)
+        learned = await answer_lengths.read_lengths(conn, ["toy"])
+    assert learned.models["toy"] == answer_lengths.AnswerTotals(RECENT_BATCHES, RECENT_BATCHES)
 
 
-async def test_whoever_asks_is_answered_at_once_with_what_is_known(database: Database) -> None:
+async def test_reading_a_length_never_waits_and_refreshes_it_in_the_background(database: Database) -> None:
     async with database.transaction() as conn:
         pool, tenant = await support.make_pool(conn), await support.make_tenant(conn)
         await answered(conn, tenant, pool, 1000, 10_000)
     known = AnswerLengths(database, ["toy"])
     assert known.of(tenant)(TOY) == 256
-    assert known._asking is not None
-    await known._asking
+    assert known._refresh is not None
+    await known._refresh
     assert known.of(tenant)(TOY) < 20

@@ -1,4 +1,4 @@
-"""Claims about what the steward's log tells of batches."""
+"""The steward's log lines about batches."""
 
 import uuid
 from typing import Any
@@ -8,7 +8,8 @@ import structlog
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import service
-from app.queue.maintenance import BatchProgress, Settled
+from app.queue.maintenance import Settled
+from app.queue.progress import BatchProgress
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BatchState
@@ -37,7 +38,7 @@ def settled(ok: int, *, total: int = 1000, seconds: float = 100.0) -> Settled:
     return Settled(1, NAME, 1, "a", "m", 1, BatchState.COMPLETED, total, ok, 0, 9, 9, None, Kind.BATCH, seconds)
 
 
-def test_a_batch_is_told_at_its_start_at_each_tenth_and_at_its_end_once() -> None:
+def test_a_batch_is_logged_once_at_its_start_at_each_tenth_and_at_its_end() -> None:
     clock = Clock()
     log, told = BatchLog(clock), list[tuple[str, dict[str, Any]]]()
     told += log.running([progress(0)])
@@ -55,13 +56,13 @@ def test_a_batch_is_told_at_its_start_at_each_tenth_and_at_its_end_once() -> Non
     assert {facts["request_id"] for _, facts in told} == {str(NAME)}
 
 
-def test_tenths_that_pass_together_are_told_as_one() -> None:
+def test_tenths_that_pass_together_are_logged_as_one() -> None:
     log = BatchLog(Clock())
     assert [facts.get("percent") for _, facts in log.moved([progress(470)])] == [None, 47]
     assert list(log.moved([progress(499)])) == []
 
 
-def test_a_pace_counts_from_the_first_look_and_is_left_out_of_a_batch_whose_start_was_not_seen() -> None:
+def test_the_logged_pace_counts_from_the_first_round_and_is_left_out_if_the_start_was_not_seen() -> None:
     clock = Clock()
     log = BatchLog(clock)
     list(log.running([progress(400)]))
@@ -69,7 +70,7 @@ def test_a_pace_counts_from_the_first_look_and_is_left_out_of_a_batch_whose_star
     [(_, facts)] = log.moved([progress(500)])
     assert facts["items_per_second"] == 10.0
     [(_, unseen)] = BatchLog(clock).ended([settled(1000, seconds=50.0)])
-    assert "items_per_second" not in unseen  # its seconds hold the time in the queue, too
+    assert "items_per_second" not in unseen  # its seconds include the time in the queue
     assert unseen["seconds"] == 50.0
     log = BatchLog(clock)
     list(log.moved([progress(1000)]))
@@ -77,14 +78,14 @@ def test_a_pace_counts_from_the_first_look_and_is_left_out_of_a_batch_whose_star
     assert "items_per_second" not in ended
 
 
-def test_the_next_run_of_a_batch_is_told_anew_and_single_requests_only_at_their_end() -> None:
+def test_the_next_run_of_a_batch_is_logged_again_and_single_requests_only_at_their_end() -> None:
     log = BatchLog(Clock())
     assert len(list(log.running([progress(0), progress(0, run=2)]))) == 2
     assert list(log.running([progress(0, batch_id=2, kind=Kind.FLEX)])) == []
     assert list(log.moved([progress(1, total=1, batch_id=2, kind=Kind.RESPONSE)])) == []
 
 
-def test_no_more_batches_are_remembered_than_is_bounded(monkeypatch: Any) -> None:
+def test_the_log_remembers_a_bounded_number_of_batches(monkeypatch: Any) -> None:
     monkeypatch.setattr(batch_log, "MOST", 3)
     log = BatchLog(Clock())
     assert len(list(log.running([progress(0, batch_id=n) for n in range(9)]))) == 9
@@ -92,16 +93,14 @@ def test_no_more_batches_are_remembered_than_is_bounded(monkeypatch: Any) -> Non
 
 
 class NoHints:
-    """Nobody listens."""
+    """A publisher without a broker."""
 
     async def endpoints(self, endpoint_ids: list[uuid.UUID]) -> bool:
-        """Taken by no broker."""
+        """Publishes nothing."""
         return not endpoint_ids
 
 
-async def test_the_steward_tells_of_a_batch_from_its_first_lease_to_its_end(
-    database: Database, settings: Settings
-) -> None:
+async def test_the_steward_logs_a_batch_from_its_first_lease_to_its_end(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await ensure_pool(conn, "toy")
         worker = await service.register_worker(conn, pool_id=pool, host="h", pid=1, lease_seconds=60)

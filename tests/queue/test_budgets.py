@@ -1,4 +1,4 @@
-"""What a batch costs PostgreSQL: bytes of WAL, commits that wait for the disk, updates of an index. Counted, not timed."""
+"""The cost of a batch in PostgreSQL: bytes of WAL, commits that wait for the disk, index updates. Counted, not timed."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ ANSWER = b'{"text": "' + b"y" * 700 + b'"}'
 
 @dataclass
 class Load:
-    """A batch on its way, and what PostgreSQL counted meanwhile."""
+    """Runs a batch and reads PostgreSQL's counters."""
 
     database: Database
     tenant: int
@@ -48,7 +48,7 @@ class Load:
         return await service.claim(conn, self.pool, self.worker)
 
     async def written(self) -> tuple[int, int]:
-        """Bytes of WAL so far, and full pages among it, by all of the server."""
+        """Bytes of WAL so far, and full page images in it, of the whole server."""
         async with self.database.durable() as conn:
             await conn.execute("select pg_stat_force_next_flush()")
             row = await (
@@ -58,9 +58,9 @@ class Load:
         return int(row[0]), int(row[1])
 
     async def updates(self, table: str) -> tuple[int, int]:
-        """(all, those that touched no index) so far; this connection's own included."""
+        """(all updates, HOT updates) so far, including those of this connection."""
         async with self.database.durable() as one, self.database.relaxed() as other:
-            for conn in (one, other):  # all that there are
+            for conn in (one, other):  # the only connections
                 await conn.execute("select pg_stat_force_next_flush()")
         row = await self.one(f"select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = '{table}'")
         return row[0], row[1]
@@ -72,15 +72,15 @@ def results(lease: Lease) -> list[Result]:
 
 @pytest.fixture
 async def load(settings: Settings) -> AsyncIterator[Load]:
-    """Pools of one connection each, so that a connection's counts can be asked for."""
+    """Pools of one connection each, so that the counts of a connection can be read."""
     async with Database(settings.database_url, size=1) as database:
         async with database.durable() as conn:
             tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
         yield Load(database, tenant, pool, await support.make_worker(database, pool))
 
 
-async def test_an_item_costs_at_most_500_bytes_of_wal_beside_its_bodies(load: Load) -> None:
-    """From submit to the end of the batch, in chunks of 64 that are flushed at once."""
+async def test_an_item_costs_at_most_500_bytes_of_wal_besides_its_bodies(load: Load) -> None:
+    """From submit to the end of the batch, in chunks of 64 items with one flush each."""
     await load.one("select 1")
     async with load.database.durable() as conn:
         await conn.execute("checkpoint")
@@ -113,7 +113,7 @@ async def test_an_item_costs_at_most_500_bytes_of_wal_beside_its_bodies(load: Lo
 
 
 class Counted(Database):
-    """Counts what is asked of each kind of connection."""
+    """Counts the uses of each kind of connection."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, size=2)
@@ -133,7 +133,7 @@ class Counted(Database):
 
 
 async def test_storing_a_chunk_waits_for_the_disk_once_per_flush(load: Load, settings: Settings) -> None:
-    """By the worker's own storer, 10 chunks of 64 items; each use of a connection is one statement, and so one commit."""
+    """The worker's own result writer stores 10 chunks of 64 items. Each use of a connection is one statement, so one commit."""
     async with Counted(settings.database_url) as database:
         async with load.database.transaction() as conn:
             batch = await support.new_batch(conn, load.tenant, load.pool, 640)
@@ -160,8 +160,8 @@ async def test_storing_a_chunk_waits_for_the_disk_once_per_flush(load: Load, set
     assert settled.ok == 640
 
 
-async def test_heartbeats_progress_shares_and_counts_touch_no_index(load: Load) -> None:
-    """Nine of ten updates at least, where the tables leave room for it."""
+async def test_updates_of_heartbeats_progress_shares_and_counts_write_no_index(load: Load) -> None:
+    """At least nine of ten updates are HOT, since the tables' fillfactor leaves room."""
     await load.submit()
     shares: dict[str, tuple[int, int]] = {}
     flushed = [0, 0]

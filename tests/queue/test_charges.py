@@ -6,7 +6,7 @@ import pytest
 
 from app.db.pool import Database
 from app.queue import charges, maintenance, service
-from app.queue.lost_workers import Watch
+from app.queue.lost_workers import WorkerWatch
 from app.queue.poison import ChunkVerdict, verdict
 from app.queue.types import Lease
 from tests.queue import support
@@ -36,7 +36,7 @@ async def lost(database: Database, worker: int) -> None:
     """The worker falls silent, and the steward counts it as lost."""
     async with database.relaxed() as conn:
         await conn.execute("update worker set lease_until = now() - interval '1 second' where worker_id = %s", [worker])
-        assert await maintenance.reap(conn, Watch(since=-inf, gap=inf)) == (1, 1)
+        assert await maintenance.reap(conn, WorkerWatch(since=-inf, gap=inf)) == (1, 1)
 
 
 async def take_back(database: Database, worker: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What a batch can tell of its end."""
+"""Estimates of a batch's end."""
 
 import uuid
 from dataclasses import replace
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.db.pool import Database
-from app.queue import maintenance, reads, service
+from app.queue import pace_log, reads, service
 from app.queue.estimate import Confidence, Estimate, Gate, Outlook, estimate
 from app.states import BatchState, EngineState
 from tests.queue import support
@@ -23,7 +23,7 @@ PLACE = Outlook(
 )  # fmt: skip
 
 
-def test_the_eta_is_the_line_and_the_batch_at_the_tenants_share_of_the_pace() -> None:
+def test_the_eta_is_the_tokens_ahead_and_of_the_batch_at_the_accounts_share_of_the_pace() -> None:
     found = estimate(BatchState.OPEN, PLACE)
     assert (found.position, found.eta_seconds, found.tokens_per_second) == (3, 100.0, 10.0)
     assert found.confidence is Confidence.HIGH
@@ -33,7 +33,7 @@ def test_the_eta_is_the_line_and_the_batch_at_the_tenants_share_of_the_pace() ->
     ("others", "seconds"),
     [
         ((), 50),
-        (((1.0, 200.0),), 60),  # has little, is done before us, and then the pool is ours
+        (((1.0, 200.0),), 60),  # has little work, is done first, and then leaves us the whole pool
         (((1.0, 200.0), (3.0, 1e6)), 210),
         (((0.5, 1e6),), 75),
     ],
@@ -60,13 +60,13 @@ def test_other_accounts_slow_a_batch_as_long_as_they_have_work(
         ((DRAINED_GATE, replace(DOWN_GATE, expected_seconds=30.0)), 130),
     ],
 )
-def test_an_engine_that_is_starting_is_waited_for_and_without_any_there_is_no_eta(
+def test_the_eta_includes_the_start_of_an_engine_and_without_an_engine_there_is_none(
     gates: tuple[Gate, ...], seconds: float | None
 ) -> None:
     assert estimate(BatchState.OPEN, replace(PLACE, gates=gates)).eta_seconds == seconds
 
 
-def test_what_rests_before_another_try_is_not_done_before_that() -> None:
+def test_the_eta_is_not_before_a_delayed_chunk_is_due() -> None:
     assert estimate(BatchState.OPEN, replace(PLACE, pause=240.0)).eta_seconds == 240.0
 
 
@@ -77,7 +77,10 @@ def test_what_rests_before_another_try_is_not_done_before_that() -> None:
         ({"spread": 0.21}, Confidence.MEDIUM),
         ({"spread": 0.6}, Confidence.LOW),
         ({"spread": None}, Confidence.LOW),
-        ({"spread": 0.19, "own_tokens": 0.0, "ahead_tokens": 50.0}, Confidence.MEDIUM),  # five seconds, not a stretch
+        (
+            {"spread": 0.19, "own_tokens": 0.0, "ahead_tokens": 50.0},
+            Confidence.MEDIUM,
+        ),  # five seconds, less than a stretch
         ({"spread": 0.01, "own_tokens": 0.0, "ahead_tokens": 20.0}, Confidence.MEDIUM),  # two seconds
         ({"gates": (CLOSED_GATE,)}, Confidence.LOW),
         ({"gates": ()}, Confidence.NONE),
@@ -85,7 +88,9 @@ def test_what_rests_before_another_try_is_not_done_before_that() -> None:
         ({"pace": 0.0}, Confidence.NONE),
     ],
 )
-def test_confidence_says_what_the_eta_is_worth(change: dict[str, object], confidence: Confidence) -> None:
+def test_confidence_falls_with_the_spread_and_without_an_open_gate(
+    change: dict[str, object], confidence: Confidence
+) -> None:
     found = estimate(BatchState.OPEN, replace(PLACE, **change))  # type: ignore[arg-type]
     assert found.confidence is confidence
     assert (found.eta_seconds is None) == (confidence is Confidence.NONE)
@@ -95,7 +100,7 @@ def test_a_paused_batch_has_no_eta() -> None:
     assert estimate(BatchState.PAUSED, PLACE).eta_seconds is None
 
 
-async def test_place_share_and_pace_come_from_the_queue_itself(database: Database) -> None:
+async def test_position_share_and_pace_come_from_the_queue_itself(database: Database) -> None:
     async with database.durable() as conn:
         mine, other = await support.make_tenant(conn, "mine", 1), await support.make_tenant(conn, "other", 3)
         pool = await support.make_pool(conn)
@@ -109,7 +114,7 @@ async def test_place_share_and_pace_come_from_the_queue_itself(database: Databas
             lease = await service.claim(conn, pool, worker)
             assert lease is not None
             await support.run_chunk(database, lease)
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
     found = await estimated(database, mine, batch.request_id)
     assert found is not None
     # Virtual times are equal at first, so each tenant has had one chunk of 1,600 tokens; the other one has one left.
@@ -123,7 +128,7 @@ async def test_place_share_and_pace_come_from_the_queue_itself(database: Databas
     assert found.eta_seconds is None
 
 
-async def test_what_is_done_of_a_chunk_counts_before_the_chunk_is_done(database: Database) -> None:
+async def test_finished_items_count_before_their_chunk_is_done(database: Database) -> None:
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
         first = await support.submit(database, tenant, pool, 32, tokens=100)
@@ -134,24 +139,24 @@ async def test_what_is_done_of_a_chunk_counts_before_the_chunk_is_done(database:
         assert lease is not None
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:8]))
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select max(served_tokens) from pace")).fetchone() == (800,)
         outlooks = [(await sight(database, tenant, batch.request_id))[1] for batch in (first, later)]
         assert [(each.own_tokens, each.ahead_tokens) for each in outlooks if each] == [(2400, 0), (1600, 2400)]
         await service.flush(conn, lease, support.answers(items[8:]))
         await service.finish(conn, lease)
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select max(served_tokens) from pace")).fetchone() == (1600,)
 
 
-async def test_while_no_engine_is_there_nothing_is_noted(database: Database) -> None:
+async def test_without_a_ready_engine_no_pace_is_noted(database: Database) -> None:
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
         await support.submit(database, tenant, pool, 4)
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select count(*) from pace")).fetchone() == (0,)
         await support.make_engine(conn, database, pool)
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select count(*) from pace")).fetchone() == (1,)
 
 
@@ -165,12 +170,12 @@ async def test_a_final_batch_has_no_estimate_and_an_idle_pool_no_pace(database: 
     await support.drain(database, pool, await support.make_worker(database, pool))
     await support.settle(database)
     async with database.durable() as conn:
-        await maintenance.note_pace(conn)
+        await pace_log.note(conn)
         assert await (await conn.execute("select count(*) from pace")).fetchone() == (0,)
     assert await estimated(database, tenant, batch.request_id) is None
 
 
-async def test_one_look_tells_of_many_batches_each_to_its_own_tenant(database: Database) -> None:
+async def test_snapshots_returns_many_batches_each_only_to_its_own_tenant(database: Database) -> None:
     async with database.durable() as conn:
         mine, other = await support.make_tenant(conn, "mine"), await support.make_tenant(conn, "other")
         pools = [await support.make_pool(conn, "one"), await support.make_pool(conn, "two")]
@@ -178,7 +183,7 @@ async def test_one_look_tells_of_many_batches_each_to_its_own_tenant(database: D
     theirs = await support.submit(database, other, pools[0], 16, tokens=100)
     asked = [(mine, batch.request_id) for batch in batches]
     strangers = [(other, batches[0].request_id), (mine, theirs.request_id), (mine, uuid.uuid4())]
-    found = await reads.sights(database, [*asked, *strangers, (other, theirs.request_id), asked[0]])
+    found = await reads.snapshots(database, [*asked, *strangers, (other, theirs.request_id), asked[0]])
     assert found[3:6] == [None, None, None]
     outlooks = [sight[1] for sight in (*found[:3], *found[6:]) if sight and sight[1]]
     assert [(each.ready, each.ahead_chunks, each.ahead_tokens) for each in outlooks] == [
@@ -190,8 +195,8 @@ async def test_one_look_tells_of_many_batches_each_to_its_own_tenant(database: D
     ]  # fmt: skip
 
 
-async def sight(database: Database, tenant: int, request_id: uuid.UUID) -> reads.Sight:
-    [found] = await reads.sights(database, [(tenant, request_id)])
+async def sight(database: Database, tenant: int, request_id: uuid.UUID) -> reads.BatchSnapshot:
+    [found] = await reads.snapshots(database, [(tenant, request_id)])
     assert found is not None
     return found
 

@@ -1,4 +1,4 @@
-"""Claims about the chunk lease: who may write, what is never repeated, what can never be lost."""
+"""The chunk lease: which worker may write, what is never repeated, and what is never lost."""
 
 import asyncio
 
@@ -69,8 +69,8 @@ async def test_a_reaped_worker_can_neither_flush_nor_finish(database: Database) 
         assert len(await service.load(conn, again)) == 4
 
 
-async def test_an_older_token_is_refused_though_worker_and_chunk_are_the_same(database: Database) -> None:
-    """As after a server crash that took a claim back, and gave the chunk to the same worker again."""
+async def test_an_older_token_is_refused_although_worker_and_chunk_are_the_same(database: Database) -> None:
+    """As after a server crash that lost a claim, after which the same worker claimed the chunk again."""
     tenant, pool = await _world(database)
     await support.submit(database, tenant, pool, 4)
     worker = await support.make_worker(database, pool)
@@ -193,7 +193,7 @@ async def test_a_late_tenant_is_served_next_behind_a_flood(database: Database) -
 
 
 async def test_a_newcomer_has_no_advantage_over_a_tenant_that_was_served_before(database: Database) -> None:
-    """The one that has been served a lot was idle when the newcomer came; both then have work."""
+    """The account that was served a lot is idle when the newcomer submits; then both have work."""
     async with database.durable() as conn:
         old, new = await support.make_tenant(conn, "old"), await support.make_tenant(conn, "new")
         pool = await support.make_pool(conn)

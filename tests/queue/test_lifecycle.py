@@ -1,4 +1,4 @@
-"""Pause, resume, cancel, expiry and retry of a batch, as its chunks and its callers see them."""
+"""Pause, resume, cancel, expiry and retry of a batch: its chunks, and what callers see."""
 
 import uuid
 
@@ -39,7 +39,7 @@ class Scene:
         assert lease is not None
         return lease
 
-    async def halt(self, batch: ingest.NewBatch, verb: lifecycle.Verb) -> None:
+    async def change_state(self, batch: ingest.NewBatch, verb: lifecycle.Verb) -> None:
         await lifecycle.halt(self.database, self.tenant, batch.request_id, verb)
 
     async def retry(self, batch: ingest.NewBatch, of_run: int | None = None) -> int:
@@ -47,14 +47,14 @@ class Scene:
         return await lifecycle.retry(self.database, self.settings, models, self.tenant, batch.request_id, of_run)
 
     async def beat(self) -> dict[int, BatchState]:
-        """What the worker's heartbeat is told, by chunk."""
+        """The states in the answer to the worker's heartbeat, by chunk."""
         async with self.database.relaxed() as conn:
             held = await service.heartbeat(conn, self.worker, 30)
         assert held is not None
         return {lease.chunk_id: lease.batch for lease in held}
 
     async def round(self) -> list[maintenance.Settled]:
-        """What the steward does."""
+        """One round of the steward."""
         async with self.database.transaction() as conn:
             await maintenance.promote(conn)
             await maintenance.expire(conn)
@@ -83,7 +83,7 @@ class Scene:
             assert await service.finish(conn, lease) is not None
 
     async def clean(self) -> None:
-        """Nothing is left of the batches in the queue."""
+        """Whether the queue has nothing left of the batches."""
         assert await self.sql("select ready, inflight_tokens from sched") == [(0, 0)]
         assert await self.sql("select 1 from chunk union all select 1 from batch_delta") == []
 
@@ -97,7 +97,7 @@ async def scene(database: Database, settings: Settings) -> Scene:
 
 async def test_a_queued_batch_is_cancelled_at_once(scene: Scene) -> None:
     batch = await scene.submit()
-    await scene.halt(batch, "cancel")
+    await scene.change_state(batch, "cancel")
     status = await scene.status(batch)
     assert (status.state, status.ok, status.failed, status.unfinished) == (BatchState.CANCELLED, 0, 0, 40)
     assert await scene.claim() is None
@@ -109,7 +109,7 @@ async def test_cancel_keeps_what_is_done_and_tells_the_worker_of_what_runs(scene
     batch = await scene.submit()
     await scene.finish(await scene.claimed())
     running = await scene.claimed()
-    await scene.halt(batch, "cancel")
+    await scene.change_state(batch, "cancel")
     assert (await scene.status(batch)).state == BatchState.CANCELLING
     assert await scene.beat() == {running.chunk_id: BatchState.CANCELLING}
     assert await scene.round() == []
@@ -124,7 +124,7 @@ async def test_cancel_keeps_what_is_done_and_tells_the_worker_of_what_runs(scene
 async def test_a_cancelled_batch_whose_worker_is_lost_ends_too(scene: Scene) -> None:
     batch = await scene.submit()
     await scene.claimed()
-    await scene.halt(batch, "cancel")
+    await scene.change_state(batch, "cancel")
     await scene.sql("update worker set lease_until = now() - interval '1 s'")
     async with scene.database.durable() as conn:
         assert await maintenance.reap(conn) == (1, 1)
@@ -140,7 +140,7 @@ async def test_results_stored_before_a_worker_was_lost_count_after_a_cancel(scen
         assert await service.flush(conn, lease, support.answers(await service.load(conn, lease))[:2])
         await scene.sql("update worker set lease_until = now() - interval '1 s'")
         await maintenance.reap(conn)
-    await scene.halt(batch, "cancel")
+    await scene.change_state(batch, "cancel")
     [settled] = await scene.round()
     assert (settled.state, settled.ok, settled.completion_tokens) == (BatchState.CANCELLED, 2, 10)
     assert await scene.retry(batch) == 2
@@ -151,10 +151,10 @@ async def test_results_stored_before_a_worker_was_lost_count_after_a_cancel(scen
 
 
 async def test_a_lease_on_a_halted_batch_loads_nothing(scene: Scene) -> None:
-    """As when a lost worker's chunk was taken up before the sweep found it."""
+    """As if a lost worker's chunk was leased again before the sweep reached it."""
     batch = await scene.submit(16)
     lease = await scene.claimed()
-    await scene.halt(batch, "pause")
+    await scene.change_state(batch, "pause")
     async with scene.database.durable() as conn:
         assert await service.load(conn, lease) == []
         assert await service.finish(conn, lease) is not None
@@ -162,11 +162,11 @@ async def test_a_lease_on_a_halted_batch_loads_nothing(scene: Scene) -> None:
     assert await scene.sql("select state, n from chunk") == [("held", 16)]
 
 
-async def test_each_run_has_as_long_as_the_one_before(scene: Scene) -> None:
+async def test_each_run_gets_as_much_time_as_the_one_before(scene: Scene) -> None:
     batch = await scene.submit(4)
     await scene.sql("update batch set expires_at = opened_at + interval '1 hour'")
     for _ in range(3):
-        await scene.halt(batch, "cancel")
+        await scene.change_state(batch, "cancel")
         await scene.sql(
             "update batch set opened_at = opened_at - interval '2 days', expires_at = expires_at - interval '2 days'"
         )
@@ -174,23 +174,23 @@ async def test_each_run_has_as_long_as_the_one_before(scene: Scene) -> None:
     assert await scene.sql("select round(extract(epoch from expires_at - now()) / 60) from batch") == [(60,)]
 
 
-async def test_a_repeated_retry_of_the_same_run_is_one(scene: Scene) -> None:
+async def test_a_repeated_retry_of_the_same_run_has_no_effect(scene: Scene) -> None:
     batch = await scene.submit(4)
-    await scene.halt(batch, "cancel")
+    await scene.change_state(batch, "cancel")
     assert await scene.retry(batch, 1) == 4
     assert await scene.retry(batch, 1) == 0
-    await scene.halt(batch, "cancel")
+    await scene.change_state(batch, "cancel")
     assert await scene.retry(batch, 1) == 0
     assert (await scene.status(batch)).run == 2
     with pytest.raises(Conflict, match="The batch is in run 2, not 7"):
         await scene.retry(batch, 7)
 
 
-async def test_a_paused_batch_is_not_handed_out_and_goes_on_when_resumed(scene: Scene) -> None:
+async def test_a_paused_batch_is_not_leased_and_continues_when_resumed(scene: Scene) -> None:
     paused, other = await scene.submit(), await scene.submit(16)
     running = await scene.claimed()
     assert running.batch_id == paused.batch_id
-    await scene.halt(paused, "pause")
+    await scene.change_state(paused, "pause")
     assert await scene.beat() == {running.chunk_id: BatchState.PAUSED}
     await scene.finish(running, answered=5)
     assert await scene.round() == []
@@ -199,32 +199,32 @@ async def test_a_paused_batch_is_not_handed_out_and_goes_on_when_resumed(scene: 
     ]
     assert (await scene.status(paused)).state == BatchState.PAUSED
     assert len(await scene.round()) == 1
-    await scene.halt(paused, "resume")
+    await scene.change_state(paused, "resume")
     await support.drain(scene.database, scene.pool, scene.worker)
     [settled] = await scene.round()
     assert (settled.batch_id, settled.ok) == (paused.batch_id, 40)
     await scene.clean()
 
 
-async def test_what_comes_back_to_a_resumed_batch_is_ready_again(scene: Scene) -> None:
+async def test_chunks_returned_to_a_resumed_batch_are_ready_again(scene: Scene) -> None:
     batch = await scene.submit(16)
     running = await scene.claimed()
-    await scene.halt(batch, "pause")
+    await scene.change_state(batch, "pause")
     await scene.finish(running, answered=5)
     await scene.round()
     assert await scene.sql("select state from chunk") == [("held",)]
-    await scene.sql("update batch set state = 'open'")  # as if the sweep had come between
+    await scene.sql("update batch set state = 'open'")  # as if the sweep came in between
     await scene.round()
     assert len(await support.drain(scene.database, scene.pool, scene.worker)) == 1
     assert len(await scene.round()) == 1
     await scene.clean()
 
 
-async def test_at_its_deadline_a_batch_expires_and_keeps_what_is_done(scene: Scene) -> None:
+async def test_at_its_deadline_a_batch_expires_and_keeps_its_results(scene: Scene) -> None:
     batch = await scene.submit()
     await scene.finish(await scene.claimed(), answered=2)
     assert await scene.round() == []
-    assert (await scene.status(batch)).state == BatchState.OPEN  # a deadline that was not asked for is no expiry
+    assert (await scene.status(batch)).state == BatchState.OPEN  # a default deadline does not expire a batch
     await scene.sql("update batch set expires_at = now() - interval '1 s'")
     [settled] = await scene.round()
     assert (settled.state, settled.ok, settled.failed, settled.total) == (BatchState.EXPIRED, 2, 0, 40)
@@ -235,14 +235,14 @@ async def test_at_its_deadline_a_batch_expires_and_keeps_what_is_done(scene: Sce
 
 async def test_a_paused_batch_expires_too(scene: Scene) -> None:
     batch = await scene.submit()
-    await scene.halt(batch, "pause")
+    await scene.change_state(batch, "pause")
     await scene.sql("update batch set expires_at = now() - interval '1 s'")
     [settled] = await scene.round()
     assert settled.state == BatchState.EXPIRED
     await scene.clean()
 
 
-async def test_what_is_done_before_the_expiry_takes_hold_is_complete(scene: Scene) -> None:
+async def test_a_batch_whose_last_items_finish_while_it_is_expiring_is_complete(scene: Scene) -> None:
     batch = await scene.submit(16)
     running = await scene.claimed()
     await scene.sql("update batch set expires_at = now() - interval '1 s'")
@@ -257,7 +257,7 @@ async def test_retry_runs_exactly_what_has_no_answer(scene: Scene) -> None:
     batch = await scene.submit(48)
     await scene.finish(await scene.claimed())
     await scene.finish(await scene.claimed(), ok=False)
-    await scene.halt(batch, "cancel")
+    await scene.change_state(batch, "cancel")
     assert len(await scene.round()) == 1
     status = await scene.status(batch)
     assert (status.state, status.ok, status.failed, status.unfinished) == (BatchState.CANCELLED, 16, 16, 16)
@@ -274,20 +274,20 @@ async def test_retry_runs_exactly_what_has_no_answer(scene: Scene) -> None:
     await scene.clean()
 
 
-async def test_after_a_cancelled_retry_an_error_of_the_run_before_is_no_result_of_this_one(scene: Scene) -> None:
+async def test_after_a_cancelled_retry_an_error_of_the_previous_run_is_not_a_result_of_this_one(scene: Scene) -> None:
     batch = await scene.submit(8)
     await scene.finish(await scene.claimed(), ok=False)
     [failed] = await scene.round()
     assert failed.state == BatchState.FAILED
     assert await scene.retry(batch) == 8
-    await scene.halt(batch, "cancel")
+    await scene.change_state(batch, "cancel")
     status = await scene.status(batch)
     assert (status.state, status.failed, status.unfinished) == (BatchState.CANCELLED, 0, 8)
     pages = [page async for page in reads.results(scene.database, batch.batch_id, status.run)]
     assert [item.body for page in pages for item in page] == [None] * 8
 
 
-async def test_a_verb_that_does_not_fit_is_a_conflict_and_one_that_was_done_is_done(scene: Scene) -> None:
+async def test_a_verb_that_the_state_forbids_is_a_conflict_and_a_repeated_one_is_not(scene: Scene) -> None:
     batch = await scene.submit(4)
     with pytest.raises(NotFound):
         await lifecycle.halt(scene.database, scene.tenant, uuid.uuid4(), "cancel")
@@ -295,18 +295,18 @@ async def test_a_verb_that_does_not_fit_is_a_conflict_and_one_that_was_done_is_d
         await lifecycle.halt(scene.database, Tenant(99, "x"), batch.request_id, "cancel")
     with pytest.raises(Conflict, match="The batch is open: cancel it or wait"):
         await scene.retry(batch)
-    await scene.halt(batch, "resume")
+    await scene.change_state(batch, "resume")
     for _ in range(2):
-        await scene.halt(batch, "pause")
+        await scene.change_state(batch, "pause")
     for _ in range(2):
-        await scene.halt(batch, "cancel")
+        await scene.change_state(batch, "cancel")
     assert await scene.events() == ["batch.cancelled"]
     with pytest.raises(Conflict, match="The batch is cancelled: only one that is open can be paused"):
-        await scene.halt(batch, "pause")
+        await scene.change_state(batch, "pause")
     await scene.retry(batch)
     await scene.finish(await scene.claimed())
     await scene.round()
     with pytest.raises(Conflict, match="The batch is completed: only one that is open or paused can be cancelled"):
-        await scene.halt(batch, "cancel")
+        await scene.change_state(batch, "cancel")
     with pytest.raises(Conflict, match="Every item was answered"):
         await scene.retry(batch)

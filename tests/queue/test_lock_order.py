@@ -1,4 +1,4 @@
-"""Claims about several pools in one transaction: their rows of the fair order are locked in one order, never in a circle."""
+"""Several pools in one transaction: their rows of `sched` are always locked in one order, so that no deadlock is possible."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,7 +25,7 @@ async def submit_mixed(conn: Connection, tenant: int, pools: Sequence[int]) -> i
 
 
 async def two_pools(database: Database, most: int = 2) -> tuple[int, list[int]]:
-    """A tenant and its pools, which are in the fair order."""
+    """A tenant with pools that have rows in `sched`."""
     async with database.durable() as conn:
         tenant = await support.make_tenant(conn)
         pools = [await support.make_pool(conn, f"m{n}") for n in range(most)]
@@ -37,7 +37,7 @@ async def two_pools(database: Database, most: int = 2) -> tuple[int, list[int]]:
 async def never_in_a_circle(
     database: Database, pools: Sequence[int], verb: Callable[[Connection], Awaitable[object]]
 ) -> None:
-    """Somebody holds the first pool's row and then wants the last one's; `verb` waits for the first before it has the last."""
+    """Another transaction locks the first pool's row, then the last one's. `verb` must wait for the first one first."""
     lock = "select from sched where pool_id = %s for update"
     async with asyncio.timeout(SECONDS):
         async with database.transaction() as other:
@@ -49,7 +49,7 @@ async def never_in_a_circle(
 
 
 async def _in(database: Database, verb: Callable[[Connection], Awaitable[object]]) -> None:
-    """With a plan that reads `sched` as it lies, which is one that the planner may choose."""
+    """With a plan that reads `sched` in its physical order, which the planner may choose."""
     async with database.transaction() as conn:
         await conn.execute("set local enable_nestloop = off")
         await conn.execute("set local enable_mergejoin = off")
@@ -89,7 +89,7 @@ async def test_halting_a_mixed_batch_never_deadlocks_with_a_mixed_submit(databas
         row = await (await conn.execute("select request_id from batch")).fetchone()
         await reversed_rows(conn)
     assert row is not None
-    await never_in_a_circle(database, pools, lambda conn: lifecycle.halt(conn, verb, tenant, row[0]))
+    await never_in_a_circle(database, pools, lambda conn: lifecycle.change_state(conn, verb, tenant, row[0]))
 
 
 async def test_a_recompute_never_deadlocks_with_a_mixed_submit(database: Database) -> None:
@@ -100,7 +100,7 @@ async def test_a_recompute_never_deadlocks_with_a_mixed_submit(database: Databas
 
 
 async def reversed_rows(conn: Connection) -> None:
-    """The rows of `sched` lie in the table in the reverse of their order, as they may after updates."""
+    """The rows of `sched` are stored in reverse order, as they may be after updates."""
     await conn.execute("create temporary table kept as select * from sched")
     await conn.execute("delete from sched")
     await conn.execute("insert into sched select * from kept order by pool_id desc, tenant_id desc")

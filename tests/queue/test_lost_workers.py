@@ -1,4 +1,4 @@
-"""Whose loss is charged: the rule by tables and at random, and on a server of its own that is really stopped."""
+"""Which losses of workers are charged: the rule by cases and at random, and on a real server that is stopped."""
 
 import asyncio
 import itertools
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.db import embedded, migrate
 from app.db.pool import Database
-from app.queue import maintenance, service
-from app.queue.lost_workers import SPARED_SECONDS, Beat, Watch, alone
+from app.queue import maintenance, partitions, service
+from app.queue.lost_workers import SPARED_SECONDS, Heartbeat, WorkerWatch, lost_alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
 from tests import clusters
@@ -20,13 +20,13 @@ from tests.queue import support
 LEASE, GAP, START = 10.0, 5.0, 0.0
 
 
-def beat(worker_id: int, renewed_at: float, started_at: float = 0.0) -> Beat:
-    return Beat(worker_id, started_at, renewed_at, renewed_at + LEASE)
+def beat(worker_id: int, renewed_at: float, started_at: float = 0.0) -> Heartbeat:
+    return Heartbeat(worker_id, started_at, renewed_at, renewed_at + LEASE)
 
 
-def watching(until: float, workers: list[Beat], *, begun: float = 0.0) -> Watch:
-    """A steward that has looked every second."""
-    watch, now = Watch(GAP), begun
+def watching(until: float, workers: list[Heartbeat], *, begun: float = 0.0) -> WorkerWatch:
+    """A steward that ran a round every second."""
+    watch, now = WorkerWatch(GAP), begun
     while now < until:
         watch.judge(now, START, [])
         now += 1
@@ -45,10 +45,10 @@ def watching(until: float, workers: list[Beat], *, begun: float = 0.0) -> Watch:
         pytest.param(beat(1, 100), [beat(2, 60)], True, id="who was lost long before tells nothing"),
     ],
 )
-def test_lost_alone_means_that_no_majority_fell_silent_at_the_same_time(
-    lost: Beat, others: list[Beat], expected: bool
+def test_a_worker_is_lost_alone_unless_a_majority_fell_silent_at_the_same_time(
+    lost: Heartbeat, others: list[Heartbeat], expected: bool
 ) -> None:
-    assert alone(lost, [lost, *others]) is expected
+    assert lost_alone(lost, [lost, *others]) is expected
 
 
 def test_a_worker_that_is_lost_alone_is_charged() -> None:
@@ -56,7 +56,7 @@ def test_a_worker_that_is_lost_alone_is_charged() -> None:
     assert watching(111, [lost]).judge(111, START, [lost, beat(2, 110)]) == ([1], [1])
 
 
-def test_the_only_worker_is_charged_each_time_so_that_a_killer_ends() -> None:
+def test_the_loss_of_the_only_worker_is_always_charged() -> None:
     watch = watching(100, [])
     for n in range(4):
         lost = beat(n, 100 + 20 * n)
@@ -71,20 +71,20 @@ def test_the_only_worker_is_charged_each_time_so_that_a_killer_ends() -> None:
     ("watch", "server_start"),
     [
         pytest.param(watching(103, []), START, id="the steward did not reach it either"),
-        pytest.param(Watch(GAP), START, id="the steward has just begun"),
+        pytest.param(WorkerWatch(GAP), START, id="the steward has just begun"),
         pytest.param(watching(111, []), 104.0, id="the server has started since"),
     ],
 )
-def test_while_the_database_was_away_nobody_is_charged(watch: Watch, server_start: float) -> None:
+def test_no_loss_is_charged_if_the_database_did_not_answer_meanwhile(watch: WorkerWatch, server_start: float) -> None:
     assert watch.judge(111, server_start, [beat(1, 100), beat(2, 110)]) == ([1], [])
 
 
-def test_workers_lost_together_are_spared_though_they_lapse_one_after_the_other_and_once_an_hour_only() -> None:
+def test_workers_lost_together_are_spared_even_if_they_lapse_one_by_one_and_only_once_an_hour() -> None:
     watch, charged = watching(100, []), []
     for start in (100.0, 150.0, 150.0 + SPARED_SECONDS):
         workers = [beat(n, start + n) for n in range(4)]
         watch.since = min(watch.since, start)
-        watch._looked = start
+        watch._last_round = start
         for second in range(16):
             lapsed, blamed = watch.judge(start + second, START, workers)
             workers = [worker for worker in workers if worker.worker_id not in lapsed]
@@ -93,7 +93,7 @@ def test_workers_lost_together_are_spared_though_they_lapse_one_after_the_other_
 
 
 @given(st.lists(st.floats(0, 300), min_size=1, max_size=8), st.floats(0, 300))
-def test_charged_are_only_lapsed_workers_whose_whole_last_lease_was_watched(
+def test_only_lapsed_workers_whose_whole_last_lease_was_watched_are_charged(
     renewals: list[float], begun: float
 ) -> None:
     workers = [beat(n, renewed) for n, renewed in enumerate(renewals)]
@@ -109,7 +109,7 @@ def test_charged_are_only_lapsed_workers_whose_whole_last_lease_was_watched(
 
 @pytest.fixture
 def own_server() -> Iterator[Settings]:
-    """A server of this test alone, migrated."""
+    """A migrated server for one test."""
     with clusters.folder() as folder:
         settings = Settings(data_dir=folder, lease_seconds=2, heartbeat_seconds=0.5)
         embedded.start(settings)
@@ -118,7 +118,7 @@ def own_server() -> Iterator[Settings]:
         embedded.stop(settings, "immediate")
 
 
-async def round_of(database: Database, watch: Watch) -> None:
+async def round_of(database: Database, watch: WorkerWatch) -> None:
     async with database.relaxed() as conn:
         await maintenance.reap(conn, watch)
 
@@ -130,11 +130,11 @@ async def attempts(database: Database) -> list[int]:
 
 
 async def test_four_outages_of_the_database_charge_no_chunk_and_bury_no_item(own_server: Settings) -> None:
-    """One worker, so that nothing but the outage speaks for it."""
-    url, watch = embedded.database_url(own_server), Watch(own_server.lease_seconds / 2)
+    """There is one worker, so that only the outage can spare it."""
+    url, watch = embedded.database_url(own_server), WorkerWatch(own_server.lease_seconds / 2)
     async with Database(url, size=2) as database:
         async with database.transaction() as conn:
-            await maintenance.create_partitions(conn, days_ahead=1)
+            await partitions.create(conn, days_ahead=1)
             tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
         await support.submit(database, tenant, pool, 1)
     for _ in range(4):
@@ -158,10 +158,10 @@ async def test_four_outages_of_the_database_charge_no_chunk_and_bury_no_item(own
 async def test_an_item_that_kills_the_only_worker_is_given_up_though_the_database_restarts_once(
     own_server: Settings,
 ) -> None:
-    url, watch = embedded.database_url(own_server), Watch(60)
+    url, watch = embedded.database_url(own_server), WorkerWatch(60)
     async with Database(url, size=2) as database:
         async with database.transaction() as conn:
-            await maintenance.create_partitions(conn, days_ahead=1)
+            await partitions.create(conn, days_ahead=1)
             tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
         await support.submit(database, tenant, pool, 1)
     found = []
@@ -173,7 +173,7 @@ async def test_an_item_that_kills_the_only_worker_is_given_up_though_the_databas
                 lease = await service.claim(conn, pool, worker)
             assert lease is not None
             found.append(verdict(lease, 1, own_server.item_attempts))
-            if found[-1] == ChunkVerdict.BURY:
+            if found[-1] == ChunkVerdict.GIVE_UP:
                 break
             if n != 1:
                 await _until_reaped(database, watch)
@@ -186,7 +186,7 @@ async def test_an_item_that_kills_the_only_worker_is_given_up_though_the_databas
     assert len(found) == own_server.item_attempts + 2  # one loss was not charged
 
 
-async def _until_reaped(database: Database, watch: Watch) -> None:
+async def _until_reaped(database: Database, watch: WorkerWatch) -> None:
     async with asyncio.timeout(20):
         while await _states(database) != ["ready"]:
             await round_of(database, watch)

@@ -1,6 +1,6 @@
-"""Any order of the queue's verbs, drawn by Hypothesis, against a model in Python. What must always hold is checked after each.
+"""Random sequences of the queue's verbs, drawn by Hypothesis, against a model in Python. Invariants are checked after each verb.
 
-`SLACKWATER_EXAMPLES=1000` draws so many new walks; without it the same ones are walked each time.
+`SLACKWATER_EXAMPLES=1000` draws that many new walks. By default the same walks run each time.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ WALKS = settings(
 FINAL = BATCH.final()
 WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
 ENDS = frozenset(t.verb for t in BATCH.transitions if t.target in FINAL)
-# What is in the tables, in one statement: lists of rows as lists.
+# The contents of the tables in one statement: lists of rows, which are lists.
 EVERYTHING = "select " + ", ".join(
     f"(select coalesce(jsonb_agg(jsonb_build_array({columns})), '[]') from {table})"
     for table, columns in (
@@ -79,7 +79,7 @@ VERBS: dict[str, Verb] = {}
 
 
 def verb(weight: int, when: Callable[["Walk"], Any] = lambda _: True, **arguments: st.SearchStrategy[Any]) -> Any:
-    """A step of the walk. Not Hypothesis's own rules: those are left out at random, and most walks would lead nowhere."""
+    """Register a step of the walk. Hypothesis disables its own rules at random, so that most walks would reach little."""
 
     def note(method: Callable[..., None]) -> Callable[..., None]:
         VERBS[method.__name__] = Verb(weight, when, arguments)
@@ -89,13 +89,13 @@ def verb(weight: int, when: Callable[["Walk"], Any] = lambda _: True, **argument
 
 
 def picked(bits: int, seqs: list[int]) -> list[int]:
-    """Some of the items, as the bits say."""
+    """The items whose bit is set."""
     return [seq for place, seq in enumerate(seqs) if bits >> place % 8 & 1]
 
 
 @dataclass
 class Known:
-    """What the model knows of a batch."""
+    """The model's state of a batch."""
 
     batch: NewBatch
     tokens: list[int]
@@ -106,7 +106,7 @@ class Known:
 
 @dataclass
 class Hand:
-    """A lease, its items in leased order, and what of them had no result when they were loaded."""
+    """A lease, its items in leased order, and those of them without a result when they were loaded."""
 
     lease: Lease
     items: list[int]
@@ -129,14 +129,14 @@ class Walk(RuleBasedStateMachine):
         self.alive: list[Hand] = []  # not finished and not reaped
         self.lost: list[Hand] = []
         self.workers: dict[int, int] = {}  # id: pool; those that are killed are in `killed`
-        self.workers_pool: dict[int, int] = {}  # of all that ever were
+        self.workers_pool: dict[int, int] = {}  # of all workers, including deleted ones
         self.killed: set[int] = set()
-        self.may: frozenset[str] = frozenset()  # transitions that the verb at hand may make
+        self.may: frozenset[str] = frozenset()  # the transitions that the current verb may cause
         self.sound = True
         self.conn: Connection
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it to its end. After a failure nothing further is tried."""
+        """Run a coroutine. After a failure the final check is skipped."""
         try:
             return self.runner.run(work)
         except BaseException:
@@ -196,14 +196,14 @@ class Walk(RuleBasedStateMachine):
         self.known[batch.batch_id] = Known(batch, tokens)
 
     @verb(2, when=lambda self: self.known, which=PICK, verb=st.sampled_from(["pause", "resume", "cancel"]))
-    def halt(self, which: int, verb: str) -> None:
-        self.do(self._halt(self._batch(which), verb))
+    def change_state(self, which: int, verb: str) -> None:
+        self.do(self._change_state(self._batch(which), verb))
 
-    async def _halt(self, known: Known, verb: str) -> None:
+    async def _change_state(self, known: Known, verb: str) -> None:
         sources = next(t.sources for t in BATCH.transitions if t.verb == verb)
         self.may = frozenset({verb}) | ENDS
         async with self.conn.transaction():
-            batch_id = await lifecycle.halt(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
+            batch_id = await lifecycle.change_state(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
             assert (batch_id is not None) == (known.state in sources)
             if batch_id is not None and verb == "cancel":
                 self._note_ends(await maintenance.finalise(self.conn, [batch_id]))
@@ -264,8 +264,8 @@ class Walk(RuleBasedStateMachine):
         loaded = [item.seq for item in await service.load(self.conn, lease)]
         stored = {seq for batch, run, seq in self.results if (batch, run) == (lease.batch_id, lease.run)}
         expected = [seq for seq in items if seq not in stored] if known.state == BatchState.OPEN else []
-        assert loaded == expected, "not what is left of an open batch, or something of a halted one"
-        assert not self._answered(known) & set(loaded), "an item that was answered is handed out again"
+        assert loaded == expected, "not exactly the remaining items of an open batch"
+        assert not self._answered(known) & set(loaded), "an answered item is leased again"
         assert known.state not in FINAL
         assert len(items) == lease.n
         self.alive.append(Hand(lease, items, loaded))
@@ -277,7 +277,7 @@ class Walk(RuleBasedStateMachine):
         hand = self.alive[which % len(self.alive)]
         for _ in range(1 + twice):
             self.do(self._flush(hand, picked(bits, hand.loaded), good))
-            good ^= 255 * twice  # the second time with other outcomes
+            good ^= 255 * twice  # the second time with the opposite outcomes
 
     async def _flush(self, hand: Hand, seqs: list[int], good: int) -> None:
         oks = set(picked(good, hand.loaded))
@@ -297,7 +297,7 @@ class Walk(RuleBasedStateMachine):
     )
     def finish(self, which: int, good: int | None, suspects: int, retried: int, split: bool, rest: bool) -> None:
         hand = self.alive[which % len(self.alive)]
-        if good is not None:  # all of it is answered before
+        if good is not None:  # flush results of all items first
             self.do(self._flush(hand, hand.loaded, good))
         marks = (picked(suspects & retried, hand.items), picked(retried, hand.items))
         self.do(self._finish(hand, *marks, split=split, seconds=100.0 * rest))
@@ -319,12 +319,12 @@ class Walk(RuleBasedStateMachine):
     @verb(2, when=lambda self: self.lost, which=PICK, bits=BITS, good=BITS)
     def write_late(self, which: int, bits: int, good: int) -> None:
         ended = {hand.lease.chunk_id for hand in self.lost if not hand.reaped}
-        dangerous = [hand for hand in self.lost if hand.lease.chunk_id not in ended]  # the chunk may still be there
+        dangerous = [hand for hand in self.lost if hand.lease.chunk_id not in ended]  # the chunk may still exist
         hands = dangerous or self.lost
         self.do(self._write_late(hands[which % len(hands)], bits, good))
 
     async def _write_late(self, hand: Hand, bits: int, good: int) -> None:
-        """Whoever has lost the lease, or has ended it; also under the name of the heir."""
+        """A worker that has lost or ended its lease writes. Its chunk may have another lease by now."""
         results = [self._result(seq, bool(good >> seq % 8 & 1)) for seq in picked(bits | 1, hand.items)]
         assert not await service.flush(self.conn, hand.lease, results)
         assert await service.finish(self.conn, hand.lease) is None
@@ -336,7 +336,7 @@ class Walk(RuleBasedStateMachine):
         4, when=lambda self: self._holders(), which=PICK, bits=BITS, then=st.sampled_from(["", "reap", "reap", "heir"])
     )
     def kill(self, which: int, bits: int, then: str) -> None:
-        """A worker is lost after some of its results were stored. It may come back when somebody else has its chunk."""
+        """A worker is lost after some of its results were stored. It may come back when another worker has its chunk."""
         holders = self._holders()
         self.do(self._kill(holders[which % len(holders)], bits, then))
 
@@ -346,7 +346,7 @@ class Walk(RuleBasedStateMachine):
         lapse = "update worker set lease_until = now() - interval '1 second' where worker_id = %s returning 1"
         assert await self._rows(lapse, worker) == [(1,)]
         self.killed.add(worker)
-        assert await service.heartbeat(self.conn, worker, 3600) is None, "a lapsed lease is revived"
+        assert await service.heartbeat(self.conn, worker, 3600) is None, "a lapsed lease is renewed"
         if then:
             await self._reap()
         if then == "heir":
@@ -360,7 +360,7 @@ class Walk(RuleBasedStateMachine):
     def heartbeat(self, which: int) -> None:
         worker = sorted(self.workers)[which % len(self.workers)]
         held = self.do(service.heartbeat(self.conn, worker, 3600))
-        assert (held is None) == (worker in self.killed), "a lapsed lease is revived, or one that holds is refused"
+        assert (held is None) == (worker in self.killed), "a lapsed lease is renewed, or a valid one is not"
         if held is not None:
             mine = {hand.lease.chunk_id: hand.lease.token for hand in self.alive if hand.lease.worker_id == worker}
             assert {one.chunk_id: one.token for one in held} == mine
@@ -428,7 +428,7 @@ class Walk(RuleBasedStateMachine):
             """select batch_id, state from batch b where finalized_at is null
                and not exists (select from chunk c where c.batch_id = b.batch_id)"""
         )
-        assert stuck == [], "nothing is left to do, and the batch does not end"
+        assert stuck == [], "a batch without work does not end"
 
     @verb(1)
     def recompute(self) -> None:
@@ -438,17 +438,19 @@ class Walk(RuleBasedStateMachine):
         async with self.conn.transaction():
             assert await maintenance.recompute(self.conn) == []
 
-    # ------------------------------------------------------------ what always holds
+    # ------------------------------------------------------------ invariants
 
     @invariant()
-    def all_is_well(self) -> None:
+    def invariants_hold(self) -> None:
         if self.known:
             self.do(self._check())
         self.may = frozenset()
 
     async def _check(self) -> None:
         [(stored, chunks, deltas, batches, caches)] = await self._rows(EVERYTHING)
-        assert {tuple(row[:3]): row[3] for row in stored} == self.results, "results other than those that were accepted"
+        assert {tuple(row[:3]): row[3] for row in stored} == self.results, (
+            "the stored results are not the accepted ones"
+        )
         assert len(batches) == len(self.known)
         for batch_id, state, run, total, ok, failed, final in batches:
             known = self.known[batch_id]
@@ -465,7 +467,7 @@ class Walk(RuleBasedStateMachine):
         self._check_caches(chunks, caches)
 
     def _check_move(self, known: Known, state: BatchState) -> None:
-        """Only along the table, only by what the last verb may do, and each run ends once."""
+        """The state changes only along the transitions that the last verb may cause, and each run ends once."""
         reachable, states = set(), {known.state}
         while states - reachable:
             reachable |= states
@@ -474,7 +476,7 @@ class Walk(RuleBasedStateMachine):
         if state != known.state:
             self.visited[f"→ {state}"] += 1
         known.state = state
-        assert known.ended == Counter(range(1, known.run + (state in FINAL))), "a run ended twice, or never"
+        assert known.ended == Counter(range(1, known.run + (state in FINAL))), "a run ended twice or never"
 
     def _check_items(self, known: Known, chunks: list[Any], live: tuple[int, int], total: int) -> None:
         answered = self._answered(known)
@@ -509,7 +511,7 @@ class Walk(RuleBasedStateMachine):
     # ------------------------------------------------------------ the end
 
     def teardown(self) -> None:
-        """Whatever happened: let go of all, and everything comes to an end."""
+        """After any walk: end all leases, then every batch can be run to its end."""
         try:
             if self.sound and self.known:
                 self.do(self._end())
@@ -520,7 +522,7 @@ class Walk(RuleBasedStateMachine):
         await self._check()
         for known in list(self.known.values()):
             if known.state == BatchState.PAUSED:
-                await self._halt(known, "resume")
+                await self._change_state(known, "resume")
                 await self._check()
         for hand in list(self.alive):
             await self._finish(hand, [], [], split=False, seconds=0)
@@ -542,7 +544,7 @@ class Walk(RuleBasedStateMachine):
         assert await self._rows("select from chunk") == await self._rows("select from batch_delta") == []
         assert set(await support.caches(self.conn)) == {(0, 0)}
 
-    # ------------------------------------------------------------ small things
+    # ------------------------------------------------------------ helpers
 
     async def _rows(self, sql: str, *parameters: object) -> list[Any]:
         return await (await self.conn.execute(sql, parameters)).fetchall()
@@ -551,7 +553,7 @@ class Walk(RuleBasedStateMachine):
         return list(self.known.values())[which % len(self.known)]
 
     def _holders(self) -> list[int]:
-        """Living workers with a lease; one that dies idle is no loss."""
+        """Live workers with a leased chunk. Without one the loss of a worker has no effect."""
         return sorted({hand.lease.worker_id for hand in self.alive} - self.killed)
 
     def _ended(self) -> list[Known]:
@@ -590,6 +592,6 @@ def test_whatever_happens_in_whatever_order_no_item_is_lost_repeated_or_counted_
     timing.note(f"the queue's state machine walked: {steps}")
     met = ", ".join(f"{what} {count}" for what, count in sorted(Walk.visited.items()))
     timing.note(f"the queue's state machine met: {met}")
-    assert len(VERBS.keys() - Walk.verbs.keys()) <= 2  # which ones a walk takes changes with the code it walks on
+    assert len(VERBS.keys() - Walk.verbs.keys()) <= 2  # which verbs are drawn changes with the code
     deep = {"claimed again", "given back", "reaped", "written too late, to a chunk that is still there"}
     assert deep | {"→ completed", "→ cancelled", "→ expired", "→ paused"} <= Walk.visited.keys()

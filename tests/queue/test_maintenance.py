@@ -1,24 +1,24 @@
-"""Claims about the steward's care: partitions, refunds, waking."""
+"""The steward's maintenance: partitions, refunds, delayed chunks."""
 
 import asyncio
 
 from app.db.pool import Database
-from app.queue import maintenance, service
+from app.queue import maintenance, partitions, service
 from tests.queue import support
 
 
-async def test_partitions_are_made_ahead_once(database: Database) -> None:
+async def test_partitions_are_created_ahead_once(database: Database) -> None:
     async with database.transaction() as conn:
-        assert await maintenance.create_partitions(conn, days_ahead=2) == []
-        created = await maintenance.create_partitions(conn, days_ahead=5)
+        assert await partitions.create(conn, days_ahead=2) == []
+        created = await partitions.create(conn, days_ahead=5)
     assert len(created) == 6
     assert len({name.rpartition("_")[2] for name in created}) == 3
 
 
-async def test_two_stewards_making_partitions_at_once_do_no_harm(database: Database) -> None:
+async def test_two_stewards_can_create_partitions_at_once(database: Database) -> None:
     async def make() -> list[str]:
         async with database.transaction() as conn:
-            return await maintenance.create_partitions(conn, days_ahead=9)
+            return await partitions.create(conn, days_ahead=9)
 
     one, two = await asyncio.gather(make(), make())
     assert sorted([len(one), len(two)]) == [0, 14]
@@ -38,8 +38,8 @@ async def test_a_lost_lease_is_refunded_in_the_fair_order(database: Database) ->
     assert (charged, refunded) == ((800.0, 800), (0.0, 0))
 
 
-async def test_idleness_is_not_banked(database: Database) -> None:
-    """A tenant that was away for long does not lock out the one who kept working."""
+async def test_an_idle_account_saves_up_no_share(database: Database) -> None:
+    """An account that was idle for long does not block the account that had work all the time."""
     async with database.durable() as conn:
         busy, late = await support.make_tenant(conn, "busy"), await support.make_tenant(conn, "late")
         pool = await support.make_pool(conn)
@@ -61,7 +61,7 @@ async def test_idleness_is_not_banked(database: Database) -> None:
     assert 8 <= served.count(busy) <= 12
 
 
-async def test_handed_back_chunks_wait_for_their_backoff(database: Database) -> None:
+async def test_returned_chunks_wait_for_their_backoff(database: Database) -> None:
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
     await support.submit(database, tenant, pool, 4)

@@ -1,4 +1,4 @@
-"""The order of claims: deadlines, the urgent lane, caps, warm chunks."""
+"""The order of claims: deadlines, the urgent lane, limits in flight, common prefixes."""
 
 import random
 
@@ -18,7 +18,7 @@ async def due(database: Database, batch_id: int, seconds: float) -> None:
 
 
 async def claimed(database: Database, pool: int, worker: int, *, urgent: bool = False) -> int | None:
-    """The batch of the chunk that is claimed."""
+    """Claim a chunk. Returns its batch."""
     async with database.relaxed() as conn:
         lease = await service.claim(conn, pool, worker, urgent=urgent)
     return lease and lease.batch_id
@@ -53,7 +53,7 @@ async def test_the_urgent_lane_prefers_a_near_deadline_and_charges_it(database: 
 
 
 async def test_short_deadlines_buy_no_share(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenant whose every deadline is near, and one without any, over a long run with every fourth claim urgent."""
+    """One account has only near deadlines, one has none. In a long run, every fourth claim is urgent."""
     monkeypatch.setattr(service, "URGENT_LEAD_TOKENS", 400)
     async with database.durable() as conn:
         pushy, patient = await support.make_tenant(conn, "pushy", 1), await support.make_tenant(conn, "patient", 3)
@@ -70,7 +70,7 @@ async def test_short_deadlines_buy_no_share(database: Database, monkeypatch: pyt
         assert lease is not None
         served.append(lease.tenant_id)
         await support.run_chunk(database, lease)
-    ahead = service.URGENT_LEAD_TOKENS / 8  # items that the lane may bring it ahead, once
+    ahead = service.URGENT_LEAD_TOKENS / 8  # items by which the lane may bring it ahead, once
     assert 320 / 4 - 8 <= served.count(pushy) <= 320 / 4 + ahead + 8
     assert served[160:].count(pushy) <= 160 / 4 + 8
 
@@ -103,7 +103,7 @@ async def test_caches_that_were_wrong_are_made_true_and_the_drift_is_told(databa
     assert await claimed(database, pool, worker)
 
 
-def test_items_with_a_common_beginning_stand_together_and_groups_are_not_torn() -> None:
+def test_items_with_a_common_prefix_are_adjacent_and_their_groups_are_not_split() -> None:
     keys = [1, 2, 1, 2, 3, 1]
     chunks = cut([10] * 6, max_tokens=40, max_items=4, keys=keys)
     assert [(chunk.seqs, chunk.lo, chunk.hi, chunk.n) for chunk in chunks] == [
@@ -112,7 +112,7 @@ def test_items_with_a_common_beginning_stand_together_and_groups_are_not_torn() 
     ]
 
 
-def test_without_common_beginnings_the_order_is_that_of_the_input_and_needs_no_array() -> None:
+def test_without_common_prefixes_chunks_are_ranges_in_input_order() -> None:
     chunks = cut([10] * 10, max_tokens=40, max_items=99, keys=range(10))
     assert [(chunk.lo, chunk.hi, chunk.seqs) for chunk in chunks] == [(0, 3, None), (4, 7, None), (8, 9, None)]
 

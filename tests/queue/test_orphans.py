@@ -1,49 +1,51 @@
-"""Leases that no worker knows of: their chunks come back all the same."""
+"""Chunks that were leased to a worker that no longer exists are taken back."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.queue import maintenance, service
-from tests.queue.support import drain, make_pool, make_tenant, make_worker, settle, submit
+from tests.queue.support import drain, make_pool, make_tenant, make_worker, settle, submit, until_waiting
 
 
-async def test_a_claim_that_commits_after_its_worker_was_reaped_is_taken_back(database: Database) -> None:
-    """The claim waits for a row lock while its worker dies and is reaped; then it commits."""
-    async with database.durable() as conn:
-        tenant, pool = await make_tenant(conn), await make_pool(conn)
-    await submit(database, tenant, pool, 4)
+async def chunks_after_a_late_claim(
+    database: Database, pool: int, end: Callable[[Connection, int], Awaitable[None]]
+) -> Any:
+    """A claim waits for a lock, `end` removes its worker, the claim commits. Returns the states of the chunks after a reap."""
     worker = await make_worker(database, pool)
     async with database.relaxed() as claiming:
         async with database.transaction() as blocker:
             await blocker.execute("select from sched for update")
             claim = asyncio.create_task(service.claim(claiming, pool, worker))
-            await asyncio.sleep(0.2)
+            await until_waiting(database)
             async with database.relaxed() as conn:
-                await conn.execute("update worker set lease_until = now() - interval '1 second'")
-                await maintenance.reap(conn)
+                await end(conn, worker)
         await claim
     async with database.relaxed() as conn:
         await maintenance.reap(conn)
-        rows = await (await conn.execute("select state from chunk")).fetchall()
-    assert rows == [("ready",)]
+        return await (await conn.execute("select state from chunk")).fetchall()
+
+
+async def one_chunk(database: Database) -> int:
+    """A pool with a batch of one chunk."""
+    async with database.durable() as conn:
+        tenant, pool = await make_tenant(conn), await make_pool(conn)
+    await submit(database, tenant, pool, 4)
+    return pool
+
+
+async def test_a_claim_that_commits_after_its_worker_was_reaped_is_taken_back(database: Database) -> None:
+    async def lose(conn: Connection, worker: int) -> None:
+        await conn.execute("update worker set lease_until = now() - interval '1 second'")
+        await maintenance.reap(conn)
+
+    pool = await one_chunk(database)
+    assert await chunks_after_a_late_claim(database, pool, lose) == [("ready",)]
     assert len(await drain(database, pool, await make_worker(database, pool))) == 1
     assert len(await settle(database)) == 1
 
 
 async def test_a_claim_that_commits_after_its_worker_has_retired_is_taken_back(database: Database) -> None:
-    async with database.durable() as conn:
-        tenant, pool = await make_tenant(conn), await make_pool(conn)
-    await submit(database, tenant, pool, 4)
-    worker = await make_worker(database, pool)
-    async with database.relaxed() as claiming:
-        async with database.transaction() as blocker:
-            await blocker.execute("select from sched for update")
-            claim = asyncio.create_task(service.claim(claiming, pool, worker))
-            await asyncio.sleep(0.2)
-            async with database.relaxed() as conn:
-                await service.retire_worker(conn, worker)
-        await claim
-    async with database.relaxed() as conn:
-        await maintenance.reap(conn)
-        rows = await (await conn.execute("select state from chunk")).fetchall()
-    assert rows == [("ready",)]
+    pool = await one_chunk(database)
+    assert await chunks_after_a_late_claim(database, pool, service.retire_worker) == [("ready",)]

@@ -1,4 +1,4 @@
-"""What the notes of the steward say of a pool's pace, and how far it is to be trusted."""
+"""The pace of a pool and its spread, from the steward's notes."""
 
 import random
 
@@ -8,7 +8,7 @@ from app.queue.pace import HALF_LIFE, NOTE_SECONDS, NOTES, STRETCH, Note, Pace, 
 
 
 def notes(*served: float, begin: float = 0.0) -> list[Note]:
-    """So many tokens in each interval, one after the other."""
+    """Notes for these tokens in consecutive intervals."""
     found, total = [(begin, 0.0)], 0.0
     for number, tokens in enumerate(served, 1):
         total += tokens
@@ -28,25 +28,25 @@ def test_without_an_interval_there_is_no_pace() -> None:
     assert measure([(0, 0), (3600, 100)]) is None
 
 
-def test_an_even_pace_is_known_at_once_and_its_spread_later() -> None:
+def test_a_constant_pace_is_known_at_once_and_its_spread_later() -> None:
     assert measured(50) == Pace(50 / NOTE_SECONDS, None)
     [pace, *_] = {measured(*[50] * 100)}
     assert pace.tokens_per_second == pytest.approx(50 / NOTE_SECONDS)
     assert pace.spread == pytest.approx(0)
 
 
-def test_a_pause_between_two_notes_is_no_part_of_the_pace() -> None:
+def test_a_pause_between_two_notes_does_not_count_in_the_pace() -> None:
     later = [(at + 3600, tokens + 200) for at, tokens in notes(*[50] * 4)]
     assert measure([*notes(*[50] * 4), *later]) == Pace(50 / NOTE_SECONDS, None)
 
 
-def test_what_a_lost_worker_takes_back_is_no_negative_pace() -> None:
+def test_tokens_that_a_lost_worker_takes_back_make_no_negative_pace() -> None:
     found = measure([(0, 0), (2.5, 100), (5, 60), (7.5, 160)])
     assert found is not None
     assert found.tokens_per_second == pytest.approx(40)
 
 
-def test_a_pool_that_has_become_slower_is_known_for_it_within_two_half_lives() -> None:
+def test_the_pace_follows_a_slower_pool_within_two_half_lives() -> None:
     slow = int(2 * HALF_LIFE / NOTE_SECONDS)
     assert measured(*[100] * 60, *[25] * slow).tokens_per_second < 1.8 * 25 / NOTE_SECONDS
 
@@ -59,7 +59,7 @@ def test_a_pace_that_changes_all_the_time_has_a_large_spread() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.2, 0.6])
-def test_four_of_five_stretches_to_come_are_missed_by_no_more_than_the_spread(noise: float) -> None:
+def test_four_of_five_future_stretches_have_an_error_within_the_spread(noise: float) -> None:
     chance, within, asked = random.Random(7), 0, 0
     count = int(STRETCH / NOTE_SECONDS)
     for _ in range(60):

@@ -1,7 +1,7 @@
-"""How PostgreSQL runs the queue's statements with a million open items: what it reads does not grow with the backlog.
+"""PostgreSQL's plans for the queue's statements with a million open items: the pages read do not grow with the backlog.
 
-Each statement is explained with real parameters and rolled back, planned for them and planned once for all (psycopg prepares
-a statement after a few executions). Pages decide, not time.
+Each statement is explained with real parameters and rolled back, with a custom and with a generic plan (psycopg prepares a
+statement after a few executions). Pages decide, not time.
 """
 
 import asyncio
@@ -19,7 +19,18 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
-from app.queue import charges, failure_sql, listing_sql, maintenance_sql, service, sql
+from app.queue import (
+    charges,
+    failure_sql,
+    fair_order_sql,
+    forecast_sql,
+    lease_sql,
+    lifecycle_sql,
+    listing_sql,
+    maintenance_sql,
+    read_sql,
+    service,
+)
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.states import BatchState
@@ -48,7 +59,7 @@ select %(day)s + b, gen_random_uuid(), 1 + b %% %(tenants)s, 'toy', '/v1', %(per
 from generate_series(%(first)s::int, %(last)s::int - 1) b"""
 
 
-# What is not simply waiting: leased chunks of living and dead workers, handed back ones, and batches in every state.
+# Everything that is not simply waiting: leased chunks of live and lost workers, returned chunks, and batches in every state.
 UNREST = """
 insert into worker (pool_id, host, pid, lease_until)
   select 1, 'test', g, now() + make_interval(secs => case when g > 1 then 3600 else -1 end) from generate_series(1, 9) g;
@@ -70,7 +81,7 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
 
 @dataclass(frozen=True)
 class Plan:
-    """A statement as it was run: pages it touched, rows that it handled, and tables it read from end to end."""
+    """An executed statement: the pages it read, the rows it handled, and the tables it scanned completely."""
 
     pages: int
     rows: int
@@ -78,14 +89,14 @@ class Plan:
 
 
 def read(plan: dict[str, Any]) -> Plan:
-    """The plan that EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) printed."""
+    """Read the output of EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)."""
     nodes: list[dict[str, Any]] = []
     todo = [plan]
     while todo:
         nodes.append(todo.pop())
         todo += nodes[-1].get("Plans", [])
     used = {f"CTE {node['CTE Name']}" for node in nodes if node["Node Type"] == "CTE Scan"}
-    # A CTE that nobody reads runs after the rest, and its pages are not among those of the topmost node.
+    # A CTE that is never read runs last, and the top node's pages do not include it.
     apart = [plan] + [
         n for n in nodes if n.get("Subplan Name", "").startswith("CTE ") and n["Subplan Name"] not in used
     ]
@@ -100,7 +111,7 @@ Parameters = Mapping[str, object] | Sequence[object]
 
 
 def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *, prepared: bool) -> Plan:
-    """Run it, roll back. `prepared`: by a plan that was made once for whatever parameters may come."""
+    """Explain the statement and roll back. `prepared`: with a generic plan."""
     options = "explain (analyze, buffers, format json) "
     with conn.transaction(force_rollback=True):
         if not (prepared and parameters):
@@ -121,7 +132,7 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
 
 
 def _ordered(statement: str, parameters: Parameters) -> tuple[str, list[object]]:
-    """The statement with $1, $2, … as psycopg sends it, and the values."""
+    """The statement with $1, $2, … as psycopg sends it, and its values."""
     if isinstance(parameters, Mapping):
         names = list(dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", statement)))
         numbered = re.sub(r"%\((\w+)\)[sb]", lambda found: f"${names.index(found[1]) + 1}", statement)
@@ -131,7 +142,7 @@ def _ordered(statement: str, parameters: Parameters) -> tuple[str, list[object]]
 
 
 def _prepare(statement: str, parameters: Parameters) -> bytes:
-    """PREPARE with the types that psycopg gives the values."""
+    """A PREPARE with the types that psycopg gives the values."""
     numbered, values = _ordered(statement, parameters)
     return f"prepare guarded ({', '.join(map(_type, values))}) as {numbered}".encode()
 
@@ -171,8 +182,10 @@ class Backlog:
         return row
 
     def pages_of_a_claim(self, **changes: int) -> float:
-        """The median of some, each rolled back."""
-        return median(explain(self.conn, sql.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7))
+        """The median of seven claims, each rolled back."""
+        return median(
+            explain(self.conn, fair_order_sql.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7)
+        )
 
     def fill(self, first: int, last: int) -> None:
         """Chunks first..last-1 with their batches."""
@@ -219,13 +232,13 @@ def flood(backlog: Backlog) -> None:
 
 
 def run_chunks(backlog: Backlog, pool: int, chunks: int) -> int:
-    """Claim, flush and finish so many. Returns the items."""
+    """Claim, flush and finish so many chunks. Returns the number of items."""
     done = 0
     for number in range(chunks):
-        row = backlog.one(sql.CLAIM, backlog.claim | {"pool_id": pool})
+        row = backlog.one(fair_order_sql.CLAIM, backlog.claim | {"pool_id": pool})
         lease = Lease(*row)
         assert backlog.one(*flushing(lease)) == (1,)
-        assert backlog.one(sql.FINISH, finishing(lease)) == (64,)
+        assert backlog.one(lease_sql.FINISH, finishing(lease)) == (64,)
         done += lease.n
         if number % 100 == 99:
             for table in ("chunk", "sched", "worker", "batch_delta"):
@@ -234,7 +247,7 @@ def run_chunks(backlog: Backlog, pool: int, chunks: int) -> int:
 
 
 class Recorder:
-    """Stands for a connection: keeps what it is asked."""
+    """A fake connection that records the last statement."""
 
     def __init__(self) -> None:
         self.asked: tuple[str, list[object]] = ("", [])
@@ -274,7 +287,7 @@ def finishing(lease: Lease) -> dict[str, object]:
 def test_an_old_snapshot_left_open_makes_a_claim_at_most_three_times_as_dear(
     backlog: Backlog, pool: int, who: str
 ) -> None:
-    """The classic end of a queue in PostgreSQL: nothing that was deleted since can be cleared away."""
+    """The usual failure of queues in PostgreSQL: VACUUM can remove no row that was deleted since the snapshot."""
     if pool == 2:
         flood(backlog)
     before = backlog.pages_of_a_claim(pool_id=pool)
@@ -297,7 +310,7 @@ def test_an_old_snapshot_left_open_makes_a_claim_at_most_three_times_as_dear(
 
 @pytest.fixture(scope="module")
 def unrest(backlog: Backlog) -> Backlog:
-    """The backlog with something of everything, and 20,000 batches that ended."""
+    """The backlog with rows in every state, and 20,000 batches that have ended."""
     numbers = {"day": backlog.day, "tenants": TENANTS, "per_batch": PER_BATCH}
     ended = {"first": 100_000, "last": 120_000, "state": "completed", "final": True}
     backlog.conn.execute(BATCHES, numbers | ended)
@@ -321,39 +334,45 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
     span = {"run": 1, "lo": lease.lo, "hi": lease.hi, "seqs": None}
     folded = [row[0] for row in backlog.conn.execute("select distinct batch_id from batch_delta")]
     found: dict[str, tuple[str, Parameters]] = {
-        "claim": (sql.CLAIM, backlog.claim),
-        "urgent claim": (sql.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 900.0, "lead_tokens": 100_000}),
-        "urgent claim of nothing": (sql.CLAIM_URGENT, backlog.claim | {"urgent_seconds": 9.0, "lead_tokens": 9}),
-        "load": (sql.LOAD, one | span),
-        "load of some": (sql.LOAD, one | span | {"seqs": [lease.lo + 3, lease.lo]}),
-        "load of a group": (sql.LOAD, one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]}),
+        "claim": (fair_order_sql.CLAIM, backlog.claim),
+        "urgent claim": (
+            fair_order_sql.CLAIM_URGENT,
+            backlog.claim | {"urgent_seconds": 900.0, "lead_tokens": 100_000},
+        ),
+        "urgent claim of nothing": (
+            fair_order_sql.CLAIM_URGENT,
+            backlog.claim | {"urgent_seconds": 9.0, "lead_tokens": 9},
+        ),
+        "load": (lease_sql.LOAD, one | span),
+        "load of some": (lease_sql.LOAD, one | span | {"seqs": [lease.lo + 3, lease.lo]}),
+        "load of a group": (lease_sql.LOAD, one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]}),
         "flush": flushing(lease),
-        "finish": (sql.FINISH, finishing(lease)),
-        "finish, split": (sql.FINISH, finishing(lease) | {"split": True}),
-        "heartbeat": (sql.HEARTBEAT, {"worker_id": lease.worker_id, "lease_seconds": 30.0}),
-        "retire": (sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
+        "finish": (lease_sql.FINISH, finishing(lease)),
+        "finish, split": (lease_sql.FINISH, finishing(lease) | {"split": True}),
+        "heartbeat": (lease_sql.HEARTBEAT, {"worker_id": lease.worker_id, "lease_seconds": 30.0}),
+        "retire": (lease_sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
         "take back": (charges.TAKE_BACK, {"worker_id": lease.worker_id, "most": charges.MOST}),
-        "status": (sql.STATUS, name),
-        "results": (sql.RESULTS, one | {"run": 1, "after": 64, "limit": 200}),
-        "results and items": (sql.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),
-        "statuses": (sql.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
-        "outlooks": (sql.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
+        "status": (read_sql.STATUS, name),
+        "results": (read_sql.RESULTS, one | {"run": 1, "after": 64, "limit": 200}),
+        "results and items": (read_sql.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),
+        "statuses": (read_sql.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
+        "outlooks": (forecast_sql.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
         "failures": (failure_sql.GROUPED, one | {"run": 1, "limit": 10}),
         "refused all": (failure_sql.REFUSED_ALL, one | {"run": 1, "code": "5006"}),
         **_listings(backlog),
-        "pressure": (sql.PRESSURE, {"pool_id": 1}),
+        "pressure": (forecast_sql.PRESSURE, {"pool_id": 1}),
         "reap": (maintenance_sql.REAP, {"lapsed": [lease.worker_id], "charged": []}),
         "promote": (maintenance_sql.PROMOTE, {}),
-        "expire": (maintenance_sql.EXPIRE, {}),
+        "expire": (lifecycle_sql.EXPIRE, {}),
         "has work": (maintenance_sql.HAS_WORK, {}),
         "fold": (maintenance_sql.FOLD, {}),
-        "finalise": (maintenance_sql.FINALISE, {"ids": folded, "all": True}),
-        "unanswered": (maintenance_sql.UNANSWERED, one),
+        "finalise": (lifecycle_sql.FINALISE, {"ids": folded, "all": True}),
+        "unanswered": (lifecycle_sql.UNANSWERED, one),
         "reopen": (
-            maintenance_sql.REOPEN,
+            lifecycle_sql.REOPEN,
             dict(zip(("tenant_id", "request_id", "of_run"), (*final, None), strict=True)),
         ),
-        "cancel": (maintenance_sql.halt("cancel"), name),
+        "cancel": (lifecycle_sql.change_state("cancel"), name),
     }
     for verb, number, query in zip(
         ("hold", "release", "remove"), (1, 4, 2), maintenance_sql.sweeps(one=True), strict=True
@@ -368,7 +387,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
 
 
 def _listings(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
-    """A page of each filter, and of some together."""
+    """A page with each filter, and with some combinations."""
     row = backlog.one(
         "select tenant_id, created_at, request_id from batch where state = 'completed' order by batch_id limit 1"
     )
@@ -384,7 +403,7 @@ def _listings(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
 
 
 def _used(names: set[str], values: dict[str, object]) -> dict[str, object]:
-    """Only what the statement names, since the plan that is made once for all has to know every type."""
+    """Only the parameters that the statement uses, because a generic plan needs the type of each."""
     more = {"after": {"after_at"}, "states": {"started"}}
     used = {"tenant_id", "limit", *names}.union(*(more.get(name, set()) for name in names))
     return {name: value for name, value in values.items() if name in used}

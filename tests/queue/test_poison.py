@@ -1,4 +1,4 @@
-"""Items that kill whoever runs them: how often, and that their neighbours do not pay for it."""
+"""Items that kill their engine or worker: how often they can, and that other items still get their answers."""
 
 import random
 
@@ -27,8 +27,8 @@ def lease(attempt: int, deaths: int = 0) -> Lease:
         (9, 2, ChunkVerdict.SPLIT),
         (2, 1, ChunkVerdict.ALONE),
         (3, 1, ChunkVerdict.ALONE),
-        (4, 1, ChunkVerdict.BURY),
-        (9, 1, ChunkVerdict.BURY),
+        (4, 1, ChunkVerdict.GIVE_UP),
+        (9, 1, ChunkVerdict.GIVE_UP),
         (9, 0, ChunkVerdict.RUN),
     ],
 )
@@ -42,8 +42,8 @@ def test_only_an_item_that_was_alone_is_given_up(attempt: int, unfinished: int, 
         (0, 0, ChunkVerdict.RUN),
         (1, 0, ChunkVerdict.ALONE),
         (1, 3, ChunkVerdict.ALONE),
-        (2, 0, ChunkVerdict.BURY),
-        (1, 4, ChunkVerdict.BURY),
+        (2, 0, ChunkVerdict.GIVE_UP),
+        (1, 4, ChunkVerdict.GIVE_UP),
     ],
 )
 def test_a_suspect_runs_alone_and_is_given_up_at_the_second_death(
@@ -52,7 +52,7 @@ def test_a_suspect_runs_alone_and_is_given_up_at_the_second_death(
     assert poison.verdict(lease(attempt, deaths), 1, LIMIT) is expected
 
 
-async def test_an_engines_death_charges_those_in_it_alone_and_a_transient_error_rests_its_items(
+async def test_the_death_of_an_engine_charges_only_its_items_and_a_transient_error_delays_its_items(
     database: Database,
 ) -> None:
     async with database.durable() as conn:
@@ -83,7 +83,7 @@ async def claimed(database: Database, pool: int, worker: int) -> Lease:
     return found
 
 
-async def test_a_split_gives_each_item_a_chunk_of_its_own_with_its_own_estimate(database: Database) -> None:
+async def test_a_split_gives_each_item_its_own_chunk_with_its_own_estimate(database: Database) -> None:
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
     await support.submit(database, tenant, pool, 6, tokens=100)
@@ -113,7 +113,7 @@ class Killed(Exception):
 
 
 async def hold(database: Database, pool: int, killers: set[int], chance: random.Random) -> bool:
-    """A worker's turn with one chunk, as the puller has it. False: there is none. Raises Killed."""
+    """Run one chunk as the puller does. False: there is none. Raises Killed."""
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
         held = await service.claim(conn, pool, worker)
@@ -124,8 +124,8 @@ async def hold(database: Database, pool: int, killers: set[int], chance: random.
         if verdict is ChunkVerdict.SPLIT:
             assert await service.finish(conn, held, split=True)
             return True
-        if verdict is ChunkVerdict.BURY:
-            results = [Result(items[0].seq, False, held.attempt, 0, 0, 0, poison.epitaph(held).encode())]
+        if verdict is ChunkVerdict.GIVE_UP:
+            results = [Result(items[0].seq, False, held.attempt, 0, 0, 0, poison.give_up_message(held).encode())]
         else:
             stored = [item for item in items if item.seq not in killers and chance.random() < 0.3]
             await service.flush(conn, held, support.answers(stored))
@@ -140,7 +140,7 @@ async def hold(database: Database, pool: int, killers: set[int], chance: random.
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whoever_dies_when_nothing_is_lost_and_deaths_are_few(database: Database, seed: int) -> None:
-    """Some items kill their worker each time; other leases end early, or their results are flushed twice."""
+    """Some items always kill their worker. Other leases end early, or flush their results twice."""
     chance = random.Random(seed)
     async with database.durable() as conn:
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)

@@ -1,4 +1,4 @@
-"""What a poll sees of a running batch: it never goes backwards, and never counts twice."""
+"""The counts of a running batch in a poll: they never go backwards, and count nothing twice."""
 
 import asyncio
 
@@ -57,7 +57,7 @@ async def test_a_flush_repeated_after_a_lost_answer_counts_once(database: Databa
     assert await _seen(database, tenant, batch) == (True, 4, 0)
 
 
-async def test_a_batch_that_ran_stays_running_when_all_of_it_is_handed_back(database: Database) -> None:
+async def test_a_batch_that_has_run_stays_running_when_all_its_chunks_are_returned(database: Database) -> None:
     tenant, pool, batch = await _started(database, 4)
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
@@ -71,7 +71,7 @@ async def test_a_batch_that_ran_stays_running_when_all_of_it_is_handed_back(data
 
 
 async def test_a_late_flush_that_waited_for_the_reaper_stores_nothing(database: Database) -> None:
-    """The flush blocks on the chunk's row; when it gets it, the lease is gone."""
+    """The flush waits for the lock on the chunk's row. When it gets the lock, the lease is lost."""
     tenant, pool, batch = await _started(database, 4)
     worker = await support.make_worker(database, pool)
     async with database.relaxed() as conn:

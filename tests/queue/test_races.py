@@ -1,4 +1,4 @@
-"""Two connections at once: a transaction held open on one while the other acts. No timing decides; locks do."""
+"""Races of two connections: one holds a transaction open while the other acts. Locks decide the order, not timing."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from psycopg import Rollback
 
 from app.db.pool import Connection, Database
-from app.queue import ingest, lifecycle, maintenance, service
+from app.queue import fair_order_sql, ingest, lifecycle, lifecycle_sql, maintenance, service
 from app.queue import maintenance_sql as queries
 from app.queue.chunking import cut
 from app.queue.types import Lease
@@ -40,10 +40,10 @@ class World:
         async with self.database.relaxed() as conn:
             return await self.claim(conn)
 
-    async def halt(self, verb: str, batch: ingest.NewBatch) -> int | None:
-        """As a caller's request: one transaction."""
+    async def change_state(self, verb: str, batch: ingest.NewBatch) -> int | None:
+        """Change a batch's state as a caller's request does, in one transaction."""
         async with self.database.transaction() as conn:
-            return await lifecycle.halt(conn, verb, self.tenant, batch.request_id)
+            return await lifecycle.change_state(conn, verb, self.tenant, batch.request_id)
 
     async def store(self, lease: Lease, *, keep: int = 99) -> None:
         """Flush results of the first `keep` items."""
@@ -52,7 +52,7 @@ class World:
             assert await service.flush(conn, lease, support.answers(items[:keep]))
 
     async def retry(self, batch: ingest.NewBatch) -> int | None:
-        """As a caller's request. Returns how many items run again."""
+        """Retry as a caller's request does. Returns how many items run again."""
         async with self.database.transaction() as conn:
             reopened = await lifecycle.reopen(conn, self.tenant, batch.request_id, None)
             return None if reopened is None else await self.requeue(conn, reopened)
@@ -90,12 +90,12 @@ class World:
             return await (await conn.execute(sql)).fetchall()
 
     async def exact(self) -> bool:
-        """Whether the caches of the fair order say what the chunks say."""
+        """Whether the cached counts of the fair order match the chunks."""
         async with self.database.transaction() as conn:
             return await maintenance.recompute(conn) == []
 
     async def ends(self, state: BatchState, ok: int) -> None:
-        """One batch ends, once, and leaves nothing behind."""
+        """Assert that one batch ends, once, and leaves nothing in the queue."""
         settled = await support.settle(self.database) + await support.settle(self.database)
         assert [(one.state, one.ok) for one in settled] == [(state, ok)]
         await self.nothing_is_left()
@@ -109,7 +109,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def database_url(server_settings: Settings, template: str) -> Iterator[str]:
-    """One database for all of them; each begins with empty tables."""
+    """One database for all these tests. Each begins with empty tables."""
     with support.copied(server_settings, template, "races") as url:
         yield url
 
@@ -125,12 +125,12 @@ async def world(database: Database) -> World:
 # ---------------------------------------------------------------- cancel
 
 
-async def test_a_claim_that_is_not_committed_survives_a_cancel_and_its_worker_hears_of_it(world: World) -> None:
+async def test_an_uncommitted_claim_survives_a_cancel_and_the_next_heartbeat_reports_the_cancel(world: World) -> None:
     batch = await world.submit(8, max_items=4)
     async with world.database.transaction() as conn:
         lease = await world.claim(conn)
         items = await service.load(conn, lease)
-        cancel = asyncio.create_task(world.halt("cancel", batch))
+        cancel = asyncio.create_task(world.change_state("cancel", batch))
         await support.until_waiting(world.database)
     assert await cancel == batch.batch_id
     assert await world.chunks() == [ChunkState.LEASED]
@@ -142,18 +142,18 @@ async def test_a_claim_that_is_not_committed_survives_a_cancel_and_its_worker_he
     ]
     assert await support.settle(world.database) == []
     async with world.database.relaxed() as conn:
-        assert await service.load(conn, lease) == []  # nothing of it is started any more
+        assert await service.load(conn, lease) == []  # none of its items is started
         assert await service.flush(conn, lease, support.answers(items[:3]))
         assert await service.finish(conn, lease) is not None
     await world.sweep()
     await world.ends(BatchState.CANCELLED, 3)
 
 
-async def test_a_claim_that_waits_for_a_cancel_gets_nothing_of_it(world: World) -> None:
-    """Both wait behind somebody on the tenant's row, the cancel first."""
+async def test_a_claim_that_waits_for_a_cancel_gets_no_chunk_of_that_batch(world: World) -> None:
+    """Both wait for a lock on the tenant's row, the cancel first."""
     batch = await world.submit()
     async with world.database.transaction() as conn:
-        assert await lifecycle.halt(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
+        assert await lifecycle.change_state(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
         async with world.database.relaxed() as other:
             assert await service.claim(other, world.pool, world.worker) is None
         await maintenance.finalise(conn, [batch.batch_id])
@@ -162,7 +162,7 @@ async def test_a_claim_that_waits_for_a_cancel_gets_nothing_of_it(world: World) 
 
 
 @pytest.mark.parametrize("first", ["cancel", "finish"])
-async def test_what_a_finish_gives_back_to_a_cancelled_batch_is_swept_and_the_batch_ends(
+async def test_a_chunk_that_a_finish_returns_to_a_cancelled_batch_is_removed_and_the_batch_ends(
     world: World, first: str
 ) -> None:
     batch = await world.submit()
@@ -171,10 +171,10 @@ async def test_what_a_finish_gives_back_to_a_cancelled_batch_is_swept_and_the_ba
     if first == "finish":
         async with world.database.transaction() as conn:
             assert await service.finish(conn, lease) is not None
-            assert await world.halt("cancel", batch) == batch.batch_id
+            assert await world.change_state("cancel", batch) == batch.batch_id
     else:
         async with world.database.transaction() as conn:
-            assert await lifecycle.halt(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
+            assert await lifecycle.change_state(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
             async with world.database.relaxed() as other:
                 assert await service.finish(other, lease) is not None
             assert await maintenance.finalise(conn, [batch.batch_id]) == []
@@ -183,26 +183,26 @@ async def test_what_a_finish_gives_back_to_a_cancelled_batch_is_swept_and_the_ba
     await world.ends(BatchState.CANCELLED, 2)
 
 
-async def test_a_chunk_reaped_while_its_batch_is_cancelled_is_swept_and_the_batch_ends(world: World) -> None:
+async def test_a_chunk_reaped_while_its_batch_is_cancelled_is_removed_and_the_batch_ends(world: World) -> None:
     batch = await world.submit()
     await world.leased()
     await world.lapse()
     async with world.database.transaction() as conn:
         assert await maintenance.reap(conn) == (1, 1)
-        cancel = asyncio.create_task(world.halt("cancel", batch))
+        cancel = asyncio.create_task(world.change_state("cancel", batch))
         assert await cancel == batch.batch_id
     assert await world.chunks() == [ChunkState.READY]
     assert await world.sweep() == 1
     await world.ends(BatchState.CANCELLED, 0)
 
 
-async def test_what_a_lost_worker_had_stored_is_counted_though_its_chunk_is_swept(world: World) -> None:
-    """Otherwise the next run could never reach its total, and would not end."""
+async def test_results_of_a_lost_worker_are_counted_although_its_chunk_is_removed(world: World) -> None:
+    """Otherwise the next run could never reach its total, and would never end."""
     batch = await world.submit()
     await world.store(await world.leased(), keep=3)
     await world.lapse()
     await world.reap()
-    await world.halt("cancel", batch)
+    await world.change_state("cancel", batch)
     await world.ends(BatchState.CANCELLED, 3)
     assert await world.rows("select completion_tokens from batch") == [(15,)]
     assert await world.retry(batch) == 1
@@ -210,11 +210,11 @@ async def test_what_a_lost_worker_had_stored_is_counted_though_its_chunk_is_swep
     await world.ends(BatchState.COMPLETED, 4)
 
 
-async def test_of_cancel_and_pause_at_once_the_cancel_prevails(world: World) -> None:
+async def test_of_a_concurrent_cancel_and_pause_the_cancel_wins(world: World) -> None:
     batch = await world.submit()
     async with world.database.transaction() as conn:
-        assert await lifecycle.halt(conn, "pause", world.tenant, batch.request_id) == batch.batch_id
-        cancel = asyncio.create_task(world.halt("cancel", batch))
+        assert await lifecycle.change_state(conn, "pause", world.tenant, batch.request_id) == batch.batch_id
+        cancel = asyncio.create_task(world.change_state("cancel", batch))
         await support.until_waiting(world.database)
     assert await cancel == batch.batch_id
     await world.ends(BatchState.CANCELLED, 0)
@@ -223,18 +223,18 @@ async def test_of_cancel_and_pause_at_once_the_cancel_prevails(world: World) -> 
 # ---------------------------------------------------------------- pause and resume
 
 
-async def test_what_a_finish_gives_back_to_a_paused_batch_is_held_until_the_resume(world: World) -> None:
+async def test_a_chunk_that_a_finish_returns_to_a_paused_batch_is_held_until_the_resume(world: World) -> None:
     batch = await world.submit()
     lease = await world.leased()
     async with world.database.transaction() as conn:
         assert await service.finish(conn, lease) is not None
-        assert await world.halt("pause", batch) == batch.batch_id
+        assert await world.change_state("pause", batch) == batch.batch_id
     assert await world.chunks() == [ChunkState.DELAYED]
     assert await world.sweep() == 1
     assert await world.promote() == 0
     async with world.database.relaxed() as conn:
         assert await service.claim(conn, world.pool, world.worker) is None
-    assert await world.halt("resume", batch) == batch.batch_id
+    assert await world.change_state("resume", batch) == batch.batch_id
     assert await world.exact()
     await world.drain()
     await world.ends(BatchState.COMPLETED, 4)
@@ -249,23 +249,23 @@ async def test_a_chunk_promoted_while_its_batch_is_paused_is_held(world: World, 
     pausing = first == "pause"
     async with world.database.transaction() as conn:
         if pausing:
-            await lifecycle.halt(conn, "pause", world.tenant, batch.request_id)
+            await lifecycle.change_state(conn, "pause", world.tenant, batch.request_id)
         else:
             await maintenance.promote(conn)
-        other = asyncio.create_task(world.promote() if pausing else world.halt("pause", batch))
+        other = asyncio.create_task(world.promote() if pausing else world.change_state("pause", batch))
         if not pausing:
             await support.until_waiting(world.database)
     await other
     await world.sweep()
     assert await world.chunks() == [ChunkState.HELD]
     assert await world.exact()
-    await world.halt("resume", batch)
+    await world.change_state("resume", batch)
     await world.drain()
     await world.ends(BatchState.COMPLETED, 4)
 
 
-async def test_a_pause_and_a_promotion_never_wait_for_each_other_in_a_circle(world: World) -> None:
-    """The pause takes the chunks as they lie, the promotion as they are due; a third one keeps both in the middle."""
+async def test_a_pause_and_a_promotion_never_deadlock(world: World) -> None:
+    """The pause locks chunks in physical order, the promotion by due time. A third transaction stops both half way."""
     batch = await world.submit(3, max_items=1)
     async with world.database.durable() as conn:
         leases = [await world.claim(conn) for _ in range(3)]
@@ -283,7 +283,7 @@ async def test_a_pause_and_a_promotion_never_wait_for_each_other_in_a_circle(wor
             await third.execute("select from chunk where chunk_id = %s for update", (ids[1],))
             promotion = asyncio.create_task(maintenance.promote(conn))
             await support.until_waiting_or(world.database, promotion)
-            pause = asyncio.create_task(world.halt("pause", batch))
+            pause = asyncio.create_task(world.change_state("pause", batch))
             await support.until_waiting(world.database, 1 if promotion.done() else 2)
         await promotion
         await pause
@@ -293,16 +293,16 @@ async def test_a_pause_and_a_promotion_never_wait_for_each_other_in_a_circle(wor
 
 
 async def test_a_chunk_held_by_a_sweep_that_saw_the_pause_runs_after_the_resume(world: World) -> None:
-    """The resume finds nothing held yet, since the sweep has not committed; the next sweep lets go."""
+    """The resume finds no held chunk, since the first sweep has not committed. The next sweep releases it."""
     batch = await world.submit()
     lease = await world.leased()
-    await world.halt("pause", batch)
+    await world.change_state("pause", batch)
     async with world.database.relaxed() as conn:
         await service.finish(conn, lease)
         await maintenance.promote(conn)
     async with world.database.transaction() as conn:
         assert await maintenance.sweep(conn) == 1
-        assert await world.halt("resume", batch) == batch.batch_id
+        assert await world.change_state("resume", batch) == batch.batch_id
     assert await world.chunks() == [ChunkState.HELD]
     async with world.database.relaxed() as conn:
         assert await maintenance.has_work(conn)
@@ -322,7 +322,7 @@ async def test_a_flush_before_the_reap_counts_and_is_not_run_again(world: World)
     async with world.database.transaction() as conn:
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:3]))
-        assert (await world.reap())[0] == 1  # the worker; its chunk is locked, and is left to the next round
+        assert (await world.reap())[0] == 1  # the worker; its chunk is locked, so the next round takes it
     await world.reap()
     async with world.database.relaxed() as conn:
         assert not await service.flush(conn, lease, support.answers(items))
@@ -351,7 +351,7 @@ async def test_a_flush_that_waited_for_the_reaper_stores_nothing(world: World) -
 
 
 @pytest.mark.parametrize("first", ["reap", "finish"])
-async def test_of_a_reap_and_a_finish_at_once_only_the_first_ends_the_lease(world: World, first: str) -> None:
+async def test_of_a_concurrent_reap_and_finish_only_the_first_ends_the_lease(world: World, first: str) -> None:
     await world.submit()
     lease = await world.leased()
     await world.store(lease, keep=3)
@@ -377,10 +377,10 @@ async def test_of_a_reap_and_a_finish_at_once_only_the_first_ends_the_lease(worl
 
 
 @pytest.mark.parametrize("first", ["reap", "heartbeat"])
-async def test_of_a_reap_and_a_heartbeat_at_once_the_first_decides_whether_the_worker_lives(
+async def test_of_a_concurrent_reap_and_heartbeat_the_first_decides_whether_the_worker_keeps_its_lease(
     world: World, first: str
 ) -> None:
-    """Clocks are left out of it: to this reaper every lease has lapsed, to this worker none has."""
+    """Independent of clocks: for this reaper every lease has lapsed, for this worker none has."""
     await world.submit()
     lease = await world.leased()
     reap = queries.REAP.replace("lease_until < now()", "lease_until < now() + interval '1 hour'")
@@ -408,7 +408,7 @@ async def test_of_a_reap_and_a_heartbeat_at_once_the_first_decides_whether_the_w
 
 
 @pytest.mark.parametrize("first", ["expire", "settle"])
-async def test_a_batch_whose_time_is_over_when_all_is_answered_is_complete(world: World, first: str) -> None:
+async def test_a_batch_that_expires_when_all_its_items_are_answered_is_complete(world: World, first: str) -> None:
     await world.submit()
     await world.drain()
     async with world.database.durable() as conn:
@@ -438,10 +438,10 @@ async def test_a_batch_whose_time_is_over_when_all_is_answered_is_complete(world
 
 @pytest.mark.parametrize("folded", [False, True])
 async def test_two_stewards_settling_at_once_end_each_batch_once(world: World, folded: bool) -> None:
-    """Whether the second leaves all to the first or waits for it, it finds nothing to end."""
+    """Whether the second steward skips the locked rows or waits for them, it finds nothing to end."""
     batches = [await world.submit() for _ in range(3)]
     await world.drain()
-    await world.halt("cancel", batches[0])
+    await world.change_state("cancel", batches[0])
     if folded:
         async with world.database.relaxed() as conn:
             await conn.execute(queries.FOLD)
@@ -466,12 +466,12 @@ async def test_a_finish_between_fold_and_end_is_counted_before_the_end(world: Wo
     await world.ends(BatchState.COMPLETED, 8)
 
 
-async def test_one_who_comes_late_to_end_a_cancelled_batch_does_not_end_its_next_run(world: World) -> None:
-    """It looked before the batch ended and was tried again; another batch keeps it waiting until both have happened."""
+async def test_a_late_steward_that_ends_a_cancelled_batch_does_not_end_its_next_run(world: World) -> None:
+    """It reads the batch before its end. A lock on another batch delays it until the batch has ended and was retried."""
     early, batch = await world.submit(), await world.submit()
     leases = [await world.leased(), await world.leased()]
     for each in (early, batch):
-        await world.halt("cancel", each)
+        await world.change_state("cancel", each)
     async with world.database.relaxed() as conn:
         for lease in leases:
             await service.finish(conn, lease)
@@ -480,14 +480,14 @@ async def test_one_who_comes_late_to_end_a_cancelled_batch_does_not_end_its_next
     only = f"b.batch_id = {batch.batch_id} and b.batch_id = e.batch_id"
     async with world.database.relaxed() as late:
         for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan", "enable_bitmapscan"):
-            await late.execute(f"set {setting} = off")  # it goes from batch to batch, in their order
+            await late.execute(f"set {setting} = off")  # so that it visits the batches in their order
         async with world.database.transaction() as third:
             await third.execute("select from batch where batch_id = %s for update", (early.batch_id,))
             waiting = asyncio.create_task(maintenance.finalise(late, [], ending=True))
             await support.until_waiting(world.database)
             async with world.database.transaction() as conn:
                 ended = await conn.execute(
-                    queries.FINALISE.replace("b.batch_id = e.batch_id", only), {"ids": [], "all": True}
+                    lifecycle_sql.FINALISE.replace("b.batch_id = e.batch_id", only), {"ids": [], "all": True}
                 )
                 assert [row[0] for row in await ended.fetchall()] == [batch.batch_id]
             assert await world.retry(batch) == 4
@@ -497,8 +497,8 @@ async def test_one_who_comes_late_to_end_a_cancelled_batch_does_not_end_its_next
     await world.ends(BatchState.COMPLETED, 4)
 
 
-async def test_a_cancel_and_a_round_of_the_steward_never_wait_for_each_other_in_a_circle(world: World) -> None:
-    """The steward sweeps one batch of a tenant and counts another one, while its owner cancels that other one."""
+async def test_a_cancel_and_a_round_of_the_steward_never_deadlock(world: World) -> None:
+    """The steward sweeps one batch of a tenant and folds counts of another one, which its owner cancels meanwhile."""
     batch = await world.submit(8, max_items=4)
     await support.run_chunk(world.database, await world.leased())
     await world.submit()
@@ -510,7 +510,7 @@ async def test_a_cancel_and_a_round_of_the_steward_never_wait_for_each_other_in_
     rounds = Rounds(world.database, Hints(), Settings())
     async with world.database.transaction() as conn:
         parameters = {"tenant_id": world.tenant, "request_id": batch.request_id}
-        await conn.execute(queries.halt("cancel"), parameters)
+        await conn.execute(lifecycle_sql.change_state("cancel"), parameters)
         steward = asyncio.create_task(rounds._settle())
         await support.until_waiting(world.database)
         await maintenance.sweep(conn, batch.batch_id)
@@ -522,16 +522,16 @@ async def test_a_cancel_and_a_round_of_the_steward_never_wait_for_each_other_in_
 
 
 class Hints:
-    """Nobody listens."""
+    """A publisher without a broker."""
 
     async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
-        """Taken by no broker."""
+        """Publishes nothing."""
         return not endpoint_ids
 
 
-async def test_of_two_retries_at_once_one_begins_a_new_run(world: World) -> None:
+async def test_of_two_concurrent_retries_one_begins_a_new_run(world: World) -> None:
     batch = await world.submit()
-    await world.halt("cancel", batch)
+    await world.change_state("cancel", batch)
     await support.settle(world.database)
     async with world.database.transaction() as conn:
         reopened = await lifecycle.reopen(conn, world.tenant, batch.request_id, None)
@@ -549,7 +549,7 @@ async def test_of_two_retries_at_once_one_begins_a_new_run(world: World) -> None
 # ---------------------------------------------------------------- submit
 
 
-async def test_of_two_submits_with_one_key_at_once_one_is_stored_and_the_other_told(world: World) -> None:
+async def test_of_two_concurrent_submits_with_one_key_one_is_stored_and_the_other_finds_it(world: World) -> None:
     async with world.database.transaction() as one, world.database.transaction() as two:
         assert await ingest.reserve_key(one, world.tenant, "key")
         first = await support.new_batch(one, world.tenant, world.pool, 4, key="key")
@@ -568,7 +568,7 @@ async def test_of_two_submits_with_one_key_at_once_one_is_stored_and_the_other_t
 async def test_a_submit_whose_key_is_being_stored_waits_and_writes_only_if_the_other_does_not(
     world: World, commits: bool
 ) -> None:
-    """Without the advisory lock: the unique index alone is enough."""
+    """Without the advisory lock; the unique index alone is enough."""
     batches = [await _keyed(world), await _keyed(world)]
 
     async def submit() -> int | None:
@@ -592,8 +592,8 @@ async def _keyed(world: World) -> ingest.NewBatch:
         return await support.new_batch(conn, world.tenant, world.pool, 4, key="key")
 
 
-async def test_two_submits_of_a_new_tenant_at_once_are_both_counted(world: World) -> None:
-    """Neither sees the other's row of the fair order while it writes its own."""
+async def test_two_concurrent_submits_of_a_new_tenant_are_both_counted(world: World) -> None:
+    """Neither sees the other's row of `sched` while it inserts its own."""
     async with world.database.transaction() as conn:
         batch = await support.new_batch(conn, world.tenant, world.pool, 4)
         await support.put(conn, batch, [100] * 4)
@@ -607,19 +607,19 @@ async def test_two_submits_of_a_new_tenant_at_once_are_both_counted(world: World
 
 
 @pytest.mark.parametrize("first", ["claim", "recompute"])
-async def test_a_claim_beside_a_recompute_leaves_the_caches_exact(world: World, first: str) -> None:
+async def test_a_claim_during_a_recompute_leaves_the_caches_exact(world: World, first: str) -> None:
     await world.submit(8, max_items=4)
     async with world.database.durable() as conn:
-        await conn.execute("update sched set ready = ready + 5, inflight_tokens = 77")  # a drift to mend
+        await conn.execute("update sched set ready = ready + 5, inflight_tokens = 77")  # a drift to correct
     async with world.database.transaction() as conn:
         if first == "claim":
             await world.claim(conn)
             other = asyncio.create_task(_recompute(world.database))
         else:
-            await conn.execute(queries.LOCK_CACHES)
+            await conn.execute(fair_order_sql.LOCK_CACHES)
             other = asyncio.create_task(_leased(world))
             await support.until_waiting(world.database)
-            await conn.execute(queries.RECOMPUTE)
+            await conn.execute(fair_order_sql.RECOMPUTE)
         await support.until_waiting(world.database)
     await other
     assert await world.rows("select ready, inflight_tokens from sched") == [(1, 400)]

@@ -1,4 +1,4 @@
-"""Claims about retention: a day is dropped as a whole when all of it is over, and nothing else is."""
+"""Retention: a day is dropped as a whole when all its batches are old enough, and nothing else is."""
 
 from datetime import date
 
@@ -26,7 +26,7 @@ async def test_a_day_that_is_over_goes_with_all_its_rows_and_its_partitions(past
     assert (await past.retire()).dropped == {}
 
 
-async def test_more_batches_than_one_slice_go_in_one_run(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_batches_than_one_slice_are_deleted_in_one_run(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "_SLICE", 2)
     day = await past.day(ago=40)
     for _ in range(5):
@@ -61,7 +61,7 @@ async def test_an_open_batch_holds_its_day(past: Past) -> None:
     assert len(await past.tables(day)) == 2
 
 
-async def test_the_time_counts_from_the_end_of_a_batch_not_from_its_submit(past: Past) -> None:
+async def test_retention_counts_from_the_end_of_a_batch_not_from_its_submit(past: Past) -> None:
     day = await past.day(ago=40)
     await past.batch(day, final_ago=29)
     await deliver(past)
@@ -69,7 +69,7 @@ async def test_the_time_counts_from_the_end_of_a_batch_not_from_its_submit(past:
     assert (await past.retire(days=28)).dropped == {day: 1}
 
 
-async def test_a_count_that_is_not_folded_and_a_chunk_that_is_left_hold_the_day(past: Past) -> None:
+async def test_an_unfolded_count_or_a_remaining_chunk_keeps_the_day(past: Past) -> None:
     day = await past.day(ago=40)
     await past.batch(day, final_ago=35)
     await deliver(past)
@@ -86,7 +86,7 @@ async def test_a_count_that_is_not_folded_and_a_chunk_that_is_left_hold_the_day(
     assert (await past.retire()).dropped == {day: 1}
 
 
-async def test_a_delivery_still_to_be_made_keeps_the_day_unless_its_endpoint_is_disabled(past: Past) -> None:
+async def test_an_outstanding_delivery_keeps_the_day_unless_its_endpoint_is_disabled(past: Past) -> None:
     day = await past.day(ago=40)
     await past.batch(day, final_ago=35)
     assert await past.one("select state from delivery") == "pending"
@@ -109,7 +109,7 @@ async def test_a_tenant_that_wants_its_batches_kept_longer_holds_their_days_only
     await past.batch(longer, final_ago=44, tenant=archive)
     await past.batch(longer, final_ago=44)
     await past.batch(usual, final_ago=43)
-    await past.batch(usual, final_ago=29.5, tenant=brief)  # fewer days than the setting's mean the setting's
+    await past.batch(usual, final_ago=29.5, tenant=brief)  # fewer days than the setting has no effect
     await deliver(past)
     assert (await past.retire()).dropped == {}
     await past.conn.execute("update batch set finalized_at = finalized_at - interval '1 day'")
@@ -126,7 +126,7 @@ async def test_zero_days_keep_everything_for_ever(past: Past) -> None:
     assert await past.one("select count(*) from batch") == 1
 
 
-async def test_while_one_run_is_at_it_another_does_nothing(past: Past) -> None:
+async def test_while_one_run_is_active_another_does_nothing(past: Past) -> None:
     await past.day(ago=40)
     async with past.database.durable() as other:
         await other.execute(retention.queries.TRY_LOCK)
@@ -135,7 +135,7 @@ async def test_while_one_run_is_at_it_another_does_nothing(past: Past) -> None:
     assert len((await past.retire()).dropped) == 1
 
 
-async def test_with_a_day_go_its_objects_and_those_of_submits_that_failed_and_no_others(past: Past) -> None:
+async def test_a_dropped_day_takes_its_objects_and_those_of_failed_submits_and_no_others(past: Past) -> None:
     gone, kept = await past.day(ago=40), await past.day(ago=10)
     await past.batch(gone, final_ago=35)
     await past.batch(kept, final_ago=9)

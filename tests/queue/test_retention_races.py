@@ -1,4 +1,4 @@
-"""Claims about retention beside others: killed at any step, blocked, or run while batches are opened and partitions made."""
+"""Retention beside other transactions: killed at any step, blocked, or run during retries and the creation of partitions."""
 
 import asyncio
 import itertools
@@ -14,14 +14,23 @@ import pytest
 
 from app.clock import now
 from app.db.pool import Database
-from app.queue import maintenance, retention
+from app.queue import partitions, retention
 from app.settings import Settings
 from tests.queue.past import KEEP, Past, deliver
 from workers.steward.rounds import Rounds
 
+BACKENDS = "from pg_stat_activity where application_name = 'slackwater retention' and datname = current_database()"
+
 
 class Died(BaseException):
-    """What a SIGKILL is to the code after it."""
+    """Stands for a SIGKILL: the code after it does not run."""
+
+
+async def server_has_noticed(past: Past) -> None:
+    """Wait until the server has ended the closed connection, and with it the lock that excludes a second run."""
+    async with asyncio.timeout(10):
+        while await past.one(f"select exists (select {BACKENDS})"):
+            await asyncio.sleep(0.01)
 
 
 async def test_a_run_that_dies_between_any_two_steps_is_finished_by_the_next(
@@ -48,6 +57,7 @@ async def test_a_run_that_dies_between_any_two_steps_is_finished_by_the_next(
             assert (await past.retire()).dropped == {day: 1}
         except Died:
             steps[1] = -1
+            await server_has_noticed(past)
             assert list((await past.retire()).dropped) == [day], f"died before step {fatal}"
             assert await past.tables(day) == set()
         else:
@@ -69,27 +79,23 @@ from app.storage.store import Store
 asyncio.run(retention.run({past.database.url!r}, {KEEP}, {store}))"""
     pending = "select exists (select from pg_inherits where inhdetachpending)"
     async with past.database.durable() as reader, reader.transaction():
-        await reader.execute("select count(*) from item_payload")  # a detach waits for who may still read it
+        await reader.execute("select count(*) from item_payload")  # a detach waits for such readers
         run = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
         async with asyncio.timeout(10):
             while not await past.one(pending):
                 await asyncio.sleep(0.01)
         os.kill(run.pid, signal.SIGKILL)
         await run.wait()
-        backends = (
-            "from pg_stat_activity where application_name = 'slackwater retention' and datname = current_database()"
-        )
-        await past.conn.execute(f"select pg_terminate_backend(pid) {backends}")
-        while await past.one(f"select exists (select {backends})"):
-            await asyncio.sleep(0.01)
+        await past.conn.execute(f"select pg_terminate_backend(pid) {BACKENDS}")
+        await server_has_noticed(past)
     assert await past.one(pending)
     async with past.database.durable() as reader, reader.transaction():
-        await reader.execute("select count(*) from item_payload")  # who reads what is left is not waited for
+        await reader.execute("select count(*) from item_payload")  # this reader is not waited for
         assert list((await past.retire()).dropped) == [day]
     assert await past.tables(day) == set()
 
 
-async def test_a_long_reader_delays_a_day_and_blocks_nobody(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_reader_delays_a_day_and_nothing_is_blocked(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "_OPTIONS", "-c lock_timeout=200ms")
     day, other = await past.day(ago=40), await past.day(ago=39)
     await past.batch(day, final_ago=35)
@@ -98,7 +104,7 @@ async def test_a_long_reader_delays_a_day_and_blocks_nobody(past: Past, monkeypa
         await reader.execute("select count(*) from item_payload")
         run = asyncio.create_task(past.retire())
         while not run.done():
-            async with asyncio.timeout(0.15):  # submits and reads go on meanwhile
+            async with asyncio.timeout(0.15):  # submits and reads continue
                 await past.batch(now().date(), items=1)
             await asyncio.sleep(0.02)
         assert run.result().dropped == {}
@@ -106,7 +112,7 @@ async def test_a_long_reader_delays_a_day_and_blocks_nobody(past: Past, monkeypa
     assert set((await past.retire()).dropped) == {day, other}
 
 
-async def test_a_batch_that_is_opened_again_meanwhile_is_kept_with_its_items(past: Past) -> None:
+async def test_a_batch_that_is_retried_during_retention_is_kept_with_its_items(past: Past) -> None:
     day = await past.day(ago=40)
     await past.batch(day, final_ago=35)
     await deliver(past)
@@ -120,7 +126,7 @@ async def test_a_batch_that_is_opened_again_meanwhile_is_kept_with_its_items(pas
     assert await past.one("select count(*) from batch") == 1
 
 
-async def test_the_steward_drops_old_days_without_being_told(past: Past, settings: Settings) -> None:
+async def test_the_steward_drops_old_days(past: Past, settings: Settings) -> None:
     day = await past.day(ago=40)
     await past.batch(day, final_ago=35)
     await deliver(past)
@@ -132,13 +138,13 @@ async def test_the_steward_drops_old_days_without_being_told(past: Past, setting
 
 
 class NoHints:
-    """A broker that is told nothing."""
+    """A publisher without a broker."""
 
     async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
         return True
 
 
-async def test_new_partitions_can_be_made_while_old_ones_go(past: Past) -> None:
+async def test_new_partitions_can_be_created_while_old_ones_are_dropped(past: Past) -> None:
     await past.day(ago=40)
     async with past.database.transaction() as conn:
         await conn.execute("drop table item_payload_" + f"{now().date() + timedelta(days=2):%Y%m%d}")
@@ -149,4 +155,4 @@ async def test_new_partitions_can_be_made_while_old_ones_go(past: Past) -> None:
 
 async def _create(database: Database) -> list[str]:
     async with database.transaction() as conn:
-        return await maintenance.create_partitions(conn, 2)
+        return await partitions.create(conn, 2)

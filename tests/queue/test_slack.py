@@ -1,4 +1,4 @@
-"""How pressed a pool is: the least share of its window that a batch near its deadline will have left."""
+"""The slack of a pool: the smallest share of its window that a batch near its deadline has left."""
 
 import pytest
 
@@ -22,7 +22,7 @@ class Pool:
         return self
 
     async def pace(self, tokens_per_second: float) -> None:
-        """What the steward noted down."""
+        """Insert a note of the pool's pace."""
         async with self.database.durable() as conn:
             await conn.execute("insert into pace values (%s, now(), 0, %s)", (self.pool, tokens_per_second))
 
@@ -58,14 +58,14 @@ async def pool(database: Database) -> Pool:
     return await Pool(database).create()
 
 
-async def test_a_pool_without_a_deadline_has_none(pool: Pool) -> None:
+async def test_a_pool_without_a_deadline_has_no_slack(pool: Pool) -> None:
     await pool.pace(100)
     assert await pool.slack() is None
     await pool.batch(1000, window=HOUR, left=None)
     assert await pool.slack() is None
 
 
-async def test_slack_is_what_the_work_left_at_the_present_pace_leaves_of_the_window(pool: Pool) -> None:
+async def test_slack_is_the_share_of_the_window_left_after_the_remaining_work_at_the_present_pace(pool: Pool) -> None:
     await pool.pace(100)
     await pool.batch(36_000, window=HOUR, left=HOUR)  # 360 s of work
     assert await pool.slack() == pytest.approx(0.9, abs=0.01)
@@ -73,20 +73,20 @@ async def test_slack_is_what_the_work_left_at_the_present_pace_leaves_of_the_win
     assert await pool.slack() == pytest.approx(0.1, abs=0.01)
 
 
-async def test_a_batch_that_will_be_late_has_less_than_nothing_left(pool: Pool) -> None:
+async def test_a_batch_that_will_be_late_has_negative_slack(pool: Pool) -> None:
     await pool.pace(10)
     await pool.batch(72_000, window=HOUR, left=HOUR)
     assert await pool.slack() == pytest.approx(-1, abs=0.01)
 
 
-async def test_the_most_pressed_batch_decides_be_it_due_first_or_not(pool: Pool) -> None:
+async def test_the_batch_with_the_least_slack_decides_whether_or_not_it_is_due_first(pool: Pool) -> None:
     await pool.pace(100)
     await pool.batch(1000, window=HOUR, left=HOUR / 2)
     await pool.batch(320_000, window=HOUR, left=HOUR)
     assert await pool.slack() == pytest.approx(1 / 9, abs=0.01)
 
 
-async def test_only_the_work_that_is_left_counts_and_a_batch_without_any_presses_no_more(pool: Pool) -> None:
+async def test_only_remaining_work_counts_and_a_batch_without_any_is_ignored(pool: Pool) -> None:
     await pool.pace(10)
     await pool.batch(12_000, window=HOUR, left=2400)  # 1200 s of work in one chunk
     assert await pool.slack() == pytest.approx(1200 / HOUR, abs=0.01)
@@ -103,7 +103,7 @@ async def test_only_the_work_that_is_left_counts_and_a_batch_without_any_presses
     assert await pool.slack() is None
 
 
-async def test_other_pools_work_and_pace_are_not_ours(pool: Pool) -> None:
+async def test_work_and_pace_of_other_pools_do_not_count(pool: Pool) -> None:
     async with pool.database.durable() as conn:
         other = await support.make_pool(conn, "other")
         await conn.execute(
@@ -118,7 +118,7 @@ async def test_other_pools_work_and_pace_are_not_ours(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("state", ["paused", "cancelling", "expiring"])
-async def test_a_batch_that_is_not_open_presses_nobody(pool: Pool, state: str) -> None:
+async def test_a_batch_that_is_not_open_does_not_count(pool: Pool, state: str) -> None:
     await pool.pace(100)
     batch = await pool.batch(36_000, window=HOUR, left=HOUR)
     async with pool.database.durable() as conn:
@@ -126,18 +126,18 @@ async def test_a_batch_that_is_not_open_presses_nobody(pool: Pool, state: str) -
     assert await pool.slack() is None
 
 
-async def test_a_pool_that_stands_still_is_taken_for_one_of_a_token_a_second(pool: Pool) -> None:
+async def test_a_pool_without_progress_counts_as_one_token_per_second(pool: Pool) -> None:
     await pool.pace(0)
     await pool.batch(1800, window=HOUR, left=HOUR)
     assert await pool.slack() == pytest.approx(0.5, abs=0.01)
 
 
-async def test_while_no_pace_is_known_a_deadline_presses_by_the_time_that_is_left_alone(pool: Pool) -> None:
+async def test_without_a_known_pace_only_the_time_until_the_deadline_counts(pool: Pool) -> None:
     await pool.batch(36_000, window=HOUR, left=720)
     assert await pool.slack() == pytest.approx(0.2, abs=0.01)
 
 
-async def test_any_number_of_other_pools_deadlines_before_ours_does_not_hide_it(pool: Pool) -> None:
+async def test_earlier_deadlines_in_other_pools_do_not_hide_ours(pool: Pool) -> None:
     await pool.pace(100)
     async with pool.database.durable() as conn:
         other = await support.make_pool(conn, "other")

@@ -1,4 +1,4 @@
-"""Claims about objects in a folder: what is listed is whole, whoever deletes meanwhile, and nothing is made where nothing was."""
+"""Objects in a folder: listed objects are complete, even during deletes, and a missing root folder is not created."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ async def listed(folder: Folder, prefix: str) -> set[str]:
     return {key async for page in folder.pages(prefix) for key, _ in page}
 
 
-async def test_a_put_is_seen_only_when_it_is_whole(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_put_is_visible_only_when_it_is_complete(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, written, go_on = Folder(root), asyncio.Event(), threading.Event()
     loop, write = asyncio.get_running_loop(), folders._write
 
@@ -58,7 +58,7 @@ async def test_a_put_that_fails_leaves_nothing(root: Path, tmp_path: Path) -> No
     assert [path for path in root.rglob("*") if path.is_file()] == []
 
 
-async def test_puts_beside_deletes_that_take_their_directories_away_all_succeed(root: Path) -> None:
+async def test_puts_succeed_while_deletes_remove_their_directories(root: Path) -> None:
     folder = Folder(root)
 
     async def churn(name: str) -> None:
@@ -71,7 +71,7 @@ async def test_puts_beside_deletes_that_take_their_directories_away_all_succeed(
     assert {await folder.get(f"day/1/{name}") for name in "abcdef"} == {name.encode() for name in "abcdef"}
 
 
-async def test_a_folder_that_is_gone_is_not_made_again(root: Path) -> None:
+async def test_a_missing_root_folder_is_not_recreated(root: Path) -> None:
     store = Store(Folder(root))
     await store.put("a/b", b"x")
     shutil.rmtree(root)
@@ -82,7 +82,7 @@ async def test_a_folder_that_is_gone_is_not_made_again(root: Path) -> None:
     assert not root.exists()
 
 
-async def test_a_range_behind_the_end_is_an_error_not_nothing(root: Path) -> None:
+async def test_a_range_beyond_the_end_is_an_error_not_empty(root: Path) -> None:
     store = Store(Folder(root))
     await store.put("a", b"four")
     assert await store.get_range("a", 3, 10) == b"r"
@@ -90,7 +90,9 @@ async def test_a_range_behind_the_end_is_an_error_not_nothing(root: Path) -> Non
         await store.get_range("a", 4, 1)
 
 
-def test_s3_without_its_client_says_which_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_without_its_client_names_the_optional_package_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(optional_packages, "find_spec", lambda _: None)
     with pytest.raises(NotInstalled, match="S3 client") as caught:
         Store.of(Settings(data_dir=tmp_path, storage_url="s3://bucket/without-client"))

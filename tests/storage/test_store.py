@@ -1,4 +1,4 @@
-"""Claims about the object store, the same for a folder and for S3."""
+"""The object store: the same behaviour for a folder and for S3."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ async def listed(store: Store, prefix: str) -> dict[str, int]:
     return {key: size async for key, size in store.list(prefix)}
 
 
-async def test_what_was_put_is_read_whole_in_parts_and_as_a_stream(store: Store) -> None:
+async def test_an_object_is_read_whole_in_parts_and_as_a_stream(store: Store) -> None:
     await store.put("a/b", BODY)
     assert await store.get("a/b") == BODY
     assert await store.get_range("a/b", 1000, 50) == BODY[1000:1050]
@@ -40,7 +40,7 @@ async def test_a_second_put_replaces_the_first(store: Store) -> None:
     assert await store.get("a") == b""
 
 
-async def test_a_missing_object_is_told_apart_from_other_failures(store: Store) -> None:
+async def test_a_missing_object_is_distinguished_from_other_failures(store: Store) -> None:
     await store.put("there", b"x")
     for read in (store.get("gone"), store.get_range("gone", 0, 1), anext(aiter(store.stream("gone")))):
         with pytest.raises(StorageError) as caught:
@@ -65,7 +65,7 @@ async def test_more_objects_than_a_page_are_listed_and_deleted(store: Store) -> 
     assert await listed(store, "many") == {}
 
 
-async def test_deleting_what_is_not_there_is_no_error_and_spares_no_other(store: Store) -> None:
+async def test_deleting_a_missing_object_is_no_error_and_the_other_keys_are_deleted(store: Store) -> None:
     await store.put("a/1", b"x")
     await store.put("a/2", b"x")
     await store.delete(["gone/0", "a/1", "gone/1", "a/2"])
@@ -82,7 +82,7 @@ async def test_of_several_puts_the_first_error_is_raised_after_all_have_ended(tm
     assert await listed(store, "ok") == {"ok/0": 1, "ok/1": 1, "ok/2": 1}
 
 
-async def test_a_folder_leaves_no_empty_directories_and_no_halves(tmp_path: Path) -> None:
+async def test_a_folder_leaves_no_empty_directories_and_no_partial_files(tmp_path: Path) -> None:
     store = Store.of(Settings(data_dir=tmp_path))
     await store.put("a/b/c/d", b"x")
     assert [path.name for path in (tmp_path / "objects").rglob("*") if path.is_file()] == ["d"]
@@ -90,7 +90,7 @@ async def test_a_folder_leaves_no_empty_directories_and_no_halves(tmp_path: Path
     assert list((tmp_path / "objects").iterdir()) == []
 
 
-async def test_a_folder_that_is_gone_is_away_not_empty(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_unavailable_not_empty(tmp_path: Path) -> None:
     store = Store.of(Settings(data_dir=tmp_path))
     await store.put("a", b"x")
     shutil.move(tmp_path / "objects", tmp_path / "elsewhere")
@@ -112,7 +112,7 @@ async def test_a_server_that_does_not_answer_is_given_up_soon(tmp_path: Path, mo
     assert monotonic() - began < 15
 
 
-async def test_a_full_folder_is_told_as_such_and_takes_again_when_there_is_room(tmp_path: Path) -> None:
+async def test_a_full_folder_raises_its_own_error_and_works_again_when_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "objects", 2):
         store = Store.of(Settings(data_dir=tmp_path))
         filler = ballast(tmp_path / "objects", 100_000)
@@ -123,7 +123,7 @@ async def test_a_full_folder_is_told_as_such_and_takes_again_when_there_is_room(
         await store.put("a", BODY[:500_000])
 
 
-def test_keys_begin_with_the_day_of_their_batch_and_a_results_end_in_its_fence() -> None:
+def test_keys_begin_with_the_day_of_their_batch_and_a_results_key_ends_in_its_fence() -> None:
     batch_id = ((date(2026, 11, 21) - date(2024, 1, 1)).days << 36) + 7
     assert object_names.payload(batch_id, 3) == f"payload/20261121/{batch_id}/3"
     assert object_names.result(batch_id, 2, 3, (11, 12, 13)) == f"result/20261121/{batch_id}/2/3/11-12-13"

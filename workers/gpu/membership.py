@@ -21,7 +21,7 @@ from app.engines.catalogue import Model
 from app.engines.service import DRAINING, NOTHING_KNOWN, Facts, Holder
 from app.queue import charges
 from app.queue import service as queue
-from app.queue.types import Held
+from app.queue.types import HeldLease
 from app.settings import Settings
 from app.states import EngineIntake
 from app.user_errors import Failure
@@ -101,7 +101,7 @@ class Membership:
         self,
         status: Callable[[], EngineReport],
         on_join: Callable[[int, int, int, int], None],
-        on_beat: Callable[[Sequence[Held]], None],
+        on_beat: Callable[[Sequence[HeldLease]], None],
         on_lose: Callable[[], None],
     ) -> None:
         """Join, keep, and on losing the lease join again, until cancelled.
@@ -203,7 +203,7 @@ class Membership:
                 window = await engines.promise(conn, pool_id, self.name, window, model.task)
         return Seat(pool_id, worker_id, engine_id, window)
 
-    async def _renew(self, worker_id: int) -> list[Held] | None:
+    async def _renew(self, worker_id: int) -> list[HeldLease] | None:
         began = clock.monotonic()
         async with self._database.relaxed() as conn:
             held = await queue.heartbeat(conn, worker_id, self._settings.lease_seconds)
@@ -224,7 +224,7 @@ class Membership:
         self._valid_until = began + self._settings.lease_seconds * (1 - MARGIN)
 
     async def _keep(
-        self, seat: Seat, status: Callable[[], EngineReport], on_beat: Callable[[Sequence[Held]], None]
+        self, seat: Seat, status: Callable[[], EngineReport], on_beat: Callable[[Sequence[HeldLease]], None]
     ) -> None:
         """Heartbeat until the lease is lost."""
         said: EngineReport | None = None

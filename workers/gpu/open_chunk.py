@@ -44,15 +44,15 @@ class OpenChunk:
     def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
         """A chunk of which nothing has started. After too many deaths nothing will: it is split up, or given up."""
         chunk = cls(lease, deque(items))
-        chunk.tells = any(item.tells for item in chunk.pending)
+        chunk.tells = any(item.notify for item in chunk.pending)
         match poison.verdict(lease, len(chunk.pending), limit):
             case ChunkVerdict.ALONE:
                 chunk.alone = True
             case ChunkVerdict.SPLIT:
                 chunk.split = True
                 chunk.give_back()
-            case ChunkVerdict.BURY:
-                chunk.settled(chunk.pending.popleft().seq, Reject(FAILED, poison.epitaph(lease)), tries=0)
+            case ChunkVerdict.GIVE_UP:
+                chunk.settled(chunk.pending.popleft().seq, Reject(FAILED, poison.give_up_message(lease)), tries=0)
         return chunk
 
     @property

@@ -19,7 +19,7 @@ from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.engines.outcome import EngineDown, Retry
 from app.queue import service as queue
-from app.queue.types import Held, Item, Kind, Lease
+from app.queue.types import HeldLease, Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
 from workers.gpu.item_runner import Caller
@@ -108,7 +108,7 @@ class Puller:
         async with self._database.relaxed() as conn:
             return await queue.slack(conn, identity[0])
 
-    def heard(self, held: Sequence[Held]) -> None:
+    def heard(self, held: Sequence[HeldLease]) -> None:
         """What the queue says we hold, and how those batches stand: stop what is cancelled, start nothing of what is paused.
 
         A lease that we do not know, twice in a row, comes of a claim or a finish whose answer was lost. It is ended.
@@ -241,7 +241,7 @@ class Puller:
         if chunk.idle:
             self._storer.hurry()
 
-    def _end_stray(self, lease: Held) -> None:
+    def _end_stray(self, lease: HeldLease) -> None:
         assert self._identity is not None
         log.warning("chunk.stray", chunk=lease.chunk_id, batch=lease.batch_id)
         known = Lease(

@@ -26,7 +26,7 @@ from app.engines.requests import Target
 from app.engines.service import DRAINING
 from app.headroom.decision_log import DecisionLog
 from app.headroom.gpu import Gpu, GpuProbe, memory_signal
-from app.queue.types import Held
+from app.queue.types import HeldLease
 from app.settings import Settings, visible_gpus
 from app.states import EngineIntake
 from app.storage.store import Store
@@ -136,7 +136,7 @@ class Worker:
         self._journal.engine_id = engine_id
         self._puller.join(pool_id, worker_id)
 
-    def _heard(self, held: Sequence[Held]) -> None:
+    def _heard(self, held: Sequence[HeldLease]) -> None:
         """A heartbeat: what the queue counts as ours, and whether the operator drains the engine."""
         self._puller.heard(held)
         if self._drained:

@@ -16,9 +16,9 @@ from app.db.transient_errors import TRANSIENT, away
 from app.errors import StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
-from app.queue import maintenance, pace, retention
-from app.queue.lost_workers import Watch
-from app.queue.maintenance import BatchProgress
+from app.queue import maintenance, pace, pace_log, partitions, progress, retention
+from app.queue.lost_workers import WorkerWatch
+from app.queue.progress import BatchProgress
 from app.settings import Settings
 from app.storage.store import Store
 from app.webhooks import endpoint_removal, endpoint_state
@@ -59,7 +59,7 @@ class Rounds:
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
         self._batches = BatchLog()
-        self._watch = Watch(settings.lease_seconds / 2)
+        self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._stuck = False
@@ -105,13 +105,13 @@ class Rounds:
 
     async def _keep_partitions(self) -> None:
         async with self._database.transaction() as conn:
-            created = await maintenance.create_partitions(conn, self._settings.partition_days_ahead)
+            created = await partitions.create(conn, self._settings.partition_days_ahead)
         if created:
             log.info("partitions.created", names=created)
 
     async def _write_progress(self) -> None:
         async with self._database.relaxed() as conn:
-            running = await maintenance.running(conn)
+            running = await progress.running(conn)
         _log(self._batches.running(running))
         async with self._database.transaction() as conn:
             await self._progress_events.write(conn)
@@ -126,7 +126,7 @@ class Rounds:
 
     async def _note_pace(self) -> None:
         async with self._database.relaxed() as conn:
-            await maintenance.note_pace(conn)
+            await pace_log.note(conn)
 
     async def _recompute(self) -> None:
         async with self._database.transaction() as conn:

@@ -68,7 +68,7 @@ async def _of_requests(requests: list[Any], wish: NewFileBatch, tenant: Tenant, 
     database, settings, models = parts.database, parts.settings, parts.catalogue
     usual = parts.lengths.of(tenant.tenant_id)
     file = await uploads.of_requests(database, settings, models, tenant, requests, wish.endpoint, usual)
-    name, made = ids.written(file.file_id), None
+    name, made = ids.format_id(file.file_id), None
     try:
         wish = replace(wish, input_file_id=name)
         made = await file_batches.create(database, settings, models, tenant, wish, usual)
@@ -226,8 +226,8 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
         "input_file_id": batch.input_file_id,
         "completion_window": batch.window,
         "status": state,
-        "output_file_id": ids.written(batch.output_file_id) if readable and status and _has_output(status) else None,
-        "error_file_id": ids.written(batch.error_file_id) if readable and status and _has_errors(status) else None,
+        "output_file_id": ids.format_id(batch.output_file_id) if readable and status and _has_output(status) else None,
+        "error_file_id": ids.format_id(batch.error_file_id) if readable and status and _has_errors(status) else None,
         "created_at": _unix(batch.created_at),
         "in_progress_at": _unix(batch.created_at) if status else None,
         "expires_at": _unix(status.expires_at) if status else None,

@@ -146,7 +146,7 @@ async def _size(parts: Parts, tenant: Tenant, file: File) -> int:
 def view(file: File, size: int | None) -> dict[str, Any]:
     """A file as OpenAI's clients read it."""
     return {
-        "id": ids.written(file.file_id),
+        "id": ids.format_id(file.file_id),
         "object": "file",
         "bytes": size,
         "created_at": int(file.created_at.timestamp()),

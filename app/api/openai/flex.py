@@ -23,7 +23,7 @@ from app.batches import single_request
 from app.batches.submit import Order, rules_of
 from app.batches.validation.text_generation import ItemError, ItemFacts
 from app.errors import BadInput, SlackwaterError
-from app.queue.answer_lengths import Usual
+from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
@@ -78,7 +78,7 @@ async def _whole(call: FlexCall, request: Request) -> Response:
     return StreamingResponse(_blanks_then(ended), media_type=_JSON)
 
 
-def _examined(asked: FlexRequest, usual: Usual) -> ItemFacts:
+def _examined(asked: FlexRequest, usual: UsualLength) -> ItemFacts:
     try:
         return asked.examine(asked.item, rules_of(asked.model, usual, stream=True))
     except ItemError as error:

@@ -94,7 +94,7 @@ async def complete(upload_id: str, request: Request, tenant: KeyHolder, parts: P
             raise Conflict(f"The upload is {upload.status}")
         if upload.state == UploadState.PENDING:
             part_ids = _part_ids(given.get("part_ids"))
-            await verbs.chosen(conn, upload, part_ids)
+            await verbs.check_parts(conn, upload, part_ids)
     if upload.state == UploadState.PENDING:
         upload = await _completed(parts, tenant, upload, part_ids, given.get("md5"))
     async with parts.database.relaxed() as conn:
@@ -142,8 +142,8 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
 
 
 def _part_ids(given: Any) -> list[UUID]:
-    if not isinstance(given, list) or not 1 <= len(given) <= verbs.MOST_PARTS:
-        raise BadInput(f"part_ids: must be a list of 1 to {verbs.MOST_PARTS} ids", param="part_ids")
+    if not isinstance(given, list) or not 1 <= len(given) <= verbs.MAX_PARTS:
+        raise BadInput(f"part_ids: must be a list of 1 to {verbs.MAX_PARTS} ids", param="part_ids")
     return [_parse(part_id, PART_PREFIX) for part_id in given]
 
 

@@ -36,7 +36,7 @@ async def many(request_ids: list[UUID], tenant: Tenant, parts: Parts) -> list[di
     """The overviews of these batches, in their order; one that has gone meanwhile is left out."""
     if not request_ids:
         return []
-    sights = await reads.sights(parts.database, [(tenant.tenant_id, request_id) for request_id in request_ids])
+    sights = await reads.snapshots(parts.database, [(tenant.tenant_id, request_id) for request_id in request_ids])
     absent = [request_id for request_id, sight in zip(request_ids, sights, strict=True) if sight is None]
     others = await file_batches.refused(parts.database, tenant, absent) if absent else {}
     known = [results.overview(explain(*sight), parts.catalogue) if sight else None for sight in sights]

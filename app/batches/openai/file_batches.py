@@ -31,9 +31,9 @@ from app.files import ids, sql
 from app.files import service as files
 from app.files.service import File
 from app.queue import ingest, reads
-from app.queue.answer_lengths import Usual
+from app.queue.answer_lengths import UsualLength
 from app.queue.listing import Filters
-from app.queue.reads import BatchStatus, Sight
+from app.queue.reads import BatchSnapshot, BatchStatus
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
@@ -91,14 +91,14 @@ class FileBatch:
 
 
 async def create(
-    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, wish: NewFileBatch, usual: Usual
+    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, wish: NewFileBatch, usual: UsualLength
 ) -> FileBatch:
     """Take a batch. Its file is read from the store once more and written into the queue in one transaction.
 
     `usual`: how long answers without a limit are.
     """
     async with database.relaxed() as conn:
-        file = await files.find(conn, tenant.tenant_id, ids.read(wish.input_file_id))
+        file = await files.find(conn, tenant.tenant_id, ids.parse_id(wish.input_file_id))
         batch_id = await ingest.next_batch_id(conn)
     if (problem := _unusable(file, wish, tenant)) is not None:
         made = await _made_before(database, tenant, wish)
@@ -279,7 +279,7 @@ async def _many(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
             values = {"tenant_id": tenant.tenant_id, "request_ids": list(request_ids)}
             await conn.execute(sql.ADOPT, values)
         rows = await _rows(database, tenant, request_ids)
-    sights = await reads.sights(database, [(tenant.tenant_id, row[0]) for row in rows]) if rows else []
+    sights = await reads.snapshots(database, [(tenant.tenant_id, row[0]) for row in rows]) if rows else []
     found = {row[0]: FileBatch(*[*row, *_standing(sight)]) for row, sight in zip(rows, sights, strict=True)}
     return [found[request_id] for request_id in request_ids if request_id in found]
 
@@ -290,7 +290,7 @@ async def _rows(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
         return await (await conn.execute(sql.BATCHES, values)).fetchall()
 
 
-def _standing(sight: Sight | None) -> tuple[BatchStatus | None, float | None]:
+def _standing(sight: BatchSnapshot | None) -> tuple[BatchStatus | None, float | None]:
     if sight is None:
         return None, None
     expected = explain(*sight).estimate

@@ -73,7 +73,7 @@ async def size_of(database: Database, settings: Settings, catalogue: Catalogue, 
     contents = await of(database, settings, catalogue, tenant, file)
     size = await contents.size()
     if contents.complete and contents.run is not None:
-        await files.counted(database, tenant.tenant_id, file, contents.run, size)
+        await files.save_size(database, tenant.tenant_id, file, contents.run, size)
     return size
 
 

@@ -43,7 +43,7 @@ async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: Fil
     requests = sum(part.requests for part in parts)
     return {
         "object": "file.estimate",
-        "file_id": ids.written(file.file_id),
+        "file_id": ids.format_id(file.file_id),
         "requests": requests,
         "unfit_lines": file.lines - requests,
         "input_tokens": sum(part.input_tokens for part in parts),

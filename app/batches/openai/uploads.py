@@ -23,7 +23,7 @@ from app.engines.catalogue import Catalogue
 from app.errors import BadInput, BodyTooLarge
 from app.files import service as files
 from app.files.service import File
-from app.queue.answer_lengths import Usual
+from app.queue.answer_lengths import UsualLength
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -37,7 +37,7 @@ _NAME_LENGTH = 255
 class IncomingUpload:
     """A context manager: leaving it deletes the spool. `lines` has read all that came, unless the purpose is a plain file's."""
 
-    def __init__(self, settings: Settings, models: Catalogue, usual: Usual) -> None:
+    def __init__(self, settings: Settings, models: Catalogue, usual: UsualLength) -> None:
         self._open = ExitStack()
         self._file = self._open.enter_context(spooled(settings.data_dir / "spool"))
         self._splitter = LineSplitter(int(settings.ndjson_line_mb * 2**20))
@@ -130,7 +130,7 @@ async def of_requests(
     tenant: Tenant,
     requests: Sequence[Any],
     endpoint: str,
-    usual: Usual,
+    usual: UsualLength,
 ) -> File:
     """A file of requests that came with the batch itself; what they leave out is POST, and the batch's endpoint."""
 

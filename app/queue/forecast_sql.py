@@ -1,0 +1,127 @@
+"""The SQL of forecasts: what comes before a batch in its pool, the pool's pace and its engines, and how long answers are."""
+
+from app.queue.lease_sql import WORKER_LEASE_HOLDS
+from app.states import CHUNK, BatchState, EngineIntake, EngineState
+
+# The estimated tokens of a chunk's items that have no result yet.
+REMAINING_TOKENS = "est_tokens::float8 * (n - done - failed) / n"
+
+
+def latest_pace(pool: str) -> str:
+    """A subquery: `pace` in estimated tokens per second and `spread` of a pool, from its newest note that has them."""
+    return f"""(select tokens_per_second as pace, spread from pace where pace.pool_id = {pool}
+    and tokens_per_second is not null order by at desc limit 1)"""
+
+
+# The tokens that leased chunks still need, by chunk and by account. Leased chunks are few, whatever the backlog.
+_LEASED = f"""
+ leased_chunks as materialized (
+  select pool_id, tenant_id, deadline, est_tokens, {REMAINING_TOKENS} as tokens
+  from chunk where {CHUNK.guard("finish")}),
+ leased as materialized (
+  select pool_id, tenant_id, sum(tokens) as tokens, avg(est_tokens)::float8 as mean from leased_chunks group by 1, 2)"""
+
+
+def _others(pool: str, tenant: str, size: str) -> str:
+    """The other accounts with work in a pool: their weights, and their tokens that wait or run. Waiting chunks are counted, not
+    read. Each is assumed to be as large as the account's leased chunks, or else as other accounts' leased chunks, or as `size`.
+    """
+    return f"""(
+  select array_agg(other.weight::float8) as weights,
+         array_agg((coalesce(l.tokens, 0) + s.ready * coalesce(l.mean, m.mean, {size}, 0))::float8) as tokens
+  from sched s join tenant other on other.tenant_id = s.tenant_id
+  left join leased l on l.pool_id = s.pool_id and l.tenant_id = s.tenant_id
+  cross join (select avg(mean) as mean from leased where pool_id = {pool}) m
+  where s.pool_id = {pool} and s.tenant_id <> {tenant} and (s.ready > 0 or s.inflight_tokens > 0))"""
+
+
+# The chunks ahead of a batch are counted up to a thousand, so that a poll stays cheap whatever the backlog. Batches of one
+# account in one pool share that count. The account's leased chunks with earlier deadlines come first, too.
+OUTLOOKS = f"""
+with{_LEASED},
+ requested as materialized (
+  select batch_id, max(pool_id) as pool_id, max(tenant_id) as tenant_id, avg(est_tokens) as mean,
+         sum({REMAINING_TOKENS}) as tokens,
+         min(deadline) as deadline,
+         count(*) filter (where {CHUNK.guard("claim")})::int as ready,
+         count(*) filter (where {CHUNK.guard("finish")})::int as leased,
+         count(*) filter (where {CHUNK.guard("promote")})::int as delayed,
+         count(*) filter (where {CHUNK.guard("release")})::int as held, min(not_before) as not_before,
+         (array_agg(chunk_id order by deadline, chunk_id) filter (where {CHUNK.guard("claim")}))[1] as first
+  from chunk where batch_id = any(%(batch_ids)s) group by batch_id),
+ pool_accounts as (select distinct pool_id, tenant_id from requested),
+ waiting as materialized (
+  select p.pool_id, p.tenant_id, c.chunk_id, row_number() over w - 1 as chunks, sum(c.est_tokens) over w - c.est_tokens as tokens
+  from pool_accounts p cross join lateral (
+    select chunk_id, deadline, est_tokens from chunk
+    where {CHUNK.guard("claim")} and pool_id = p.pool_id and tenant_id = p.tenant_id order by deadline, chunk_id limit 1001) c
+  window w as (partition by p.pool_id, p.tenant_id order by c.deadline, c.chunk_id)),
+ all_waiting as (select pool_id, tenant_id, max(chunks) as chunks, max(tokens) as tokens from waiting group by 1, 2),
+ in_flight as (
+  select p.pool_id, p.tenant_id, sum(s.inflight_tokens)::bigint as inflight,
+         max(s.inflight_tokens) filter (where s.tenant_id = p.tenant_id) as own
+  from pool_accounts p join sched s using (pool_id) group by 1, 2)
+select a.batch_id, a.pool_id, now(), a.ready, a.leased, a.delayed, a.held,
+       extract(epoch from a.not_before - now())::float8, a.tokens,
+       coalesce(l.chunks, case when a.first is not null then e.chunks end, 0)::int,
+       (coalesce(l.tokens, case when a.first is not null then e.tokens end, 0)
+         + coalesce(i.tokens, 0))::float8,
+       t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace, r.spread,
+       coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens
+from requested a join tenant t on t.tenant_id = a.tenant_id
+left join waiting l on l.chunk_id = a.first
+left join all_waiting e on e.pool_id = a.pool_id and e.tenant_id = a.tenant_id
+left join in_flight s on s.pool_id = a.pool_id and s.tenant_id = a.tenant_id
+left join lateral (select sum(tokens) as tokens from leased_chunks
+  where pool_id = a.pool_id and tenant_id = a.tenant_id and deadline < a.deadline) i on true
+left join lateral {_others("a.pool_id", "a.tenant_id", "a.mean")} o on true
+left join lateral {latest_pace("a.pool_id")} r on true"""
+
+_FIRST = (
+    f"""(select est_tokens from chunk where {CHUNK.guard("claim")} and pool_id = p.pool_id order by deadline limit 1)"""
+)
+
+# The same facts as OUTLOOKS, for a batch that does not exist yet.
+PROSPECT = f"""
+with{_LEASED},
+ target_pool as materialized (select pool_id from pool where model = %(model)s)
+select coalesce((select sum({REMAINING_TOKENS}) from chunk c
+                 where c.pool_id = p.pool_id and c.tenant_id = t.tenant_id), 0)::float8,
+       t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace,
+       (select count(*) from engine e join worker w using (worker_id)
+        where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}'
+          and w.{WORKER_LEASE_HOLDS})::int
+from target_pool p join tenant t on t.tenant_id = %(tenant_id)s
+left join lateral {_others("p.pool_id", "t.tenant_id", _FIRST)} o on true
+left join lateral {latest_pace("p.pool_id")} r on true"""
+
+# The pool's slack: the smallest share of its window that a batch near its deadline has left once it is done, at the latest
+# pace. Without a pace, the time until the deadline alone decides. Only the next few batches to expire are considered.
+PRESSURE = f"""
+with due as materialized (
+  select batch_id, opened_at, expires_at from batch
+  where state = '{BatchState.OPEN}' and expires_at is not null
+    and exists (select from chunk c where c.batch_id = batch.batch_id and c.pool_id = %(pool_id)s)
+  order by expires_at limit 20),
+ rate as (select case when pace is not null then greatest(pace, 1) end as pace
+          from (select) one left join lateral {latest_pace("%(pool_id)s")} r on true)
+select min((extract(epoch from due.expires_at - now()) - coalesce(work.tokens / rate.pace, 0))
+           / greatest(extract(epoch from due.expires_at - due.opened_at), 1))::float8
+from rate, due cross join lateral (
+  select sum({REMAINING_TOKENS}) as tokens from chunk
+  where batch_id = due.batch_id and pool_id = %(pool_id)s) work
+where work.tokens > 0"""
+
+GATES = f"""
+select e.pool_id, e.engine_id, e.name, e.state, e.allowance, e.reason, e.signal, e.value, e.threshold, e.reason_since,
+       e.heartbeat_at, coalesce(w.{WORKER_LEASE_HOLDS}, false), e.detail,
+       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.intake <> '{EngineIntake.OPEN}'
+from engine e left join worker w on w.worker_id = e.worker_id where e.pool_id = any(%(pool_ids)s) order by e.name"""
+
+# By model and account: the answers and their tokens, of the latest batches whose answers may use the rest of the context.
+ANSWER_LENGTHS = """
+select m.model, b.tenant_id, sum(b.ok)::int, sum(b.completion_tokens)::bigint
+from unnest(%(models)s::text[]) m (model) cross join lateral (
+  select tenant_id, ok, completion_tokens from batch
+  where batch.model = m.model and open_ended order by batch_id desc limit %(recent)s) b
+where b.ok > 0 group by 1, 2"""

@@ -1,0 +1,35 @@
+"""The SQL that reads a batch: its status with live counts, and its results page by page."""
+
+
+def _status(source: str = "batch b", first_columns: str = "") -> str:
+    return f"""
+select {first_columns}b.batch_id, b.request_id, b.model, b.state, b.run, b.total, b.created_at, b.finalized_at,
+       b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0), b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0),
+       b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false), b.deadline, b.expires_at,
+       b.opened_at, b.endpoint, b.tags, b.meta
+from {source}
+left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
+  on b.finalized_at is null
+left join lateral (select sum(done)::int as done, sum(failed)::int as failed, bool_or(token > 0) as started
+                   from chunk x where x.batch_id = b.batch_id) c on b.finalized_at is null
+"""
+
+
+_REQUESTED = """unnest(%(tenant_ids)s::bigint[], %(request_ids)s::uuid[]) as requested (tenant_id, request_id)
+join batch b on b.request_id = requested.request_id and b.tenant_id = requested.tenant_id"""
+STATUS = f"{_status()} where b.tenant_id = %(tenant_id)s and b.request_id = %(request_id)s"
+STATUSES = _status(_REQUESTED, "requested.tenant_id, ")
+
+
+def _results(more_columns: str = "") -> str:
+    return f"""
+select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,
+       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false), p.model{more_columns}
+from item_payload p left join lateral (
+  select ok, body, stored, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
+  where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true
+where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
+
+
+RESULTS = _results()
+RESULTS_AND_ITEMS = _results(", p.body, p.stored")

@@ -1,0 +1,39 @@
+"""The SQL of a submit: the batch, its items, its chunks, and its account's place in the fair order.
+
+Lock order everywhere: batch, chunk, sched.
+"""
+
+from app.queue.fair_order_sql import CURRENT_VIRTUAL_TIME, WAKE
+
+NEXT_BATCH_ID = "select next_batch_id()"
+
+INSERT_BATCH = """
+insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, traceparent,
+                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind, open_ended)
+values (%(batch_id)s, %(request_id)s, %(tenant_id)s, %(model)s, %(endpoint)s, %(total)s,
+        now() + make_interval(secs => %(deadline_seconds)s),
+        case when %(expires)s then now() + make_interval(secs => %(deadline_seconds)s) end,
+        %(correlation_id)s, %(traceparent)s, %(affinity)s, %(tags)s, %(meta)s, %(idempotency_key)s, %(request_hash)s,
+        %(tells_items)s, %(kind)s, %(open_ended)s)
+on conflict (tenant_id, idempotency_key) do nothing
+returning run, deadline"""
+
+# Held until the submit's transaction ends. A second submit with the same key gets an answer instead of waiting.
+TRY_KEY = "select pg_try_advisory_xact_lock(%(tenant_id)s, hashtext(%(idempotency_key)s))"
+
+FIND_KEY = """
+select request_id, request_hash from batch
+where tenant_id = %(tenant_id)s and idempotency_key = %(idempotency_key)s"""
+
+COPY_PAYLOAD = """copy item_payload (batch_id, seq, reference, model, endpoint, affinity, est_tokens, wants_json, stored, body)
+from stdin (format binary)"""
+
+COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline)
+from stdin (format binary)"""
+COPY_CHUNKS_TYPES = ("int8", "int2", "int4", "int2", "int4", "int4", "int4[]", "int4", "int4", "timestamptz")
+
+ADD_READY = f"""
+insert into sched as s (pool_id, tenant_id, ready, vtime)
+values (%(pool_id)s, %(tenant_id)s, %(ready)s,
+        (select {CURRENT_VIRTUAL_TIME} where m.pool_id = %(pool_id)s))
+on conflict (pool_id, tenant_id) do update set vtime = {WAKE}, ready = s.ready + excluded.ready"""

@@ -1,0 +1,94 @@
+"""The SQL of a package uses only tables of its own `tables.py`, except for those named here, each with its reason."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).parents[2] / "app"
+
+READS = {
+    # Its rows are ranges of items, so the weight and the limits of their account, the engines of their pool, and the deliveries
+    # that keep an old day are read in the same statement.
+    "queue": {"tenant", "engine", "pool", "event", "delivery", "endpoint"},
+    # The lease of the worker beside an engine decides whether the engine is alive, and its chunks whether it is idle.
+    "engines": {"worker", "chunk"},
+    # The output files of a batch are a view of its results.
+    "files": {"batch"},
+    # An event about items is written in the statement that stores their results (EMIT_ITEMS), and names batch and account.
+    "webhooks": {"batch", "item_payload", "item_result", "tenant"},
+    # A use case: everything that an account has.
+    "batches": {"tenant", "api_key", "endpoint", "file", "batch"},
+}
+WRITES = {
+    # Retention deletes a batch and its events in one transaction.
+    "queue": {"event", "delivery"},
+}
+
+
+def owners() -> dict[str, str]:
+    """The package that defines each table."""
+    found = {}
+    for path in APP.glob("*/tables.py"):
+        for name in re.findall(r'= Table\(\s*"(\w+)"', path.read_text()):
+            found[name] = path.parent.name
+    return found
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The string literals of a module, without docstrings."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.FunctionDef)
+        if node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def used(package: str, pattern: str) -> set[str]:
+    """Tables of other packages that the statements of a package name in this way."""
+    owner = owners()
+    names = {
+        name for path in (APP / package).rglob("*sql.py") for text in texts(path) for name in re.findall(pattern, text)
+    }
+    return {name for name in names if owner.get(name, package) != package}
+
+
+def read(package: str) -> set[str]:
+    """Tables of other packages that a package reads: `from batch`, `from ending e, tenant t`."""
+    return used(package, r"\b(?:from|join|using)\s+(\w+)") | used(package, r",\s+(\w+) \w\b")
+
+
+PACKAGES = sorted({path.relative_to(APP).parts[0] for path in APP.rglob("*sql.py")})
+
+
+def test_the_tables_of_every_package_are_known() -> None:
+    assert {
+        "batch": "queue",
+        "tenant": "tenants",
+        "engine": "engines",
+        "event": "webhooks",
+        "file": "files",
+    }.items() <= (owners().items())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_reads_only_its_own_tables_and_those_named_here(package: str) -> None:
+    assert read(package) - WRITES.get(package, set()) <= READS.get(package, set())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_writes_only_its_own_tables_and_those_named_here(package: str) -> None:
+    written = used(package, r"\b(?:insert into|delete from|copy|update)\s+(\w+)")
+    assert written <= WRITES.get(package, set())
+
+
+def test_no_exception_is_obsolete() -> None:
+    for package, tables in READS.items():
+        assert tables <= read(package), package
