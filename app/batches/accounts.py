@@ -99,7 +99,7 @@ async def _cancel(database: Database, tenant: Tenant) -> None:
             rows = await (await conn.execute(queries.OPEN, values)).fetchall()
         for (request_id,) in rows:
             with suppress(Conflict, NotFound):  # it has ended by itself
-                await lifecycle.halt(database, tenant, request_id, "cancel")
+                await lifecycle.change_state(database, tenant, request_id, "cancel")
         if not rows:
             return
 

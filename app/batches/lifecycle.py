@@ -43,7 +43,7 @@ _ALREADY = {
 }
 
 
-async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[maintenance.Settled]:
+async def change_state(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[maintenance.Settled]:
     """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict."""
     async with database.transaction() as conn:
         batch_id = await queue.halt(conn, verb, tenant.tenant_id, request_id)

@@ -103,7 +103,7 @@ async def test_a_stream_is_warned_too_and_what_is_near_to_nothing_is_the_engines
     told = answer.headers[WARNING].split(" | ")
     assert told[:2] == [
         "temprature: unknown field; did you mean temperature?",
-        "priority: is the operator's to set; it was left out",
+        "priority: only the operator may set it; it was left out",
     ]
     assert "brand_new" not in answer.headers[WARNING]
     refused = await client.post("/v1/chat/completions?strict=1", json=CHAT | {"brand_new": 2})
@@ -151,7 +151,7 @@ async def test_a_submit_is_warned_of_a_misspelt_query_parameter_and_in_strict_mo
 async def test_queue_request_is_yes_or_no(client: httpx.AsyncClient, value: str, body: dict[str, object]) -> None:
     answer = await client.post(f"{RUN}?queueRequest={value}", json=body)
     assert answer.status_code == 400
-    words = f"queueRequest: must be true, 1, yes or false, 0, no, got {value!r}"
+    words = f"queueRequest: must be one of true, 1, yes, false, 0, no, got {value!r}"
     assert answer.json()["errors"][0]["message"] == words
 
 

@@ -153,7 +153,7 @@ async def test_one_open_engine_is_enough_and_without_any_the_last_to_close_count
 
 
 async def test_a_paused_batch_is_paused_whatever_its_engines_do(scene: Scene) -> None:
-    await lifecycle.halt(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
+    await lifecycle.change_state(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
     code, message = await scene.waiting()
     assert (code, message) == ("paused", "the batch is paused; resume it to go on")
 
@@ -281,7 +281,7 @@ async def test_polls_at_the_same_time_share_a_look_and_each_gets_its_own_answer(
 async def test_a_poll_tells_what_was_true_when_it_came(scene: Scene) -> None:
     polls = Polls(scene.database)
     assert (await asyncio.gather(polls.why(scene.tenant, scene.batch.request_id)))[0] is not None
-    await lifecycle.halt(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
+    await lifecycle.change_state(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
     answer = await polls.why(scene.tenant, scene.batch.request_id)
     assert answer is not None
     assert answer.status.state == "paused"

@@ -123,7 +123,7 @@ async def kept(
     )
 
 
-async def of_requests(
+async def from_requests(
     database: Database,
     settings: Settings,
     models: Catalogue,
