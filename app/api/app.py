@@ -28,7 +28,7 @@ from app.version import version
 from app.webhooks.egress import Egress
 
 _log = structlog.get_logger("api")
-# Well below the 60 seconds after which the TypeScript SDK sends a call again.
+# Well below the 60 seconds after which the TypeScript SDK repeats a call.
 _PATIENCE_SECONDS = 5.0
 ACCOUNT = "/client/v4/accounts/{account_id}"
 
@@ -51,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
             await models.renew()
             keeping = asyncio.create_task(models.keep())
             app.state.parts = Parts(settings, database, models, egress, gateway, secret, QueueGauges(watch))
-            gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
+            gc.freeze()  # these objects stay; scanning them again would delay requests by about 100 ms
             _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
             try:
                 yield
@@ -65,7 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(RequestLimits)
     app.add_middleware(ResponseHeaders)
     envelope.install(app)
-    # What is called most comes first: routes are tried in order.
+    # Routes are tried in order, so the most frequent ones come first.
     app.include_router(run.router, prefix=ACCOUNT)
     openai = (inference, files, openai_batches, background_responses, uploads, models, webhook_endpoints)
     for router in [module.router for module in openai]:

@@ -8,7 +8,7 @@ from typing import Any
 from app.api.parameter_limits import NUMBER, declared
 from app.api.submit_params import KEY, TAGS, WINDOW
 from app.api.unknown_fields import SWITCH
-from app.batches.openai.uploads import PLAIN, PURPOSE
+from app.batches.openai.uploads import PURPOSE, UNREAD_PURPOSES
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
@@ -171,7 +171,7 @@ ACKNOWLEDGED: Schema = _one(
     "ids", ids={"type": "array", "items": {"type": "string", "pattern": NUMBER}, "maxItems": MOST_FETCHED}
 )
 
-_PURPOSE: Schema = {"enum": [PURPOSE, *PLAIN]}
+_PURPOSE: Schema = {"enum": [PURPOSE, *UNREAD_PURPOSES]}
 FILE_UPLOAD: Schema = _one("purpose", "file", purpose=_PURPOSE, file={"type": "string", "format": "binary"})
 _FILE_BATCH: Schema = _one(
     "endpoint",

@@ -1,6 +1,7 @@
-"""What the steward notices of batches under way, for those who asked to hear of it: started, progress, at risk.
+"""Events about the progress of running batches, for subscriptions that want them: started, progress, at risk.
 
-Noticed, so a moment late; each is written once, whoever leads: an event has the count of items it was written at.
+The leading steward writes them from what it reads, so they are a moment late. Each is written once, also after a change of
+leader, because the number of finished items is part of its key.
 """
 
 from dataclasses import dataclass, field
@@ -17,42 +18,43 @@ KINDS = (STARTED, PROGRESS, AT_RISK)
 
 @dataclass
 class ProgressEvents:
-    """Remembers what it has told, so that the database is not asked to refuse it again."""
+    """Writes the events, and remembers them, so the database need not refuse them again."""
 
     progress_seconds: float
     _started: set[tuple[int, int]] = field(default_factory=set)
     _progress: dict[tuple[int, int], tuple[float, int]] = field(default_factory=dict)
     _at_risk: set[tuple[int, int]] = field(default_factory=set)
 
-    async def tell(self, conn: Connection) -> int:
-        """Look once. Returns how many events were written. Call in a durable transaction."""
+    async def write(self, conn: Connection) -> int:
+        """Write the events that are due. Returns their number. Call in a durable transaction."""
         wanted = await webhooks.wanted(conn, KINDS)
         batches = await maintenance.under_way(conn, sorted({tenant_id for tenant_id, _ in wanted})) if wanted else []
-        here = {(batch.batch_id, batch.run) for batch in batches}
-        self._started &= here
-        self._at_risk &= here
-        self._progress = {name: told for name, told in self._progress.items() if name in here}
+        running = {(batch.batch_id, batch.run) for batch in batches}
+        self._started &= running
+        self._at_risk &= running
+        self._progress = {name: last for name, last in self._progress.items() if name in running}
         count = 0
         for batch in batches:
-            for kind, n in self._of(batch):
+            for kind, n in self._due(batch):
                 if (batch.tenant_id, kind) in wanted:
                     await self._emit(conn, batch, kind, n)
                     count += 1
         return count
 
-    def _of(self, batch: UnderWay) -> list[tuple[str, int]]:
-        name, done, found = (batch.batch_id, batch.run), batch.ok + batch.failed, list[tuple[str, int]]()
+    def _due(self, batch: UnderWay) -> list[tuple[str, int]]:
+        name, done = (batch.batch_id, batch.run), batch.ok + batch.failed
+        events: list[tuple[str, int]] = []
         if name not in self._started:
             self._started.add(name)
-            found.append((STARTED, 0))
-        told_at, told = self._progress.setdefault(name, (clock.monotonic(), 0))
-        if done > told and clock.monotonic() - told_at >= self.progress_seconds:
+            events.append((STARTED, 0))
+        last_at, last_done = self._progress.setdefault(name, (clock.monotonic(), 0))
+        if done > last_done and clock.monotonic() - last_at >= self.progress_seconds:
             self._progress[name] = clock.monotonic(), done
-            found.append((PROGRESS, done))
+            events.append((PROGRESS, done))
         if batch.late and name not in self._at_risk:
             self._at_risk.add(name)
-            found.append((AT_RISK, 0))
-        return found
+            events.append((AT_RISK, 0))
+        return events
 
     async def _emit(self, conn: Connection, batch: UnderWay, kind: str, n: int) -> None:
         counts = {"total": batch.total, "succeeded": batch.ok, "failed": batch.failed}

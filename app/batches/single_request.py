@@ -10,7 +10,7 @@ import orjson
 
 from app.batches import submit
 from app.batches.intake.offload import Offload
-from app.batches.intake.prompt_length import Close, may_not_fit
+from app.batches.intake.prompt_length import LongItem, may_not_fit
 from app.batches.intake.spool import Spool
 from app.batches.submit import Order, Register
 from app.batches.validation.text_generation import ItemFacts
@@ -62,7 +62,7 @@ async def enqueue(
     """
     order = replace(order, aim_seconds=AIM_SECONDS)
     if may_not_fit(facts, submit.rules_of(order.model)):
-        await submit.check_fit(database, settings, order, [Close("", item)])
+        await submit.check_fit(database, settings, order, [LongItem("", item)])
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
     async with Offload(Store.of(settings)) as offload:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
-from app.batches.intake.prompt_length import Close
+from app.batches.intake.prompt_length import LongItem
 from app.batches.intake.spool import Spool, SpoolOptions
 from app.batches.intake.workers_ai import ItemIntake
 from app.batches.request_labels import NO_LABELS, RequestLabels
@@ -68,7 +68,7 @@ async def submit_items(database: Database, settings: Settings, order: Order, giv
     async with Offload(Store.of(settings)) as offload:
         with _intake(settings, order, batch_id) as intake:
             await asyncio.to_thread(intake.add_items, given)
-            await check_fit(database, settings, order, intake.close_to_limit)
+            await check_fit(database, settings, order, intake.long_items)
             return await commit(database, settings, order, intake, offload)
 
 
@@ -82,16 +82,16 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
             await asyncio.to_thread(intake.end_lines)
-            await check_fit(database, settings, order, intake.close_to_limit)
+            await check_fit(database, settings, order, intake.long_items)
             return await commit(database, settings, order, intake, offload)
 
 
-async def check_fit(database: Database, settings: Settings, order: Order, close: Sequence[Close]) -> None:
+async def check_fit(database: Database, settings: Settings, order: Order, items: Sequence[LongItem]) -> None:
     """Count the tokens of the items that may be too long for the order's model. Raises BadInput."""
-    if close:
+    if items:
         endpoint = order.endpoint or ENGINE_ROUTES[order.model.task][0]
         target = Target.of(order.model)
-        await prompt_length.check(database, settings, target, endpoint, close, open_ended=order.open_ended)
+        await prompt_length.check(database, settings, target, endpoint, items, open_ended=order.open_ended)
 
 
 def rules_of(model: Model, usual: Usual | None = None, *, stream: bool = False) -> ItemRules:

@@ -19,8 +19,8 @@ import uvicorn
 from app import processes
 from app.api.__main__ import serving
 from app.api.app import create_app
-from app.api.connection_limits import room
-from app.api.http_protocol import ClientTimeouts, Guarded, guarded, parsers
+from app.api.connection_limits import limits_of
+from app.api.http_protocol import ClientTimeouts, LimitedProtocol, limited, parsers
 from app.settings import Settings, child_environment
 from tests.system.stack import wait_for
 
@@ -31,11 +31,11 @@ Serve = Callable[..., Any]
 
 
 @contextmanager
-def served(settings: Settings, base: type[Guarded]) -> Iterator[int]:
+def served(settings: Settings, base: type[LimitedProtocol]) -> Iterator[int]:
     """The port of an API with these settings."""
     options = serving(settings)
-    options["http"] = guarded(
-        base, room(settings, 1 << 20), ClientTimeouts(settings.header_seconds, settings.body_seconds)
+    options["http"] = limited(
+        base, limits_of(settings, 1 << 20), ClientTimeouts(settings.header_seconds, settings.body_seconds)
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(create_app(settings), **options))

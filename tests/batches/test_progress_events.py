@@ -31,7 +31,7 @@ class Scene:
 
     async def tell(self, news: ProgressEvents) -> int:
         async with self.database.transaction() as conn:
-            return await news.tell(conn)
+            return await news.write(conn)
 
     async def told(self) -> list[tuple[str, Any]]:
         """(kind, counts) of each event, in order."""

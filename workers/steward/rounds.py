@@ -116,7 +116,7 @@ class Rounds:
             running = await maintenance.running(conn)
         _log(self._batches.running(running))
         async with self._database.transaction() as conn:
-            await self._news.tell(conn)
+            await self._news.write(conn)
 
     async def _mend_deliveries(self) -> None:
         async with self._database.relaxed() as conn:
