@@ -64,7 +64,7 @@ async def test_tokens_are_counted_as_estimated_and_a_refused_request_counts_noth
     assert (await client.post(RUN, json=SAY, headers=headers)).status_code == 200
     large = await client.post(RUN, json=SAY | {"max_tokens": 100}, headers=headers)
     assert large.status_code == 429
-    assert "ask for less, or queue it" in large.json()["errors"][0]["message"]
+    assert "send a smaller one, or queue it" in large.json()["errors"][0]["message"]
     assert (await client.post(RUN, json=SAY, headers=headers)).status_code == 200
     last = await client.post(RUN, json=SAY, headers=headers)
     assert "50 tokens a minute reached by this key" in last.json()["errors"][0]["message"]

@@ -91,7 +91,7 @@ async def test_tools_that_the_server_would_run_are_refused_by_name(
     for request in requests:
         answer = await request
         assert answer.status_code == 400, answer.text
-        assert f"tools: {kind} would be run by the server, and none is here" in answer.text
+        assert f"tools: {kind} needs a server that runs it, and there is none here" in answer.text
     assert not engine.bodies
 
 
@@ -102,7 +102,7 @@ REFUSED = [
     ({**ASK, "reasoning": "low"}, 'reasoning: must be an object like {\\"effort\\": \\"low\\"}'),
     ({**ASK, "reasoning": {"effort": "maximal"}}, "reasoning.effort: must be one of none, minimal, low, medium, high"),
     ({**ASK, "instructions": 5}, "instructions: must be a string"),
-    ({**ASK, "max_tokens": 9}, "max_tokens: beside input the limit of the answer is called max_output_tokens"),
+    ({**ASK, "max_tokens": 9}, "max_tokens: with input, the limit of the answer is max_output_tokens"),
     ({**ASK, "max_output_tokens": 9000}, "max_output_tokens: must be an integer between 1 and 8192"),
     ({**ASK, "previous_response_id": "resp_1"}, "previous_response_id: no responses are kept here"),
 ]

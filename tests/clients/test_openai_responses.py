@@ -52,7 +52,7 @@ def test_a_background_response_is_queued_fetched_and_deleted(client: OpenAI) -> 
 def test_what_is_wrong_is_told_at_once_or_in_the_response(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="previous_response_id: no responses are kept here"):
         created(client, "hello", previous_response_id="resp_1")
-    with pytest.raises(openai.BadRequestError, match="store: a background response is kept"):
+    with pytest.raises(openai.BadRequestError, match="store: a background response is stored"):
         created(client, "hello", store=False)
     failed = ended(client, created(client, REFUSED))
     assert failed.status == "failed"
