@@ -21,7 +21,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.files import shared_storage
 from app.settings import Settings
-from app.user_errors import guarded as told
+from app.user_errors import guarded
 
 _PATIENCE_SECONDS = 5.0
 
@@ -67,4 +67,4 @@ def serving(settings: Settings) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    told(main)
+    guarded(main)

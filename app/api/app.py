@@ -65,6 +65,12 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(RequestLimits)
     app.add_middleware(ResponseHeaders)
     envelope.install(app)
+    _include_routers(app)
+    openapi.install(app)
+    return app
+
+
+def _include_routers(app: FastAPI) -> None:
     # Routes are tried in order, so the most frequent ones come first.
     app.include_router(run.router, prefix=ACCOUNT)
     openai = (inference, files, openai_batches, background_responses, uploads, models, webhook_endpoints)
@@ -81,5 +87,3 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(subscriptions.router, prefix=ACCOUNT)
     app.include_router(deliveries.router, prefix=ACCOUNT)
     app.include_router(events.router, prefix=ACCOUNT)
-    openapi.install(app)
-    return app

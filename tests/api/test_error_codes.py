@@ -16,13 +16,13 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
-from app.api.app import create_app
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from tests.api.conftest import RUN, SUBMIT
+from tests.api.in_process import running
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
@@ -196,13 +196,7 @@ TABLE = [(case, way) for case in CASES for way in WAYS if case.synchronous or wa
 async def _scene(
     settings: Settings, key: str, database: Database, way: str, engine: FakeEngine
 ) -> AsyncIterator[Scene]:
-    app = create_app(settings)
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    headers = {"authorization": f"Bearer {key}"}
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
-    ):
+    async with running(settings, key) as (app, client):
         yield Scene(app, client, engine, settings, database, *WAYS[way])
 
 

@@ -212,7 +212,7 @@ def _state(status: BatchStatus | None) -> str:
 
 
 def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
-    """A batch as OpenAI's clients read it, and our fields beside theirs."""
+    """A batch in the form that OpenAI's clients read, with our additional fields."""
     status = batch.status
     state = _state(status)
     ended = _unix(status.finalized_at) if status else None

@@ -26,7 +26,7 @@ from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation.openai_lines import LineProblem, Lines
 from app.batches.why import explain
 from app.db.pool import Connection, Database
-from app.engines.catalogue import Catalogue
+from app.engines.catalogue import Catalogue, Model
 from app.errors import BadInput, KeyReused, NotFound
 from app.files import ids, sql
 from app.files import service as files
@@ -114,20 +114,18 @@ async def create(
             await asyncio.to_thread(intake.end_lines)
             if lines.model is None or (lines.problems and not new.lenient):
                 return await _refuse(database, tenant, new, lines.problems)
-            order = submit.Order(
-                tenant,
-                lines.model,
-                new.labels,
-                deadline_seconds=new.deadline_seconds,
-                endpoint=new.endpoint,
-                open_ended=True,
-            )
 
             async def register(conn: Connection, batch: ingest.NewBatch) -> None:
                 await _register(conn, tenant, new, batch.request_id, batch.batch_id, None)
 
+            order = _order(new, tenant, lines.model)
             request_id = await submit.commit(database, settings, order, intake, offload, register)
     return await get(database, tenant, request_id)
+
+
+def _order(new: NewFileBatch, tenant: Tenant, model: Model) -> submit.Order:
+    seconds = new.deadline_seconds
+    return submit.Order(tenant, model, new.labels, deadline_seconds=seconds, endpoint=new.endpoint, open_ended=True)
 
 
 def _unusable(file: File | None, new: NewFileBatch, tenant: Tenant) -> LineProblem | None:
