@@ -43,7 +43,7 @@ COMPLETION: Schema = _one("choices", choices={"type": "array", "items": OBJECT},
 
 
 def _or_null(schema: Mapping[str, Any]) -> Schema:
-    """A field that says nothing where it is null, as some clients send all of theirs."""
+    """A field that may be null, because some clients send all their fields."""
     return {"anyOf": [dict(schema), {"type": "null"}]}
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 class RequestLabels:
     """The labels of one request. None: the caller set none.
 
-    `correlation_id`: the caller's id of the HTTP request. `session`: requests of one session should reach the same engine.
+    `correlation_id`: the caller's id of the HTTP request. `session`: synchronous requests of one session go to the same engine
+    while it has room; a queued request only stores its session.
     """
 
     correlation_id: str | None = None

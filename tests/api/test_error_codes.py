@@ -1,4 +1,4 @@
-"""Every code that the API answers: one way to provoke each over HTTP, its status, and what else a client goes by.
+"""Every code that the API answers: one way to provoke each over HTTP, its status, and the fields that clients use.
 
 Codes and statuses are Cloudflare's where it documents them; 3021, 5006, 7001, 7003 and 10000 are as its clients meet them.
 """
@@ -38,7 +38,7 @@ capabilities = ["json_mode"]
 
 @dataclass
 class Scene:
-    """What a case may play with. `url` is where one synchronous request goes, `say` its body."""
+    """The objects that a case can use. `url` is that of one synchronous request, `say` its body."""
 
     app: ASGIApp
     client: httpx.AsyncClient
@@ -117,7 +117,7 @@ async def _no_room(scene: Scene) -> httpx.Response:
 
 
 async def _hangs_up(scene: Scene) -> httpx.Response:
-    """The caller goes once the body is sent; what would have been answered to it."""
+    """The client disconnects after the body is sent; the answer that it would have got."""
     scene.engine.script({"mode": "hang"})
     headers = scene.client.headers
     transport = httpx.ASGITransport(app=_Impatient(scene.app))
@@ -126,7 +126,7 @@ async def _hangs_up(scene: Scene) -> httpx.Response:
 
 
 class _Impatient:
-    """An application whose caller hangs up as soon as the body is read."""
+    """An application whose client disconnects as soon as the body is read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Somebody who only has the address learns what answers there; misspelt fields do not go unnoticed."""
+"""Claims about the public pages, and about warnings of misspelt fields."""
 
 import re
 
@@ -18,12 +18,12 @@ WARNING = "x-slackwater-warning"
 
 @pytest.fixture
 def nobody(client: httpx.AsyncClient) -> httpx.AsyncClient:
-    """Somebody without a key."""
+    """A client without a key."""
     del client.headers["authorization"]
     return client
 
 
-async def test_the_root_says_what_this_is_to_machines_and_to_people(nobody: httpx.AsyncClient) -> None:
+async def test_the_root_describes_the_product_to_machines_and_to_people(nobody: httpx.AsyncClient) -> None:
     told = (await nobody.get("/")).json()
     assert (told["name"], told["version"]) == ("slackwater", version())
     page = await nobody.get("/", headers={"accept": "text/html,application/xhtml+xml,*/*"})
@@ -33,7 +33,7 @@ async def test_the_root_says_what_this_is_to_machines_and_to_people(nobody: http
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/ready", "/version", "/status"])
-async def test_whoever_only_asks_whether_it_answers_may_ask_with_head(nobody: httpx.AsyncClient, path: str) -> None:
+async def test_the_routes_for_monitoring_answer_head_requests(nobody: httpx.AsyncClient, path: str) -> None:
     asked, got = await nobody.head(path), await nobody.get(path)
     assert (asked.status_code, asked.headers["content-type"]) == (200, got.headers["content-type"])
 

@@ -1,4 +1,4 @@
-"""What an operator's Prometheus sees."""
+"""Claims about `/metrics`."""
 
 import asyncio
 import contextlib

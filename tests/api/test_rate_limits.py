@@ -1,4 +1,4 @@
-"""How much a key may ask for in a minute; what is queued is never refused for it."""
+"""Claims about the limits of a key per minute; they never refuse a queued request."""
 
 import asyncio
 import re
@@ -36,7 +36,7 @@ async def key(settings: Settings, database: Database, limit: KeyLimits) -> dict[
 
 @pytest.fixture(autouse=True)
 def early_in_a_minute() -> None:
-    """A window is a minute of the clock; a test stands in one."""
+    """A window is a minute of the clock; a test runs within one."""
     if (left := 60 - time.time() % 60) < 8:
         time.sleep(left)
 

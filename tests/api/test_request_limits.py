@@ -1,4 +1,4 @@
-"""What a client without a key can do to the server: a real uvicorn, seen through sockets, with each of its parsers."""
+"""Claims about clients without a key: a real uvicorn, tested through sockets, with each of its parsers."""
 
 import asyncio
 import json
@@ -224,7 +224,7 @@ def test_an_idle_connection_makes_room_and_a_busy_one_does_not(serve: Serve, mon
     wait_for(lambda: is_healthy(port), what="room again")
 
 
-def test_two_thousand_half_open_connections_under_a_thousand_files_stop_nobody(settings: Settings) -> None:
+def test_two_thousand_half_open_connections_under_a_thousand_files_stop_no_other_client(settings: Settings) -> None:
     port = processes.free_port()
     environment = child_environment(settings.model_copy(update={"port": port}), {"SLACKWATER_PORT": str(port)})
     limited = f"ulimit -Sn 256; ulimit -Hn 1024; exec {sys.executable} -m app.api"

@@ -1,4 +1,4 @@
-"""Models of shape `responses`, as Workers AI serves gpt-oss: each request is answered in the form it was asked in."""
+"""Models of shape `responses`, as Workers AI serves gpt-oss: the answer has the form of the request."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -118,7 +118,9 @@ async def test_what_is_wrong_is_named_synchronous_and_queued(
         assert message in answer.text
 
 
-async def test_a_model_of_another_shape_says_where_input_goes(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_a_model_of_another_shape_names_the_route_for_input(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
     answer = await client.post(RUN, json=ASK)
     assert answer.status_code == 400
     assert "input: this model takes prompt or messages here; send input to …/ai/v1/responses" in answer.text

@@ -1,4 +1,4 @@
-"""A test of a webhook that nobody sends."""
+"""Claims about a webhook test that no notifier sends."""
 
 import httpx
 import pytest

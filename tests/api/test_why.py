@@ -1,4 +1,4 @@
-"""What a poll and a look at a batch say of what it waits for."""
+"""Claims about the reason for which a batch waits, in a poll and in its view."""
 
 import uuid
 from datetime import datetime
@@ -28,7 +28,7 @@ async def looked(client: httpx.AsyncClient, request_id: str) -> dict[str, object
     return result
 
 
-async def test_a_look_says_what_the_batch_waits_for_and_since_when_until_its_end(
+async def test_a_batch_shows_why_it_waits_and_since_when_until_its_end(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     request_id = await submit(client)
@@ -52,7 +52,7 @@ async def taken_engine(conn: Connection, database: Database) -> tuple[int, int]:
     return engine, worker
 
 
-async def test_a_closed_gate_is_told_with_its_numbers(client: httpx.AsyncClient, database: Database) -> None:
+async def test_a_closed_gate_is_shown_with_its_numbers(client: httpx.AsyncClient, database: Database) -> None:
     request_id = await submit(client)
     async with database.durable() as conn:
         engine, worker = await taken_engine(conn, database)
@@ -64,7 +64,7 @@ async def test_a_closed_gate_is_told_with_its_numbers(client: httpx.AsyncClient,
     assert waiting["message"].startswith("engine-0 is full: 62 of 62 usable slots taken, for ")
 
 
-async def test_a_poll_says_the_same_as_a_look(client: httpx.AsyncClient) -> None:
+async def test_a_poll_shows_the_same_reason_as_the_batch(client: httpx.AsyncClient) -> None:
     request_id = await submit(client)
     poll, look = await polled(client, request_id), await looked(client, request_id)
     assert poll["status"] == "queued"
@@ -81,7 +81,7 @@ async def test_a_paused_batch_waits_for_its_owner(client: httpx.AsyncClient) -> 
     }
 
 
-async def test_the_whole_chain_is_told_with_the_decisions_of_its_engines_and_no_address(
+async def test_the_whole_chain_is_shown_with_the_decisions_of_its_engines_and_no_address(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     request_id = await submit(client)
@@ -113,7 +113,7 @@ async def test_the_whole_chain_is_told_with_the_decisions_of_its_engines_and_no_
     assert (ended["status"], ended["waiting"], ended["chain"], ended["decisions"]) == ("completed", None, [], [])
 
 
-async def test_a_decision_says_what_is_missing_of_the_telemetry(client: httpx.AsyncClient, database: Database) -> None:
+async def test_a_decision_names_the_missing_telemetry(client: httpx.AsyncClient, database: Database) -> None:
     request_id = await submit(client)
     missing = "/metrics has no vllm:num_requests_waiting"
     async with database.durable() as conn:

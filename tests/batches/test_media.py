@@ -1,4 +1,4 @@
-"""No engine fetches what a caller names: media come inside the body or not at all."""
+"""No engine fetches a URL of a caller: media are in the body or refused."""
 
 from typing import Any
 
