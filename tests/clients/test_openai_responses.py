@@ -77,7 +77,9 @@ def test_what_a_response_was_asked_is_listed(client: OpenAI) -> None:
     assert [item.content[0].text for item in forth] == ["two", "hello"]  # type: ignore[union-attr]
     [only] = client.responses.input_items.list(created(client, "hello").id)
     assert (only.type, only.role, only.content[0].text) == ("message", "user", "hello")  # type: ignore[union-attr]
-    with pytest.raises(openai.NotFoundError, match="Only a response that was created with background: true is stored here"):
+    with pytest.raises(
+        openai.NotFoundError, match="Only a response that was created with background: true is stored here"
+    ):
         client.responses.input_items.list("resp_" + 32 * "0")
     with pytest.raises(openai.BadRequestError, match="after: no item of this response has the id 'msg_1'"):
         client.responses.input_items.list(made.id, after="msg_1")
