@@ -182,7 +182,7 @@ def cancel(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
                 batch = await enqueue(database, "cancels", "cancel", items, tokens=200, chunk=64)
                 tenant = Tenant(batch.tenant_id, "cancels")
                 began = monotonic()
-                ended = await lifecycle.halt(database, tenant, batch.request_id, "cancel")
+                ended = await lifecycle.change_state(database, tenant, batch.request_id, "cancel")
                 times.append((monotonic() - began) * 1e3)
                 assert ended, "nothing was claimed, so the cancel is the batch's end"
         return times

@@ -1,4 +1,4 @@
-"""`python -m app.api`: serve the API until told to stop."""
+"""`python -m app.api`: serve the API until a signal stops it."""
 
 import asyncio
 import signal
@@ -11,8 +11,8 @@ import uvicorn
 from app import private_targets, processes, telemetry
 from app import settings as configuration
 from app.api.app import create_app
-from app.api.connection_limits import backlog, raise_file_limit, room
-from app.api.http_protocol import ClientTimeouts, guarded, parsers
+from app.api.connection_limits import backlog, limits_of, raise_file_limit
+from app.api.http_protocol import ClientTimeouts, limited, parsers
 from app.api.request_limits import HEAD_BYTES
 from app.crypto import secret_key
 from app.db.pool import Database
@@ -20,13 +20,13 @@ from app.db.transient_errors import TRANSIENT
 from app.engines import catalogue
 from app.files import shared_storage
 from app.settings import Settings
-from app.user_errors import guarded as told
+from app.user_errors import guarded
 
 _PATIENCE_SECONDS = 5.0
 
 
 async def _check_store(settings: Settings) -> None:
-    """Raises StoreNotShared. A database that is away is waited for later, and the steward looks too."""
+    """Raises StoreNotShared. Without a database the check is skipped; the steward makes it too."""
     async with Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database:
         with suppress(*TRANSIENT):
             await shared_storage.require(database, settings, "api")
@@ -35,10 +35,10 @@ async def _check_store(settings: Settings) -> None:
 def main() -> None:
     """Run uvicorn. On SIGTERM requests in flight are finished first; exit code 0."""
     processes.keep_private()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal once more when it is through
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal again at its end
     settings = configuration.load()
     telemetry.configure(settings, "api")
-    # What the user can mend is reported before uvicorn can wrap it in a traceback.
+    # Errors that the user can correct are reported before uvicorn can turn them into a traceback.
     catalogue.load(settings.models_file)
     secret_key(settings)
     private_targets.check(settings)
@@ -48,14 +48,14 @@ def main() -> None:
 
 
 def serving(settings: Settings) -> dict[str, Any]:
-    """How uvicorn serves: behind bounds on what clients send. Lets this process open as many files as it may."""
+    """The options of uvicorn, with the limits on clients. Raises this process's limit of open files."""
     files = raise_file_limit()
-    patience = ClientTimeouts(settings.header_seconds, settings.body_seconds)
+    timeouts = ClientTimeouts(settings.header_seconds, settings.body_seconds)
     return {
         "host": settings.host,
         "port": settings.port,
-        "http": guarded(parsers()[0], room(settings, files), patience),
-        "ws": "none",  # an upgrade would leave that protocol
+        "http": limited(parsers()[0], limits_of(settings, files), timeouts),
+        "ws": "none",  # an upgrade would bypass the limits
         "h11_max_incomplete_event_size": HEAD_BYTES,
         "backlog": backlog(files),
         "log_config": None,
@@ -66,4 +66,4 @@ def serving(settings: Settings) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    told(main)
+    guarded(main)

@@ -28,7 +28,7 @@ from app.version import version
 from app.webhooks.egress import Egress
 
 _log = structlog.get_logger("api")
-# Well below the 60 seconds after which the TypeScript SDK sends a call again.
+# Well below the 60 seconds after which the TypeScript SDK repeats a call.
 _PATIENCE_SECONDS = 5.0
 ACCOUNT = "/client/v4/accounts/{account_id}"
 
@@ -72,7 +72,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(RequestLimits)
     app.add_middleware(ResponseHeaders)
     envelope.install(app)
-    # What is called most comes first: routes are tried in order.
+    _include_routers(app)
+    openapi.install(app)
+    return app
+
+
+def _include_routers(app: FastAPI) -> None:
+    # Routes are tried in order, so the most frequent ones come first.
     app.include_router(run.router, prefix=ACCOUNT)
     openai = (inference, files, openai_batches, background_responses, uploads, models, webhook_endpoints)
     for router in [module.router for module in openai]:
@@ -88,5 +94,3 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(subscriptions.router, prefix=ACCOUNT)
     app.include_router(deliveries.router, prefix=ACCOUNT)
     app.include_router(events.router, prefix=ACCOUNT)
-    openapi.install(app)
-    return app

@@ -1,24 +1,28 @@
-"""Read a request's body within a cap, and know what kind it is."""
+"""Read a request's body up to a size limit, and determine its media type."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
+from pydantic import BaseModel, ValidationError
 
 from app.batches.validation import strict_json
 from app.errors import BadInput, BodyTooLarge, MissingInput
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-_SMALL_BYTES = 64 * 1024  # is read in less time than a thread takes to be woken
-_UNSAID = ("", "application/x-www-form-urlencoded", "text/plain")
+_SMALL_BYTES = 64 * 1024  # parsed faster than a thread starts
+_UNSET = ("", "application/x-www-form-urlencoded", "text/plain")
+_CONFIGURATION_MB = 0.0625  # limit of the body that describes a subscription and the like
+
+T = TypeVar("T", bound=BaseModel)
 
 
 def content_type(request: Request) -> str:
     """The media type, JSON or NDJSON. Raises MissingInput for others and for compressed bodies.
 
-    What `curl -d` sends without a header of ours is taken for JSON, as Workers AI does.
+    The media types that `curl -d` sends by default count as JSON, as at Workers AI.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
@@ -26,7 +30,7 @@ def content_type(request: Request) -> str:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in (JSON, NDJSON):
         return kind
-    if kind in _UNSAID:
+    if kind in _UNSET:
         return JSON
     raise MissingInput(
         f"Request is missing headers or body: Content-Type must be {JSON} or {NDJSON}, got {kind!r}", status=415
@@ -34,7 +38,7 @@ def content_type(request: Request) -> str:
 
 
 async def blocks(request: Request, cap_mb: float, refusal: BodyTooLarge | None = None) -> AsyncIterator[bytes]:
-    """The body as it arrives. Raises BodyTooLarge, or the `refusal`, as soon as it is known to exceed the cap."""
+    """The body as it arrives. Raises BodyTooLarge, or `refusal`, as soon as the body exceeds the limit."""
     cap = int(cap_mb * 2**20)
     declared = request.headers.get("content-length", "")
     message = f"Request is too large: this body may have at most {cap_mb:g} MB; send several batches, or NDJSON"
@@ -51,7 +55,7 @@ async def blocks(request: Request, cap_mb: float, refusal: BodyTooLarge | None =
 
 
 async def read_json(request: Request, cap_mb: float) -> dict[str, Any]:
-    """The body as one JSON object, parsed strictly; a large one off the event loop."""
+    """The body as one JSON object, parsed strictly; a large one is parsed in a thread. Raises BadInput, BodyTooLarge."""
     raw = bytearray()
     async for block in blocks(request, cap_mb):
         raw += block
@@ -67,3 +71,13 @@ async def read_json(request: Request, cap_mb: float) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadInput(f"Bad input: the body must be a JSON object, not {type(value).__name__}")
     return value
+
+
+async def read_model(request: Request, kind: type[T]) -> T:
+    """A small JSON body as `kind`. Raises BadInput naming the first invalid field."""
+    content_type(request)
+    try:
+        return kind.model_validate(await read_json(request, _CONFIGURATION_MB))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInput(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None

@@ -1,4 +1,4 @@
-"""One range of bytes of an answer (RFC 9110, section 14). Several at once, and what is malformed, are answered with the whole."""
+"""One range of bytes of an answer (RFC 9110, section 14). The answer to several or malformed ranges is the whole content."""
 
 import re
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From byte `first` to `last`, both included; without `first` the last `last` bytes."""
+    """The bytes from `first` to `last`, both included; without `first`, the last `last` bytes."""
 
     first: int | None
     last: int | None
 
     def within(self, size: int) -> tuple[int, int] | None:
-        """First byte and number of bytes; None: none of them exists."""
+        """The first byte and the number of bytes; None: the range is empty."""
         if self.first is None:
             count = min(self.last or 0, size)
             return (size - count, count) if count else None
@@ -25,7 +25,7 @@ class Range:
 
 
 def parse(header: str | None) -> Range | None:
-    """The range that a request asks for; None: the whole."""
+    """The range in a request's header; None: the whole content."""
     found = _RANGE.fullmatch(header.strip()) if header else None
     if found is None or not (found[1] or found[2]):
         return None

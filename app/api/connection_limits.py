@@ -1,7 +1,7 @@
-"""Who may be connected: bounds on connections, for one address and in all, and a reserve for an operator's machinery.
+"""Limits on connections, for one address and in total, and a reserve for monitoring.
 
-A connection on which no request is in progress is the first to go, the longest idle one before others: whoever opens many and
-says nothing on them loses those, and nobody else waits. Pure: what a connection is, only its owner knows.
+When a limit is reached, the connection that has been idle longest is closed. So a client that opens many idle connections
+loses them, and no other client waits. Pure: the caller owns the connections.
 """
 
 import resource
@@ -13,14 +13,14 @@ from typing import Protocol
 
 from app.settings import Settings
 
-RESERVE = 16  # connections beyond the bound, on which only RESERVED is answered
+RESERVE = 16  # connections above the limit, on which only RESERVED is answered
 RESERVED = ("/health", "/ready", "/metrics")
 _OWN_FILES = 128  # connections to the database, listening sockets, logs
-_MOST_FILES = 1 << 20  # where the hard limit is none
+_MOST_FILES = 1 << 20  # where there is no hard limit
 
 
 class Admission(Enum):
-    """What becomes of a new connection."""
+    """The decision about a new connection."""
 
     FREE = "free"
     RESERVE = "reserve"
@@ -28,10 +28,10 @@ class Admission(Enum):
 
 
 class Connection(Protocol):
-    """What `Room` needs of a connection."""
+    """A connection, for `ConnectionLimits`."""
 
     def drop(self) -> None:
-        """Close it at once, without a word."""
+        """Close it at once, without an answer."""
 
 
 class ConnectionLimits:
@@ -40,30 +40,30 @@ class ConnectionLimits:
     def __init__(self, most: int, most_per_address: int) -> None:
         self._most, self._most_per_address = most, most_per_address
         self._address: dict[Connection, str] = {}
-        self._held: Counter[str] = Counter()
+        self._count_of: Counter[str] = Counter()
         self._idle: OrderedDict[Connection, None] = OrderedDict()
         self._idle_of: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
 
     def enter(self, one: Connection, host: str) -> Admission:
-        """Take a new, idle connection, for which an older idle one may have to go."""
-        address = _household(host)
-        if self._held[address] >= self._most_per_address and not self._make_room(self._idle_of.get(address)):
+        """Add a new, idle connection. An older idle one may be closed for it."""
+        address = _address_of(host)
+        if self._count_of[address] >= self._most_per_address and not self._make_room(self._idle_of.get(address)):
             return Admission.REFUSED
         full = len(self._address) >= self._most and not self._make_room(self._idle)
         if full and len(self._address) >= self._most + RESERVE:
             return Admission.REFUSED
         self._address[one] = address
-        self._held[address] += 1
+        self._count_of[address] += 1
         self.rest(one)
         return Admission.RESERVE if full else Admission.FREE
 
     def rest(self, one: Connection) -> None:
-        """No request is in progress on it from now on."""
+        """The connection has no request in progress from now on."""
         if one in self._address and one not in self._idle:
             self._idle[one] = self._idle_of[self._address[one]][one] = None
 
     def work(self, one: Connection) -> None:
-        """A request is in progress on it."""
+        """The connection has a request in progress."""
         if self._idle.pop(one, one) is None:
             address = self._address[one]
             del self._idle_of[address][one]
@@ -71,13 +71,13 @@ class ConnectionLimits:
                 del self._idle_of[address]
 
     def leave(self, one: Connection) -> None:
-        """It is closed; said again, this does nothing."""
+        """The connection is closed. A repeated call has no effect."""
         self.work(one)
         address = self._address.pop(one, None)
         if address is not None:
-            self._held[address] -= 1
-            if not self._held[address]:
-                del self._held[address]
+            self._count_of[address] -= 1
+            if not self._count_of[address]:
+                del self._count_of[address]
 
     def _make_room(self, idle: OrderedDict[Connection, None] | None) -> bool:
         if not idle:
@@ -88,8 +88,8 @@ class ConnectionLimits:
         return True
 
 
-def _household(host: str) -> str:
-    """What counts as one address: of IPv6 the network that one subscriber has."""
+def _address_of(host: str) -> str:
+    """The address that is limited; for IPv6 it is the network of one subscriber (/64)."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -100,21 +100,21 @@ def _household(host: str) -> str:
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files as it may at all. Returns how many."""
+    """Raise this process's limit of open files to the hard limit. Returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else hard
-    with suppress(ValueError, OSError):  # macOS says that there is no limit, and has one
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    target = _MOST_FILES if hard == resource.RLIM_INFINITY else hard
+    with suppress(ValueError, OSError):  # macOS reports no limit but has one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def backlog(files: int) -> int:
-    """Connections that the kernel may hand over in one go; all of them take a file before one of them can be refused."""
+    """Connections that the kernel may queue. Each takes a file before it can be refused."""
     return max(16, min(2048, files // 4))
 
 
-def room(settings: Settings, files: int) -> ConnectionLimits:
-    """Room as the settings have it, as far as `files` reach: a request may need a second one, to an engine or a spool."""
+def limits_of(settings: Settings, files: int) -> ConnectionLimits:
+    """The limits in the settings, reduced to what `files` allow: a request may need a second file, for an engine or a spool."""
     most = max(1, min(settings.connections, (files - backlog(files) - RESERVE - _OWN_FILES) // 2))
     return ConnectionLimits(most, min(most, settings.connections_per_address or max(1, most // 2)))

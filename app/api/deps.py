@@ -1,4 +1,4 @@
-"""What routes need: the process's parts, and who is calling."""
+"""The dependencies of routes: the parts of the process, and the account of the API key."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +24,7 @@ from app.webhooks.egress import EgressClient
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything one API process is made of."""
+    """The long-lived objects of one API process."""
 
     settings: Settings
     database: Database
@@ -32,36 +32,36 @@ class Parts:
     egress: EgressClient
     gateway: Gateway
     secret_key: bytes = field(repr=False)
-    looks: QueueGauges
+    gauges: QueueGauges
 
     @property
     def catalogue(self) -> Catalogue:
-        """The models as they are now. Within one request keep what you got."""
+        """The models at this moment. One request should read it once."""
         return self.models.current
 
     @cached_property
     def keys(self) -> KeyCache:
-        """Who is calling."""
+        """The accounts of API keys."""
         return KeyCache(self.database, self.secret_key)
 
     @cached_property
     def lengths(self) -> AnswerLengths:
-        """How long answers usually are."""
+        """The usual lengths of answers."""
         return AnswerLengths(self.database, tuple(self.catalogue.models))
 
     @cached_property
     def polls(self) -> Polls:
-        """Where batches stand."""
+        """The states of batches."""
         return Polls(self.database)
 
     @cached_property
     def resends(self) -> ResentRequests:
-        """Calls under way that may be sent again."""
+        """Running calls that their clients may repeat."""
         return ResentRequests(self.gateway.complete)
 
     @cached_property
     def installation(self) -> Installation:
-        """How everything is."""
+        """The state of the installation."""
         return Installation(self.database)
 
     def model(self, name: str) -> Model:
@@ -74,7 +74,7 @@ class Parts:
 
 
 async def parts(request: Request) -> Parts:
-    """The parts that the lifespan made. Async, since FastAPI runs other functions in a thread, for each request anew."""
+    """The parts that the lifespan created. It is async because FastAPI runs synchronous functions in a thread."""
     return cast(Parts, request.app.state.parts)
 
 

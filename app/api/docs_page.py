@@ -1,4 +1,4 @@
-"""The OpenAPI document as one HTML page that loads nothing: no script, no font, no style from elsewhere. Pure."""
+"""The OpenAPI document as one HTML page without external scripts, fonts or styles. Pure."""
 
 import json
 import re
@@ -22,9 +22,9 @@ table { border-collapse: collapse; margin: .5rem 0 } th, td { text-align: left; 
 th { font-weight: normal; white-space: nowrap }
 @media (max-width: 40rem) { summary span { display: block; margin-left: 4.4rem } }
 """
-QUERY = "x-example-query"  # of an operation: what its example needs behind the path
+QUERY = "x-example-query"  # field of an operation: the query of its example
 _ACCOUNT = "/client/v4/accounts/{account_id}"
-# Title of each part, and how its paths begin. OpenAI's routes are the same under the account, so they are shown once.
+# Title of each part, and the prefix of its paths. OpenAI's routes also exist under the account; they are shown once.
 _PARTS = (
     ("OpenAI", "/v1/"),
     ("Workers AI", f"{_ACCOUNT}/ai/"),
@@ -77,28 +77,28 @@ def _operation(document: Object, method: str, path: str, operation: Object) -> s
 
 def _parameters(operation: Object) -> str:
     known = [each for each in operation.get("parameters", []) if each["in"] != "path"]
-    return _table("Parameters", {each["name"]: (each["in"], _said(each, _schema(each))) for each in known})
+    return _table("Parameters", {each["name"]: (each["in"], _description(each, _schema(each))) for each in known})
 
 
 def _schema(parameter: Object) -> Object:
-    """Its own, or that of the JSON that it holds."""
-    holds: Object = parameter.get("content", {}).get("application/json", parameter)
-    schema: Object = holds["schema"]
+    """The schema of a parameter, or of the JSON that it contains."""
+    content: Object = parameter.get("content", {}).get("application/json", parameter)
+    schema: Object = content["schema"]
     return schema
 
 
 def _fields(document: Object, operation: Object) -> str:
-    """The fields of the body, of each of its forms."""
+    """The fields of the body, in all its forms."""
     content = operation.get("requestBody", {}).get("content", {})
     schema: Object = next(
         (kind["schema"] for kind in content.values() if "properties" in str(kind) or "$ref" in str(kind)), {}
     )
     found: dict[str, tuple[str, str]] = {}
     forms = [*_forms(document, schema)]
-    needed = forms[0].get("required", []) if forms else []  # of further forms each is one way among several
+    needed = forms[0].get("required", []) if forms else []  # further forms are alternatives
     for form in forms:
         for name, field in form.get("properties", {}).items():
-            found.setdefault(name, ("required" if name in needed else "", _said({}, field)))
+            found.setdefault(name, ("required" if name in needed else "", _description({}, field)))
     return _table("Body", found)
 
 
@@ -110,15 +110,15 @@ def _forms(document: Object, schema: Object) -> Iterator[Object]:
         yield from _forms(document, each)
 
 
-def _said(parameter: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """What is known of a field in a few words: what it means, or which values it takes."""
+def _description(parameter: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """The description of a field, or else the values that it accepts."""
     text = parameter.get("description") or schema.get("description")
     if text:
         return str(text)
     if "enum" in schema:
         return " | ".join(str(value) for value in schema["enum"])
     if forms := schema.get("anyOf") or schema.get("oneOf"):
-        return " or ".join(dict.fromkeys(filter(None, (_said({}, form) for form in forms))))
+        return " or ".join(dict.fromkeys(filter(None, (_description({}, form) for form in forms))))
     kind = schema.get("type", "")
     low, high = schema.get("minimum"), schema.get("maximum")
     bounds = "" if low is None else f", {low} or more" if high is None else f", {low} to {high}"
@@ -129,14 +129,14 @@ def _table(title: str, rows: Mapping[str, tuple[str, str]]) -> str:
     if not rows:
         return ""
     cells = "".join(
-        f"<tr><th><code>{escape(name)}</code></th><td>{escape(where)}</td><td>{_prose(said)}</td></tr>"
-        for name, (where, said) in rows.items()
+        f"<tr><th><code>{escape(name)}</code></th><td>{escape(where)}</td><td>{_prose(description)}</td></tr>"
+        for name, (where, description) in rows.items()
     )
     return f"<p>{title}:</p><table>{cells}</table>"
 
 
 def _command(method: str, path: str, operation: Object) -> str:
-    """The call as a line of curl; a user fills in what stands in braces."""
+    """The call as a curl command; the user replaces the names in braces."""
     parts = ["curl" if method == "GET" else f"curl -X {method}", f'"$URL{path}{operation.get(QUERY, "")}"']
     if operation.get("security"):
         parts.append('-H "Authorization: Bearer $KEY"')
@@ -150,5 +150,5 @@ def _command(method: str, path: str, operation: Object) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escaped, with what stands in backquotes as code."""
+    """The text as HTML, with code for the parts in backquotes."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False)).replace("\n\n", "<br>")

@@ -1,6 +1,6 @@
 """Cloudflare's envelope `{"result", "success", "errors", "messages"}`, for answers and for every kind of error.
 
-On the OpenAI routes an error has OpenAI's `error` beside it, so that either kind of client finds what it looks for.
+On the OpenAI routes an error has OpenAI's `error` too, so both kinds of clients can read it.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from app.errors import (
 )
 
 _GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
-# OpenAI's words, by status and by our code; what is not listed has none of its own.
+# OpenAI's terms, by status and by our code.
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OPENAI_CODES = {
     10000: "invalid_api_key",
@@ -39,12 +39,12 @@ _OPENAI_CODES = {
     3040: "capacity_exceeded",
     3006: "request_too_large",
 }
-_BAD_VALUE = "invalid_value"  # of a parameter that is named, where nothing better is known
+_BAD_VALUE = "invalid_value"  # the code for a named parameter without a better one
 _log = structlog.get_logger("api")
 
 
 def success(result: Any, status: int = 200, **extra: Any) -> Response:
-    """A 2xx envelope around `result`; `extra` adds top-level keys such as `result_info`."""
+    """A 2xx envelope with `result`; `extra` adds top-level keys such as `result_info`."""
     content = {"result": result, "success": True, "errors": [], "messages": [], **extra}
     return Response(orjson.dumps(content), status, media_type="application/json")
 
@@ -59,7 +59,7 @@ def failure(
     param: str | None = None,
     reason: str | None = None,
 ) -> JSONResponse:
-    """An error envelope. A final error tells the SDK not to try again."""
+    """An error envelope. The header `x-should-retry` tells the SDK whether to retry."""
     content = _content(code, message)
     if _is_openai(request):
         content["error"] = _openai(status, code, message, param, reason)
@@ -68,7 +68,7 @@ def failure(
 
 
 def refusal(status: int, message: str) -> dict[str, Any]:
-    """The envelope of an error met before the route is known: for either kind of client."""
+    """The envelope of an error that occurs before the route is known, for both kinds of clients."""
     code = NoCapacity.code if status == 503 else BadInput.code
     return {**_content(code, message), "error": _openai(status, code, message, None, None)}
 
@@ -81,8 +81,8 @@ def _openai(status: int, code: int, message: str, param: str | None, reason: str
     kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     if code == ModelUnknown.code:
         kind = "invalid_request_error"
-    said = reason or _OPENAI_CODES.get(code) or (_BAD_VALUE if param and status == 400 else None)
-    return {"message": message, "type": kind, "param": param, "code": said}
+    openai_code = reason or _OPENAI_CODES.get(code) or (_BAD_VALUE if param and status == 400 else None)
+    return {"message": message, "type": kind, "param": param, "code": openai_code}
 
 
 def _is_openai(request: Request) -> bool:
@@ -131,15 +131,15 @@ def _routing(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """What may be done at the path of a request: of the routes that fit it, those that say the most of it."""
-    fitting = [
+    """The methods that a path supports: those of the most specific routes that match it."""
+    matching = [
         route
         for route in request.app.routes
         if isinstance(route, Route) and route.matches(request.scope)[0] != Match.NONE
     ]
-    fewest = min(len(route.param_convertors) for route in fitting)
-    found = [route.methods or () for route in fitting if len(route.param_convertors) == fewest]
-    return sorted(set().union(*found))
+    fewest = min(len(route.param_convertors) for route in matching)
+    methods = [route.methods or () for route in matching if len(route.param_convertors) == fewest]
+    return sorted(set().union(*methods))
 
 
 def _parameters(request: Request, error: Exception) -> Response:
@@ -147,7 +147,7 @@ def _parameters(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     what = (
-        "is no parameter of this route"
+        "is not a parameter of this route"
         if first["type"] == "extra_forbidden"
         else first["msg"].removeprefix("Value error, ")
     )
@@ -160,28 +160,28 @@ def _database_away(request: Request, error: Exception) -> Response:
     name = "database.away" if gone else "database.refused"
     _log.warning(name, path=request.url.path, kind=type(error).__name__, error=str(error).strip())
     what = "cannot be reached" if gone else "could not do this"
-    message = f"The database {what} right now. Try again in a few seconds; what was sent may have been stored."
+    message = f"The database {what} right now. Try again in a few seconds; the request may have been stored."
     return failure(request, 503, 5001, message, {"retry-after": "2"})
 
 
 def _database_full(request: Request, error: Exception) -> Response:
     full = StorageFull(
-        "The database's disk is full; nothing was stored. Send the request again once the operator has freed space there."
+        "The database's disk is full, and nothing was stored. Send the request again after the operator has freed space on it."
     )
     full.__cause__ = error
     return _ours(request, full)
 
 
 def _broken_off(request: Request, error: Exception) -> Response:
-    """The client has gone before its body was here: nobody reads this answer."""
+    """The client disconnected before its body was complete, so nobody reads this answer."""
     _log.info("request.broken_off", path=request.url.path, request_id=request.state.request_id)
     return Response(status_code=400)
 
 
 def _unexpected(request: Request, error: Exception) -> Response:
-    name = getattr(request.state, "request_id", "")  # this answer does not pass the middleware that tells it
+    name = getattr(request.state, "request_id", "")  # this answer does not pass the middleware that adds the id
     _log.error("request.failed", path=request.url.path, request_id=name, exc_info=error)
     ids = {REQUEST_ID: name, CLOUDFLARE_ID: name} if name else None
     return failure(
-        request, 500, 5001, "Internal error; the operator's log has the details under this request's id.", ids
+        request, 500, 5001, "Internal error. The operator's log has the details under this request's id.", ids
     )

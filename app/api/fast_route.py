@@ -1,4 +1,4 @@
-"""Routes that are called thousands of times a second."""
+"""Routes that serve thousands of requests a second."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -12,10 +12,10 @@ from app.api.deps import Parts, caller, key_holder
 
 
 class FastRoute(APIRoute):
-    """Hands its endpoint what it names of `request`, `parts`, `tenant` and the strings of the path, and checks nothing else.
+    """Passes `request`, `parts`, `tenant` and the strings of the path to its endpoint by name, and checks nothing else.
 
-    FastAPI's solving of dependencies, which does that for any signature, takes longer than all the rest of a poll. The
-    signature still tells the OpenAPI document what the route takes.
+    FastAPI's dependency injection, which handles any signature, takes longer than the rest of a poll. The OpenAPI document
+    still reads the signature.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any) -> None:

@@ -1,6 +1,6 @@
-"""Routes for operators' machinery: liveness, readiness, and how the whole installation is.
+"""Routes for monitoring: liveness, readiness, and the state of the installation.
 
-To HEAD they answer as to GET; the server leaves the body out.
+HEAD has the same answer as GET; the server omits the body.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ async def health() -> dict[str, str]:
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(parts: PartsDep) -> dict[str, str]:
-    """The process answers, and its database can be reached and has the schema that this code knows."""
+    """The process answers, and its database can be reached and has the schema of this code."""
     async with parts.database.relaxed() as conn:
         revision = await current_revision(conn)
     if revision != newest_revision():
@@ -38,8 +38,8 @@ async def ready(parts: PartsDep) -> dict[str, str]:
 @router.head("/status", include_in_schema=False)
 @router.get("/status")
 async def status(parts: PartsDep) -> dict[str, Any]:
-    """How the whole installation is: `ok`, `degraded` or `down`, with parts, engines, queue, and what to do about problems.
+    """The state of the installation: `ok`, `degraded` or `down`, with parts, engines, queue, and problems with remedies.
 
-    Always 200 while this process answers; a moment old at most. Tells no URL and no secret.
+    Always 200 while this process answers. The content is at most a second old, and has no URL and no secret.
     """
     return await parts.installation.status()

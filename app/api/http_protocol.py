@@ -1,10 +1,10 @@
-"""uvicorn's HTTP protocols with bounds on what a client may send, and on how slowly, before any key of its is known.
+"""uvicorn's HTTP protocols with limits that apply before the API key is known.
 
-- What comes without completing a head or a part of a body (headers, a URL, trailers, extensions of a chunk) is bounded: 431.
+- The size of data that completes no head and no part of a body (headers, URL, trailers, chunk extensions) is limited: 431.
 - A head must be complete within `header_seconds`, and a body may pause for `body_seconds`: 408.
-- Connections are bounded: see connections.py.
+- The number of connections is limited: see app.api.connection_limits.
 
-Exact bounds of a complete head are app.api.request_limits's, which has it parsed.
+app.api.request_limits has the exact limits of a complete head.
 """
 
 import asyncio
@@ -21,33 +21,33 @@ from app.api.connection_limits import Admission, ConnectionLimits
 from app.api.envelope import refusal
 from app.api.request_limits import HEAD_BYTES, HEADERS
 
-_STEP_BYTES = 16 * 1024  # of a head, at a time
+_STEP_BYTES = 16 * 1024  # a head is parsed in steps of this size
 _LINGER_SECONDS = 2.0
 _CROWDED = "Too many connections are open. Close idle ones, or try again in a few seconds."
 
 
 @dataclass(frozen=True)
 class ClientTimeouts:
-    """How long is waited, in seconds: for a complete head, and between two bytes of a body."""
+    """Timeouts in seconds: for a complete head, and between two bytes of a body."""
 
     head: float
     body: float
 
 
 class _Transport:
-    """A transport whose `close` lets the last answer arrive: one that is closed with something unread tells the client of a
-    reset, and what was written before it is lost. So what still comes is thrown away for a moment.
+    """A transport whose `close` lets the last answer arrive. Closing a connection with unread data sends a reset, and the client
+    loses the answer. So further data is read and discarded for a moment.
     """
 
     def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool], resumed: Callable[[], None]) -> None:
         self._transport, self._unread, self._resumed = transport, unread, resumed
-        self._lingers = False
+        self._lingering = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        return self._lingers or self._transport.is_closing()
+        return self._lingering or self._transport.is_closing()
 
     def resume_reading(self) -> None:
         self._transport.resume_reading()
@@ -59,52 +59,52 @@ class _Transport:
         if not self._unread():
             self._transport.close()
             return
-        self._lingers = True
+        self._lingering = True
         self._transport.resume_reading()
         self._transport.write_eof()
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.abort)
 
 
-_Base: Any = object  # one of uvicorn's protocols follows it among the bases
+_Base: Any = object  # one of uvicorn's protocols is the next base class
 
 
-class Guarded(_Base):  # type: ignore[misc]
-    """In front of one of uvicorn's protocols."""
+class LimitedProtocol(_Base):  # type: ignore[misc]
+    """A mixin that adds the limits to one of uvicorn's protocols."""
 
-    room: ConnectionLimits
-    patience: ClientTimeouts
+    connection_limits: ConnectionLimits
+    client_timeouts: ClientTimeouts
     app_state: dict[str, Any]
 
-    _phase = ""  # head: it has begun; body: it is incomplete; answer: nothing is to come; idle: nothing has begun
+    _phase = ""  # head: begun; body: incomplete; answer: the request is complete; idle: no request
     _timer: asyncio.TimerHandle | None = None
-    _fed_at = 0.0
+    _data_at = 0.0
     _refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(
-            cast(asyncio.Transport, _Transport(cast(asyncio.Transport, transport), self._unread, self._touch))
+            cast(asyncio.Transport, _Transport(cast(asyncio.Transport, transport), self._unread, self._note_data))
         )
-        entry = self.room.enter(self, self.client[0] if self.client else "")
+        entry = self.connection_limits.enter(self, self.client[0] if self.client else "")
         if entry is Admission.REFUSED:
             self._refuse(503, _CROWDED)
             return
         if entry is Admission.RESERVE:
             self.app_state = {**self.app_state, "crowded": _CROWDED}
-        self._turn("head")
+        self._enter_phase("head")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait(None)
-        self.room.leave(self)
+        self._set_timer(None)
+        self.connection_limits.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._touch()
+        self._note_data()
         while data and not self.transport.is_closing():
             step = len(data) if self._phase == "body" else _STEP_BYTES
             self._feed(data[:step])
             data = data[step:]
             if not self.transport.is_closing():
-                self._settle("head")
+                self._update_phase("head")
 
     def _feed(self, data: bytes) -> None:
         super().data_received(data)
@@ -112,64 +112,66 @@ class Guarded(_Base):  # type: ignore[misc]
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self.transport.is_closing():
-            self._settle("idle")
+            self._update_phase("idle")
 
     def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls for what is no HTTP."""
+        """uvicorn calls this for data that is not HTTP."""
         too_large = getattr(sys.exc_info()[1], "error_status_hint", 400) == 431
         if too_large:
             self.refuse_head()
         else:
-            self._refuse(400, "This is no HTTP request: a line of it, or its framing, is malformed.")
+            self._refuse(400, "This is not an HTTP request: one of its lines, or its framing, is malformed.")
 
     def refuse_head(self) -> None:
-        """Answer that the head, or what else describes the request, is too long."""
+        """Answer that the head, or a trailer, is too long."""
         most = f"{HEADERS} headers, with the URL {HEAD_BYTES} bytes"
-        self._refuse(431, f"The request's headers are too long: at most {most} are taken. Leave some out.")
+        self._refuse(431, f"The request's headers are too long: at most {most} are accepted. Remove some.")
 
     def drop(self) -> None:
-        """Close it at once, without a word."""
+        """Close the connection at once, without an answer."""
         self.transport.abort()
 
-    def _settle(self, otherwise: str) -> None:
+    def _update_phase(self, otherwise: str) -> None:
         cycle = self.cycle
         busy = cycle is not None and not cycle.response_complete
-        self._turn(("body" if cycle.more_body else "answer") if busy else otherwise)
+        self._enter_phase(("body" if cycle.more_body else "answer") if busy else otherwise)
 
-    def _turn(self, phase: str) -> None:
+    def _enter_phase(self, phase: str) -> None:
         if phase == self._phase:
             return
         self._phase = phase
-        (self.room.rest if phase in ("head", "idle") else self.room.work)(self)
-        self._wait({"head": self.patience.head, "body": self.patience.body}.get(phase))
+        (self.connection_limits.rest if phase in ("head", "idle") else self.connection_limits.work)(self)
+        self._set_timer({"head": self.client_timeouts.head, "body": self.client_timeouts.body}.get(phase))
 
-    def _wait(self, seconds: float | None) -> None:
+    def _set_timer(self, seconds: float | None) -> None:
         if self._timer:
             self._timer.cancel()
-        self._timer = self.loop.call_later(seconds, self._late) if seconds is not None else None
+        self._timer = self.loop.call_later(seconds, self._timed_out) if seconds is not None else None
 
-    def _late(self) -> None:
+    def _timed_out(self) -> None:
         if self._phase == "head":
-            self._refuse(408, f"The request's headers were not complete within {self.patience.head:g} seconds.")
+            self._refuse(408, f"The request's headers were not complete within {self.client_timeouts.head:g} seconds.")
             return
         if self.flow.read_paused or self.cycle.waiting_for_100_continue:
-            self._touch()  # it is our turn
-        rest = self._fed_at + self.patience.body - self.loop.time()
+            self._note_data()  # the server, not the client, causes the pause
+        rest = self._data_at + self.client_timeouts.body - self.loop.time()
         if rest > 0:
-            self._wait(rest)
+            self._set_timer(rest)
         else:
-            self._refuse(408, f"Nothing of the request's body came for {self.patience.body:g} seconds. Send it again.")
+            self._refuse(
+                408, f"Nothing of the request's body came for {self.client_timeouts.body:g} seconds. Send it again."
+            )
 
-    def _touch(self) -> None:
-        self._fed_at = self.loop.time()
+    def _note_data(self) -> None:
+        self._data_at = self.loop.time()
 
     def _unread(self) -> bool:
         return self._refused or (self.cycle is not None and self.cycle.more_body)
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer on our own, and close."""
+        """Answer without the application, and close the connection."""
         self._refused = True
-        self._wait(None)
+        self._set_timer(None)
         self._unset_keepalive_if_required()
         cycle = self.cycle
         busy = cycle is not None and not cycle.response_complete
@@ -177,7 +179,7 @@ class Guarded(_Base):  # type: ignore[misc]
             cycle.disconnected = True
             cycle.message_event.set()
         if busy and (cycle.response_started or getattr(self, "pipeline", None) or not cycle.more_body):
-            self.transport.abort()  # another answer is on its way, and may not be mixed with this one
+            self.transport.abort()  # two answers must not be mixed
             return
         body = json.dumps(refusal(status, message)).encode()
         head = (
@@ -189,19 +191,21 @@ class Guarded(_Base):  # type: ignore[misc]
         self.transport.close()
 
 
-class GuardedH11(Guarded, H11Protocol):
-    """With h11, which bounds by itself what is incomplete."""
+class LimitedH11(LimitedProtocol, H11Protocol):
+    """With h11, which limits the size of incomplete data itself."""
 
 
-def parsers() -> list[type[Guarded]]:
-    """uvicorn's protocols that can be used here, the fastest first."""
+def parsers() -> list[type[LimitedProtocol]]:
+    """The protocols that are installed, fastest first."""
     try:
-        from app.api.http_protocol_httptools import GuardedHttpTools
+        from app.api.http_protocol_httptools import LimitedHttpTools
     except ImportError:
-        return [GuardedH11]
-    return [GuardedHttpTools, GuardedH11]
+        return [LimitedH11]
+    return [LimitedHttpTools, LimitedH11]
 
 
-def guarded(base: type[Guarded], room: ConnectionLimits, patience: ClientTimeouts) -> type[asyncio.Protocol]:
-    """The protocol with these bounds."""
-    return type("Guarded", (base,), {"room": room, "patience": patience})
+def limited(
+    base: type[LimitedProtocol], connections: ConnectionLimits, timeouts: ClientTimeouts
+) -> type[asyncio.Protocol]:
+    """The protocol class with these limits."""
+    return type("Limited", (base,), {"connection_limits": connections, "client_timeouts": timeouts})

@@ -1,22 +1,22 @@
-"""The guarded protocol on httptools, which is no dependency of ours: an engine's installation brings it."""
+"""The limited protocol on httptools. httptools is not a dependency; an installation of vLLM includes it."""
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.api.http_protocol import Guarded
+from app.api.http_protocol import LimitedProtocol
 from app.api.request_limits import HEAD_BYTES
 
 
-class GuardedHttpTools(Guarded, HttpToolsProtocol):
-    """With httptools, which keeps whatever is incomplete, without an end."""
+class LimitedHttpTools(LimitedProtocol, HttpToolsProtocol):
+    """With httptools, which stores incomplete data without a limit."""
 
     _delivered = False
-    _silent_bytes = 0
+    _incomplete_bytes = 0
 
     def _feed(self, data: bytes) -> None:
         self._delivered = False
         super()._feed(data)
-        self._silent_bytes = 0 if self._delivered else self._silent_bytes + len(data)
-        if self._silent_bytes > HEAD_BYTES and not self.transport.is_closing():
+        self._incomplete_bytes = 0 if self._delivered else self._incomplete_bytes + len(data)
+        if self._incomplete_bytes > HEAD_BYTES and not self.transport.is_closing():
             self.refuse_head()
 
     def on_headers_complete(self) -> None:

@@ -1,4 +1,4 @@
-"""What somebody who only has the address meets: what this is, its version, and the documentation of all routes."""
+"""The pages for a person who has only the address: the index, the version, and the documentation of all routes."""
 
 from functools import cache
 from html import escape
@@ -12,13 +12,13 @@ from app.api import docs_page
 
 router = APIRouter()
 
-_WHAT = "Durable batch inference in the slack of your GPUs"
+_DESCRIPTION = "Durable batch inference in the slack of your GPUs"
 
 
 @router.head("/", include_in_schema=False)
 @router.get("/", include_in_schema=False)
 async def root(request: Request) -> Response:
-    """What answers here and where to go on: as a page for a browser, as JSON for everybody else."""
+    """A description and links: a page for a browser, JSON for other clients."""
     links = {
         "documentation": "/docs",
         "openapi": "/openapi.json",
@@ -32,20 +32,20 @@ async def root(request: Request) -> Response:
     }
     if "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(_page(request.app, links), headers={"vary": "accept"})
-    told = {"name": "slackwater", "description": _WHAT, "version": request.app.version, "links": links}
-    return Response(orjson.dumps(told), media_type="application/json", headers={"vary": "accept"})
+    content = {"name": "slackwater", "description": _DESCRIPTION, "version": request.app.version, "links": links}
+    return Response(orjson.dumps(content), media_type="application/json", headers={"vary": "accept"})
 
 
 @router.head("/version", include_in_schema=False)
 @router.get("/version")
 async def version(request: Request) -> dict[str, str]:
-    """Which version of Slackwater answers."""
+    """The version of Slackwater."""
     return {"name": "slackwater", "version": request.app.version}
 
 
 @router.get("/docs", include_in_schema=False)
 async def documentation(request: Request) -> HTMLResponse:
-    """Every route with its parameters and an example, in one page that loads nothing from elsewhere."""
+    """Every route with its parameters and an example, in one page without external resources."""
     return HTMLResponse(_documentation(request.app))
 
 
@@ -59,12 +59,12 @@ def _page(app: FastAPI, links: dict[str, str]) -> str:
     shown = "".join(
         f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{_link(target)}</td></tr>" for name, target in links.items()
     )
-    body = f"<h1>Slackwater</h1><p>{_WHAT}. Version {escape(app.version)}.</p><table>{shown}</table>"
+    body = f"<h1>Slackwater</h1><p>{_DESCRIPTION}. Version {escape(app.version)}.</p><table>{shown}</table>"
     return docs_page.page("Slackwater", body)
 
 
 def _link(target: str) -> str:
-    """A route that a browser can open without a key; the beginning of others as text."""
+    """A link to a route that a browser can open without a key; other routes as text."""
     if target == "/v1" or "{" in target:
         return f"<code>{escape(target)}</code>"
     return f'<a href="{escape(target)}"><code>{escape(target)}</code></a>'

@@ -1,4 +1,4 @@
-"""`/metrics`: this process, and the queue as the database has it, the same from every API process."""
+"""`/metrics`: metrics of this process, and gauges of the queue, which are equal at every API process."""
 
 import hmac
 from collections.abc import Iterable
@@ -14,51 +14,54 @@ from app.errors import AuthenticationError
 router = APIRouter()
 
 PREFIX = "slackwater_"
-# name: (label of its parts, meaning)
+# name: (label, description)
 MEANINGS = {
-    "oldest_snapshot_seconds": ("", "age of the oldest open snapshot; an old one makes every claim dearer"),
-    "dead_tuples": ("table", "dead rows in the hot tables; growing: vacuum does not keep up"),
-    "partitions_ahead_days": ("", "days for which item partitions exist already; 0 or less: tomorrow's submits fail"),
-    "fold_lag_deltas": ("", "finished chunks not yet counted in their batches; growing: no steward leads"),
-    "oldest_ready_seconds": ("", "time since the run of the oldest batch began that has a chunk waiting for a worker"),
+    "oldest_snapshot_seconds": ("", "age of the oldest open snapshot; an old one slows every claim down"),
+    "dead_tuples": ("table", "dead rows in the hot tables; grows if vacuum does not keep up"),
+    "partitions_ahead_days": (
+        "",
+        "days ahead for which item partitions exist; at 0 or less the submits of tomorrow fail",
+    ),
+    "fold_lag_deltas": ("", "finished chunks not yet counted in their batches; grows if no steward leads"),
+    "oldest_ready_seconds": ("", "age of the oldest run that has a chunk waiting for a worker"),
     "open_batches": ("", "batches that are not final"),
     "ready_chunks": ("model", "chunks that could be claimed now"),
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
-    "cache_drifts_total": ("", "how often the scheduler's caches were found wrong and corrected; should be 0"),
-    "live_workers": ("", "GPU workers whose lease holds"),
-    "deliveries": ("state", "webhooks and events to be fetched, but for those delivered; dead: given up"),
-    "oldest_due_delivery_seconds": ("", "how long a webhook has been due; growing: no notifier delivers"),
+    "cache_drifts_total": ("", "corrections of wrong scheduler caches; should be 0"),
+    "live_workers": ("", "GPU workers with a valid lease"),
+    "deliveries": ("state", "webhooks, and events to be fetched, that are not delivered; dead: given up"),
+    "oldest_due_delivery_seconds": ("", "how long the oldest due webhook waits; grows if no notifier delivers"),
     "endpoints": ("state", "subscriptions"),
-    "failing_endpoints": ("", "subscriptions whose receiver accepts nothing lately"),
+    "failing_endpoints": ("", "subscriptions whose receiver has accepted nothing lately"),
 }
 
 
 class Gauges(Collector):
-    """One look at the queue, in Prometheus's terms."""
+    """One reading of the gauges in Prometheus's form."""
 
-    def __init__(self, found: list[tuple[str, str, float]]) -> None:
-        self._found = found
+    def __init__(self, gauges: list[tuple[str, str, float]]) -> None:
+        self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:
-        """A family for each name, and whether the database answered at all."""
+        """A family for each name, and whether the database answered."""
         up = "1 while the database answers this scrape"
-        yield GaugeMetricFamily(f"{PREFIX}database_up", up, value=1.0 if self._found else 0.0)
+        yield GaugeMetricFamily(f"{PREFIX}database_up", up, value=1.0 if self._gauges else 0.0)
         for name, (label, meaning) in MEANINGS.items():
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             family = kind(PREFIX + name, meaning, labels=[label] if label else None)
-            for found, part, value in self._found:
-                if found == name:
+            for gauge, part, value in self._gauges:
+                if gauge == name:
                     family.add_metric([part] if label else [], value)
             yield family
 
 
 @router.get("/metrics")
 async def metrics(request: Request, parts: PartsDep) -> Response:
-    """Prometheus text; without the database, of the process only. With a token set, for its bearer alone."""
+    """Prometheus text; without the database only that of the process. A token in the settings is required as bearer."""
     _check_token(request, parts.settings.metrics_token.get_secret_value())
-    found = await parts.looks.found()
+    gauges = await parts.gauges.read()
     registry = CollectorRegistry()
-    registry.register(Gauges(found))
+    registry.register(Gauges(gauges))
     return Response(generate_latest(REGISTRY) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -66,5 +69,5 @@ def _check_token(request: Request, token: str) -> None:
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
     if token and not hmac.compare_digest(given.encode(), token.encode()):
         raise AuthenticationError(
-            "/metrics asks for a token: send the API's SLACKWATER_METRICS_TOKEN as `Authorization: Bearer <token>`"
+            "/metrics requires a token: send the API's SLACKWATER_METRICS_TOKEN as `Authorization: Bearer <token>`"
         )

@@ -1,6 +1,6 @@
-"""A multipart form as it arrives: small fields, and the one file, whose bytes are handed on at once.
+"""A multipart form, read while it arrives: small fields, and one file, whose bytes are passed on at once.
 
-Parsing is python-multipart's; this only keeps what OpenAI's clients send before the file.
+python-multipart parses; this class stores the fields that OpenAI's clients send before the file.
 """
 
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -12,9 +12,9 @@ _FIELDS = 32
 
 
 class Form:
-    """Feed it blocks, take the file's bytes; `file` is the name of its field. Fields that come after it are read too.
+    """Takes blocks and returns the file's bytes; `file` is the name of its field. Fields after the file are read too.
 
-    Making it raises MissingInput and BadInput for what is no Content-Type of a form.
+    The constructor raises MissingInput or BadInput where the Content-Type is not that of a form.
     """
 
     def __init__(self, content_type: str, file: str = "file") -> None:
@@ -46,7 +46,7 @@ class Form:
             raise BadInput(f"Content-Type: the boundary cannot be used: {error}") from None
 
     def feed(self, block: bytes) -> bytes:
-        """The part of the file that this block holds. Raises BadInput."""
+        """The bytes of the file in this block. Raises BadInput."""
         try:
             self._parser.write(block)
         except ValueError as error:
@@ -55,13 +55,13 @@ class Form:
         return piece
 
     def close(self) -> None:
-        """After the last block. Raises BadInput for a body that ends too early."""
+        """To be called after the last block. Raises BadInput for a body that ends too early."""
         try:
             self._parser.finalize()
         except ValueError as error:
             raise BadInput(f"The multipart body is malformed: {error}") from None
         if self.filename is None:
-            raise BadInput(f"{self._file}: the form has no file")
+            raise BadInput(f"{self._file}: the form has no such file")
 
     def _part_begins(self) -> None:
         self._headers, self._value_of_field = {}, b""
@@ -82,7 +82,7 @@ class Form:
         self._in_file = self._name == self._file
         if self._in_file:
             if self.filename is not None:
-                raise BadInput(f"{self._file}: the form has more than one")
+                raise BadInput(f"{self._file}: the form has more than one such file")
             self.filename = options.get(b"filename", b"upload").decode(errors="replace")
         elif len(self.fields) >= _FIELDS:
             raise BadInput("The form has too many fields")

@@ -1,6 +1,6 @@
-"""The OpenAPI document: what FastAPI knows of the routes, and what it cannot know since they read their bodies themselves.
+"""The OpenAPI document: FastAPI's description of the routes, and the bodies, which routes parse themselves.
 
-Bodies are described as far as they are checked here; what an engine checks beyond that is not Slackwater's to promise.
+The description of a body has the rules that Slackwater checks; engines may check more.
 """
 
 import json
@@ -91,7 +91,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 
 
 def _bound(operation: dict[str, Any]) -> None:
-    """Say how long a text in the path may be. Routes parse it, so that what is longer names nothing."""
+    """Set the maximal length of a text in the path. Routes parse it; a longer one names nothing."""
     for parameter in operation.get("parameters", []):
         schema = parameter.get("schema", {})
         if parameter["in"] == "path" and schema.get("type") == "string" and not schema.keys() & {"enum", "pattern"}:
@@ -99,7 +99,7 @@ def _bound(operation: dict[str, Any]) -> None:
 
 
 def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Body and good answer of one operation."""
+    """Add the body and the 2xx answer of one operation."""
     good = operation["responses"]["200"]
     if path.startswith("/v1/") or "/ai/v1/" in path:
         _describe_openai(method, path.rpartition("/v1/")[2], operation)
@@ -124,7 +124,7 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _exemplify(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Give a body of JSON or of a form its example, and a good answer its own."""
+    """Add the examples of a body and of a 2xx answer."""
     example = operations.EXAMPLES.get(operations.name(method, path))
     if "requests" in (example or ()) and "/ai/run" in path:
         operation[QUERY] = "?queueRequest=true"
@@ -140,7 +140,7 @@ def _exemplify(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _describe_openai(method: str, name: str, operation: dict[str, Any]) -> None:
-    """The same of a route of OpenAI's."""
+    """Add the body and the 2xx answer of one of OpenAI's routes."""
     good = operation["responses"]["200"]
     if name in _ENDPOINTS:
         body, result = _ENDPOINTS[name]

@@ -1,4 +1,4 @@
-"""What the main operations answer, as examples for the OpenAPI document. Keys are those of `openapi_operations`."""
+"""Example answers of the main operations, for the OpenAPI document. The keys are those of `openapi_operations`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,6 @@
-"""What the OpenAPI document says of each operation beside its types: a summary, and of a body an example.
+"""The summary of each operation and the example of its body, for the OpenAPI document.
 
-Keys are the method and the path below the account, or below `/v1` of OpenAI's routes.
+Keys are the method and the path below the account, or below `/v1` for OpenAI's routes.
 """
 
 from collections.abc import Mapping
@@ -118,7 +118,7 @@ EXAMPLES: Mapping[str, Any] = {
 
 
 def name(method: str, path: str) -> str:
-    """The key of an operation: what is the same under every prefix is told once."""
+    """The key of an operation, without its prefix: an operation under several prefixes is described once."""
     below = path.removeprefix("/client/v4/accounts/{account_id}/")
     if below == path:
         return f"{method} {path.removeprefix('/') if path.startswith('/v1/') else path}"

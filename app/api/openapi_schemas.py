@@ -9,7 +9,7 @@ from app import labels
 from app.api.parameter_limits import BOUNDED, declared
 from app.api.submit_params import KEY, LONGEST, NO_DEADLINE, TAGS, WINDOW
 from app.api.unknown_fields import SWITCH
-from app.batches.openai.uploads import PLAIN, PURPOSE
+from app.batches.openai.uploads import PURPOSE, UNREAD_PURPOSES
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
@@ -43,7 +43,7 @@ COMPLETION: Schema = one("choices", choices={"type": "array", "items": OBJECT}, 
 
 
 def or_null(schema: Mapping[str, Any]) -> Schema:
-    """A field that says nothing where it is null, as some clients send all of theirs."""
+    """A field that may be null, because some clients send all their fields."""
     return {"anyOf": [dict(schema), {"type": "null"}]}
 
 
@@ -143,7 +143,7 @@ STRICT: list[Schema] = [
     {"name": "strict", "in": "query", "schema": _SWITCH, "description": "true: a field that is not known is refused"},
     {"name": "x-slackwater-strict", "in": "header", "schema": _SWITCH, "description": "the same"},
 ]
-_PURPOSE: Schema = {"enum": [PURPOSE, *PLAIN]}
+_PURPOSE: Schema = {"enum": [PURPOSE, *UNREAD_PURPOSES]}
 FILE_UPLOAD: Schema = one("purpose", "file", purpose=_PURPOSE, file={"type": "string", "format": "binary"})
 _EXPIRY: Schema = one(
     "anchor", "seconds", anchor={"const": "created_at"}, seconds={"type": "integer", **declared(3600, 30 * 86_400)}

@@ -1,4 +1,4 @@
-"""How long and how large parameters may be: each has a bound, which the OpenAPI document tells."""
+"""Limits on the length and size of parameters. The OpenAPI document contains them."""
 
 import re
 from typing import Annotated, Any
@@ -7,12 +7,12 @@ from pydantic import AfterValidator, Field
 
 MOST_CHARACTERS = 1024
 LARGEST = 2**31 - 1
-# As FastAPI cannot know them: of parameters that a route parses by itself, and refuses where they are too long.
+# For parameters that a route parses itself, which FastAPI cannot know; too long ones are refused.
 BOUNDED: dict[str, Any] = {"type": "string", "maxLength": MOST_CHARACTERS, "pattern": r"^[^\x00]*$"}
 
 
 def _without_nul(text: str) -> str:
-    """PostgreSQL keeps no such text. Raises ValueError."""
+    """The text. Raises ValueError for a NUL character, which PostgreSQL cannot store."""
     if "\0" in text:
         raise ValueError("must not hold a NUL character")
     return text
@@ -27,14 +27,14 @@ Texts = Annotated[list[Text], Field(max_length=100)]
 Number = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
-NUMBER = "^[1-9][0-9]{0,17}$"  # of a delivery or an event, in text
+NUMBER = "^[1-9][0-9]{0,17}$"  # the id of a delivery or an event, as text
 
 
 def number(text: str) -> int | None:
-    """The id of a delivery or an event; None for what is none."""
+    """The id of a delivery or an event; None for an invalid one."""
     return int(text) if re.fullmatch(NUMBER, text) else None
 
 
 def declared(least: float, most: float) -> dict[str, Any]:
-    """Bounds that a verb checks, whose error says more than FastAPI's would: for the document."""
+    """Limits for the OpenAPI document only. The route checks them, with a better error message than FastAPI's."""
     return {"minimum": least, "maximum": most}

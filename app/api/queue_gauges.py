@@ -1,4 +1,4 @@
-"""What `/metrics` tells of the queue, which costs the database the same however often it is scraped."""
+"""The gauges of the queue in `/metrics`. Their cost for the database does not depend on the number of scrapes."""
 
 import asyncio
 import math
@@ -10,27 +10,27 @@ from app.queue import overview
 from app.webhooks import deliveries
 
 PATIENCE_SECONDS = 2.0
-TRUSTED_SECONDS = 5.0
+FRESH_SECONDS = 5.0
 
 
 class QueueGauges:
-    """What is seen of the queue, over one connection that is for nothing else; looked at anew after `TRUSTED_SECONDS` only."""
+    """The gauges of the queue, read through a connection of their own, at most once in `FRESH_SECONDS`."""
 
     def __init__(self, watch: Pool) -> None:
         self._watch = watch
-        self._looking = asyncio.Lock()
-        self._found: list[tuple[str, str, float]] = []
-        self._at = -math.inf
+        self._reading = asyncio.Lock()
+        self._gauges: list[tuple[str, str, float]] = []
+        self._read_at = -math.inf
 
-    async def found(self) -> list[tuple[str, str, float]]:
-        """(name, part, value) of everything; empty while the database does not answer. One look at a time."""
-        async with self._looking:
-            if clock.monotonic() - self._at >= TRUSTED_SECONDS:
-                self._found = await self._look()
-                self._at = clock.monotonic()
-            return self._found
+    async def read(self) -> list[tuple[str, str, float]]:
+        """Every gauge as (name, label, value); empty while the database does not answer. One query runs at a time."""
+        async with self._reading:
+            if clock.monotonic() - self._read_at >= FRESH_SECONDS:
+                self._gauges = await self._query()
+                self._read_at = clock.monotonic()
+            return self._gauges
 
-    async def _look(self) -> list[tuple[str, str, float]]:
+    async def _query(self) -> list[tuple[str, str, float]]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
                 return await overview.gauges(conn) + await deliveries.gauges(conn)

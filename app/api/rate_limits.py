@@ -1,4 +1,4 @@
-"""Rate limits of a key, and the headers that tell of them (draft-ietf-httpapi-ratelimit-headers-10)."""
+"""Rate limits of a key, and their headers (draft-ietf-httpapi-ratelimit-headers-10)."""
 
 import asyncio
 
@@ -18,9 +18,9 @@ _log = structlog.get_logger("api")
 
 
 async def count(request: Request, tenant: Tenant, parts: Parts, tokens: int) -> None:
-    """Count one synchronous request of about so many tokens. Raises RateLimited.
+    """Count one synchronous request of about this many tokens. Raises RateLimited.
 
-    While the database does not answer nobody is refused: limits share out what there is, they do not guard it.
+    While the database does not answer, no request is refused: the limits share capacity, they do not protect it.
     """
     settings, own = parts.settings, tenant.limits
     limit = KeyLimits(
@@ -42,7 +42,7 @@ async def count(request: Request, tenant: Tenant, parts: Parts, tokens: int) -> 
 
 def _refusal(limit: KeyLimits, taken: RateLimitCheck, tokens: int) -> str:
     if limit.tokens is not None and tokens > limit.tokens:
-        return f"Rate limit: about {tokens} tokens, but this key may use {limit.tokens} a minute; ask for less, or queue it"
+        return f"Rate limit: about {tokens} tokens, but this key may use {limit.tokens} a minute; send a smaller one, or queue it"
     what = "requests" if taken.requests_left == 0 else "tokens"
     most = limit.requests if what == "requests" else limit.tokens
     return (

@@ -1,4 +1,4 @@
-"""What is refused of a request before a route sees it, and what becomes of a body that nobody reads."""
+"""Limits on a request before routing, and how unread bodies are discarded."""
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,11 +10,11 @@ from app.errors import BadInput, NoCapacity
 HEAD_BYTES = 32 * 1024
 _URL_BYTES = 16 * 1024
 HEADERS = 100
-_UNREAD_BYTES = 64 * 1024  # of a body that an answer has made useless are read, so that the connection lives on
+_UNREAD_BYTES = 64 * 1024  # an unread rest of this size is discarded, so the connection can be used again
 
 
 class RequestLimits:
-    """An ASGI middleware: bounds of a request's head, connections of the reserve, and the end of unread bodies."""
+    """An ASGI middleware: limits of a request's head, connections of the reserve, and unread bodies."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -32,7 +32,7 @@ class RequestLimits:
             return
 
         async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start" and body.is_dear:
+            if message["type"] == "http.response.start" and body.is_too_long_to_discard:
                 message["headers"].append((b"connection", b"close"))
             await send(message)
 
@@ -40,13 +40,13 @@ class RequestLimits:
 
 
 class _Body:
-    """A request's body, and how much of it has not been read yet."""
+    """A request's body, and the number of its bytes that are not read yet."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
         headers = dict(scope["headers"])
         declared = headers.get(b"content-length", b"")
-        # of one whose length nobody said, anything may be to come
+        # without a declared length the rest is unknown
         self._rest = float(declared) if declared.isdigit() else float("inf" if b"transfer-encoding" in headers else 0)
 
     async def receive(self) -> Message:
@@ -55,23 +55,23 @@ class _Body:
         return message
 
     @property
-    def is_dear(self) -> bool:
-        """Whether reading the rest for nothing would cost more than a new connection."""
+    def is_too_long_to_discard(self) -> bool:
+        """Whether reading the rest would cost more than a new connection."""
         return self._rest > _UNREAD_BYTES
 
 
 def _refused(scope: Scope) -> tuple[int, int, str] | None:
-    """Status, code and message, if the request goes no further."""
+    """Status, code and message of the refusal; None: the request is accepted."""
     url = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     if url > _URL_BYTES:
-        message = f"The URL is too long: {url} bytes, at most {_URL_BYTES} are taken. Send what is long in a body."
+        message = f"The URL is too long: {url} bytes, at most {_URL_BYTES} are accepted. Send long values in a body."
         return 414, BadInput.code, message
     headers = scope["headers"]
     size = sum(len(name) + len(value) + 4 for name, value in headers) + url
     if len(headers) > HEADERS or size > HEAD_BYTES:
         message = (
             f"The headers are too many or too long: {len(headers)} with {size} bytes,"
-            f" at most {HEADERS} with {HEAD_BYTES} are taken. Leave some out."
+            f" at most {HEADERS} with {HEAD_BYTES} are accepted. Remove some."
         )
         return 431, BadInput.code, message
     crowded = scope.get("state", {}).get("crowded")

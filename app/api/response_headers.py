@@ -1,4 +1,4 @@
-"""Headers of every answer: the request's id, in and out, and what routes leave in `request.state.headers`."""
+"""Headers of every answer: the request's id, and the headers that routes put into `request.state.headers`."""
 
 import re
 import uuid
@@ -10,12 +10,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID = "x-request-id"
 CLOUDFLARE_ID = "cf-ai-req-id"
-COMPLETE = "x-slackwater-complete"  # whether nothing will be added to what is read
+COMPLETE = "x-slackwater-complete"  # whether the content is final
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class ResponseHeaders:
-    """An ASGI middleware. It does not touch bodies, so that streams pass as they come."""
+    """An ASGI middleware. It does not change bodies, so streams pass without delay."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -38,12 +38,12 @@ class ResponseHeaders:
 
 
 def add(request: Request, more: dict[str, str]) -> None:
-    """Give the answer to this request these headers, too."""
+    """Add headers to the answer to this request."""
     request.state.headers = getattr(request.state, "headers", {}) | more
 
 
 def attachment(filename: str) -> str:
-    """`Content-Disposition` of a download, as RFC 6266 has it: a name in no folder; what is not ASCII in `filename*`."""
+    """The `Content-Disposition` of a download (RFC 6266): a name without a folder; other characters than ASCII in `filename*`."""
     name = "".join(filter(str.isprintable, re.split(r"[/\\]", filename)[-1])).strip().lstrip(".") or "file"
     plain = re.sub(r'["%]|[^ -~]', "_", name)
     more = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
@@ -51,6 +51,6 @@ def attachment(filename: str) -> str:
 
 
 def request_id(headers: Headers) -> str | None:
-    """The caller's own id of the request, if it is one that may stand in a header."""
+    """The caller's own id of the request, if a header may contain it."""
     given = headers.get(CLOUDFLARE_ID) or headers.get(REQUEST_ID)
     return given if given and _ID.fullmatch(given) else None

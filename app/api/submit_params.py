@@ -1,4 +1,4 @@
-"""What routes read alike: a batch's id, its window, its idempotency key, and whether a request was sent before."""
+"""Parameters of a submit that all routes read alike: batch id, completion window, idempotency key, retry count."""
 
 import re
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from uuid import UUID
 
 from app.errors import BadInput
 from app.gateway.resent_requests import Sending
+from app.labels import MOST_TAGS
 
 BATCH_PREFIX = "batch_"
 NO_DEADLINE = "background"
@@ -14,23 +15,21 @@ WINDOWS = "like 90s, 30m, 24h or 7d and at most 90d"
 _WINDOW = re.compile(r"([0-9]{1,9})([smhd])")
 KEY = r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f\"][^\x00-\x1f\x7f]*$"
 TAG = r"[A-Za-z0-9:\-./@]{1,50}"
-TAGS = f"^({TAG}(,{TAG}){{0,4}})?$"
+TAGS = f"^({TAG}(,{TAG}){{0,{MOST_TAGS - 1}}})?$"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_WINDOW = 90 * 86_400
 _LONGEST_KEY = 255
-RETRY_COUNT = (
-    "x-stainless-retry-count"  # the clients of OpenAI and Cloudflare count in it how often they sent a request before
-)
+RETRY_COUNT = "x-stainless-retry-count"  # the clients of OpenAI and Cloudflare count their retries in it
 
 
 def sent_before(headers: Mapping[str, str]) -> bool:
-    """Whether the client says that it sends this request again."""
+    """Whether the client declares that this request is a retry."""
     count = headers.get(RETRY_COUNT, "")
     return count.isdecimal() and int(count[:6]) > 0
 
 
 def sending(headers: Mapping[str, str]) -> Sending | None:
-    """How a call may be sent again; None: its client does not say that it would."""
+    """How a call is repeated by its client; None: the client does not declare that it may be."""
     key = headers.get("idempotency-key")
     if key is None and RETRY_COUNT not in headers:
         return None
@@ -42,7 +41,7 @@ WINDOW = "^([1-9][0-9]{0,5}s|[1-9][0-9]{0,4}m|[1-9][0-9]{0,2}h|([1-9]|[1-8][0-9]
 
 
 def batch_id(text: object) -> UUID | None:
-    """A batch's id, as Workers AI writes it or as OpenAI does; None for what is neither."""
+    """A batch's id in Workers AI's or in OpenAI's form; None for any other text."""
     try:
         return UUID(text.removeprefix(BATCH_PREFIX)) if isinstance(text, str) else None
     except ValueError:
@@ -50,7 +49,7 @@ def batch_id(text: object) -> UUID | None:
 
 
 def window_seconds(text: str) -> float | None:
-    """A time in which to be done; None unless it is `WINDOWS`."""
+    """A completion window in seconds; None unless it is `WINDOWS`."""
     parsed = _WINDOW.fullmatch(text)
     seconds = float(parsed[1]) * _SECONDS[parsed[2]] if parsed else 0.0
     return seconds if 1 <= seconds <= _LONGEST_WINDOW else None

@@ -1,4 +1,4 @@
-"""What the synchronous routes share: check a request, run it while its caller is there, answer with events."""
+"""The common part of the synchronous routes: check a request, run it until its client disconnects, answer with events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -10,33 +10,32 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app import trace_context
-from app.api import rate_limits, submit_params
+from app.api import orders, rate_limits, submit_params
 from app.api.deps import Parts
 from app.batches.submit import rules_of
-from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules, examine
-from app.engines.catalogue import Model, Price
+from app.batches.validation.text_generation import Examine, ItemFacts, examine
+from app.engines.catalogue import Model, Price, Task
 from app.engines.requests import CHAT
-from app.errors import BadInput, SlackwaterError
+from app.errors import SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
 from app.tenants.service import Tenant
 
-MISSING = "missing_required_parameter"  # OpenAI's code
-Examine = Callable[[Any, ItemRules], ItemFacts]
 Render = Callable[[SseEvent], bytes]
 Events = AsyncGenerator[SseEvent, None]
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a route's bodies are checked and where they go in an engine. `open_ended`: as OpenAI's routes, where an answer without
-    a limit of its own may take what is left of the context.
+class EngineRoute:
+    """The engine's route for a request, how its body is checked, and the task that its model must have.
+
+    `open_ended`: an answer without a limit may use the rest of the context window, as on OpenAI's routes.
     """
 
     endpoint: str = CHAT
     examine: Examine = examine
+    task: Task = "text-generation"
     open_ended: bool = True
 
 
@@ -46,19 +45,13 @@ async def prepare(
     request: Request,
     tenant: Tenant,
     parts: Parts,
-    way: Way,
+    route: EngineRoute,
 ) -> tuple[SyncCall, ItemFacts]:
-    """The call for the gateway, and what was found out about it. Raises BadInput naming the field, RateLimited."""
-    usual = parts.lengths.of(tenant.tenant_id) if way.open_ended else None
-    try:
-        facts = way.examine(item, rules_of(model, usual, stream=True))
-    except ItemError as error:
-        missing = error.field and "." not in error.field and item.get(error.field) is None
-        reason = MISSING if missing else None
-        raise BadInput(f"Bad input: {error}", param=error.field or None, reason=reason) from None
+    """The call for the gateway, and the facts of its item. Raises BadInput naming the field, RateLimited."""
+    usual = parts.lengths.of(tenant.tenant_id) if route.open_ended else None
+    facts = orders.checked(route.examine, item, rules_of(model, usual, stream=True))
     await rate_limits.count(request, tenant, parts, facts.est_tokens)
-    session = request.headers.get("x-session-affinity") or request.headers.get("x-session-id") or facts.affinity
-    hurried = (item.get("options") or {}).get("rejectIfBusy") is True
+    labels = orders.labels_of(request)
     prompt_tokens = facts.est_tokens - facts.answer_tokens
     call = SyncCall(
         model,
@@ -66,58 +59,69 @@ async def prepare(
         tenant.tenant_id,
         prompt_tokens,
         facts.most_tokens,
-        session,
-        way.endpoint,
-        hurried,
-        way.open_ended,
-        trace_context.parse(request.headers.get(trace_context.HEADER)),
+        labels.session or facts.affinity,
+        route.endpoint,
+        rejects_if_busy(item),
+        route.open_ended,
+        labels.traceparent,
     )
     return call, facts
 
 
-class CallerGone(SlackwaterError):
-    """Nobody reads the answer."""
+def rejects_if_busy(item: dict[str, Any]) -> bool:
+    """Whether a valid request is to be refused rather than wait for a place in an engine."""
+    return (item.get("options") or {}).get("rejectIfBusy") is True
+
+
+def includes_usage(item: dict[str, Any]) -> bool:
+    """Whether a valid request asks for the usage at the end of its stream, as `stream_options` of OpenAI's routes."""
+    options = item.get("stream_options")
+    return isinstance(options, dict) and options.get("include_usage") is True
+
+
+class ClientDisconnected(SlackwaterError):
+    """The client closed its connection before the answer."""
 
     def __init__(self) -> None:
         super().__init__("Request was aborted", status=408, code=3008)
 
 
 @asynccontextmanager
-async def while_there(receive: Receive) -> AsyncIterator[None]:
-    """Break the block off when the caller hangs up, with CallerGone. The body must have been read."""
-    task, gone = asyncio.current_task(), False
+async def while_connected(receive: Receive) -> AsyncIterator[None]:
+    """Cancel the block when the client disconnects; it then raises ClientDisconnected. The body must have been read."""
+    task, disconnected = asyncio.current_task(), False
     assert task is not None
 
     async def watch() -> None:
-        nonlocal gone
+        nonlocal disconnected
         while (await receive())["type"] != "http.disconnect":
             pass
-        gone = True
+        disconnected = True
         task.cancel()
 
     watcher = asyncio.create_task(watch())
     try:
         yield
     except asyncio.CancelledError:
-        if gone and task.uncancel() == 0:
-            raise CallerGone from None
+        if disconnected and task.uncancel() == 0:
+            raise ClientDisconnected from None
         raise
     finally:
         watcher.cancel()
 
 
 async def whole(call: SyncCall, request: Request, parts: Parts) -> bytes:
-    """The engine's answer in one piece, or that of the same call which is under way already. Raises CallerGone."""
+    """The engine's answer in one piece. A repeated call gets the answer of the call that runs. Raises ClientDisconnected."""
     sending = submit_params.sending(request.headers)
-    async with while_there(request.receive):
+    async with while_connected(request.receive):
         if sending is None:
             return await parts.gateway.complete(call)
         return await parts.resends.answer(call, sending)
 
 
 async def streamed(request: Request, events: Events, render: Render, price: Price | None) -> StreamingResponse:
-    """Events as they come, usage with its cost. What fails before the first one is raised, so that it has a status of its own."""
-    async with while_there(request.receive):
+    """Events as they arrive, usage with its cost. An error before the first event is raised, so it gets its own HTTP status."""
+    async with while_connected(request.receive):
         first = await anext(events, None)
     return _EventStream(first, events, lambda event: render(sse_frames.priced(event, price)))
 
@@ -132,15 +136,15 @@ class _EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with suppress(CallerGone):
-                async with while_there(receive):
+            with suppress(ClientDisconnected):
+                async with while_connected(receive):
                     await self.stream_response(send)
         finally:
             await self._events.aclose()
 
 
 async def _rendered(first: SseEvent | None, events: Events, render: Render) -> AsyncIterator[bytes]:
-    """Ends in `[DONE]` or in its own last event. What broke off ends in an error, so that nobody takes it for whole."""
+    """The frames of a stream, which ends with `[DONE]` or with its own last event. An incomplete stream ends with an error."""
     last = first
     if first is not None and (frame := render(first)):
         yield frame

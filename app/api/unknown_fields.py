@@ -1,7 +1,7 @@
-"""Fields of a body, or query parameters, that nobody knows: warned of in a header, or in strict mode refused.
+"""Unknown fields of a body and unknown query parameters: a warning in a header, or a refusal in strict mode.
 
-Unknown fields are passed on to the engine, which ignores them; so `max_token` would go unnoticed. A caller who wants to be
-told of every field that is not known here sends `?strict=true` or the header `x-slackwater-strict: true`.
+The engine gets unknown fields and ignores them, so a typing error such as `max_token` would go unnoticed. With
+`?strict=true` or the header `x-slackwater-strict: true` every unknown field is an error.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,19 +10,18 @@ from typing import Any
 
 from fastapi import Request
 
-from app.api import response_headers
+from app.api import boolean_params, response_headers
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.text_generation import LENGTHS
 from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
 from app.errors import BadInput
 
 WARNING, STRICT = "x-slackwater-warning", "x-slackwater-strict"
-_TRUE = ("1", "true", "yes")
-SWITCH = (*_TRUE, "0", "false", "no")
-_MOST_LOOKED_AT, _MOST_TOLD, _LONGEST = 20, 3, 60
-_NEAR = 0.8  # of difflib: one letter more, less or wrong
+SWITCH = boolean_params.WORDS
+_MOST_CHECKED, _MOST_WARNINGS, _LONGEST = 20, 3, 60
+_NEAR = 0.8  # difflib's ratio: one letter more, less or wrong
 
-# Of OpenAI's routes and of vLLM 0.32 behind them, those of Workers AI beside.
+# The fields of OpenAI's routes, of vLLM 0.32 and of Workers AI.
 _INFERENCE = """
     model messages prompt input text query contexts truncate_inputs pooling requests request_id lora functions function_call
     audio modalities prediction moderation verbosity web_search_options metadata store user safety_identifier service_tier
@@ -44,44 +43,43 @@ BATCH = frozenset(_BATCH.split())
 
 
 def check(
-    request: Request, given: Mapping[str, Any], known: Collection[str] = INFERENCE, *, called: str = "field"
+    request: Request, given: Mapping[str, Any], known: Collection[str] = INFERENCE, *, noun: str = "field"
 ) -> None:
-    """Warn of fields that are near a known one. Raises BadInput in strict mode, for the first that is not known.
+    """Warn of fields that resemble a known one. Raises BadInput in strict mode for the first unknown one.
 
-    `called`: what the message calls one of them.
+    `noun`: the word for one of them in messages.
     """
     strict = _is_strict(request)
     unknown = [name for name in given if name not in known]
     if not unknown:
         return
-    told = []
-    for name in unknown if strict else unknown[:_MOST_LOOKED_AT]:
-        said = _said(name, known, called)
+    warnings = []
+    for name in unknown if strict else unknown[:_MOST_CHECKED]:
+        warning = _warning(name, known, noun)
         if strict:
-            raise BadInput(said or f"{_plain(name)}: unknown {called}", param=_plain(name), reason="unknown_parameter")
-        if said:
-            told.append(said)
-    if told:
-        response_headers.add(request, {WARNING: " | ".join(told[:_MOST_TOLD])})
+            message = warning or f"{_plain(name)}: unknown {noun}"
+            raise BadInput(message, param=_plain(name), reason="unknown_parameter")
+        if warning:
+            warnings.append(warning)
+    if warnings:
+        response_headers.add(request, {WARNING: " | ".join(warnings[:_MOST_WARNINGS])})
 
 
-def _said(name: str, known: Collection[str], called: str) -> str | None:
-    """What is to be said of an unknown field; None: it may be the engine's."""
+def _warning(name: str, known: Collection[str], noun: str) -> str | None:
+    """The message about an unknown field; None: the engine may know it."""
     if name in ENGINE_PRIVATE_FIELDS:
-        return f"{name}: is the operator's to set; it was left out"
+        return f"{name}: only the operator may set it; it was left out"
     near = get_close_matches(name, known, 1, _NEAR)
-    return f"{_plain(name)}: unknown {called}; did you mean {near[0]}?" if near else None
+    return f"{_plain(name)}: unknown {noun}; did you mean {near[0]}?" if near else None
 
 
 def _is_strict(request: Request) -> bool:
-    """Whether the caller asks for it. Raises BadInput for what is neither yes nor no."""
-    asked = request.headers.get(STRICT), request.query_params.get("strict")
-    for given in asked:
-        if given and given.lower() not in SWITCH:
-            raise BadInput(f"strict: must be one of {', '.join(SWITCH)}, got {given[:40]!r}", param="strict")
-    return (asked[0] or asked[1] or "").lower() in _TRUE
+    """Whether the request asks for strict mode; the header comes before the query. Raises BadInput."""
+    by_header = request.headers.get(STRICT) or None
+    by_query = boolean_params.parse(request.query_params.get("strict") or None, "strict")
+    return by_query if by_header is None else boolean_params.parse(by_header, "strict")
 
 
 def _plain(name: str) -> str:
-    """The name as a header may hold it."""
+    """The name in characters that a header may hold."""
     return name.encode("unicode_escape").decode()[:_LONGEST]

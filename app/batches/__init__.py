@@ -1,1 +1,1 @@
-"""The use case: take a batch in, tell how it stands, settle it."""
+"""The use cases of a batch: submit, show its state, change it, make it final."""

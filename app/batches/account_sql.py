@@ -1,8 +1,8 @@
-"""SQL that looks across everything an account has."""
+"""SQL on all contents of an account."""
 
 from app.states import BATCH, EndpointState
 
-# Counted one account at a time, over indexes that begin with the tenant.
+# The counts of each account use indexes that begin with the tenant.
 ACCOUNTS = f"""
 select t.tenant_id, t.account_id, t.state, t.created_at, t.weight, t.max_inflight_tokens, t.retention_days, t.webhook_hosts,
        (select count(*) from api_key k where k.tenant_id = t.tenant_id and k.revoked_at is null
@@ -10,9 +10,10 @@ select t.tenant_id, t.account_id, t.state, t.created_at, t.weight, t.max_infligh
        (select count(*) from endpoint e where e.tenant_id = t.tenant_id and e.state <> '{EndpointState.CLOSING}'),
        (select count(*) from file f where f.tenant_id = t.tenant_id and f.state = 'ready'
           and (f.expires_at is null or f.expires_at > now())),
-       b.many, b.open
+       b.batches, b.open_batches
 from tenant t cross join lateral (
-  select count(*) as many, count(*) filter (where finalized_at is null) as open from batch where batch.tenant_id = t.tenant_id) b
+  select count(*) as batches, count(*) filter (where finalized_at is null) as open_batches
+  from batch where batch.tenant_id = t.tenant_id) b
 where %(account_id)s::text is null or t.account_id = %(account_id)s order by t.account_id"""
 
 OPEN = f"""

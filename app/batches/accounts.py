@@ -1,7 +1,7 @@
-"""Accounts as a whole: what one has, and its end.
+"""Accounts: list them with their contents, and delete one.
 
-`close` takes effect at once: keys are revoked, webhooks disabled. `sweep`, repeated by the steward, cancels the batches, waits
-for what an engine still runs, and removes everything the account has, some at a time. It may be killed between any two steps.
+`close` takes effect at once: keys are revoked, webhooks disabled. The steward repeats `sweep`, which cancels the batches, waits
+for items that an engine still runs, and removes the account's data in slices. It may be killed between any two steps.
 """
 
 from contextlib import suppress
@@ -27,7 +27,7 @@ _SLICE = 100
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account with what it has now. `keys`: those that work; `open_batches`: those of `batches` that are not final."""
+    """An account with the counts of its contents. `keys`: valid ones; `open_batches`: those of `batches` that are not final."""
 
     tenant_id: int
     account_id: str
@@ -45,34 +45,34 @@ class Account:
 
 
 async def listing(conn: Connection) -> list[Account]:
-    """Every account, those that are being deleted too, by name."""
-    return await _found(conn, None)
+    """Every account by name, including those that are being deleted."""
+    return await _read(conn, None)
 
 
 async def show(conn: Connection, account_id: str) -> Account:
     """One account. Raises AccountUnknown."""
-    found = await _found(conn, account_id)
-    if not found:
+    accounts = await _read(conn, account_id)
+    if not accounts:
         raise AccountUnknown(f"There is no account {account_id}")
-    return found[0]
+    return accounts[0]
 
 
 async def close(conn: Connection, account_id: str) -> None:
-    """Begin to delete an account; done before is done. Call inside a transaction. Raises AccountUnknown."""
+    """Begin to delete an account. A repeated call has no effect. Call inside a transaction. Raises AccountUnknown."""
     account = await show(conn, account_id)
     await tenants.close(conn, account.tenant_id)
     await account_removal.disable_all(conn, account.tenant_id)
 
 
 async def sweep(database: Database, store: Store) -> list[str]:
-    """Go on deleting every closed account. Returns those that are gone now. Raises StorageError."""
+    """Continue to delete every closed account. Returns those that are now deleted. Raises StorageError."""
     async with database.relaxed() as conn:
         closing = await tenants.closing(conn)
-    return [tenant.account_id for tenant in closing if await _emptied(database, store, tenant)]
+    return [tenant.account_id for tenant in closing if await _remove_contents(database, store, tenant)]
 
 
-async def _emptied(database: Database, store: Store, tenant: Tenant) -> bool:
-    """Remove what can be removed by now. False: something is left for the next time."""
+async def _remove_contents(database: Database, store: Store, tenant: Tenant) -> bool:
+    """Remove the data that can be removed now. False: some data is left for the next sweep."""
     await _cancel(database, tenant)
     while batches := await _ended(database, tenant):
         for batch in batches:
@@ -83,7 +83,7 @@ async def _emptied(database: Database, store: Store, tenant: Tenant) -> bool:
         return False
     await files.forget(database, store, tenant.tenant_id)
     await account_removal.delete_all(database, tenant.tenant_id)
-    with suppress(ForeignKeyViolation):  # a request that came before the close has stored something since
+    with suppress(ForeignKeyViolation):  # a request from before the close has stored something since
         async with database.transaction() as conn:
             await removal.remove_shares(conn, tenant.tenant_id)
             await tenants.remove(conn, tenant.tenant_id)
@@ -92,14 +92,14 @@ async def _emptied(database: Database, store: Store, tenant: Tenant) -> bool:
 
 
 async def _cancel(database: Database, tenant: Tenant) -> None:
-    """Cancel every batch that can be, each in a transaction of its own."""
+    """Cancel every open batch, each in its own transaction."""
     values = {"tenant_id": tenant.tenant_id, "limit": _SLICE}
     while True:
         async with database.relaxed() as conn:
             rows = await (await conn.execute(queries.OPEN, values)).fetchall()
         for (request_id,) in rows:
-            with suppress(Conflict, NotFound):  # it has ended by itself
-                await lifecycle.halt(database, tenant, request_id, "cancel")
+            with suppress(Conflict, NotFound):  # it has ended in the meantime
+                await lifecycle.change_state(database, tenant, request_id, "cancel")
         if not rows:
             return
 
@@ -109,6 +109,6 @@ async def _ended(database: Database, tenant: Tenant) -> list[removal.EndedBatch]
         return await removal.ended(conn, tenant.tenant_id)
 
 
-async def _found(conn: Connection, account_id: str | None) -> list[Account]:
+async def _read(conn: Connection, account_id: str | None) -> list[Account]:
     rows = await (await conn.execute(queries.ACCOUNTS, {"account_id": account_id})).fetchall()
     return [Account(row[0], row[1], TenantState(row[2]), *row[3:]) for row in rows]

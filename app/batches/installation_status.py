@@ -1,8 +1,8 @@
-"""How this installation is: its parts, its engines, its queue, and what is wrong with them.
+"""The state of the installation: its parts, its engines, its queue, and their problems. `GET /status` shows it.
 
 ok         everything works
-degraded   something is wrong, or not up yet, but requests are or will be answered
-down       nothing is answered: no database, or no engine that is ready or being started
+degraded   a part has a problem or is starting, but requests are answered, or will be
+down       no request is answered: no database, or no engine that is ready or starting
 """
 
 import asyncio
@@ -13,22 +13,22 @@ from typing import Any
 from app import clock
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
-from app.engines import service as engines
+from app.engines import service as engine_service
 from app.engines.adoption import EngineProblem
 from app.engines.service import EngineInfo
 from app.headroom import reason_messages
-from app.queue import overview
+from app.queue import overview as queue_overview
 from app.queue.overview import Overview
 from app.states import EngineIntake, EngineState
 from app.version import version
 
 FRESH_SECONDS = 1.0
 PATIENCE_SECONDS = 2.0
-SILENT_SECONDS = 60.0  # nobody looks at an engine of which nobody has spoken for so long
-BLIND_SECONDS = 10.0  # telemetry that cannot be read for so long is mentioned
+SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
+NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
 
 _NO_DATABASE = EngineProblem(
-    "database_away", "The database does not answer.", "Start it, or mend SLACKWATER_DATABASE_URL."
+    "database_away", "The database does not answer.", "Start it, or correct SLACKWATER_DATABASE_URL."
 )
 _NO_STEWARD = EngineProblem(
     "steward_away", "No steward leads: batches are not ended.", "Start one: slackwater steward."
@@ -37,59 +37,59 @@ _NO_NOTIFIER = EngineProblem(
     "notifier_away", "No notifier runs: webhooks are not delivered.", "Start one: slackwater notifier."
 )
 _NO_ENGINE = EngineProblem(
-    "no_engine", "No worker looks after an engine.", "Start one: slackwater gpu-worker, or slackwater up."
+    "no_engine", "No engine has a worker.", "Start one: slackwater gpu-worker, or slackwater up."
 )
-_BLIND = EngineProblem(
+_NO_TELEMETRY = EngineProblem(
     "no_telemetry",
-    "The engine shows no telemetry that can be read: no batch work is admitted.",
-    "Use vLLM, and let GET /metrics through.",
+    "The engine's telemetry cannot be read, so no batch work is admitted.",
+    "Use vLLM, and allow GET /metrics.",
 )
 
 
 class Installation:
-    """Looks at most once a second, however many ask."""
+    """The state, queried at most once a second for any number of requests."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._looking = asyncio.Lock()
-        self._seen: tuple[float, dict[str, Any]] | None = None
+        self._querying = asyncio.Lock()
+        self._latest: tuple[float, dict[str, Any]] | None = None
 
     async def status(self) -> dict[str, Any]:
-        """The document of `GET /status`. Tells no URL and no secret."""
-        async with self._looking:
-            if self._seen is None or clock.monotonic() - self._seen[0] >= FRESH_SECONDS:
-                document = await self._look()
-                self._seen = clock.monotonic(), document
-            return self._seen[1]
+        """The document of `GET /status`. It has no URL and no secret."""
+        async with self._querying:
+            if self._latest is None or clock.monotonic() - self._latest[0] >= FRESH_SECONDS:
+                document = await self._query()
+                self._latest = clock.monotonic(), document
+            return self._latest[1]
 
-    async def _look(self) -> dict[str, Any]:
+    async def _query(self) -> dict[str, Any]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
-                return describe(await engines.told_engines(conn), await overview.overview(conn))
+                return describe(await engine_service.told_engines(conn), await queue_overview.overview(conn))
         except (TimeoutError, *TRANSIENT):
             return describe((), None)
 
 
-def describe(told: Sequence[EngineInfo], seen: Overview | None) -> dict[str, Any]:
-    """The document. `seen` is None while the database is away."""
-    views = [_engine(engine) for engine in told]
-    problems = [*_of_parts(told, seen), *(problem for view in views for problem in view["problems"])]
+def describe(engines: Sequence[EngineInfo], overview: Overview | None) -> dict[str, Any]:
+    """The document. `overview` is None while the database does not answer."""
+    views = [_engine(engine) for engine in engines]
+    problems = [*_part_problems(engines, overview), *(problem for view in views for problem in view["problems"])]
     queue = {
-        "open_batches": seen.open_batches if seen else None,
-        "items_waiting": seen.items_waiting if seen else None,
-        "items_running": seen.items_running if seen else None,
-        "oldest_waiting_seconds": seen.oldest_waiting_seconds if seen else None,
+        "open_batches": overview.open_batches if overview else None,
+        "items_waiting": overview.items_waiting if overview else None,
+        "items_running": overview.items_running if overview else None,
+        "oldest_waiting_seconds": overview.oldest_waiting_seconds if overview else None,
     }
     return {
-        "status": _overall(told, seen, bool(problems)),
+        "status": _overall(engines, overview, bool(problems)),
         "version": version(),
         "at": clock.iso(clock.now()),
         "parts": {
             "api": "ok",
-            "database": "ok" if seen else "away",
-            "steward": _word(seen.steward if seen else None),
-            "notifier": _word(seen.notifier if seen else None),
-            "workers": seen.workers if seen else None,
+            "database": "ok" if overview else "away",
+            "steward": _part_state(overview.steward if overview else None),
+            "notifier": _part_state(overview.notifier if overview else None),
+            "workers": overview.workers if overview else None,
         },
         "engines": views,
         "queue": queue,
@@ -97,23 +97,23 @@ def describe(told: Sequence[EngineInfo], seen: Overview | None) -> dict[str, Any
     }
 
 
-def _overall(told: Sequence[EngineInfo], seen: Overview | None, wrong: bool) -> str:
-    usable = [engine for engine in told if engine.controlled and not _drained(engine)]
+def _overall(engines: Sequence[EngineInfo], overview: Overview | None, has_problems: bool) -> str:
+    usable = [engine for engine in engines if engine.controlled and not _drained(engine)]
     usable = [engine for engine in usable if _ready(engine) or engine.mode == "managed"]
-    if seen is None or not usable:
+    if overview is None or not usable:
         return "down"
-    return "degraded" if wrong else "ok"
+    return "degraded" if has_problems else "ok"
 
 
-def _of_parts(told: Sequence[EngineInfo], seen: Overview | None) -> Iterator[dict[str, Any]]:
-    if seen is None:
+def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, Any]]:
+    if overview is None:
         yield asdict(_NO_DATABASE)
         return
-    if not seen.steward:
+    if not overview.steward:
         yield asdict(_NO_STEWARD)
-    if not seen.notifier:
+    if not overview.notifier:
         yield asdict(_NO_NOTIFIER)
-    if not any(engine.controlled or _problems(engine) for engine in told):
+    if not any(engine.controlled or _problems(engine) for engine in engines):
         yield asdict(_NO_ENGINE)
 
 
@@ -143,16 +143,16 @@ def _engine(engine: EngineInfo) -> dict[str, Any]:
 
 def _problems(engine: EngineInfo) -> list[dict[str, str]]:
     found = list(engine.problems)
-    spoken = engine.controlled or (not _ready(engine) and engine.silent_seconds < SILENT_SECONDS)
-    if not spoken and engine.reason != "released":
-        heard = reason_messages.duration(engine.silent_seconds)
-        message = f"No worker looks after the engine; one was last heard of {heard} ago."
+    reported = engine.controlled or (not _ready(engine) and engine.silent_seconds < SILENT_SECONDS)
+    if not reported and engine.reason != "released":
+        silence = reason_messages.duration(engine.silent_seconds)
+        message = f"The engine has no worker; the last report of one was {silence} ago."
         found.append(asdict(EngineProblem("no_worker", message, "Start its worker: slackwater gpu-worker.")))
-    if engine.controlled and engine.reason == "closed_unknown" and engine.held_seconds > BLIND_SECONDS:
-        found.append(asdict(_BLIND))
+    if engine.controlled and engine.reason == "closed_unknown" and engine.held_seconds > NO_TELEMETRY_SECONDS:
+        found.append(asdict(_NO_TELEMETRY))
     if engine.controlled and _drained(engine):
-        remedy = f"When it may work again: slackwater engine undrain {engine.name}."
-        found.append(asdict(EngineProblem("drained", "An operator drains the engine: it takes no new work.", remedy)))
+        remedy = f"To let it work again: slackwater engine undrain {engine.name}."
+        found.append(asdict(EngineProblem("drained", "An operator drains the engine: it accepts no new work.", remedy)))
     return found
 
 
@@ -164,5 +164,5 @@ def _ready(engine: EngineInfo) -> bool:
     return engine.state == EngineState.READY
 
 
-def _word(there: bool | None) -> str:
-    return "unknown" if there is None else "ok" if there else "away"
+def _part_state(running: bool | None) -> str:
+    return "unknown" if running is None else "ok" if running else "away"

@@ -1,6 +1,7 @@
-"""What happens to a batch after its submit: pause, resume, cancel, retry, and its end.
+"""The life of a batch after its submit: pause, resume, cancel, retry, and its end.
 
-Each verb is one durable transaction that writes a state change together with its event; nothing else finalises a batch.
+Each verb is one durable transaction, which writes the state and the event. No other code makes a batch final. app.states
+has the transitions, and app.queue.maintenance expires batches whose deadline has passed.
 """
 
 import asyncio
@@ -30,34 +31,34 @@ log = structlog.get_logger()
 Verb = Literal["pause", "resume", "cancel"]
 
 _FAILED = Failure("Model execution failed", 5001, 500)
-_REFUSED = Failure("No item is fit to be run; its results say why", 5006, 400)
+_REFUSED = Failure("No item is valid; the results have the reasons", 5006, 400)
 _EVENTS = {
     BatchState.COMPLETED: EventKind.BATCH_SUCCEEDED,
     BatchState.FAILED: EventKind.BATCH_FAILED,
     BatchState.CANCELLED: EventKind.BATCH_CANCELLED,
     BatchState.EXPIRED: EventKind.BATCH_EXPIRED,
 }
-_ALREADY = {
+_REACHED = {
     "pause": (BatchState.PAUSED,),
     "resume": (BatchState.OPEN,),
     "cancel": (BatchState.CANCELLING, BatchState.CANCELLED),
 }
 
 
-async def halt(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[maintenance.Settled]:
-    """Pause, resume or cancel; done before is done. Returns the batch if that ended it. Raises NotFound, Conflict."""
+async def change_state(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[maintenance.Settled]:
+    """Pause, resume or cancel. A repeated verb has no effect. Returns the batch if it is final now. Raises NotFound, Conflict."""
     async with database.transaction() as conn:
         batch_id = await queue.change_state(conn, verb, tenant.tenant_id, request_id)
         if batch_id is None:
             standing = await _standing(conn, tenant, request_id)
-            if standing.state not in _ALREADY[verb]:
+            if standing.state not in _REACHED[verb]:
                 raise Conflict(f"The batch is {standing.state}: {_only(verb)}")
             return []
         if verb == "cancel":
             await files.note_cancel(conn, tenant.tenant_id, request_id)
         ended = await maintenance.finalise(conn, [batch_id]) if verb == "cancel" else []
         await _announce(conn, ended)
-    for batch in ended:  # what has nothing in an engine ends here, and the steward never sees it
+    for batch in ended:  # a batch without items in an engine ends here, so the steward does not log it
         log.info(
             f"batch.{batch.state}", request_id=str(request_id), ok=batch.ok, failed=batch.failed, items=batch.total
         )
@@ -72,10 +73,10 @@ async def retry(
     request_id: UUID,
     of_run: int | None = None,
 ) -> int:
-    """Run the failed, cancelled and expired items of a final batch again. Returns how many. Raises NotFound, Conflict.
+    """Run the failed, cancelled and expired items of a final batch again. Returns their number. Raises NotFound, Conflict.
 
-    Its output and error files begin anew, under new ids. `of_run` makes it safe to repeat: what has run again since then is
-    not run once more, and the answer is 0.
+    The batch gets new output and error files. `of_run`, the run to be retried, makes the call safe to repeat: after a later run
+    has started, it has no effect and returns 0.
     """
     async with database.transaction() as conn:
         batch = await queue.reopen(conn, tenant.tenant_id, request_id, of_run)
@@ -104,17 +105,17 @@ async def retry(
 async def _requeue(
     conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: queue.Reopened
 ) -> int:
-    """Put what no run has answered into the queue, by model. Returns how many items. Raises ModelUnknown."""
+    """Queue the items without an answer, by model. Returns their number. Raises ModelUnknown."""
     by_pool: list[tuple[int, list[NewChunk]]] = []
     for name, (seqs, est_tokens) in (await queue.unanswered(conn, batch.batch_id)).items():
         model = catalogue.resolve(name or batch.model)
         if model is None:
-            raise ModelUnknown(f"The batch's model {name or batch.model} is not in the catalogue any more")
+            raise ModelUnknown(f"The batch's model {name or batch.model} is no longer in the catalogue")
         tokens, items = settings.chunk_tokens, settings.chunk_items
         cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs)
         pool_id = await ensure_pool(conn, model.served)
         by_pool.append((pool_id, cuts))
-    for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # whoever locks pools locks them in this order
+    for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # all transactions lock pools in this order
         await queue.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
     return sum(part.n for _, cuts in by_pool for part in cuts)
 
@@ -122,9 +123,9 @@ async def _requeue(
 async def settle(
     conn: Connection, on_fold: Callable[[progress.BatchProgress], None] = lambda progress: None
 ) -> list[maintenance.Settled]:
-    """Fold finished chunks, make final what is done, and write the events. Call inside a durable transaction.
+    """Count finished chunks, make finished batches final, and write the events. Call inside a durable transaction.
 
-    `on_fold` hears of each batch that has moved, before the commit.
+    `on_fold` is called for each batch with progress, before the commit.
     """
     settled = await maintenance.settle(conn, on_fold)
     await _announce(conn, settled)
@@ -158,7 +159,7 @@ async def _announce(conn: Connection, settled: list[maintenance.Settled]) -> Non
 
 
 async def _event(conn: Connection, batch: maintenance.Settled) -> EventKind | None:
-    """What the end of a batch is called; None: whoever waits for a flex request knows."""
+    """The event of a final batch; None: a flex request has none, because its client waits for the answer."""
     match batch.kind:
         case Kind.FLEX:
             return None
@@ -183,4 +184,4 @@ def _only(verb: Verb) -> str:
 
 
 def _only_final(state: BatchState) -> str:
-    return f"The batch is {state}: cancel it or wait for its end, then retry what is left"
+    return f"The batch is {state}: cancel it or wait for its end, then retry the remaining items"

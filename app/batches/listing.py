@@ -1,4 +1,4 @@
-"""Every batch of an account in one order, newest first: those that were taken, and those that were refused for their file."""
+"""All batches of an account, newest first: those that were queued, and those that were refused because of their file."""
 
 import heapq
 from dataclasses import replace
@@ -16,45 +16,47 @@ WORDS = (*listing.STATE_NAMES, REFUSED)
 
 
 async def page(
-    database: Database, tenant: Tenant, wanted: Filters, *, after: UUID | None = None, limit: int
+    database: Database, tenant: Tenant, filters: Filters, *, after: UUID | None = None, limit: int
 ) -> tuple[list[ListPosition], bool]:
-    """The newest `limit` batches behind `after`, and whether there are more. Raises BadInput."""
+    """The newest `limit` batches after `after`, and whether there are more. Raises BadInput."""
     async with database.relaxed() as conn:
-        behind = await _place(conn, tenant.tenant_id, after) if after else None
-        taken, refused = await _taken(conn, tenant, wanted, behind, limit + 1), []
-        if not wanted.models and not wanted.tags and (not wanted.states or REFUSED in wanted.states):
-            refused = await _refused(conn, tenant, wanted, behind, limit + 1)
-    found = [*heapq.merge(taken, refused, reverse=True)]
-    return found[:limit], len(found) > limit
+        behind = await _position(conn, tenant.tenant_id, after) if after else None
+        queued, refused = await _queued(conn, tenant, filters, behind, limit + 1), []
+        if not filters.models and not filters.tags and (not filters.states or REFUSED in filters.states):
+            refused = await _refused(conn, tenant, filters, behind, limit + 1)
+    positions = [*heapq.merge(queued, refused, reverse=True)]
+    return positions[:limit], len(positions) > limit
 
 
-async def _taken(
-    conn: Connection, tenant: Tenant, wanted: Filters, after: ListPosition | None, limit: int
+async def _queued(
+    conn: Connection, tenant: Tenant, filters: Filters, after: ListPosition | None, limit: int
 ) -> list[ListPosition]:
-    states = [word for word in wanted.states if word != REFUSED]
-    if wanted.states and not states:
+    states = [word for word in filters.states if word != REFUSED]
+    if filters.states and not states:
         return []
-    return await listing.page(conn, tenant.tenant_id, replace(wanted, states=states), after=after, limit=limit)
+    return await listing.page(conn, tenant.tenant_id, replace(filters, states=states), after=after, limit=limit)
 
 
 async def _refused(
-    conn: Connection, tenant: Tenant, wanted: Filters, after: ListPosition | None, limit: int
+    conn: Connection, tenant: Tenant, filters: Filters, after: ListPosition | None, limit: int
 ) -> list[ListPosition]:
     rows = await files.refused(
         conn,
         tenant.tenant_id,
-        metadata=wanted.metadata,
-        created_after=wanted.created_after,
-        created_before=wanted.created_before,
+        metadata=filters.metadata,
+        created_after=filters.created_after,
+        created_before=filters.created_before,
         after=after,
         limit=limit,
     )
     return [ListPosition(created_at, request_id) for created_at, request_id in rows]
 
 
-async def _place(conn: Connection, tenant_id: int, request_id: UUID) -> ListPosition:
-    """Raises BadInput for a batch that is not there."""
-    made = await listing.created_at(conn, tenant_id, request_id) or await files.refused_at(conn, tenant_id, request_id)
-    if made is None:
-        raise BadInput("after: no such batch in this account; take the cursor of the page before", param="after")
-    return ListPosition(made, request_id)
+async def _position(conn: Connection, tenant_id: int, request_id: UUID) -> ListPosition:
+    """The position of a batch. Raises BadInput for an unknown one."""
+    created_at = await listing.created_at(conn, tenant_id, request_id) or await files.refused_at(
+        conn, tenant_id, request_id
+    )
+    if created_at is None:
+        raise BadInput("after: no such batch in this account; use the cursor of the previous page", param="after")
+    return ListPosition(created_at, request_id)

@@ -1,4 +1,4 @@
-"""What the engines of a batch decided lately about batch work, from their decision logs."""
+"""The latest decisions of a batch's engines about batch work, from their decision logs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ class RecentDecision:
 
 
 async def latest(database: Database, gates: Sequence[Gate], most: int) -> list[RecentDecision]:
-    """The newest decisions of all these engines together, newest first. Raises as the database does."""
+    """The newest decisions of all these engines, newest first. Raises the errors of the database."""
     if not gates or not most:
         return []
     async with database.relaxed() as conn:
-        found = [
+        decisions = [
             RecentDecision(gate.engine, entry)
             for gate in gates
             for entry in await decision_log.recent(conn, gate.engine_id, most)
         ]
-    return sorted(found, key=lambda decision: decision.entry.at, reverse=True)[:most]
+    return sorted(decisions, key=lambda decision: decision.entry.at, reverse=True)[:most]

@@ -1,4 +1,4 @@
-"""One request that goes through the queue: its caller waits for it (flex), or comes back for it (a background response)."""
+"""One request that goes through the queue: its client waits for it (flex), or fetches it later (a background response)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import orjson
 
 from app.batches import submit
 from app.batches.intake.offload import Offload
-from app.batches.intake.prompt_length import Close, may_not_fit
+from app.batches.intake.prompt_length import LongItem, may_not_fit
 from app.batches.intake.spool import Spool
 from app.batches.submit import Order, Register
 from app.batches.validation.text_generation import ItemFacts
@@ -22,27 +22,27 @@ from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
 
-AIM_SECONDS = 600.0  # somebody waits: before batches of the same account
-SAME_SECONDS = 900.0  # a client that sends its request again does so within this time
+AIM_SECONDS = 600.0  # somebody waits for the answer, so it comes before batches of the same account
+SAME_SECONDS = 900.0  # within this time a repeated request finds the first one
 
 
 @dataclass(frozen=True, slots=True)
-class Single:
-    """Where a single request stands, what it asked for, and what came of it."""
+class SingleRequest:
+    """The state, the body and the result of a single request."""
 
     status: BatchStatus
-    asked: dict[str, Any]
+    request: dict[str, Any]
     result: ItemResult
 
 
-class _One(Spool):
+class _SingleItemSpool(Spool):
     """The spool of one item."""
 
     def put(self, item: dict[str, Any], facts: ItemFacts) -> None:
         self._write(self._row(facts, None, orjson.dumps(item)))
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
-        """It has none."""
+        """A single item has no lines."""
 
 
 async def enqueue(
@@ -53,24 +53,24 @@ async def enqueue(
     facts: ItemFacts,
     *,
     repeated: bool = False,
-    hurried: bool = False,
+    reject_if_busy: bool = False,
     register: Register | None = None,
 ) -> UUID:
-    """Queue a request that was checked. `repeated`: its sender says that it may have come before; then it is not queued twice.
+    """Queue a valid request. `repeated`: its client declares it a retry, so it is not queued twice.
 
-    Raises BadInput where it is too long for its model, NoCapacity where it is `hurried` and would have to wait.
+    Raises BadInput where it is too long for its model, NoCapacity where it has `reject_if_busy` and would have to wait.
     """
     order = replace(order, aim_seconds=AIM_SECONDS)
     if may_not_fit(facts, submit.rules_of(order.model)):
-        await submit.check_fit(database, settings, order, [Close("", item)])
+        await submit.check_fit(database, settings, order, [LongItem("", item)])
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
     async with Offload(Store.of(settings)) as offload:
-        with _One(batch_id, order.model.name, **submit.spool_options(settings)) as spool:
+        with _SingleItemSpool(batch_id, order.model.name, **submit.spool_options(settings)) as spool:
             await asyncio.to_thread(spool.put, item, facts)
             if repeated and (same := await _same(database, order, spool.request_hash)) is not None:
                 return same
-            if hurried:
+            if reject_if_busy:
                 await _check_room(database, order)
             return await submit.commit(database, settings, order, spool, offload, register)
 
@@ -86,8 +86,10 @@ async def _check_room(database: Database, order: Order) -> None:
             raise NoCapacity("Resource Unavailable: no idle capacity right now", reason=UNAVAILABLE)
 
 
-async def find(database: Database, settings: Settings, tenant_id: int, request_id: UUID, kind: Kind) -> Single | None:
-    """A single request of the tenant. None: there is none, or it was deleted."""
+async def find(
+    database: Database, settings: Settings, tenant_id: int, request_id: UUID, kind: Kind
+) -> SingleRequest | None:
+    """A single request of the tenant. None: it does not exist, or it was deleted."""
     async with database.relaxed() as conn:
         if await response_log.find(conn, tenant_id, request_id, kind) is None:
             return None
@@ -97,6 +99,6 @@ async def find(database: Database, settings: Settings, tenant_id: int, request_i
     async for page in reads.results(database, status.batch_id, status.run, store=store, page=2, items=True):
         [result] = page
         body = result.item or b"{}"
-        asked = orjson.loads(await store.get(body.decode()) if result.item_stored else body)
-        return Single(status, asked, result)
+        request = orjson.loads(await store.get(body.decode()) if result.item_stored else body)
+        return SingleRequest(status, request, result)
     return None

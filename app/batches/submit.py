@@ -1,4 +1,4 @@
-"""Submitting a batch: checked and spooled while it arrives, then written in one transaction with its event."""
+"""Submit a batch: check and spool it while it arrives, then write it and its event in one transaction."""
 
 import asyncio
 import uuid
@@ -9,9 +9,10 @@ from uuid import UUID
 
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
-from app.batches.intake.prompt_length import Close
+from app.batches.intake.prompt_length import LongItem
 from app.batches.intake.spool import Spool, SpoolOptions
 from app.batches.intake.workers_ai import ItemIntake
+from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
 from app.batches.validation.text_generation import Examine, ItemRules
 from app.db.pool import Connection, Database
@@ -30,31 +31,26 @@ from app.storage.store import Store
 from app.tenants.service import Tenant
 from app.webhooks import emitter
 
-# Where items for a model of each task go in its engine, and how they are checked.
-WORK: Mapping[Task, tuple[str, Examine]] = {
+# By the task of a model: the engine's route for its items, and how they are checked.
+ENGINE_ROUTES: Mapping[Task, tuple[str, Examine]] = {
     "text-generation": (CHAT, workers_ai.examine),
     "text-embeddings": (EMBEDDINGS, embeddings.examine),
 }
-# Without a deadline of its own a batch aims at this one, and never expires; within a tenant it orders batches by age.
+# For the order of batches within an account: a batch without a deadline has this one, and never expires.
 _DEFAULT_DEADLINE_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who submits, to which model, and what travels with the batch. `deadline_seconds`: then it expires; None: never.
+    """What a request asks to queue, without its items. `deadline_seconds`: when the batch expires; None: never.
 
-    `endpoint`: the engine route of its items; None: that of the model's task. `aim_seconds`: the deadline of the fair order
-    where there is no other. `open_ended`: answers without a limit of their own may take what is left of the context.
+    `endpoint`: the engine's route for its items; None: that of the model's task. `aim_seconds`: replaces a missing deadline
+    in the order of batches. `open_ended`: answers without a limit may use the rest of the context window.
     """
 
     tenant: Tenant
     model: Model
-    correlation_id: str | None = None
-    traceparent: str | None = None
-    affinity: str | None = None
-    tags: tuple[str, ...] = ()
-    metadata: Mapping[str, str] | None = None
-    idempotency_key: str | None = None
+    labels: RequestLabels = NO_LABELS
     deadline_seconds: float | None = None
     endpoint: str | None = None
     kind: Kind = Kind.BATCH
@@ -62,23 +58,23 @@ class Order:
     open_ended: bool = False
 
 
-KEY_REUSED = "Idempotency-Key: this key was used for another request; take a new key for a new request"
+KEY_REUSED = "Idempotency-Key: this key was used for another request; use a new key for a new request"
 Register = Callable[[Connection, ingest.NewBatch], Awaitable[None]]
 
 
 async def submit_items(database: Database, settings: Settings, order: Order, given: Sequence[Any]) -> UUID:
-    """Take a batch whose items are already parsed. All or nothing; returns the request id."""
+    """Submit a batch whose items are already parsed. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
     async with Offload(Store.of(settings)) as offload:
         with _intake(settings, order, batch_id) as intake:
             await asyncio.to_thread(intake.add_items, given)
-            await check_fit(database, settings, order, intake.close_to_limit)
+            await check_fit(database, settings, order, intake.long_items)
             return await commit(database, settings, order, intake, offload)
 
 
 async def submit_lines(database: Database, settings: Settings, order: Order, blocks: AsyncIterator[bytes]) -> UUID:
-    """Take a batch as NDJSON, checked while it arrives. All or nothing; returns the request id."""
+    """Submit a batch as NDJSON, checked while it arrives. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
     async with Offload(Store.of(settings)) as offload:
@@ -87,22 +83,22 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
             await asyncio.to_thread(intake.end_lines)
-            await check_fit(database, settings, order, intake.close_to_limit)
+            await check_fit(database, settings, order, intake.long_items)
             return await commit(database, settings, order, intake, offload)
 
 
-async def check_fit(database: Database, settings: Settings, order: Order, close: Sequence[Close]) -> None:
-    """Have those items counted that may be too long for the order's model. Raises BadInput."""
-    if close:
-        endpoint = order.endpoint or WORK[order.model.task][0]
+async def check_fit(database: Database, settings: Settings, order: Order, items: Sequence[LongItem]) -> None:
+    """Count the tokens of the items that may be too long for the order's model. Raises BadInput."""
+    if items:
+        endpoint = order.endpoint or ENGINE_ROUTES[order.model.task][0]
         target = Target.of(order.model)
-        await prompt_length.check(database, settings, target, endpoint, close, open_ended=order.open_ended)
+        await prompt_length.check(database, settings, target, endpoint, items, open_ended=order.open_ended)
 
 
 def rules_of(model: Model, usual: UsualLength | None = None, *, stream: bool = False) -> ItemRules:
-    """What an item, or a synchronous request, to this model may hold.
+    """The rules for an item, or for a synchronous request, to this model.
 
-    `usual`: how long an answer without a limit is, on OpenAI's routes. None: on Workers AI's, where the
+    `usual`: the usual length of an answer without a limit, on OpenAI's routes. None: on Workers AI's routes, where the
     model's default limits it.
     """
     return ItemRules(
@@ -119,7 +115,7 @@ def rules_of(model: Model, usual: UsualLength | None = None, *, stream: bool = F
 
 
 def rules_of_lines(models: Catalogue, usual: UsualLength) -> dict[str, ItemRules]:
-    """What a line of a batch file may ask of each model: as OpenAI's routes do."""
+    """The rules for the lines of a batch file, by model; they are those of OpenAI's routes."""
     return {model.name: rules_of(model, usual) for model in models.models.values()}
 
 
@@ -129,13 +125,13 @@ def _intake(settings: Settings, order: Order, batch_id: int) -> ItemIntake:
         batch_id,
         model.name,
         rules_of(model),
-        WORK[model.task][1],
+        ENGINE_ROUTES[model.task][1],
         **spool_options(settings),
     )
 
 
 def spool_options(settings: Settings) -> SpoolOptions:
-    """How submits are spooled on their way in."""
+    """The settings of a submit's spool."""
     return {
         "folder": settings.data_dir / "spool",
         "memory_bytes": int(settings.spool_memory_mb * 2**20),
@@ -153,9 +149,9 @@ async def commit(
     offload: Offload,
     register: Register | None = None,
 ) -> UUID:
-    """The one transaction of a submit: batch, payload, chunks, place in the fair order, event. Large bodies come before.
+    """The one transaction of a submit: batch, payload, chunks, place in the fair order, event. Large bodies are stored before.
 
-    `register` writes what else belongs to a new batch. Returns the request id.
+    `register` writes further rows of a new batch. Returns the request id.
     """
     await asyncio.to_thread(intake.close)
     await offload.put(intake.take_large())
@@ -181,23 +177,24 @@ async def commit(
 
 
 def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) -> ingest.NewBatch:
+    labels = order.labels
     return ingest.NewBatch(
         batch_id=intake.batch_id,
         request_id=uuid.uuid4(),
         tenant_id=order.tenant.tenant_id,
         pool_id=pool_id,
         model=order.model.name,
-        endpoint=order.endpoint or WORK[order.model.task][0],
+        endpoint=order.endpoint or ENGINE_ROUTES[order.model.task][0],
         total=len(intake.est_tokens),
         deadline_seconds=order.deadline_seconds or order.aim_seconds,
         expires=order.deadline_seconds is not None,
-        correlation_id=order.correlation_id,
-        traceparent=order.traceparent,
-        affinity=order.affinity,
-        tags=order.tags,
-        metadata=order.metadata,
-        idempotency_key=order.idempotency_key,
-        request_hash=intake.request_hash if order.idempotency_key or order.kind != Kind.BATCH else None,
+        correlation_id=labels.correlation_id,
+        traceparent=labels.traceparent,
+        affinity=labels.session,
+        tags=labels.tags,
+        metadata=labels.metadata,
+        idempotency_key=labels.idempotency_key,
+        request_hash=intake.request_hash if labels.idempotency_key or order.kind != Kind.BATCH else None,
         tells_items=tells_items,
         kind=order.kind,
         open_ended=order.open_ended,
@@ -205,25 +202,25 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) 
 
 
 def _cuts(intake: Spool, settings: Settings) -> list[list[NewChunk]]:
-    """The chunks of each of the intake's models, in their order; of one, where items name none."""
+    """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first."""
     tokens, items = settings.chunk_tokens, settings.chunk_items
     if len(intake.models) < 2:
         return [cut(intake.est_tokens, max_tokens=tokens, max_items=items, keys=intake.warm_keys)]
-    found = []
+    chunks = []
     for place in range(len(intake.models)):
-        seqs = [seq for seq, its in enumerate(intake.model_of) if its == place]
+        seqs = [seq for seq, model in enumerate(intake.model_of) if model == place]
         estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
-        found.append(cut(estimates, max_tokens=tokens, max_items=items, keys=keys, seqs=seqs))
-    return found
+        chunks.append(cut(estimates, max_tokens=tokens, max_items=items, keys=keys, seqs=seqs))
+    return chunks
 
 
 async def _store(
     conn: Connection, batch: ingest.NewBatch, account_id: str, intake: Spool, cuts: dict[int, list[NewChunk]]
 ) -> UUID:
-    """Write the batch and its event, or find the batch that the idempotency key stands for. Returns the request id."""
+    """Write the batch and its event, or find the batch that has the idempotency key. Returns the request id."""
     key = batch.idempotency_key
     if key is not None and not await ingest.reserve_key(conn, batch.tenant_id, key):
-        raise KeyInUse("Idempotency-Key: a request with this key is being stored right now; ask again in a moment")
+        raise KeyInUse("Idempotency-Key: a request with this key is being stored at this moment; try again in a second")
     own, elsewhere = cuts[batch.pool_id], {pool: part for pool, part in cuts.items() if pool != batch.pool_id}
     run = await ingest.enqueue(conn, batch, intake.blocks(), own, elsewhere)
     if run is None:
@@ -244,7 +241,7 @@ async def _store(
 
 
 async def _replay(conn: Connection, batch: ingest.NewBatch, key: str) -> UUID:
-    """The request id of the batch that was stored under the key. Raises KeyReused if its items were others."""
+    """The request id of the batch that was stored with the key. Raises KeyReused if its items differ."""
     found = await ingest.find_key(conn, batch.tenant_id, key)
     assert found is not None
     request_id, request_hash = found

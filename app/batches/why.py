@@ -1,16 +1,16 @@
-"""Why a batch waits, and since when.
+"""Why a batch waits, and since when. The command `slackwater why` prints it; reason_messages has the texts.
 
-Walks what stands between a batch and its end, in this order, and the first link that holds it up is the answer:
+The chain of conditions between a batch and its end is checked in this order. The first one that blocks is the answer:
 
     its own state      paused, ending
-    engines            is there one for its model, is one ready
-    gate               does one give room to batch work; if not: signal, value, threshold, what is wrong
-    rest               are all its items to be tried again later
-    order              work of its account that comes first, other accounts at work, the account's limit
-    places             is the engines' allowance taken
+    engines            whether its model has an engine, and one that is ready
+    gate               whether an engine admits batch work; if not: signal, value, threshold
+    back-off           whether all its items wait before they are tried again
+    order              earlier work of its account, other accounts, the account's limit
+    allowance          whether the engines' allowance is used up
 
-A batch of which something is with an engine runs, at the speed that its place in the order gives it: it does not wait for that
-place, nor for a gate that is closed for a moment only.
+A batch with items in an engine runs, at the speed of its place in the order. It does not wait for that place, nor for a gate
+that is closed only for a moment.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,13 @@ from app.queue.estimate import Estimate, Gate, Outlook, estimate
 from app.queue.reads import BatchSnapshot, BatchStatus
 from app.states import BatchState
 
-MOMENT_SECONDS = 5.0  # a gate closed for less does not hold up a batch that runs: what is in the engine goes on
-MOST_TOGETHER = 64  # batches in one look
+MOMENT_SECONDS = 5.0  # a gate that is closed for less does not block a running batch: the items in the engine continue
+MOST_TOGETHER = 64  # batches in one query
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of the chain: a code, its sentence, since when it holds (None: not known), and whether it holds the batch up."""
+    """One link of the chain: a code, its message, since when it holds (None: unknown), and whether it blocks the batch."""
 
     code: str
     message: str
@@ -42,7 +42,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The chain of one batch, and the engines of its model. A final batch has an empty chain."""
+    """The chain of one batch, and the gates of its model's engines. A final batch has an empty chain."""
 
     status: BatchStatus
     chain: tuple[Link, ...]
@@ -51,18 +51,18 @@ class Why:
 
     @property
     def waiting(self) -> Link | None:
-        """What the batch waits for; None while all of it runs, and at its end."""
+        """The first link that blocks the batch; None while it runs, and at its end."""
         return next((link for link in self.chain if link.blocks), None)
 
 
 async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | None:
-    """The answer for a batch of this tenant, or None: unknown and foreign ids are the same."""
+    """The chain of a batch; None: the tenant has no such batch."""
     [sight] = await reads.snapshots(database, [(tenant_id, request_id)])
     return None if sight is None else explain(*sight)
 
 
 def explain(status: BatchStatus, outlook: Outlook | None) -> Why:
-    """The answer from what was read. Pure."""
+    """The chain from the rows that were read. Pure."""
     if status.finalized_at is not None:
         return Why(status, (), (), None)
     expected = None if outlook is None else estimate(status.state, outlook)
@@ -70,20 +70,20 @@ def explain(status: BatchStatus, outlook: Outlook | None) -> Why:
 
 
 def walk(status: BatchStatus, outlook: Outlook | None, estimate: Estimate | None) -> Iterator[Link]:
-    """The chain of an unfinished batch; it has no outlook once it has no chunks."""
+    """The chain of an unfinished batch. A batch without chunks has no outlook."""
     if status.state != BatchState.OPEN:
         yield Link(status.state, reason_messages.batch(status.state), None, blocks=True)
     if outlook is None or estimate is None or not outlook.chunks:
         yield Link("settling", reason_messages.batch("settling"))
         return
     yield from _engines(status, outlook)
-    yield from _own(outlook)
-    yield from _order(status, outlook, estimate)
-    yield _end(estimate)
+    yield from _own_chunks(outlook)
+    yield from _queue_order(status, outlook, estimate)
+    yield _eta(estimate)
 
 
 def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
-    """Is there an engine, and does it take batch work? A batch waits since the last one that did stopped."""
+    """Whether there is an engine, and whether its gate is open. A batch waits since the last open gate closed."""
     alive = [gate for gate in outlook.gates if gate.alive]
     if not alive:
         gone = max((gate.heartbeat_at for gate in outlook.gates), default=status.opened_at)
@@ -93,10 +93,12 @@ def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
     count, serves = reason_messages.many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
     yield Link("engines", reason_messages.batch("engines", count=count, serves=serves, model=status.model))
     blocked = not any(gate.open for gate in alive)
-    moment = bool(outlook.leased) and any(gate.ready and _held(outlook, gate) < MOMENT_SECONDS for gate in alive)
+    moment = bool(outlook.leased) and any(
+        gate.ready and _held_seconds(outlook, gate) < MOMENT_SECONDS for gate in alive
+    )
     ready_last = sorted(alive, key=lambda gate: (gate.open, gate.ready, gate.since), reverse=True)
     for gate in ready_last:
-        compared = gate.signal, gate.value, gate.threshold, _held(outlook, gate)
+        compared = gate.signal, gate.value, gate.threshold, _held_seconds(outlook, gate)
         message = reason_messages.gate(
             gate.engine, gate.code, *compared, detail=gate.detail, expected=gate.expected_seconds
         )
@@ -104,12 +106,12 @@ def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
         yield Link(gate.code, message, since, blocks=blocked and not moment)
 
 
-def _held(outlook: Outlook, gate: Gate) -> float:
+def _held_seconds(outlook: Outlook, gate: Gate) -> float:
     return (outlook.now - gate.since).total_seconds()
 
 
-def _own(outlook: Outlook) -> Iterator[Link]:
-    """What of it is with an engine, and what rests before it is tried again."""
+def _own_chunks(outlook: Outlook) -> Iterator[Link]:
+    """The batch's chunks that an engine has, and those that wait before they are tried again."""
     if outlook.leased:
         chunks = reason_messages.many(outlook.chunks, "chunk")
         yield Link("running", reason_messages.batch("running", leased=f"{outlook.leased:,}", chunks=chunks))
@@ -119,8 +121,8 @@ def _own(outlook: Outlook) -> Iterator[Link]:
         yield Link("backoff", message, None, blocks=not outlook.ready and not outlook.leased)
 
 
-def _order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> Iterator[Link]:
-    """What comes before those chunks that could be claimed now."""
+def _queue_order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> Iterator[Link]:
+    """The work that comes before the batch's ready chunks."""
     if not outlook.ready:
         return
     waits = not outlook.leased
@@ -144,7 +146,7 @@ def _order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> Iterato
         yield Link("next", reason_messages.batch("next"), status.opened_at, blocks=waits)
 
 
-def _end(estimate: Estimate) -> Link:
+def _eta(estimate: Estimate) -> Link:
     if estimate.eta_seconds is None or estimate.tokens_per_second is None:
         return Link("eta_unknown", reason_messages.batch("eta_unknown"))
     eta, pace = (
@@ -155,15 +157,15 @@ def _end(estimate: Estimate) -> Link:
 
 
 class Polls:
-    """One process's polls. Those that come while a look at the database is under way are answered by the next one together."""
+    """The polls of one process. Polls that arrive while a query runs are answered together by the next query."""
 
     def __init__(self, database: Database) -> None:
-        async def look(asked: list[tuple[int, UUID]]) -> Sequence[BatchSnapshot | None]:
-            return await reads.snapshots(database, asked)
+        async def query(batches: list[tuple[int, UUID]]) -> Sequence[BatchSnapshot | None]:
+            return await reads.snapshots(database, batches)
 
-        self._together = Coalescer(look, most=MOST_TOGETHER, fails_all=True)
+        self._coalescer = Coalescer(query, most=MOST_TOGETHER, fails_all=True)
 
     async def why(self, tenant_id: int, request_id: UUID) -> Why | None:
-        """As `why`. Raises as the database does."""
-        sight = await self._together.ask((tenant_id, request_id))
+        """The same as the function `why`. Raises the errors of the database."""
+        sight = await self._coalescer.ask((tenant_id, request_id))
         return None if sight is None else explain(*sight)

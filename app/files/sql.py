@@ -109,6 +109,10 @@ select from file_batch where tenant_id = %(tenant_id)s and request_id = %(reques
   and partial = %(partial)s and mixed = %(mixed)s
 """
 BATCHES = f"{_BATCH} and f.request_id = any(%(request_ids)s)"
+REFUSED = """
+select request_id, created_at, metadata, problems from file_batch
+where tenant_id = %(tenant_id)s and request_id = any(%(request_ids)s) and problems is not null
+"""
 # A batch that was not made from a file gets a row when it is first read through OpenAI's API.
 ADOPT = """
 insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, created_at, metadata,

@@ -35,7 +35,7 @@ def with_embedder(settings: Settings, folder: Path, more: str = "") -> Settings:
 
 @asynccontextmanager
 async def working(settings: Settings, database: Database, engine: WorkerEngine) -> AsyncIterator[Running]:
-    """A worker of the embedding model with this engine, beside a steward."""
+    """A worker of the embedding model with this engine, and a steward."""
     model = catalogue.load(settings.models_file).resolve(EMBEDDER)
     assert model is not None
     steward = asyncio.create_task(tend(database))

@@ -1,4 +1,4 @@
-"""The document shows what the main operations answer, with the fields that they have."""
+"""The examples in the OpenAPI document have the fields of the real answers."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def fields(value: Any) -> Any:
 
 
 async def answers(client: httpx.AsyncClient, database: Database) -> dict[tuple[str, str], Any]:
-    """What each of these operations answers."""
+    """The answer of each of these operations."""
     found: dict[tuple[str, str], Any] = {}
     submitted = (await client.post(SUBMIT, json=ITEMS)).json()
     found["post ai/run/{model}", "submitted"] = found["post ai/run", "submitted"] = submitted

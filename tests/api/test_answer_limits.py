@@ -1,4 +1,4 @@
-"""What an engine is told of the length of an answer whose caller sets no limit, by route; and what the queue notes of it."""
+"""Claims about answers without a limit, by route: the limit that the engine gets, and the one that the queue stores."""
 
 import json
 from collections.abc import AsyncIterator

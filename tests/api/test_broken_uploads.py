@@ -1,4 +1,4 @@
-"""A client that breaks off what it sends is no error of ours, and leaves nothing behind."""
+"""A client that disconnects during an upload causes no server error, and leaves no data."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ FORM = (
 
 
 async def break_off(client: httpx.AsyncClient, key: str, path: str, kind: str, sent: bytes) -> None:
-    """Send the beginning of a body, then be gone, as uvicorn tells an application."""
+    """Send the beginning of a body, then disconnect, with the messages that uvicorn sends an application."""
     messages: list[Message] = [{"type": "http.request", "body": sent, "more_body": True}, {"type": "http.disconnect"}]
     path, _, query = path.partition("?")
     headers = [

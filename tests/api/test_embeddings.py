@@ -122,7 +122,7 @@ REFUSED = [
     ({"text": ""}, "text: must be a non-empty string"),
     ({"text": []}, "text: must be a list of 1 to"),
     ({"text": ["a", 5]}, "text[1]: must be a non-empty string, got 5"),
-    ({"text": "a", "contexts": CONTEXTS}, "text: does not go together"),
+    ({"text": "a", "contexts": CONTEXTS}, "text: cannot be combined"),
     ({"query": "a"}, "contexts: is missing"),
     ({"contexts": "a"}, "contexts: must be a list"),
     ({"contexts": ["a"]}, "contexts[0]: must be an object with text"),
@@ -152,7 +152,7 @@ async def test_what_breaks_a_rule_is_refused_naming_the_field_synchronous_and_qu
 async def test_embeddings_do_not_stream(client: httpx.AsyncClient) -> None:
     answer = await client.post(RUN, json={"text": "a", "stream": True})
     assert answer.status_code == 400
-    assert "stream: embeddings come in one piece" in answer.json()["errors"][0]["message"]
+    assert "stream: embeddings cannot be streamed" in answer.json()["errors"][0]["message"]
 
 
 @pytest.mark.parametrize("item", [TEXTS, {"contexts": CONTEXTS}, SCORES])

@@ -1,4 +1,4 @@
-"""Every code that the API answers: one way to provoke each over HTTP, its status, and what else a client goes by.
+"""Every code that the API answers: one way to provoke each over HTTP, its status, and the fields that clients use.
 
 Codes and statuses are Cloudflare's where it documents them; 3021, 5006, 7001, 7003 and 10000 are as its clients meet them.
 """
@@ -16,13 +16,13 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
-from app.api.app import create_app
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from tests.api.conftest import RUN, SUBMIT
+from tests.api.in_process import running
 from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
@@ -38,7 +38,7 @@ capabilities = ["json_mode"]
 
 @dataclass
 class Scene:
-    """What a case may play with. `url` is where one synchronous request goes, `say` its body."""
+    """The objects that a case can use. `url` is that of one synchronous request, `say` its body."""
 
     app: ASGIApp
     client: httpx.AsyncClient
@@ -117,7 +117,7 @@ async def _no_room(scene: Scene) -> httpx.Response:
 
 
 async def _hangs_up(scene: Scene) -> httpx.Response:
-    """The caller goes once the body is sent; what would have been answered to it."""
+    """The client disconnects after the body is sent; the answer that it would have got."""
     scene.engine.script({"mode": "hang"})
     headers = scene.client.headers
     transport = httpx.ASGITransport(app=_Impatient(scene.app))
@@ -126,7 +126,7 @@ async def _hangs_up(scene: Scene) -> httpx.Response:
 
 
 class _Impatient:
-    """An application whose caller hangs up as soon as the body is read."""
+    """An application whose client disconnects as soon as the body is read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -196,13 +196,7 @@ TABLE = [(case, way) for case in CASES for way in WAYS if case.synchronous or wa
 async def _scene(
     settings: Settings, key: str, database: Database, way: str, engine: FakeEngine
 ) -> AsyncIterator[Scene]:
-    app = create_app(settings)
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    headers = {"authorization": f"Bearer {key}"}
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
-    ):
+    async with running(settings, key) as (app, client):
         yield Scene(app, client, engine, settings, database, *WAYS[way])
 
 

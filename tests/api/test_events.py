@@ -1,4 +1,4 @@
-"""Claims about `…/events`: what waits to be fetched, told once more until it is acknowledged."""
+"""Claims about `…/events`: events are returned until they are acknowledged."""
 
 import asyncio
 from typing import Any
@@ -41,7 +41,7 @@ async def test_a_queue_keeps_events_until_they_are_acknowledged(client: httpx.As
     assert again.json()["result"] == {"acknowledged": 0}
 
 
-async def test_who_waits_is_told_as_soon_as_there_is_something(client: httpx.AsyncClient) -> None:
+async def test_a_waiting_request_is_answered_when_an_event_arrives(client: httpx.AsyncClient) -> None:
     await client.post(SUBSCRIPTIONS, json=QUEUE)
     asking = asyncio.create_task(waiting(client, wait=20))
     await asyncio.sleep(0.3)
@@ -87,7 +87,7 @@ async def test_bad_queues_are_refused_by_field(
     assert (await client.get(SUBSCRIPTIONS)).json()["result"] == []
 
 
-async def test_a_subscription_by_metadata_hears_of_batches_that_have_it(client: httpx.AsyncClient) -> None:
+async def test_a_subscription_by_metadata_gets_the_events_of_batches_that_have_it(client: httpx.AsyncClient) -> None:
     source = {"type": "workersAi.model", "metadata": {"team": "search", "priority": "3"}}
     made = (await client.post(SUBSCRIPTIONS, json=QUEUE | {"source": source})).json()["result"]
     assert made["source"]["metadata"] == source["metadata"]

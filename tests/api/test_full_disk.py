@@ -1,4 +1,4 @@
-"""Claims about full disks: 507 that says what is wrong, nothing stored, and the next submit works. Real ones, of tmpfs."""
+"""Claims about full disks: the answer is 507 with a reason, nothing is stored, and a later submit works. The disks are real."""
 
 import os
 import uuid
@@ -31,7 +31,7 @@ def body(megabytes: float) -> bytes:
 
 @asynccontextmanager
 async def api(settings: Settings, key: str) -> AsyncIterator[httpx.AsyncClient]:
-    """The API in process; one for a whole test, so that what works again works without a restart."""
+    """The API in process, one for a whole test, so recovery needs no restart."""
     app = create_app(settings)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with (

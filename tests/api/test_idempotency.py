@@ -46,7 +46,7 @@ async def test_the_key_works_for_ndjson(client: httpx.AsyncClient) -> None:
     assert first.json()["result"]["request_id"] == again.json()["result"]["request_id"]
 
 
-async def test_of_many_at_once_one_is_stored_and_the_others_hear_of_it(
+async def test_of_many_at_once_one_is_stored_and_the_others_get_its_id(
     client: httpx.AsyncClient, database_url: str
 ) -> None:
     answers = await asyncio.gather(*(client.post(SUBMIT, json=BODY, headers=KEY) for _ in range(12)))

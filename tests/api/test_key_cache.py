@@ -1,4 +1,4 @@
-"""A key that was shown a moment ago is not looked up again, and for no longer than a moment."""
+"""Claims about the key cache: a key is looked up once a second at most, and a revoked key stops working within a second."""
 
 import httpx
 import pytest
@@ -15,7 +15,7 @@ from app.tenants.key_cache import TRUST_SECONDS, KeyCache
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that is slow for a moment is not away."""
+    """A slow database does not count as unavailable."""
     monkeypatch.setattr(stale_if_error, "PATIENCE_SECONDS", 10.0)
 
 

@@ -1,4 +1,4 @@
-"""Looking at a batch, and pausing, resuming, cancelling and retrying it over HTTP."""
+"""Claims about showing, pausing, resuming, cancelling and retrying a batch over HTTP."""
 
 import uuid
 
@@ -19,7 +19,7 @@ async def submit(client: httpx.AsyncClient, query: str = "") -> str:
     return str(answer.json()["result"]["request_id"])
 
 
-async def test_a_poll_tells_place_and_prospects_beside_the_documented_fields(client: httpx.AsyncClient) -> None:
+async def test_a_poll_shows_position_and_estimate_with_the_documented_fields(client: httpx.AsyncClient) -> None:
     request_id = await submit(client)
     result = (await client.post(RUN, json={"request_id": request_id})).json()["result"]
     assert (result["status"], result["request_id"]) == ("queued", request_id)
@@ -66,7 +66,7 @@ async def test_pause_resume_cancel_and_retry_answer_where_the_batch_stands(
     assert [item["success"] for item in poll.json()["result"]["responses"]] == [True, True]
 
 
-async def test_a_poll_of_a_cancelled_batch_keeps_the_answers_and_says_what_was_not_done(
+async def test_a_poll_of_a_cancelled_batch_keeps_the_answers_and_counts_the_other_items(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     request_id = await submit(client)
@@ -81,7 +81,7 @@ async def test_a_poll_of_a_cancelled_batch_keeps_the_answers_and_says_what_was_n
     assert second["error"] == {"code": 5001, "message": message}
 
 
-async def test_a_batch_that_expired_without_an_answer_is_an_error_that_says_so(
+async def test_a_batch_that_expired_without_an_answer_is_an_error_with_this_reason(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     request_id = await submit(client, "&completion_window=90s")
@@ -110,7 +110,7 @@ async def test_a_completion_window_that_is_none_is_refused(client: httpx.AsyncCl
     assert answer.json()["errors"][0]["message"].startswith("completion_window: must be like 90s, 30m, 24h or 7d")
 
 
-async def test_a_verb_that_does_not_fit_is_a_conflict_that_says_what_would(
+async def test_a_verb_that_is_not_allowed_is_a_conflict_that_names_the_allowed_states(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     request_id = await submit(client)

@@ -1,4 +1,4 @@
-"""Every batch of an account is listed, however it came, and can be looked at under either spelling of its id."""
+"""Every batch of an account is listed, from any route, and is found by both forms of its id."""
 
 import json
 import uuid
@@ -186,7 +186,7 @@ async def test_a_batch_of_workers_ai_is_cancelled_and_retried_as_openais(
     assert (await client.get(f"/v1/files/{ended['error_file_id']}")).status_code == 404
 
 
-async def test_a_refused_batch_says_why_wherever_it_is_asked_for(client: httpx.AsyncClient) -> None:
+async def test_every_route_shows_why_a_batch_was_refused(client: httpx.AsyncClient) -> None:
     refused = await created(client, LINE | {"url": "/v1/nowhere"}, LINE)
     for name in (refused["id"], uuid_of(refused)):
         here = (await client.get(f"{BATCHES}/{name}")).json()["result"]
@@ -203,8 +203,9 @@ async def test_a_refused_batch_says_why_wherever_it_is_asked_for(client: httpx.A
         assert (results.status_code, results.json()["errors"]) == (400, poll.json()["errors"])
         for verb in ("cancel", "pause", "resume", "retry"):
             answer = await client.post(f"{BATCHES}/{name}/{verb}")
-            words = f"The batch was refused for its file, so that there is nothing to {verb}; mend the file and make a new batch"
-            assert (answer.status_code, answer.json()["errors"][0]["message"]) == (409, words)
+            words = f"The batch was refused because of its file, so there is nothing to {verb}; correct the file"
+            assert answer.status_code == 409
+            assert answer.json()["errors"][0]["message"].startswith(words)
 
 
 async def test_only_the_lines_that_refuse_a_batch_are_its_errors(client: httpx.AsyncClient) -> None:
@@ -253,7 +254,7 @@ async def lines(client: httpx.AsyncClient, name: str, query: str = "") -> tuple[
 
 
 async def answered(database: Database, *seqs: int, bad: int | None = None) -> None:
-    """An engine answers these items of the only batch, and nobody ends it."""
+    """An engine answers these items of the only batch, which does not become final."""
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
@@ -294,7 +295,7 @@ async def test_results_are_read_while_it_runs_in_an_order_that_stays(
     assert (await lines(client, name, "after=99"))[0] == []
 
 
-async def test_failures_are_grouped_by_what_was_said(client: httpx.AsyncClient, database: Database) -> None:
+async def test_failures_are_grouped_by_their_message(client: httpx.AsyncClient, database: Database) -> None:
     name = await submitted(client, 5)
     await run_all(database, fail={0, 2, 3})
     found = (await client.get(f"{BATCHES}/{name}")).json()["result"]

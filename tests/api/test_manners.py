@@ -1,4 +1,4 @@
-"""Somebody who only has the address learns what answers there; misspelt fields do not go unnoticed."""
+"""Claims about the public pages, and about warnings of misspelt fields."""
 
 import re
 
@@ -18,12 +18,12 @@ WARNING = "x-slackwater-warning"
 
 @pytest.fixture
 def nobody(client: httpx.AsyncClient) -> httpx.AsyncClient:
-    """Somebody without a key."""
+    """A client without a key."""
     del client.headers["authorization"]
     return client
 
 
-async def test_the_root_says_what_this_is_to_machines_and_to_people(nobody: httpx.AsyncClient) -> None:
+async def test_the_root_describes_the_product_to_machines_and_to_people(nobody: httpx.AsyncClient) -> None:
     told = (await nobody.get("/")).json()
     assert (told["name"], told["version"]) == ("slackwater", version())
     page = await nobody.get("/", headers={"accept": "text/html,application/xhtml+xml,*/*"})
@@ -33,7 +33,7 @@ async def test_the_root_says_what_this_is_to_machines_and_to_people(nobody: http
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/ready", "/version", "/status"])
-async def test_whoever_only_asks_whether_it_answers_may_ask_with_head(nobody: httpx.AsyncClient, path: str) -> None:
+async def test_the_routes_for_monitoring_answer_head_requests(nobody: httpx.AsyncClient, path: str) -> None:
     asked, got = await nobody.head(path), await nobody.get(path)
     assert (asked.status_code, asked.headers["content-type"]) == (200, got.headers["content-type"])
 
@@ -103,7 +103,7 @@ async def test_a_stream_is_warned_too_and_what_is_near_to_nothing_is_the_engines
     told = answer.headers[WARNING].split(" | ")
     assert told[:2] == [
         "temprature: unknown field; did you mean temperature?",
-        "priority: is the operator's to set; it was left out",
+        "priority: only the operator may set it; it was left out",
     ]
     assert "brand_new" not in answer.headers[WARNING]
     refused = await client.post("/v1/chat/completions?strict=1", json=CHAT | {"brand_new": 2})
@@ -151,7 +151,7 @@ async def test_a_submit_is_warned_of_a_misspelt_query_parameter_and_in_strict_mo
 async def test_queue_request_is_yes_or_no(client: httpx.AsyncClient, value: str, body: dict[str, object]) -> None:
     answer = await client.post(f"{RUN}?queueRequest={value}", json=body)
     assert answer.status_code == 400
-    words = f"queueRequest: must be true, 1, yes or false, 0, no, got {value!r}"
+    words = f"queueRequest: must be one of true, 1, yes, false, 0, no, got {value!r}"
     assert answer.json()["errors"][0]["message"] == words
 
 

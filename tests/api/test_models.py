@@ -49,7 +49,7 @@ async def test_every_name_is_found_with_its_task_and_properties(client: httpx.As
     ]
 
 
-async def test_a_model_without_a_price_has_none_and_an_embedding_model_tells_its_longest_input(
+async def test_a_model_without_a_price_has_none_and_an_embedding_model_shows_its_longest_input(
     client: httpx.AsyncClient,
 ) -> None:
     properties = {each["property_id"]: each["value"] for each in (await found(client))[EMBEDDER]["properties"]}

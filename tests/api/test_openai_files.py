@@ -8,9 +8,9 @@ import httpx
 import orjson
 import pytest
 
-from app.api.app import create_app
 from app.settings import Settings
 from app.storage.store import Store
+from tests.api.in_process import running
 from tests.disks import ballast, small_disk
 
 MODEL = "smollm2-135m-instruct"
@@ -72,13 +72,7 @@ async def _broken(*_: object) -> None:
 
 async def test_a_disk_that_fills_up_while_a_part_is_written_is_a_507_with_words(settings: Settings, key: str) -> None:
     with small_disk(settings.data_dir / "spool", 2):
-        app = create_app(settings)
-        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-        headers = {"authorization": f"Bearer {key}"}
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
-        ):
+        async with running(settings, key) as (_, client):
             upload = await announced(client, 3_000_000)
             filler = ballast(settings.data_dir / "spool", 4096)
             for size in (5000, 3_000_000):  # of the smaller one the last bytes are in a buffer until its end

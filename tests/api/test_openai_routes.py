@@ -1,4 +1,4 @@
-"""OpenAI's routes, under the account and under /v1, with the openai client as it is."""
+"""OpenAI's routes, under the account and under /v1, with the unchanged openai client."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

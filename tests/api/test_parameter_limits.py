@@ -1,4 +1,4 @@
-"""Parameters and names at the edges of what they may be: an answer of 4xx, never of 5xx."""
+"""Parameters and names at their limits: the answer is 4xx, never 5xx."""
 
 import json
 

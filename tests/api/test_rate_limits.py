@@ -1,4 +1,4 @@
-"""How much a key may ask for in a minute; what is queued is never refused for it."""
+"""Claims about the limits of a key per minute; they never refuse a queued request."""
 
 import asyncio
 import re
@@ -36,7 +36,7 @@ async def key(settings: Settings, database: Database, limit: KeyLimits) -> dict[
 
 @pytest.fixture(autouse=True)
 def early_in_a_minute() -> None:
-    """A window is a minute of the clock; a test stands in one."""
+    """A window is a minute of the clock; a test runs within one."""
     if (left := 60 - time.time() % 60) < 8:
         time.sleep(left)
 
@@ -64,7 +64,7 @@ async def test_tokens_are_counted_as_estimated_and_a_refused_request_counts_noth
     assert (await client.post(RUN, json=SAY, headers=headers)).status_code == 200
     large = await client.post(RUN, json=SAY | {"max_tokens": 100}, headers=headers)
     assert large.status_code == 429
-    assert "ask for less, or queue it" in large.json()["errors"][0]["message"]
+    assert "send a smaller one, or queue it" in large.json()["errors"][0]["message"]
     assert (await client.post(RUN, json=SAY, headers=headers)).status_code == 200
     last = await client.post(RUN, json=SAY, headers=headers)
     assert "50 tokens a minute reached by this key" in last.json()["errors"][0]["message"]

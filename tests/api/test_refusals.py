@@ -1,4 +1,4 @@
-"""Claims about what is refused: the documented code, the place named, nothing stored."""
+"""Claims about refusals: the documented code, the named place, nothing stored."""
 
 import gzip
 import json
@@ -242,7 +242,7 @@ async def test_paths_and_methods_that_do_not_exist_answer_the_envelope(client: h
     check(await client.get(RUN), 405, 7001, "GET not supported")
 
 
-async def test_a_create_that_names_neither_file_nor_requests_hears_of_both(client: httpx.AsyncClient) -> None:
+async def test_a_create_without_file_and_requests_is_refused_with_both_names(client: httpx.AsyncClient) -> None:
     for more in ({}, {"input_file_id": None}):
         wish = {"endpoint": "/v1/chat/completions", "completion_window": "24h"} | more
         error = (await client.post("/v1/batches", json=wish)).json()["error"]
@@ -257,7 +257,7 @@ async def test_a_create_that_names_neither_file_nor_requests_hears_of_both(clien
         (["{}"], "line 1: Missing required parameter: 'custom_id'. A batch of this file fails"),
     ],
 )
-async def test_what_is_wrong_in_a_file_is_told_in_whole_sentences(
+async def test_the_problems_of_a_file_are_whole_sentences(
     client: httpx.AsyncClient, lines: list[str], told: str
 ) -> None:
     files = {"file": ("a.jsonl", "\n".join(lines).encode()), "purpose": (None, "batch")}

@@ -1,4 +1,4 @@
-"""What a client without a key can do to the server: a real uvicorn, seen through sockets, with each of its parsers."""
+"""Claims about clients without a key: a real uvicorn, tested through sockets, with each of its parsers."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ import uvicorn
 from app import processes
 from app.api.__main__ import serving
 from app.api.app import create_app
-from app.api.connection_limits import room
-from app.api.http_protocol import ClientTimeouts, Guarded, guarded, parsers
+from app.api.connection_limits import limits_of
+from app.api.http_protocol import ClientTimeouts, LimitedProtocol, limited, parsers
 from app.settings import Settings, child_environment
 from tests.system.stack import wait_for
 
@@ -31,11 +31,11 @@ Serve = Callable[..., Any]
 
 
 @contextmanager
-def served(settings: Settings, base: type[Guarded]) -> Iterator[int]:
+def served(settings: Settings, base: type[LimitedProtocol]) -> Iterator[int]:
     """The port of an API with these settings."""
     options = serving(settings)
-    options["http"] = guarded(
-        base, room(settings, 1 << 20), ClientTimeouts(settings.header_seconds, settings.body_seconds)
+    options["http"] = limited(
+        base, limits_of(settings, 1 << 20), ClientTimeouts(settings.header_seconds, settings.body_seconds)
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(create_app(settings), **options))
@@ -224,7 +224,7 @@ def test_an_idle_connection_makes_room_and_a_busy_one_does_not(serve: Serve, mon
     wait_for(lambda: is_healthy(port), what="room again")
 
 
-def test_two_thousand_half_open_connections_under_a_thousand_files_stop_nobody(settings: Settings) -> None:
+def test_two_thousand_half_open_connections_under_a_thousand_files_stop_no_other_client(settings: Settings) -> None:
     port = processes.free_port()
     environment = child_environment(settings.model_copy(update={"port": port}), {"SLACKWATER_PORT": str(port)})
     limited = f"ulimit -Sn 256; ulimit -Hn 1024; exec {sys.executable} -m app.api"

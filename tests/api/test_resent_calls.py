@@ -69,7 +69,7 @@ async def test_both_are_answered_where_the_first_caller_has_not_gone(
     [(SAY, FIRST), (SAY, {}), (SAY, KEYED | AGAIN), (SAY | {"max_tokens": 5}, AGAIN), (SAY | {"stream": True}, AGAIN)],
     ids=["not sent again", "says nothing", "another key", "another body", "a stream"],
 )
-async def test_what_is_not_the_same_call_is_asked_anew(
+async def test_a_different_call_is_sent_to_the_engine(
     client: httpx.AsyncClient, engine: FakeEngine, body: Any, headers: Any
 ) -> None:
     call = await begun(client, engine, RUN, SAY, FIRST)
@@ -78,7 +78,7 @@ async def test_what_is_not_the_same_call_is_asked_anew(
     assert engine.count.total() == 2
 
 
-async def test_a_call_that_nobody_sends_again_is_ended_soon_and_one_that_cannot_be_at_once(
+async def test_an_abandoned_call_is_ended_soon_and_one_that_cannot_be_repeated_at_once(
     client: httpx.AsyncClient, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.latency = 600
@@ -90,7 +90,7 @@ async def test_a_call_that_nobody_sends_again_is_ended_soon_and_one_that_cannot_
                 await asyncio.sleep(0.01)
 
 
-async def test_a_call_that_failed_meanwhile_is_asked_anew(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_a_call_that_failed_in_the_meantime_is_sent_again(client: httpx.AsyncClient, engine: FakeEngine) -> None:
     engine.latency = 0
     engine.script({"mode": "status", "status": 400, "message": "bad"})
     assert (await client.post(RUN, json=SAY, headers=FIRST)).status_code == 400

@@ -1,4 +1,4 @@
-"""Ids of requests, in and out."""
+"""Claims about the ids of requests in headers."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Models of shape `responses`, as Workers AI serves gpt-oss: each request is answered in the form it was asked in."""
+"""Models of shape `responses`, as Workers AI serves gpt-oss: the answer has the form of the request."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -91,7 +91,7 @@ async def test_tools_that_the_server_would_run_are_refused_by_name(
     for request in requests:
         answer = await request
         assert answer.status_code == 400, answer.text
-        assert f"tools: {kind} would be run by the server, and none is here" in answer.text
+        assert f"tools: {kind} needs a server that runs it, and there is none here" in answer.text
     assert not engine.bodies
 
 
@@ -102,7 +102,7 @@ REFUSED = [
     ({**ASK, "reasoning": "low"}, 'reasoning: must be an object like {\\"effort\\": \\"low\\"}'),
     ({**ASK, "reasoning": {"effort": "maximal"}}, "reasoning.effort: must be one of none, minimal, low, medium, high"),
     ({**ASK, "instructions": 5}, "instructions: must be a string"),
-    ({**ASK, "max_tokens": 9}, "max_tokens: beside input the limit of the answer is called max_output_tokens"),
+    ({**ASK, "max_tokens": 9}, "max_tokens: with input, the limit of the answer is max_output_tokens"),
     ({**ASK, "max_output_tokens": 9000}, "max_output_tokens: must be an integer between 1 and 8192"),
     ({**ASK, "previous_response_id": "resp_1"}, "previous_response_id: no responses are kept here"),
 ]
@@ -118,7 +118,9 @@ async def test_what_is_wrong_is_named_synchronous_and_queued(
         assert message in answer.text
 
 
-async def test_a_model_of_another_shape_says_where_input_goes(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_a_model_of_another_shape_names_the_route_for_input(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
     answer = await client.post(RUN, json=ASK)
     assert answer.status_code == 400
     assert "input: this model takes prompt or messages here; send input to …/ai/v1/responses" in answer.text

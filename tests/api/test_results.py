@@ -1,4 +1,4 @@
-"""How one item's result is told."""
+"""The form of one item's result."""
 
 import orjson
 
@@ -14,6 +14,6 @@ def told(yields: int) -> dict[str, object]:
     return told
 
 
-def test_an_item_that_yielded_says_how_often_and_others_say_nothing() -> None:
+def test_an_item_that_yielded_has_a_count_and_others_have_none() -> None:
     assert told(2)["yields"] == 2
     assert "yields" not in told(0)

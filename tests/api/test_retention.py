@@ -1,4 +1,4 @@
-"""What a caller sees of a batch whose time is over."""
+"""Claims about batches after their retention has ended."""
 
 import uuid
 from datetime import date, timedelta
@@ -33,7 +33,7 @@ async def test_a_batch_that_was_dropped_reads_like_an_unknown_one_and_frees_its_
 
 
 def move_to_the_past(database_url: str, days: int) -> None:
-    """All batches, as if submitted and done so many days ago."""
+    """Move the submit and the end of all batches this many days back."""
     day = now().date() - timedelta(days=days)
     low = (day - date(2024, 1, 1)).days << 36
     with psycopg.connect(database_url) as conn:

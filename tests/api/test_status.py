@@ -23,7 +23,7 @@ def anybody(client: httpx.AsyncClient) -> httpx.AsyncClient:
     return client
 
 
-async def test_anybody_may_ask_and_is_told_of_engines_but_of_no_address(
+async def test_the_status_is_public_and_shows_engines_without_their_addresses(
     anybody: httpx.AsyncClient, database: Database
 ) -> None:
     async with FakeEngine() as engine:

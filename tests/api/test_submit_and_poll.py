@@ -194,7 +194,7 @@ async def test_json_mode_answers_an_object_in_the_native_shape(
     assert [response["result"]["response"] for response in responses] == [{"a": 1}, '{"a": 1}']
 
 
-async def test_a_subscription_to_a_model_hears_of_batches_sent_under_an_alias(
+async def test_a_subscription_to_a_model_gets_the_events_of_batches_sent_under_an_alias(
     client: httpx.AsyncClient, database_url: str
 ) -> None:
     subscription = {

@@ -1,4 +1,4 @@
-"""Synchronous requests through the API: shapes, streams, refusals, and the openai client as it is."""
+"""Synchronous requests through the API: shapes, streams, refusals, and the unchanged openai client."""
 
 import asyncio
 import json

@@ -87,7 +87,7 @@ async def test_without_a_ready_engine_or_with_one_that_has_just_gone_the_batch_i
     assert (await submitted(client, {"prompt": words(WINDOW)}))[0] == 200
 
 
-async def test_an_engine_that_counts_for_ever_holds_nobody_up(
+async def test_an_engine_that_never_finishes_counting_does_not_block_a_submit(
     client: httpx.AsyncClient, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(*_: object) -> None:
@@ -111,7 +111,7 @@ async def test_a_background_response_and_a_flex_call_are_refused_too(
         assert f"beyond the context window of {WINDOW}" in error["message"]
 
 
-async def test_a_synchronous_caller_hears_the_engines_refusal_under_openais_code(
+async def test_a_synchronous_caller_gets_the_engines_refusal_with_openais_code(
     client: httpx.AsyncClient, engine: FakeEngine
 ) -> None:
     said = f"This model's maximum context length is {WINDOW} tokens. However, your prompt contains 9000 input tokens"

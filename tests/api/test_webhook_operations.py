@@ -1,4 +1,4 @@
-"""What was sent can be looked at, sent again, replayed and tried; keys change with an overlap."""
+"""Claims about deliveries: list, send again, replay, test; and about keys that change with an overlap."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -123,7 +123,7 @@ async def test_a_delivery_is_sent_again_by_hand_with_its_id_and_all_its_attempts
         assert len(receiver.requests) == 2
 
 
-async def test_a_replay_sends_what_was_not_accepted_or_never_told_and_on_demand_all(
+async def test_a_replay_sends_the_events_that_were_not_accepted_or_never_sent_and_on_request_all(
     client: httpx.AsyncClient, database: Database, sender: Sender
 ) -> None:
     with receiving() as receiver:

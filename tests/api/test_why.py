@@ -1,4 +1,4 @@
-"""What a poll and a look at a batch say of what it waits for."""
+"""Claims about the reason for which a batch waits, in a poll and in its view."""
 
 import uuid
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 import httpx
 
 from app import clock
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.headroom import decision_log
 from app.headroom.decision_log import AllowanceChange
@@ -28,7 +28,7 @@ async def looked(client: httpx.AsyncClient, request_id: str) -> dict[str, object
     return result
 
 
-async def test_a_look_says_what_the_batch_waits_for_and_since_when_until_its_end(
+async def test_a_batch_shows_why_it_waits_and_since_when_until_its_end(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     request_id = await submit(client)
@@ -41,15 +41,21 @@ async def test_a_look_says_what_the_batch_waits_for_and_since_when_until_its_end
     assert "waiting" not in await looked(client, request_id)
 
 
-async def test_a_closed_gate_is_told_with_its_numbers(client: httpx.AsyncClient, database: Database) -> None:
+async def taken_engine(conn: Connection, database: Database) -> tuple[int, int]:
+    """The ids of an engine of the model, and of its worker."""
+    pool = await engines.ensure_pool(conn, "smollm2-135m-instruct")
+    worker = await support.make_worker(database, pool)
+    engine = await engines.take_engine(
+        conn, pool_id=pool, worker_id=worker, name="engine-0", url="http://e", mode="attached"
+    )
+    assert engine is not None
+    return engine, worker
+
+
+async def test_a_closed_gate_is_shown_with_its_numbers(client: httpx.AsyncClient, database: Database) -> None:
     request_id = await submit(client)
     async with database.durable() as conn:
-        pool = await engines.ensure_pool(conn, "smollm2-135m-instruct")
-        worker = await support.make_worker(database, pool)
-        engine = await engines.take_engine(
-            conn, pool_id=pool, worker_id=worker, name="engine-0", url="http://e", mode="attached"
-        )
-        assert engine is not None
+        engine, worker = await taken_engine(conn, database)
         said = {"signal": "load", "value": 62.0, "threshold": 62.0}
         await engines.report_engine(conn, engine, worker, ready=True, reason="closed_slots", allowance=0, **said)  # type: ignore[arg-type]
     waiting = (await looked(client, request_id))["waiting"]
@@ -58,7 +64,7 @@ async def test_a_closed_gate_is_told_with_its_numbers(client: httpx.AsyncClient,
     assert waiting["message"].startswith("engine-0 is full: 62 of 62 usable slots taken, for ")
 
 
-async def test_a_poll_says_the_same_as_a_look(client: httpx.AsyncClient) -> None:
+async def test_a_poll_shows_the_same_reason_as_the_batch(client: httpx.AsyncClient) -> None:
     request_id = await submit(client)
     poll, look = await polled(client, request_id), await looked(client, request_id)
     assert poll["status"] == "queued"
@@ -75,7 +81,7 @@ async def test_a_paused_batch_waits_for_its_owner(client: httpx.AsyncClient) -> 
     }
 
 
-async def test_the_whole_chain_is_told_with_the_decisions_of_its_engines_and_no_address(
+async def test_the_whole_chain_is_shown_with_the_decisions_of_its_engines_and_no_address(
     client: httpx.AsyncClient, database: Database
 ) -> None:
     request_id = await submit(client)
@@ -107,16 +113,11 @@ async def test_the_whole_chain_is_told_with_the_decisions_of_its_engines_and_no_
     assert (ended["status"], ended["waiting"], ended["chain"], ended["decisions"]) == ("completed", None, [], [])
 
 
-async def test_a_decision_says_what_is_missing_of_the_telemetry(client: httpx.AsyncClient, database: Database) -> None:
+async def test_a_decision_names_the_missing_telemetry(client: httpx.AsyncClient, database: Database) -> None:
     request_id = await submit(client)
     missing = "/metrics has no vllm:num_requests_waiting"
     async with database.durable() as conn:
-        pool = await engines.ensure_pool(conn, "smollm2-135m-instruct")
-        worker = await support.make_worker(database, pool)
-        engine = await engines.take_engine(
-            conn, pool_id=pool, worker_id=worker, name="engine-0", url="http://e", mode="attached"
-        )
-        assert engine is not None
+        engine, _ = await taken_engine(conn, database)
         change = AllowanceChange("l1", 4, 0, "open", "closed_unknown", "controller", 0.0, 1.0, 0, 0, missing)
         await decision_log.record(conn, engine, [(clock.monotonic(), change)])
     [decision] = (await client.get(f"{BATCHES}/{request_id}/why")).json()["result"]["decisions"]

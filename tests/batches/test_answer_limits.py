@@ -1,4 +1,4 @@
-"""How long an answer may be, and is taken to be: by the caller's limit, the route's rule, `min_tokens` and `ignore_eos`."""
+"""The limit and the estimate of an answer: from the caller's limit, the route's rule, `min_tokens` and `ignore_eos`."""
 
 from typing import Any
 

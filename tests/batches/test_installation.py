@@ -1,4 +1,4 @@
-"""How an installation is said to be: each part that is missing, each engine that is not right."""
+"""Claims about the status of an installation: missing parts, and engines with problems."""
 
 import asyncio
 from datetime import timedelta
@@ -49,7 +49,7 @@ def engine(**changes: Any) -> EngineInfo:
 
 
 def judged(*told: EngineInfo, seen: Overview | None = CALM) -> tuple[str, list[str]]:
-    """The verdict and the codes of the problems."""
+    """The status and the codes of the problems."""
     document = installation_status.describe(told, seen)
     assert all(problem["message"] and problem["remedy"] for problem in document["problems"])
     return document["status"], [problem["code"] for problem in document["problems"]]
@@ -60,7 +60,7 @@ MISSING = {"state": "down", "reason": "model_missing", "problems": [WRONG]}
 GONE = {"controlled": False, "silent_seconds": 90.0}
 
 
-def test_an_engine_that_takes_work_beside_all_parts_is_ok_and_told_in_a_sentence() -> None:
+def test_with_all_parts_and_a_working_engine_the_status_is_ok_with_a_message() -> None:
     assert judged(engine()) == ("ok", [])
     document = installation_status.describe([engine()], CALM)
     assert document["engines"][0]["message"] == "engine-0 takes batch work for 40 s"
@@ -92,7 +92,7 @@ def test_the_verdict_follows_from_the_engines(told: list[EngineInfo], verdict: s
     assert judged(*told) == (verdict, codes)
 
 
-def test_an_engine_that_nobody_looks_after_is_not_called_ready() -> None:
+def test_an_engine_without_a_worker_is_not_ready() -> None:
     [view] = installation_status.describe([engine(**GONE)], CALM)["engines"]
     assert view["state"] == "down"
 
@@ -104,7 +104,7 @@ def test_without_a_database_everything_else_is_unknown_and_the_installation_down
     assert set(document["queue"].values()) == {None}
 
 
-def test_a_steward_or_notifier_that_is_away_degrades_it() -> None:
+def test_a_missing_steward_or_notifier_degrades_the_status() -> None:
     seen = Overview(0, 0, 0, None, 1, steward=False, notifier=False)
     assert judged(engine(), seen=seen) == ("degraded", ["steward_away", "notifier_away"])
 

@@ -1,4 +1,4 @@
-"""Whatever a caller sends in a field is taken or refused by its name; it is never an error of ours."""
+"""Any value of a field is accepted, or refused with the field's name. It never causes a server error."""
 
 from contextlib import suppress
 from typing import Any

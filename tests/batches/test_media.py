@@ -1,4 +1,4 @@
-"""No engine fetches what a caller names: media come inside the body or not at all."""
+"""No engine fetches a URL of a caller: media are in the body or refused."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_so_is_a_response(url: str) -> None:
 def test_a_text_that_is_media_by_another_key_is_refused_by_that_keys_name(way: Examine, role: str, name: str) -> None:
     """As vLLM reads it where there is a `uuid`."""
     part = {"type": "text", "text": "x", name: {"url": "http://169.254.169.254/"}, "uuid": "u"}
-    with pytest.raises(ItemError, match="is no field of a part of type text; remove it") as refused:
+    with pytest.raises(ItemError, match="is not a field of a part of type text; remove it") as refused:
         way({"messages": [{"role": role, "content": [part]}]}, RULES)
     assert refused.value.field == f"messages[0].content[0].{name}"
 
@@ -87,9 +87,9 @@ def test_media_inside_the_body_pass_where_the_model_sees() -> None:
     assert examine(chat(INSIDE), RULES).est_tokens > 0
     assert response({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": INSIDE}]}]}, RULES)
     blind = ItemRules(context_window=1000, default_max_tokens=16)
-    with pytest.raises(ItemError, match="does not take images"):
+    with pytest.raises(ItemError, match="does not accept images"):
         examine(chat(INSIDE), blind)
-    with pytest.raises(ItemError, match="does not take images"):
+    with pytest.raises(ItemError, match="does not accept images"):
         response({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": INSIDE}]}]}, blind)
 
 

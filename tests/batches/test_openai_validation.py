@@ -1,4 +1,4 @@
-"""What the OpenAI routes beside chat accept, and how they name what they do not."""
+"""The rules of the OpenAI routes besides chat, and the names in their refusals."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Generated parts, held against vLLM's own reading of them: what vLLM takes for media, we do."""
+"""Generated content parts, compared with vLLM's own parser: the parts that vLLM loads as media are refused or images."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +46,7 @@ DISGUISED = {"type": "text", "text": "x", "uuid": "u", "image_url": METADATA}
 
 
 class _Recorder(chat_utils.BaseMultiModalContentParser):  # type: ignore[misc, name-defined]
-    """Notes what vLLM's parser would load, and loads nothing."""
+    """Records the media that vLLM's parser would load, and loads none."""
 
     model_config = SimpleNamespace(enable_prompt_embeds=False)
 

@@ -1,4 +1,4 @@
-"""What is noticed of batches under way is told once to those who asked, and to nobody else."""
+"""Claims about events of running batches: each is written once, and only for accounts that subscribe to it."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ URL = "http://127.0.0.1:9/hook"
 
 
 class Scene:
-    """A batch of six items in three chunks, and an endpoint that hears of its way."""
+    """A batch of six items in three chunks, and an endpoint that gets its events."""
 
     def __init__(self, database: Database, tenant: int, pool: int, worker: int) -> None:
         self.database, self.tenant, self.pool, self.worker = database, tenant, pool, worker
@@ -52,7 +52,7 @@ async def scene(database: Database, settings: Settings) -> Scene:
     return Scene(database, 1, pool, await support.make_worker(database, pool))
 
 
-async def test_a_batch_has_started_when_something_of_it_is_leased_and_that_is_told_once_whoever_leads(
+async def test_a_started_event_is_written_once_when_a_chunk_is_leased_also_after_a_change_of_leader(
     scene: Scene,
 ) -> None:
     news = ProgressEvents(3600)
@@ -64,7 +64,7 @@ async def test_a_batch_has_started_when_something_of_it_is_leased_and_that_is_to
     assert await scene.told() == [(EventKind.BATCH_STARTED, counts)]
 
 
-async def test_progress_is_told_when_there_is_some_and_not_too_often(scene: Scene) -> None:
+async def test_a_progress_event_is_written_after_progress_and_not_too_often(scene: Scene) -> None:
     news, seldom = ProgressEvents(0), ProgressEvents(3600)
     await support.run_chunk(scene.database, await scene.claim())
     await scene.claim()
@@ -88,7 +88,7 @@ async def test_a_batch_that_will_not_be_done_before_it_expires_is_at_risk(scene:
     assert [kind for kind, _ in await scene.told()] == [EventKind.BATCH_STARTED, EventKind.BATCH_AT_RISK]
 
 
-async def test_nobody_asked_nothing_is_written(database: Database, settings: Settings) -> None:
+async def test_without_a_subscription_nothing_is_written(database: Database, settings: Settings) -> None:
     async with database.durable() as conn:
         await subscribe(conn, settings, URL)
         pool = await support.make_pool(conn)

@@ -1,4 +1,4 @@
-"""Spools of processes that were killed."""
+"""Claims about the spools of killed processes."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Why a batch waits: what the chain says of each state of queue and engines, and what the answer costs."""
+"""Claims about the chain of reasons for which a batch waits, by the state of queue and engines, and about its cost."""
 
 import asyncio
 import uuid
@@ -120,7 +120,7 @@ async def test_a_batch_does_not_wait_for_longer_than_it_exists(scene: Scene) -> 
     assert link.message.endswith("for 3 days")
 
 
-async def test_without_an_engine_the_batch_says_so_and_since_when_it_is_gone(scene: Scene) -> None:
+async def test_without_an_engine_the_reason_has_the_time_of_its_loss(scene: Scene) -> None:
     await scene.conn.execute("update worker set lease_until = now() - interval '1 s'")
     link = (await scene.why()).waiting
     assert link is not None
@@ -132,7 +132,7 @@ async def test_without_an_engine_the_batch_says_so_and_since_when_it_is_gone(sce
     assert (await scene.waiting())[0] == "no_engine"
 
 
-async def test_an_engine_that_starts_or_is_down_is_told_from_a_closed_gate(scene: Scene) -> None:
+async def test_an_engine_that_starts_or_is_down_is_distinguished_from_a_closed_gate(scene: Scene) -> None:
     assert (await scene.waiting())[0] == "engine_starting"
     await scene.report("engine_down", 0, ready=False)
     assert (await scene.waiting())[0] == "engine_down"
@@ -153,7 +153,7 @@ async def test_one_open_engine_is_enough_and_without_any_the_last_to_close_count
 
 
 async def test_a_paused_batch_is_paused_whatever_its_engines_do(scene: Scene) -> None:
-    await lifecycle.halt(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
+    await lifecycle.change_state(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
     code, message = await scene.waiting()
     assert (code, message) == ("paused", "the batch is paused; resume it to go on")
 
@@ -170,7 +170,7 @@ async def test_a_batch_that_is_wholly_with_an_engine_waits_for_nothing_until_the
     assert (await scene.waiting())[0] == "closed_kv"
 
 
-async def test_a_batch_that_runs_beside_others_at_full_speed_does_not_wait(scene: Scene) -> None:
+async def test_a_batch_that_runs_with_others_at_full_speed_does_not_wait(scene: Scene) -> None:
     await scene.report("open", 16, "load", 1, 62)
     await scene.claim()
     found = await scene.why()
@@ -204,7 +204,7 @@ async def test_an_engine_that_is_being_started_moves_the_end_by_as_long_as_that_
     assert await engines.start_seconds(scene.conn, scene.engine) == 40
 
 
-async def test_telemetry_that_cannot_be_read_is_told_by_what_it_lacks(scene: Scene) -> None:
+async def test_unreadable_telemetry_is_shown_with_the_metric_that_is_missing(scene: Scene) -> None:
     lacks = "/metrics has no vllm:kv_cache_usage_perc"
     await scene.report("closed_unknown", 0, "telemetry", 0, 1, detail=lacks)
     code, message = await scene.waiting()
@@ -236,7 +236,7 @@ async def test_the_fair_order_counts_what_is_ahead_and_who_shares(scene: Scene) 
     assert await why(scene.database, other, later.request_id) is None
 
 
-async def test_an_account_at_its_limit_is_told_so(scene: Scene) -> None:
+async def test_an_account_at_its_limit_is_a_reason_to_wait(scene: Scene) -> None:
     await scene.report("open", 16, "load", 1, 62)
     await scene.claim()
     await scene.conn.execute("update tenant set max_inflight_tokens = 1000")
@@ -278,10 +278,10 @@ async def test_polls_at_the_same_time_share_a_look_and_each_gets_its_own_answer(
     assert sum(looks) == 30
 
 
-async def test_a_poll_tells_what_was_true_when_it_came(scene: Scene) -> None:
+async def test_a_poll_never_returns_a_state_from_before_it_arrived(scene: Scene) -> None:
     polls = Polls(scene.database)
     assert (await asyncio.gather(polls.why(scene.tenant, scene.batch.request_id)))[0] is not None
-    await lifecycle.halt(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
+    await lifecycle.change_state(scene.database, Tenant(scene.tenant, "acme"), scene.batch.request_id, "pause")
     answer = await polls.why(scene.tenant, scene.batch.request_id)
     assert answer is not None
     assert answer.status.state == "paused"

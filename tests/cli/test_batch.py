@@ -89,7 +89,10 @@ def test_a_batch_shows_why_it_was_refused(run: Run, api: Settings, key: str) -> 
     assert run("why", batch).output.startswith("The batch is refused; it waits for nothing.\n")
     results = run("results", batch)
     said = " ".join(results.output.split())
-    assert (results.exit_code, "The batch was refused, nothing of it was run: Missing required" in said) == (1, True)
+    assert (results.exit_code, "The batch was refused, and none of its items ran: Missing required" in said) == (
+        1,
+        True,
+    )
 
 
 def test_the_list_is_filtered_by_the_api(run: Run, submit: Submit) -> None:

@@ -52,7 +52,7 @@ def test_a_background_response_is_queued_fetched_and_deleted(client: OpenAI) -> 
 def test_what_is_wrong_is_told_at_once_or_in_the_response(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="previous_response_id: no responses are kept here"):
         created(client, "hello", previous_response_id="resp_1")
-    with pytest.raises(openai.BadRequestError, match="store: a background response is kept"):
+    with pytest.raises(openai.BadRequestError, match="store: a background response is stored"):
         created(client, "hello", store=False)
     failed = ended(client, created(client, REFUSED))
     assert failed.status == "failed"
@@ -77,7 +77,9 @@ def test_what_a_response_was_asked_is_listed(client: OpenAI) -> None:
     assert [item.content[0].text for item in forth] == ["two", "hello"]  # type: ignore[union-attr]
     [only] = client.responses.input_items.list(created(client, "hello").id)
     assert (only.type, only.role, only.content[0].text) == ("message", "user", "hello")  # type: ignore[union-attr]
-    with pytest.raises(openai.NotFoundError, match="Only a response that was made with background: true is kept here"):
+    with pytest.raises(
+        openai.NotFoundError, match="Only a response that was created with background: true is stored here"
+    ):
         client.responses.input_items.list("resp_" + 32 * "0")
     with pytest.raises(openai.BadRequestError, match="after: no item of this response has the id 'msg_1'"):
         client.responses.input_items.list(made.id, after="msg_1")

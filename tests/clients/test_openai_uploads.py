@@ -54,7 +54,7 @@ def test_what_does_not_fit_together_makes_no_file(client: OpenAI) -> None:
         ({"part_ids": [other.id]}, r"part_ids\[0\]: is not a part of this upload"),
         ({"part_ids": [part.id, part.id]}, "a part appears twice"),
         ({"part_ids": []}, "a list of 1 to"),
-        ({"part_ids": [part.id], "md5": "0" * 32}, "md5: these parts have another one"),
+        ({"part_ids": [part.id], "md5": "0" * 32}, "md5: it differs from that of these parts"),
     ]
     for given, message in wrong:
         with pytest.raises(openai.BadRequestError, match=message):

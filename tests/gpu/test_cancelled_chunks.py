@@ -9,7 +9,7 @@ from tests.gpu.conftest import World
 
 async def halt(world: World, batch: int, verb: lifecycle.Verb) -> None:
     [(request_id,)] = await world.fetch("select request_id from batch where batch_id = %s", batch)
-    await lifecycle.halt(world.database, Tenant(world.tenant, "acme"), request_id, verb)
+    await lifecycle.change_state(world.database, Tenant(world.tenant, "acme"), request_id, verb)
 
 
 async def running(world: World, requests: int) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.conftest import application, client, key  # noqa: F401
+from tests.api.conftest import client, key  # noqa: F401
 from tests.gpu.conftest import MODEL, World
 from tests.gpu.test_yield import until
 
 PROMPT = "a question about the sea"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": PROMPT}], "service_tier": "flex", "stream": True}
-AGAIN = "The answer was begun again after its engine was lost; send the call again"
+AGAIN = "The answer started again after its engine was lost; send the call again"
 
 
 async def streamed(client: httpx.AsyncClient, **more: Any) -> list[Any]:  # noqa: F811

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.api.conftest import application, client, key  # noqa: F401
+from tests.api.conftest import client, key  # noqa: F401
 from tests.gpu.conftest import World
 
 URL = "/client/v4/accounts/acme/ai/run/@cf/openai/gpt-oss-20b"

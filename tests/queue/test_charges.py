@@ -125,7 +125,7 @@ async def test_an_item_that_stalls_its_worker_every_time_is_given_up_too(databas
     for _ in range(20):
         lease = await claimed(database, pool)
         found = verdict(lease, lease.n, LIMIT)
-        if found is ChunkVerdict.BURY:
+        if found is ChunkVerdict.GIVE_UP:
             break
         if found is ChunkVerdict.SPLIT:
             await split(database, lease)

@@ -40,7 +40,7 @@ class Scene:
         return lease
 
     async def change_state(self, batch: ingest.NewBatch, verb: lifecycle.Verb) -> None:
-        await lifecycle.halt(self.database, self.tenant, batch.request_id, verb)
+        await lifecycle.change_state(self.database, self.tenant, batch.request_id, verb)
 
     async def retry(self, batch: ingest.NewBatch, of_run: int | None = None) -> int:
         models = catalogue.load(self.settings.models_file)
@@ -290,9 +290,9 @@ async def test_after_a_cancelled_retry_an_error_of_the_previous_run_is_not_a_res
 async def test_a_verb_that_the_state_forbids_is_a_conflict_and_a_repeated_one_is_not(scene: Scene) -> None:
     batch = await scene.submit(4)
     with pytest.raises(NotFound):
-        await lifecycle.halt(scene.database, scene.tenant, uuid.uuid4(), "cancel")
+        await lifecycle.change_state(scene.database, scene.tenant, uuid.uuid4(), "cancel")
     with pytest.raises(NotFound):
-        await lifecycle.halt(scene.database, Tenant(99, "x"), batch.request_id, "cancel")
+        await lifecycle.change_state(scene.database, Tenant(99, "x"), batch.request_id, "cancel")
     with pytest.raises(Conflict, match="The batch is open: cancel it or wait"):
         await scene.retry(batch)
     await scene.change_state(batch, "resume")

@@ -1,4 +1,4 @@
-"""Background responses: made by `POST /responses` with `background: true`, then asked after, followed, cancelled, deleted."""
+"""Background responses: created by `POST /responses` with `background: true`, then fetched, streamed, cancelled or deleted."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
@@ -9,15 +9,13 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from app import trace_context
-from app.api import submit_params
+from app.api import orders, submit_params
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import background_responses
-from app.batches.submit import Order, rules_of
+from app.batches.submit import rules_of
 from app.batches.validation.openai import response as examine
-from app.batches.validation.text_generation import ItemError
 from app.engines.catalogue import Model
 from app.engines.requests import RESPONSES
 from app.errors import BadInput
@@ -25,7 +23,7 @@ from app.queue.types import Kind
 from app.tenants.service import Tenant
 
 
-class Items(PageQuery):
+class InputItemQuery(PageQuery):
     """The query of a listing of input items."""
 
     limit: int = Field(20, ge=1, le=100)
@@ -38,29 +36,17 @@ _KEEP_ALIVE = b": nothing new yet\n\n"
 
 
 async def create(model: Model, item: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
-    """Queue a response and answer with it as it stands, or with its events as they come. Raises BadInput."""
+    """Queue a response. The answer is its present state, or its events as they arrive. Raises BadInput."""
     if item.get("store") is False:
-        raise BadInput("store: a background response is kept until it is fetched; leave it out", param="store")
-    asked = {field: value for field, value in item.items() if field != "background"}
-    read_metadata(asked.get("metadata"))
-    try:
-        facts = examine(asked, rules_of(model, parts.lengths.of(tenant.tenant_id), stream=True))
-    except ItemError as error:
-        raise BadInput(f"Bad input: {error}", param=error.field or None) from None
-    order = Order(
-        tenant,
-        model,
-        request.state.request_id,
-        trace_context.parse(request.headers.get(trace_context.HEADER)),
-        request.headers.get("x-session-affinity"),
-        idempotency_key=submit_params.idempotency_key(request.headers.get("idempotency-key"), "idempotency-key"),
-        endpoint=RESPONSES,
-        kind=Kind.RESPONSE,
-        open_ended=True,
-    )
+        raise BadInput("store: a background response is stored until it is deleted; leave it out", param="store")
+    item = {field: value for field, value in item.items() if field != "background"}
+    read_metadata(item.get("metadata"))
+    facts = orders.checked(examine, item, rules_of(model, parts.lengths.of(tenant.tenant_id), stream=True))
+    key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
+    order = orders.single_order(request, tenant, model, RESPONSES, Kind.RESPONSE, idempotency_key=key)
     again = submit_params.sent_before(request.headers)
-    request_id = await background_responses.create(parts.database, parts.settings, order, asked, facts, repeated=again)
-    if asked.get("stream"):
+    request_id = await background_responses.create(parts.database, parts.settings, order, item, facts, repeated=again)
+    if item.get("stream"):
         return _stream(parts, tenant, request_id, -1)
     return await _shown(parts, tenant, request_id)
 
@@ -73,7 +59,7 @@ async def retrieve(
     stream: bool = False,
     starting_after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
 ) -> Response:
-    """How a response stands; with `stream` its events after the number `starting_after`, those to come included."""
+    """The state of a response; with `stream` its events after the number `starting_after`, until its end."""
     request_id = _parse(response_id)
     shown = await _shown(parts, tenant, request_id)
     return _stream(parts, tenant, request_id, starting_after) if stream else shown
@@ -81,9 +67,9 @@ async def retrieve(
 
 @router.get("/input_items")
 async def input_items(
-    response_id: str, tenant: KeyHolder, parts: PartsDep, query: Annotated[Items, Query()]
+    response_id: str, tenant: KeyHolder, parts: PartsDep, query: Annotated[InputItemQuery, Query()]
 ) -> Response:
-    """What a response was asked, the newest item first, in pages."""
+    """The input items of a response, newest first, in pages."""
     single = await background_responses.get(parts.database, parts.settings, tenant, _parse(response_id))
     found = background_responses.input_items(single)
     if query.order == "asc":
@@ -98,7 +84,7 @@ async def input_items(
 
 @router.post("/cancel")
 async def cancel(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Stop it; one that has ended stays as it is."""
+    """Stop a response. A response that has ended does not change."""
     request_id = _parse(response_id)
     single = await background_responses.cancel(parts.database, parts.settings, tenant, request_id)
     return answer(background_responses.view(single, parts.catalogue))
@@ -106,7 +92,7 @@ async def cancel(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 @router.delete("")
 async def delete(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Forget what was asked and what was said."""
+    """Delete the request and the answer of a response."""
     await background_responses.delete(parts.database, parts.settings, tenant, _parse(response_id))
     return answer({"id": response_id, "object": "response", "deleted": True})
 

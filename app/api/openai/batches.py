@@ -1,4 +1,4 @@
-"""OpenAI's Batches API over the queue. Shapes: openai-python 3.52, `types/batch.py`; no field is missing, some are null."""
+"""OpenAI's Batches API. Shapes: openai-python 3.52, `types/batch.py`; every field is present, some are null."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,8 +9,8 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app import clock, trace_context
-from app.api import body, submit_params, unknown_fields
+from app import clock
+from app.api import body, orders, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
@@ -32,7 +32,7 @@ from app.tenants.service import Tenant
 router = APIRouter()
 
 _OUTPUT_SECONDS = range(3600, 30 * 86_400 + 1)
-# A batch of which nothing succeeded is completed too: its error file tells.
+# A batch without any success is `completed` too: its error file has the reasons.
 _STATUSES = {
     BatchState.OPEN: "in_progress",
     BatchState.PAUSED: "paused",
@@ -47,40 +47,40 @@ _STATUSES = {
 
 @router.post("/batches")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Make a batch of an uploaded file, or of `requests` in the body, of which a file is made first. A file with a bad line makes
-    a batch that has failed, and says why; with `validation: lenient` the line fails alone.
+    """Create a batch from an uploaded file, or from `requests` in the body, which become a file first. A file with an invalid
+    line makes a batch that has failed, with the reason; with `validation: lenient` only that line fails.
     """
     given = await body.read_json(request, parts.settings.json_body_mb)
     unknown_fields.check(request, given, unknown_fields.BATCH)
     requests = given.pop("requests", None)
-    wish = _wish(given if requests is None else {**given, "input_file_id": ""}, request)
+    new = _read(given if requests is None else {**given, "input_file_id": ""}, request)
     database, settings, models = parts.database, parts.settings, parts.catalogue
     if requests is not None:
         if not isinstance(requests, list) or not requests or given.get("input_file_id"):
             raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
-        return _shown(await _of_requests(requests, wish, tenant, parts), parts)
+        return _shown(await _from_requests(requests, new, tenant, parts), parts)
     usual = parts.lengths.of(tenant.tenant_id)
-    return _shown(await file_batches.create(database, settings, models, tenant, wish, usual), parts)
+    return _shown(await file_batches.create(database, settings, models, tenant, new, usual), parts)
 
 
-async def _of_requests(requests: list[Any], wish: NewFileBatch, tenant: Tenant, parts: Parts) -> FileBatch:
-    """A batch of a file that is made of these. A file that no batch is made of does not stay."""
+async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant, parts: Parts) -> FileBatch:
+    """A batch from a file with these requests. The file is deleted where no batch is created from it."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
     usual = parts.lengths.of(tenant.tenant_id)
-    file = await uploads.of_requests(database, settings, models, tenant, requests, wish.endpoint, usual)
+    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual)
     name, made = ids.format_id(file.file_id), None
     try:
-        wish = replace(wish, input_file_id=name)
-        made = await file_batches.create(database, settings, models, tenant, wish, usual)
+        new = replace(new, input_file_id=name)
+        made = await file_batches.create(database, settings, models, tenant, new, usual)
     finally:
-        if made is None or made.input_file_id != name:  # the idempotency key is that of another one
+        if made is None or made.input_file_id != name:  # the idempotency key belongs to an earlier batch
             await files.delete(database, Store.of(settings), tenant.tenant_id, file)
     return made
 
 
 @router.get("/batches")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
-    """The newest batches, those made by Workers AI's routes included."""
+    """The newest batches, including those of Workers AI's routes."""
     after = _parse(page.after) if page.after else None
     found, more = await file_batches.listing(parts.database, tenant, Filters(), after=after, limit=page.limit)
     return listed([view(batch, _price(batch, parts)) for batch in found], more=more)
@@ -88,31 +88,31 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery,
 
 @router.get("/batches/{batch_id}")
 async def retrieve(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """How a batch stands."""
+    """The state of a batch."""
     return _shown(await file_batches.get(parts.database, tenant, _parse(batch_id)), parts)
 
 
 @router.post("/batches/{batch_id}/retry")
 async def retry(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Run only what failed, was cancelled or has expired once more, for as long as it had."""
+    """Run the failed, cancelled and expired items again, with the same completion window."""
     request_id = _parse(batch_id)
     database, settings = parts.database, parts.settings
-    async with _refused_in_openai_words("retry", tenant, parts, request_id):
+    async with _conflict_in_openai_words("retry", tenant, parts, request_id):
         return _shown(await file_batches.retry(database, settings, parts.catalogue, tenant, request_id), parts)
 
 
 @router.post("/batches/{batch_id}/{verb}")
-async def halt(
+async def change_state(
     batch_id: str, verb: Literal["cancel", "pause", "resume"], tenant: KeyHolder, parts: PartsDep
 ) -> Response:
-    """Cancel: drop what is queued, abort what runs, keep what is done. Pause: start nothing more."""
+    """Cancel: drop queued items, abort running ones, keep results. Pause: start no further item."""
     request_id = _parse(batch_id)
-    async with _refused_in_openai_words(verb, tenant, parts, request_id):
-        return _shown(await file_batches.halt(parts.database, tenant, request_id, verb), parts)
+    async with _conflict_in_openai_words(verb, tenant, parts, request_id):
+        return _shown(await file_batches.change_state(parts.database, tenant, request_id, verb), parts)
 
 
 @asynccontextmanager
-async def _refused_in_openai_words(verb: str, tenant: Tenant, parts: Parts, request_id: UUID) -> AsyncIterator[None]:
+async def _conflict_in_openai_words(verb: str, tenant: Tenant, parts: Parts, request_id: UUID) -> AsyncIterator[None]:
     try:
         yield
     except Conflict as refusal:
@@ -121,8 +121,8 @@ async def _refused_in_openai_words(verb: str, tenant: Tenant, parts: Parts, requ
         raise Conflict(f"Cannot {verb} a batch with status '{_state(batch.status)}'.{why}") from None
 
 
-def _wish(given: dict[str, Any], request: Request) -> NewFileBatch:
-    """What a create asks for. Raises BadInput naming the field."""
+def _read(given: dict[str, Any], request: Request) -> NewFileBatch:
+    """The request to create a batch. Raises BadInput naming the field."""
     if given.get("input_file_id") is None:
         raise BadInput(
             "input_file_id: is missing; name an uploaded file, or send its lines as requests",
@@ -137,16 +137,16 @@ def _wish(given: dict[str, Any], request: Request) -> NewFileBatch:
         message = f"Invalid endpoint: {endpoint[:60]!r}. Supported values: {', '.join(map(repr, ROUTES))}."
         raise BadInput(message, param="endpoint", reason="invalid_value")
     key = request.headers.get("idempotency-key") or given.get("idempotency_key")
+    metadata = read_metadata(given.get("metadata"))
+    output_seconds = _output_seconds(given.get("output_expires_after"))
+    key = submit_params.idempotency_key(key, "idempotency_key")
     return NewFileBatch(
         given["input_file_id"],
         endpoint,
         window,
         _deadline(window),
-        read_metadata(given.get("metadata")),
-        _output_seconds(given.get("output_expires_after")),
-        submit_params.idempotency_key(key, "idempotency_key"),
-        trace_context.parse(request.headers.get(trace_context.HEADER)),
-        request.state.request_id,
+        orders.labels_of(request, metadata=metadata, idempotency_key=key),
+        output_seconds,
         partial=_flag(given, "partial_results"),
         mixed=_flag(given, "mixed"),
         lenient=_lenient(given.get("validation")),
@@ -201,7 +201,7 @@ def _shown(batch: FileBatch, parts: Parts) -> Response:
 
 
 def _price(batch: FileBatch, parts: Parts) -> Price | None:
-    """What a token of it costs, if that is the same for all."""
+    """The price of the batch's tokens; None where its lines may differ in it."""
     model = parts.catalogue.resolve(batch.model) if batch.model and not batch.mixed else None
     return model.price if model else None
 
@@ -211,7 +211,7 @@ def _state(status: BatchStatus | None) -> str:
 
 
 def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
-    """A batch as OpenAI's clients read it, and our fields beside theirs."""
+    """A batch in the form that OpenAI's clients read, with our additional fields."""
     status = batch.status
     state = _state(status)
     ended = _unix(status.finalized_at) if status else None
@@ -246,7 +246,7 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
 
 
 def _has_output(status: BatchStatus) -> bool:
-    """Whether there is an output file; of a batch that runs there may be an empty one."""
+    """Whether there is an output file; while the batch runs, it may be empty."""
     return status.ok > 0 or status.finalized_at is None
 
 

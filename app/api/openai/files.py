@@ -1,7 +1,7 @@
-"""OpenAI's Files API: batch files in, output and error files out, which are views over results.
+"""OpenAI's Files API: batch files are uploaded; output and error files are views of results.
 
-Shapes: openai-python 3.52, `types/file_object.py`. A file is checked while it is uploaded; what is wrong with it stands in
-`status_details`, and makes the batch of it fail at once.
+Shapes: openai-python 3.52, `types/file_object.py`. A file is checked while it is uploaded. Its `status_details` describe
+errors, and a batch of such a file fails at once.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from app.tenants.service import Tenant
 router = APIRouter()
 
 _BYTES = "application/octet-stream"
-_FORM_MB = 1.0  # beside the file
+_FORM_MB = 1.0  # limit of the form without the file
 _DAY = 86_400
 _EXPIRY = range(3600, 30 * _DAY + 1)
 
@@ -45,29 +45,29 @@ class FileListQuery(PageQuery):
 
 @router.post("/files")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Upload a file. The lines of one for a batch are checked while it arrives; one of another purpose is only kept."""
+    """Upload a file. The lines of a batch file are checked while it arrives; files of other purposes are only stored."""
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
     with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as upload:
         async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB, uploads.too_large()):
             piece = form.feed(block)
             if piece:
-                if "purpose" in form.fields:  # clients send it first, so that what is not for us ends here
+                if "purpose" in form.fields:  # clients send it first, so files of unknown purposes are refused early
                     upload.purpose = checked_purpose(form.fields.get("purpose"))
                 await asyncio.to_thread(upload.add, piece)
         form.close()
         upload.purpose = checked_purpose(form.fields.get("purpose"))
         expires_seconds = expiry(form.fields.get("expires_after[anchor]"), form.fields.get("expires_after[seconds]"))
         await asyncio.to_thread(upload.close)
-        kept = await uploads.kept(
+        stored = await uploads.store(
             parts.database, settings, tenant, upload, filename=form.filename or "", expires_seconds=expires_seconds
         )
-    return answer(view(kept, kept.bytes))
+    return answer(view(stored, stored.bytes))
 
 
 @router.get("/files")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[FileListQuery, Query()]) -> Response:
-    """Files that can be read. The size of an output file is known once somebody has asked for that file."""
+    """Files that can be read. The size of an output file is known after that file was fetched once."""
     async with parts.database.relaxed() as conn:
         found, more = await files.listing(
             conn,
@@ -96,35 +96,35 @@ async def content(
     parts: PartsDep,
     offset: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
 ) -> Response:
-    """What is in it, streamed: all of it, a `Range` of its bytes, or what follows its first `offset` lines.
+    """The content as a stream: all of it, a `Range` of its bytes, or the part after its first `offset` lines.
 
-    `x-slackwater-complete` says whether nothing will be added. What was read of a file that is not complete never changes.
+    `x-slackwater-complete` is true for a final content. Lines of a content that is not final do not change, more are added.
     """
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    found = await file_content.of(parts.database, parts.settings, parts.catalogue, tenant, file)
+    contents = await file_content.of(parts.database, parts.settings, parts.catalogue, tenant, file)
     headers = {
         "content-disposition": attachment(file.filename),
         "accept-ranges": "bytes",
-        COMPLETE: "true" if found.complete else "false",
+        COMPLETE: "true" if contents.complete else "false",
     }
-    wanted = byte_ranges.parse(request.headers.get("range")) if not offset else None
-    if wanted is None:
-        return StreamingResponse(found.blocks(offset), media_type=_BYTES, headers=headers)
-    size = file.bytes if file.bytes is not None else await found.size()
-    part = wanted.within(size)
-    whole = str(size) if found.complete else "*"
+    byte_range = byte_ranges.parse(request.headers.get("range")) if not offset else None
+    if byte_range is None:
+        return StreamingResponse(contents.blocks(offset), media_type=_BYTES, headers=headers)
+    size = file.bytes if file.bytes is not None else await contents.size()
+    part = byte_range.within(size)
+    whole = str(size) if contents.complete else "*"
     if part is None:
         add(request, {"content-range": f"bytes */{size}"})
-        raise BadInput(f"Range: nothing of it exists; the file has {size} bytes now", status=416)
+        raise BadInput(f"Range: it is outside of the file, which has {size} bytes now", status=416)
     first, count = part
     headers |= {"content-range": f"bytes {first}-{first + count - 1}/{whole}", "content-length": str(count)}
-    return StreamingResponse(found.part(first, count), 206, media_type=_BYTES, headers=headers)
+    return StreamingResponse(contents.part(first, count), 206, media_type=_BYTES, headers=headers)
 
 
 @router.get("/files/{file_id}/estimate")
 async def estimate(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """What a batch of an uploaded file would take: tokens, cost, and when it would be done if it were made now."""
+    """The estimate for a batch of an uploaded file: tokens, cost, and its end if it were created now."""
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
     return answer(await forecast.of(parts.database, parts.catalogue, tenant, file))
@@ -132,7 +132,7 @@ async def estimate(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
 
 @router.delete("/files/{file_id}")
 async def delete(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Remove a file. Batches made of it go on."""
+    """Remove a file. Batches of it continue."""
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
     await files.delete(parts.database, Store.of(parts.settings), tenant.tenant_id, file)
@@ -144,7 +144,7 @@ async def _size(parts: Parts, tenant: Tenant, file: File) -> int:
 
 
 def view(file: File, size: int | None) -> dict[str, Any]:
-    """A file as OpenAI's clients read it."""
+    """A file in the form that OpenAI's clients read."""
     return {
         "id": ids.format_id(file.file_id),
         "object": "file",
@@ -160,34 +160,34 @@ def view(file: File, size: int | None) -> dict[str, Any]:
 
 
 def _details(problems: list[dict[str, Any]]) -> str | None:
-    """The first bad line, and what comes of it; lines that fail the whole batch come before those that fail alone."""
+    """The first invalid line and its effect; lines that fail the whole batch come before those that fail alone."""
     if not problems:
         return None
     whole = [problem for problem in problems if not problem.get("alone")]
-    told = whole or problems
-    first = bare(told[0]["message"])
-    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-    comes = (
+    shown = whole or problems
+    first = bare(shown[0]["message"])
+    more = f", and {len(shown) - 1} more" if len(shown) > 1 else ""
+    effect = (
         "A batch of this file fails, unless its validation is lenient."
         if whole
         else "In a batch of this file only such lines fail."
     )
-    return ended(f"line {told[0]['line']}: {first}{more}") + f" {comes}"
+    return ended(f"line {shown[0]['line']}: {first}{more}") + f" {effect}"
 
 
 def checked_purpose(purpose: object) -> str:
-    """The purpose, if files of it are taken. Raises BadInput."""
-    taken = (uploads.PURPOSE, *uploads.PLAIN)
-    if not isinstance(purpose, str) or purpose not in taken:
+    """The purpose, if it is supported. Raises BadInput."""
+    supported = (uploads.PURPOSE, *uploads.UNREAD_PURPOSES)
+    if not isinstance(purpose, str) or purpose not in supported:
         given = "is missing" if purpose is None else f"{str(purpose)[:40]!r} is not supported"
-        raise BadInput(f"purpose: {given}; one of {', '.join(taken)}", param="purpose")
+        raise BadInput(f"purpose: {given}; one of {', '.join(supported)}", param="purpose")
     return purpose
 
 
 def expiry(anchor: object, seconds: object) -> float:
-    """`expires_after` in seconds from now; 30 days if it is not given. Raises BadInput."""
+    """`expires_after` in seconds from now; 30 days by default. Raises BadInput."""
     if anchor is None and seconds is None:
-        return uploads.USUAL_SECONDS
+        return uploads.DEFAULT_SECONDS
     number = str(seconds)[:12]
     if anchor != "created_at" or not number.isdecimal() or int(number) not in _EXPIRY:
         raise BadInput(

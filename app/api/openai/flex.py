@@ -1,8 +1,8 @@
-"""`service_tier: "flex"`: a synchronous call that waits in the queue for idle GPU time, as long as its caller holds the line.
+"""`service_tier: "flex"`: a synchronous call that waits in the queue for idle GPU time while its client stays connected.
 
-A client gives up when it has read nothing for a while, and sends the call again. So blanks are sent before the answer, which
-JSON allows; with the first of them the status is 200, and what goes wrong later stands in the body. A call that is sent again
-all the same finds the one that was sent before. One that streams is told its events instead (`flex_stream`).
+A client that reads nothing for some time gives up and repeats the call. So white space is sent before the answer, which JSON
+allows. The first of it fixes the status at 200, and later errors are in the body. A repeated call finds the queued one. A
+call that streams gets its events instead (`flex_stream`).
 """
 
 import asyncio
@@ -13,51 +13,43 @@ import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from app import trace_context
-from app.api import sync_requests
+from app.api import orders, sync_requests
 from app.api.deps import Parts
 from app.api.openai import flex_stream
 from app.api.openai.flex_call import FlexCall, FlexRequest
 from app.api.submit_params import sent_before
 from app.batches import single_request
-from app.batches.submit import Order, rules_of
-from app.batches.validation.text_generation import ItemError, ItemFacts
-from app.errors import BadInput, SlackwaterError
-from app.queue.answer_lengths import UsualLength
+from app.batches.submit import rules_of
+from app.errors import SlackwaterError
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
 BLANK_SECONDS = 1.0
-SILENT_SECONDS = 1.5  # so long an answer may still have a status of its own
-_LOOK_SECONDS = (0.02, 0.5)  # shortest and longest pause between two looks
+SILENT_SECONDS = 1.5  # until then an answer can still have its own status
+_POLL_SECONDS = (0.02, 0.5)  # shortest and longest pause between two polls
 _JSON = "application/json"
 
 
-async def wait(asked: FlexRequest, request: Request, tenant: Tenant, parts: Parts) -> Response:
-    """The answer, as soon as there is one. Raises BadInput, NoCapacity where the caller would rather not wait."""
-    facts = _examined(asked, parts.lengths.of(tenant.tenant_id))
-    order = Order(
-        tenant,
-        asked.model,
-        request.state.request_id,
-        trace_context.parse(request.headers.get(trace_context.HEADER)),
-        request.headers.get("x-session-affinity"),
-        endpoint=asked.endpoint,
-        kind=Kind.FLEX,
-        open_ended=True,
-    )
-    hurried = (asked.item.get("options") or {}).get("rejectIfBusy") is True
+async def wait(flex: FlexRequest, request: Request, tenant: Tenant, parts: Parts) -> Response:
+    """The answer, as soon as there is one. Raises BadInput, and NoCapacity where the request is not to wait."""
+    rules = rules_of(flex.model, parts.lengths.of(tenant.tenant_id), stream=True)
     request_id = await single_request.enqueue(
-        parts.database, parts.settings, order, asked.item, facts, repeated=sent_before(request.headers), hurried=hurried
+        parts.database,
+        parts.settings,
+        orders.single_order(request, tenant, flex.model, flex.route.endpoint, Kind.FLEX),
+        flex.item,
+        orders.checked(flex.route.examine, flex.item, rules),
+        repeated=sent_before(request.headers),
+        reject_if_busy=sync_requests.rejects_if_busy(flex.item),
     )
-    call = FlexCall(asked, request_id, tenant, parts)
-    return await (_streamed if asked.item.get("stream") else _whole)(call, request)
+    call = FlexCall(flex, request_id, tenant, parts)
+    return await (_streamed if flex.item.get("stream") else _whole)(call, request)
 
 
 async def _streamed(call: FlexCall, request: Request) -> Response:
-    """The answer's events as they come. What goes wrong soon has a status of its own."""
+    """The answer's events as they arrive. An early error has its own HTTP status."""
     events = flex_stream.events(call, first_seconds=SILENT_SECONDS)
-    async with sync_requests.while_there(request.receive):
+    async with sync_requests.while_connected(request.receive):
         first = await anext(events)
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
     return StreamingResponse(
@@ -68,9 +60,9 @@ async def _streamed(call: FlexCall, request: Request) -> Response:
 async def _whole(call: FlexCall, request: Request) -> Response:
     ended = asyncio.create_task(_ended(call))
     try:
-        async with sync_requests.while_there(request.receive):
+        async with sync_requests.while_connected(request.receive):
             done, _ = await asyncio.wait({ended}, timeout=SILENT_SECONDS)
-    except sync_requests.CallerGone:
+    except sync_requests.ClientDisconnected:
         ended.cancel()
         raise
     if done:
@@ -78,19 +70,12 @@ async def _whole(call: FlexCall, request: Request) -> Response:
     return StreamingResponse(_blanks_then(ended), media_type=_JSON)
 
 
-def _examined(asked: FlexRequest, usual: UsualLength) -> ItemFacts:
-    try:
-        return asked.examine(asked.item, rules_of(asked.model, usual, stream=True))
-    except ItemError as error:
-        raise BadInput(f"Bad input: {error}", param=error.field or None) from None
-
-
 async def _ended(call: FlexCall) -> dict[str, Any]:
-    """The answer once the call has come to its end."""
-    pause = _LOOK_SECONDS[0]
+    """The answer, once the call has ended."""
+    pause = _POLL_SECONDS[0]
     while (await call.status()).finalized_at is None:
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LOOK_SECONDS[1])
+        pause = min(2 * pause, _POLL_SECONDS[1])
     return await call.answer()
 
 

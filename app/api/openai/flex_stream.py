@@ -1,7 +1,7 @@
-"""A flex call that streams: the engine's events, which its worker notes in the queue while they come.
+"""A flex call that streams: its worker writes the engine's events to the response log, and they are sent from there.
 
-While the call waits for its turn, comments keep the line open. An answer that was told in part and is begun again, because its
-engine or its worker was lost, ends the stream with an error: what was told cannot be taken back.
+While the call waits for its turn, comments keep the connection open. When an engine or a worker is lost, the answer starts
+again. If a part of the first answer was sent already, the stream ends with an error, because that part cannot be taken back.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import orjson
 
 from app import clock
 from app.api.openai.flex_call import FlexCall, FlexRequest
+from app.api.sync_requests import includes_usage
 from app.db.transient_errors import TRANSIENT
 from app.engines.requests import RESPONSES
 from app.errors import ExecutionFailed, SlackwaterError
@@ -19,49 +20,49 @@ from app.gateway import sse_frames
 from app.gateway.sse_frames import SseEvent
 from app.queue import response_log
 
-SILENT_SECONDS = 1.0  # a stream that has nothing to tell says so this often
+SILENT_SECONDS = 1.0  # pause between two comments in a stream without events
 _KEEP_ALIVE = b": nothing yet\n\n"
-_LOOK_SECONDS = (0.02, 0.5)  # shortest and longest pause between two looks
-_AGAIN = "The answer was begun again after its engine was lost; send the call again"
+_POLL_SECONDS = (0.02, 0.5)  # shortest and longest pause between two polls
+_RESTARTED = "The answer started again after its engine was lost; send the call again"
 
 
-class Heard:
-    """What was told of one answer so far."""
+class SentEvents:
+    """The events of one answer that were sent so far."""
 
     def __init__(self) -> None:
         self.ended = False
         self._name: str | None = None
-        self._words = False
+        self._sent_tokens = False
 
     def latest(self, found: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-        """Of further events those of the last try: of an earlier one nothing more needs to be told."""
+        """The events that belong to the last attempt of the engine; those of earlier attempts need not be sent."""
         begin, name = 0, self._name
         for place, body in enumerate(found):
-            if (its := _name(body)) not in (None, name):
-                begin, name = place, its
+            if (attempt := _attempt_name(body)) not in (None, name):
+                begin, name = place, attempt
         return found[begin:]
 
     def take(self, event: SseEvent) -> None:
-        """The next event. Raises ExecutionFailed where it begins the answer anew and words of it were told before."""
+        """Add the next event. Raises ExecutionFailed where it starts the answer again after tokens of it were sent."""
         body = event.body
-        if (name := _name(body)) not in (None, self._name):
-            if self._words:
-                raise ExecutionFailed(_AGAIN)
+        if (name := _attempt_name(body)) not in (None, self._name):
+            if self._sent_tokens:
+                raise ExecutionFailed(_RESTARTED)
             self._name = name
-        self._words = self._words or event.carries_tokens
+        self._sent_tokens = self._sent_tokens or event.carries_tokens
         self.ended = event.ends or bool(event.usage and "type" not in body)
 
     def rest(self, answer: dict[str, Any]) -> list[SseEvent]:
-        """What is missing of an answer that is there. Raises ExecutionFailed where words were told that it may not begin with."""
+        """The events that are missing of a whole answer. Raises ExecutionFailed where tokens were sent already."""
         if self.ended:
             return []
-        if self._words:
+        if self._sent_tokens:
             raise ExecutionFailed("A part of the stream was lost; send the call again")
         return [SseEvent(orjson.dumps(body), body) for body in _as_events(answer)]
 
 
-def _name(event: dict[str, Any]) -> str | None:
-    """Which try of the engine an event is of, where it says so; the first one does."""
+def _attempt_name(event: dict[str, Any]) -> str | None:
+    """The id of the engine's attempt that an event belongs to. The first event has it; None: this one does not."""
     name: str | None = (event.get("response") or event).get("id")
     return name
 
@@ -85,20 +86,20 @@ def _as_events(answer: dict[str, Any]) -> Sequence[dict[str, Any]]:
 
 
 async def events(call: FlexCall, *, first_seconds: float) -> AsyncGenerator[SseEvent | None, None]:
-    """The events up to the answer's end; None where for `first_seconds`, later `SILENT_SECONDS`, there was none.
+    """The events until the answer ends; None after `first_seconds`, later `SILENT_SECONDS`, without an event.
 
-    Raises SlackwaterError for what became of the call where it has no answer.
+    Raises SlackwaterError where the call ends without an answer.
     """
-    heard, after, pause = Heard(), -1, _LOOK_SECONDS[0]
+    sent, after, pause = SentEvents(), -1, _POLL_SECONDS[0]
     due = clock.monotonic() + first_seconds
     while True:
-        found, after, final = await _look(call, after)
-        for body in heard.latest(found):
+        found, after, final = await _read(call, after)
+        for body in sent.latest(found):
             event = SseEvent(orjson.dumps(body), body)
-            heard.take(event)
+            sent.take(event)
             yield event
         if found:
-            pause, due = _LOOK_SECONDS[0], clock.monotonic() + SILENT_SECONDS
+            pause, due = _POLL_SECONDS[0], clock.monotonic() + SILENT_SECONDS
             continue
         if final:
             break
@@ -106,13 +107,13 @@ async def events(call: FlexCall, *, first_seconds: float) -> AsyncGenerator[SseE
             due = clock.monotonic() + SILENT_SECONDS
             yield None
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LOOK_SECONDS[1])
-    for event in heard.rest(await call.answer()):
+        pause = min(2 * pause, _POLL_SECONDS[1])
+    for event in sent.rest(await call.answer()):
         yield event
 
 
-async def _look(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, bool]:
-    """The events beyond that number, the last one's, and whether there will be no more. A database that is away has no news."""
+async def _read(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, bool]:
+    """The events after that number, the number of the last one, and whether it is final. No events while the database is down."""
     found: list[dict[str, Any]] = []
     try:
         status = await call.status()
@@ -128,30 +129,28 @@ async def _look(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, 
 async def frames_of(
     first: SseEvent | None, rest: AsyncGenerator[SseEvent | None, None], call: FlexCall
 ) -> AsyncIterator[bytes]:
-    """The stream as the caller reads it, `first` being its first event. What goes wrong ends it with an error."""
+    """The stream in the form that the client reads; `first` is its first event. An error ends it."""
     ended = False
     try:
         event = first
         while True:
-            yield _KEEP_ALIVE if event is None else _frame(event, call.asked)
+            yield _KEEP_ALIVE if event is None else _frame(event, call.request)
             ended = event is not None and event.ends
             event = await anext(rest)
     except StopAsyncIteration:
         if not ended:
             yield sse_frames.DONE
     except SlackwaterError as error:
-        yield _frame(sse_frames.failed(error.code, error.message), call.asked)
+        yield _frame(sse_frames.failed(error.code, error.message), call.request)
     finally:
         await rest.aclose()
 
 
-def _frame(event: SseEvent, asked: FlexRequest) -> bytes:
-    event = sse_frames.priced(event, asked.model.price)
-    if asked.endpoint == RESPONSES:
-        return sse_frames.responses(sse_frames.echoed(event, asked.said))
-    options = asked.item.get("stream_options")
-    wanted = isinstance(options, dict) and options.get("include_usage") is True
+def _frame(event: SseEvent, request: FlexRequest) -> bytes:
+    event = sse_frames.priced(event, request.model.price)
+    if request.route.endpoint == RESPONSES:
+        return sse_frames.responses(sse_frames.echoed(event, request.repeated))
     if event.error is None:
-        body = event.body | asked.said
+        body = event.body | request.repeated
         event = SseEvent(orjson.dumps(body), body)
-    return sse_frames.openai(event, usage=wanted)
+    return sse_frames.openai(event, usage=includes_usage(request.item))

@@ -1,23 +1,22 @@
-"""OpenAI's inference routes, under the account as Workers AI has them and under `/v1`: bodies and events without the envelope.
+"""OpenAI's inference routes, under `/v1` and under the account as at Workers AI: bodies and events without the envelope.
 
-A body goes to the engine as it is, less the fields that are the operator's. Errors have OpenAI's form and the envelope's.
+The engine gets the body as it is, without the fields that only the operator may set. Errors have OpenAI's form and the
+envelope's.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.api import body, sync_requests, unknown_fields
+from app.api import body, orders, sync_requests, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.fast_route import FastRoute
 from app.api.openai import background_responses, flex
 from app.api.openai.flex_call import FlexRequest
+from app.api.sync_requests import EngineRoute
 from app.batches.validation import openai
 from app.batches.validation.text_generation import ItemFacts, ItemRules, examine
-from app.engines.catalogue import Task
 from app.engines.pricing import priced
 from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
 from app.engines.request_echo import FLEX, echo
@@ -29,25 +28,16 @@ from app.tenants.service import Tenant
 router = APIRouter(route_class=FastRoute)
 
 
-@dataclass(frozen=True)
-class Route:
-    """One route: how its bodies are checked, where they go in an engine, and which models serve it."""
-
-    endpoint: str
-    examine: Callable[[Any, ItemRules], ItemFacts]
-    task: Task = "text-generation"
-
-
 def _chat(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
     if item.get("messages") is None:
-        raise BadInput("messages: must be a non-empty list", param="messages", reason=sync_requests.MISSING)
+        raise BadInput("messages: must be a non-empty list", param="messages", reason=orders.MISSING)
     return examine(item, rules)
 
 
-_CHAT = Route(CHAT, _chat)
-_COMPLETIONS = Route(COMPLETIONS, openai.completion)
-_EMBEDDINGS = Route(EMBEDDINGS, openai.embedding, "text-embeddings")
-_RESPONSES = Route(RESPONSES, openai.response)
+_CHAT = EngineRoute(CHAT, _chat)
+_COMPLETIONS = EngineRoute(COMPLETIONS, openai.completion)
+_EMBEDDINGS = EngineRoute(EMBEDDINGS, openai.embedding, "text-embeddings")
+_RESPONSES = EngineRoute(RESPONSES, openai.response)
 
 
 @router.post("/chat/completions")
@@ -70,41 +60,38 @@ async def embed(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respons
 
 @router.post("/responses")
 async def respond(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """One response, whole or streamed, of which nothing is kept; or with `background: true` queued, to be fetched."""
+    """One response, whole or streamed, which is not stored. With `background: true` it is queued and stored."""
     return await _answer(_RESPONSES, request, tenant, parts)
 
 
-async def _answer(route: Route, request: Request, tenant: Tenant, parts: Parts) -> Response:
+async def _answer(route: EngineRoute, request: Request, tenant: Tenant, parts: Parts) -> Response:
     if body.content_type(request) != body.JSON:
         raise MissingInput(f"Request is missing headers or body: Content-Type must be {body.JSON}", status=415)
     given = await body.read_json(request, parts.settings.json_body_mb)
     unknown_fields.check(request, given)
     item = {name: value for name, value in given.items() if name not in ENGINE_PRIVATE_FIELDS}
     if not isinstance(item.get("model"), str):
-        reason = sync_requests.MISSING if item.get("model") is None else "invalid_type"
+        reason = orders.MISSING if item.get("model") is None else "invalid_type"
         raise BadInput("model: must name the model, as a string", param="model", reason=reason)
     model = parts.model(item["model"])
     if model.task != route.task:
         raise ModelUnknown(f"No such model {item['model']} or task: it does {model.task}, this route {route.task}")
-    way = sync_requests.Way(route.endpoint, route.examine)
     if not isinstance(item.get("background") or False, bool):
         raise BadInput("background: must be true or false", param="background")
     if route is _RESPONSES and item.get("background"):
         return await background_responses.create(model, item, request, tenant, parts)
     if item.get("service_tier") == FLEX and route in (_CHAT, _RESPONSES):
-        return await flex.wait(FlexRequest(route.endpoint, route.examine, model, item), request, tenant, parts)
-    call, _ = await sync_requests.prepare(model, item, request, tenant, parts, way)
+        return await flex.wait(FlexRequest(route, model, item), request, tenant, parts)
+    call, _ = await sync_requests.prepare(model, item, request, tenant, parts, route)
     if item.get("stream"):
         return await sync_requests.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)
     answer = await sync_requests.whole(call, request, parts)
-    said = echo(item) if route is _RESPONSES else None
-    return Response(priced(answer, model.price, said), media_type=body.JSON)
+    repeated = echo(item) if route is _RESPONSES else None
+    return Response(priced(answer, model.price, repeated), media_type=body.JSON)
 
 
-def _render(route: Route, item: dict[str, Any]) -> sync_requests.Render:
+def _render(route: EngineRoute, item: dict[str, Any]) -> sync_requests.Render:
     if route is _RESPONSES:
-        said = echo(item)
-        return lambda event: sse_frames.responses(sse_frames.echoed(event, said))
-    options = item.get("stream_options")
-    wanted = isinstance(options, dict) and options.get("include_usage") is True
-    return partial(sse_frames.openai, usage=wanted)
+        repeated = echo(item)
+        return lambda event: sse_frames.responses(sse_frames.echoed(event, repeated))
+    return partial(sse_frames.openai, usage=sync_requests.includes_usage(item))

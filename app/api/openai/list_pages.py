@@ -1,4 +1,4 @@
-"""Answers as OpenAI's clients read them: one object, or a page that is turned by the last id of the page before."""
+"""Answers in OpenAI's form: one object, or a page. The last id of a page is the cursor of the next one."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ MOST_LISTED = 100
 
 
 class PageQuery(BaseModel):
-    """The query of a listing; `after`: the last id of the page before. Unknown parameters are ignored."""
+    """The query of a listing; `after`: the last id of the previous page. Unknown parameters are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -1,4 +1,4 @@
-"""The metadata of a batch or a response, in OpenAI's bounds and words."""
+"""The metadata of a batch or a response, with OpenAI's limits and error messages."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _KINDS = {list: "an array", dict: "an object", bool: "a boolean", type(None): "n
 
 
 def read_metadata(given: Any) -> dict[str, str] | None:
-    """What was given, if it is metadata; None: nothing. Raises BadInput naming the key."""
+    """The metadata in a body; None: there is none. Raises BadInput naming the key."""
     if given is None:
         return None
     if not isinstance(given, dict):

@@ -1,22 +1,20 @@
-"""`GET …/models`: what may be asked for, as OpenAI lists it."""
+"""`GET …/models`: the models in OpenAI's form."""
 
 from typing import Any
 
 from fastapi import APIRouter
 
 from app.api.deps import KeyHolder, PartsDep
+from app.api.model_list import CREATED, named
 from app.engines.catalogue import Model
 
 router = APIRouter()
-
-CREATED = 1_735_689_600  # the list has no dates of its own; one that does not change keeps clients' caches valid
 
 
 @router.get("/models")
 async def listed(tenant: KeyHolder, parts: PartsDep) -> dict[str, Any]:
     """Every name of the catalogue, aliases included."""
-    names = [(name, model) for model in parts.catalogue.models.values() for name in (model.name, *model.aliases)]
-    return {"object": "list", "data": [_entry(name, model) for name, model in sorted(names, key=lambda n: n[0])]}
+    return {"object": "list", "data": [_entry(name, model) for name, model in named(parts.catalogue)]}
 
 
 @router.get("/models/{name:path}")

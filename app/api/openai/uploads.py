@@ -1,4 +1,4 @@
-"""OpenAI's Uploads API: a batch file that comes in parts, which are sent again one by one where the network fails.
+"""OpenAI's Uploads API (`POST /v1/uploads`): a file in parts, each of which can be repeated where the network fails.
 
 Shapes: openai-python 3.52, `types/upload.py` and `types/uploads/upload_part.py`. The file is checked when it is completed.
 """
@@ -16,11 +16,11 @@ from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.multipart import Form
 from app.api.openai import files as file_routes
 from app.api.openai.list_pages import answer
-from app.batches.intake.spool import room, spooled
+from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.openai import uploads
 from app.errors import BadInput, Conflict, NotFound
 from app.files import service as files
-from app.files import upload_parts as verbs
+from app.files import upload_parts
 from app.files.service import File
 from app.files.upload_parts import PART_PREFIX, PREFIX, Upload
 from app.states import UploadState
@@ -35,7 +35,7 @@ _BODY_MB, _PART_MB = 1.0, 64.0
 
 @router.post("")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Announce a file of so many bytes; it has an hour to come."""
+    """Begin an upload of a given size. Its parts must arrive within an hour."""
     given = await body.read_json(request, _BODY_MB)
     purpose = file_routes.checked_purpose(given.get("purpose"))
     size, filename = given.get("bytes"), given.get("filename")
@@ -49,10 +49,10 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     after = given.get("expires_after")
     if after is not None and not isinstance(after, dict):
         raise BadInput("expires_after: must be an object with anchor and seconds", param="expires_after")
-    usual = uploads.USUAL_SECONDS
-    seconds = usual if after is None else file_routes.expiry(after.get("anchor", ""), after.get("seconds"))
+    default = uploads.DEFAULT_SECONDS
+    seconds = default if after is None else file_routes.expiry(after.get("anchor", ""), after.get("seconds"))
     async with parts.database.durable() as conn:
-        upload = await verbs.create(
+        upload = await upload_parts.create(
             conn, tenant.tenant_id, filename=filename[:255], purpose=purpose, size=size, file_seconds=seconds
         )
     return answer(_view(upload))
@@ -60,20 +60,20 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 @router.post("/{upload_id}/parts")
 async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Send a part, the field `data` of a form; in any order."""
+    """Add a part: the field `data` of a form. Parts may arrive in any order."""
     form, size = Form(request.headers.get("content-type", ""), file="data"), 0
     with spooled(parts.settings.data_dir / "spool") as spool:
         async for block in body.blocks(request, _PART_MB + _BODY_MB):
             piece = form.feed(block)
             size += len(piece)
-            with room():
+            with catch_disk_full():
                 spool.write(piece)
         form.close()
-        with room():
+        with catch_disk_full():
             spool.flush()
-        wanted, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
+        parsed_id, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
         path = Path(spool.name)
-        part_id, created_at = await verbs.add(parts.database, store, tenant.tenant_id, wanted, path, size)
+        part_id, created_at = await upload_parts.add(parts.database, store, tenant.tenant_id, parsed_id, path, size)
     return answer(
         {
             "id": PART_PREFIX + part_id.hex,
@@ -86,15 +86,15 @@ async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsD
 
 @router.post("/{upload_id}/complete")
 async def complete(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Make a file of these parts, in this order. Done before is done."""
+    """Create the file from these parts, in this order. Repeating the call has no effect."""
     given = await body.read_json(request, _BODY_MB)
     async with parts.database.relaxed() as conn:
-        upload = await verbs.get(conn, tenant.tenant_id, _parse(upload_id, PREFIX))
+        upload = await upload_parts.get(conn, tenant.tenant_id, _parse(upload_id, PREFIX))
         if upload.status not in (UploadState.PENDING, UploadState.COMPLETED):
             raise Conflict(f"The upload is {upload.status}")
         if upload.state == UploadState.PENDING:
             part_ids = _part_ids(given.get("part_ids"))
-            await verbs.check_parts(conn, upload, part_ids)
+            await upload_parts.check_parts(conn, upload, part_ids)
     if upload.state == UploadState.PENDING:
         upload = await _completed(parts, tenant, upload, part_ids, given.get("md5"))
     async with parts.database.relaxed() as conn:
@@ -104,9 +104,9 @@ async def complete(upload_id: str, request: Request, tenant: KeyHolder, parts: P
 
 @router.post("/{upload_id}/cancel")
 async def cancel(upload_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Forget the upload and its parts."""
-    wanted, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
-    return answer(_view(await verbs.cancel(parts.database, store, tenant.tenant_id, wanted)))
+    """Delete the upload and its parts."""
+    parsed_id, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
+    return answer(_view(await upload_parts.cancel(parts.database, store, tenant.tenant_id, parsed_id)))
 
 
 async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: list[UUID], md5: Any) -> Upload:
@@ -118,9 +118,9 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
                 digest.update(block)
                 await asyncio.to_thread(spool.add, block)
         if md5 is not None and md5 != digest.hexdigest():
-            raise BadInput("md5: these parts have another one", param="md5")
+            raise BadInput("md5: it differs from that of these parts", param="md5")
         await asyncio.to_thread(spool.close)
-        file = await uploads.kept(
+        file = await uploads.store(
             parts.database,
             parts.settings,
             tenant,
@@ -129,11 +129,11 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
             expires_seconds=upload.file_seconds,
         )
     async with parts.database.durable() as conn:
-        done = await verbs.complete(conn, tenant.tenant_id, upload.upload_id, file.file_id)
-    if done is None:  # another call was first
+        done = await upload_parts.complete(conn, tenant.tenant_id, upload.upload_id, file.file_id)
+    if done is None:  # another call completed it first
         await files.delete(parts.database, store, tenant.tenant_id, file)
         async with parts.database.relaxed() as conn:
-            done = await verbs.get(conn, tenant.tenant_id, upload.upload_id)
+            done = await upload_parts.get(conn, tenant.tenant_id, upload.upload_id)
         if done.state != UploadState.COMPLETED:
             raise Conflict(f"The upload is {done.status}")
         return done
@@ -142,8 +142,8 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
 
 
 def _part_ids(given: Any) -> list[UUID]:
-    if not isinstance(given, list) or not 1 <= len(given) <= verbs.MAX_PARTS:
-        raise BadInput(f"part_ids: must be a list of 1 to {verbs.MAX_PARTS} ids", param="part_ids")
+    if not isinstance(given, list) or not 1 <= len(given) <= upload_parts.MAX_PARTS:
+        raise BadInput(f"part_ids: must be a list of 1 to {upload_parts.MAX_PARTS} ids", param="part_ids")
     return [_parse(part_id, PART_PREFIX) for part_id in given]
 
 
@@ -156,7 +156,7 @@ def _parse(text: Any, prefix: str) -> UUID:
 
 
 def _view(upload: Upload, file: File | None = None) -> dict[str, Any]:
-    """An upload as OpenAI's clients read it."""
+    """An upload in the form that OpenAI's clients read."""
     return {
         "id": PREFIX + upload.upload_id.hex,
         "object": "upload",

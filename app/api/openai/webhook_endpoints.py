@@ -1,7 +1,7 @@
-"""`…/webhook_endpoints`: OpenAI's management of webhooks (client 3.x), over the same rows as Workers AI's subscriptions.
+"""`…/webhook_endpoints`: OpenAI's management of webhooks (client 3.x), for the same rows as Workers AI's subscriptions.
 
-Shapes: openai-python 3.52, `types/webhooks`. An endpoint made here is told in OpenAI's format; those made elsewhere are shown,
-changed and deleted here too. As everywhere, nothing but a test is sent to one that has not accepted a test yet.
+Shapes: openai-python 3.52, `types/webhooks`. Endpoints that are created here get events in OpenAI's format. Those of other
+routes are shown, changed and deleted here too. As everywhere, an endpoint gets only tests until it has accepted one.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from app import clock
+from app.api.body import read_model
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
-from app.api.workers_ai.subscriptions import read
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints, registration, url_check
@@ -29,13 +29,13 @@ router = APIRouter()
 
 PREFIX = "we_"
 _TEST_SECONDS = 20.0
-_LOOK_SECONDS = 0.1
-_KEPT_SECONDS = 24 * 3600.0
-_KINDS = {told: kind for kind, told in OPENAI_TYPES.items()}
+_POLL_SECONDS = 0.1
+_OVERLAP_SECONDS = 24 * 3600.0
+_KINDS = {event_type: kind for kind, event_type in OPENAI_TYPES.items()}
 _KNOWN = ", ".join(sorted(_KINDS))
 
 
-class New(BaseModel):
+class NewEndpoint(BaseModel):
     """The body of a create."""
 
     model_config = ConfigDict(extra="ignore")
@@ -63,7 +63,7 @@ class SecretRotation(BaseModel):
     keep_old_secret_active_for_24_hours: bool = False
 
 
-class Test(BaseModel):
+class EndpointTest(BaseModel):
     """The body of a test."""
 
     model_config = ConfigDict(extra="ignore")
@@ -71,16 +71,16 @@ class Test(BaseModel):
     event_type: str
 
 
-class _Untested(SlackwaterError):
-    """The test had no answer. Not 408 or 502, which clients try again: each try would send one more test."""
+class _TestUnanswered(SlackwaterError):
+    """The test got no answer. The status is not 408 or 502, because clients retry those and each retry would send a test."""
 
     status, code = 424, 5006
 
 
 @router.post("/webhook_endpoints")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Register a webhook. The answer alone holds the signing secret."""
-    new = await read(request, New)
+    """Register a webhook. Only this answer contains the signing secret."""
+    new = await read_model(request, NewEndpoint)
     kinds, url = _kinds(new.event_types), await _checked_url(parts, tenant, new.url)
     async with parts.database.transaction() as conn:
         endpoint, keys = await registration.create(
@@ -98,7 +98,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 @router.get("/webhook_endpoints")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
-    """The newest webhooks, a page of them."""
+    """A page of webhooks, newest first."""
     after = _parse(page.after) if page.after else None
     async with parts.database.relaxed() as conn:
         found, more = await endpoints.newest(conn, tenant.tenant_id, after=after, limit=page.limit)
@@ -114,20 +114,20 @@ async def retrieve(endpoint_id: str, tenant: KeyHolder, parts: PartsDep) -> Resp
 
 @router.post("/webhook_endpoints/{endpoint_id}")
 async def update(endpoint_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Change its name, URL or event types, which replace those it had."""
-    wanted, change = _parse(endpoint_id), await read(request, EndpointUpdate)
+    """Replace the name, the URL or the event types of a webhook."""
+    parsed_id, change = _parse(endpoint_id), await read_model(request, EndpointUpdate)
     url = await _checked_url(parts, tenant, change.url) if change.url is not None else None
     kinds = _kinds(change.event_types) if change.event_types is not None else None
     async with parts.database.transaction() as conn:
         endpoint = await endpoints.patch(
-            conn, tenant_id=tenant.tenant_id, endpoint_id=wanted, name=change.name, url=url, kinds=kinds
+            conn, tenant_id=tenant.tenant_id, endpoint_id=parsed_id, name=change.name, url=url, kinds=kinds
         )
     return answer(_view(endpoint))
 
 
 @router.delete("/webhook_endpoints/{endpoint_id}")
 async def delete(endpoint_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Remove a webhook and what was to be sent to it."""
+    """Remove a webhook and its waiting deliveries."""
     async with parts.database.durable() as conn:
         endpoint = await endpoints.delete(conn, tenant.tenant_id, _parse(endpoint_id))
     return answer({"id": _id(endpoint), "object": "webhook_endpoint.deleted", "deleted": True})
@@ -135,15 +135,15 @@ async def delete(endpoint_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 @router.post("/webhook_endpoints/{endpoint_id}/rotate_secret")
 async def rotate_secret(endpoint_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Change the signing secret; on demand the old one signs too, for a day. The answer alone holds the new one."""
-    wanted, asked = _parse(endpoint_id), await read(request, SecretRotation)
-    overlap = _KEPT_SECONDS if asked.keep_old_secret_active_for_24_hours else 0.0
+    """Change the signing secret; on request the old one also signs for a day. Only this answer contains the new one."""
+    parsed_id, content = _parse(endpoint_id), await read_model(request, SecretRotation)
+    overlap = _OVERLAP_SECONDS if content.keep_old_secret_active_for_24_hours else 0.0
     async with parts.database.durable() as conn:
         endpoint, keys = await endpoints.rotate_secret(
             conn,
             key=parts.secret_key,
             tenant_id=tenant.tenant_id,
-            endpoint_id=wanted,
+            endpoint_id=parsed_id,
             secret=None,
             overlap_seconds=overlap,
         )
@@ -152,24 +152,24 @@ async def rotate_secret(endpoint_id: str, request: Request, tenant: KeyHolder, p
 
 @router.post("/webhook_endpoints/{endpoint_id}/test")
 async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Send an event of a type, of no batch, and tell what the receiver answered.
+    """Send a test event of one type, and answer with the receiver's status.
 
-    A result always has a status, as at OpenAI. That there was no answer is an error that clients do not try again.
+    A result always has a status, as at OpenAI. A missing answer is an error that clients do not retry.
     """
-    wanted, asked = _parse(endpoint_id), await read(request, Test)
-    if asked.event_type not in _KINDS:
-        raise _unknown_type("event_type", asked.event_type)
-    kind = _KINDS[asked.event_type]
+    parsed_id, content = _parse(endpoint_id), await read_model(request, EndpointTest)
+    if content.event_type not in _KINDS:
+        raise _unknown_type("event_type", content.event_type)
+    kind = _KINDS[content.event_type]
     async with parts.database.durable() as conn:
-        delivery_id = await deliveries.send_test(conn, tenant.tenant_id, tenant.account_id, wanted, kind)
-    attempt = await _outcome(parts, tenant, wanted, delivery_id)
+        delivery_id = await deliveries.send_test(conn, tenant.tenant_id, tenant.account_id, parsed_id, kind)
+    attempt = await _outcome(parts, tenant, parsed_id, delivery_id)
     if attempt.http_status is None:
-        raise _Untested(f"The receiver could not be reached: {FAULTS.get(attempt.error or '', attempt.error)}")
+        raise _TestUnanswered(f"The receiver could not be reached: {FAULTS.get(attempt.error or '', attempt.error)}")
     return answer(
         {
             "object": "webhook_endpoint.test",
             "webhook_endpoint_id": endpoint_id,
-            "event_type": asked.event_type,
+            "event_type": content.event_type,
             "success": True,
             "status_code": attempt.http_status,
         }
@@ -178,20 +178,20 @@ async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: Par
 
 @router.get("/webhook_event_types")
 async def event_types(tenant: KeyHolder) -> Response:
-    """What a webhook can be told of here."""
+    """The event types that a webhook can subscribe to."""
     return answer({"object": "list", "data": sorted(_KINDS)})
 
 
 async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id: int) -> Attempt:
-    """The first attempt at a delivery, once it has ended. Raises _Untested."""
+    """The first attempt of a delivery, after it has ended. Raises _TestUnanswered."""
     deadline = clock.monotonic() + _TEST_SECONDS
     while clock.monotonic() < deadline:
         async with parts.database.relaxed() as conn:
             found, _ = await deliveries.show(conn, tenant.tenant_id, endpoint_id, delivery_id)
         if found.last is not None:
             return found.last
-        await asyncio.sleep(_LOOK_SECONDS)
-    raise _Untested(f"The test was not sent within {_TEST_SECONDS:g} seconds; is a notifier running?")
+        await asyncio.sleep(_POLL_SECONDS)
+    raise _TestUnanswered(f"The test was not sent within {_TEST_SECONDS:g} seconds; is a notifier running?")
 
 
 async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> CheckedUrl:
@@ -199,17 +199,17 @@ async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> CheckedUrl:
 
 
 def _kinds(event_types: Sequence[str]) -> list[str]:
-    """Our kinds of OpenAI's types. Raises BadInput."""
+    """Our event kinds for OpenAI's event types. Raises BadInput."""
     if not event_types:
         raise BadInput(f"event_types: name at least one of {_KNOWN}")
-    for position, told in enumerate(event_types):
-        if told not in _KINDS:
-            raise _unknown_type(f"event_types[{position}]", told)
-    return [_KINDS[told] for told in event_types]
+    for position, event_type in enumerate(event_types):
+        if event_type not in _KINDS:
+            raise _unknown_type(f"event_types[{position}]", event_type)
+    return [_KINDS[event_type] for event_type in event_types]
 
 
-def _unknown_type(where: str, told: str) -> BadInput:
-    return BadInput(f"{where}: {told[:60]!r} does not happen here; what does: {_KNOWN}")
+def _unknown_type(where: str, event_type: str) -> BadInput:
+    return BadInput(f"{where}: there is no event type {event_type[:60]!r} here; known are: {_KNOWN}")
 
 
 def _parse(endpoint_id: str) -> UUID:
@@ -224,7 +224,7 @@ def _id(endpoint: Endpoint) -> str:
 
 
 def _view(endpoint: Endpoint, keys: Keys | None = None) -> dict[str, Any]:
-    """An endpoint as OpenAI's clients read it, and our fields beside theirs."""
+    """An endpoint in the form that OpenAI's clients read, with our additional fields."""
     view: dict[str, Any] = {
         "id": _id(endpoint),
         "object": "webhook_endpoint",

@@ -1,4 +1,4 @@
-"""`…/ai/batches`: what Workers AI has no call for: list batches, look at one, read its results; pause, resume, cancel, retry."""
+"""`…/ai/batches`: list batches, show one, read its results; pause, resume, cancel, retry. Workers AI has no such routes."""
 
 from typing import Annotated, Literal
 from uuid import UUID
@@ -11,9 +11,8 @@ from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.response_headers import COMPLETE
 from app.api.workers_ai import batch_views, results
-from app.api.workers_ai.listing_filters import BatchListQuery, Reading, cursor, filters
-from app.batches import lifecycle, listing
-from app.batches.openai import file_batches
+from app.api.workers_ai.listing_filters import BatchListQuery, ResultQuery, cursor, filters
+from app.batches import lifecycle, listing, refused_batches
 from app.errors import NotFound
 from app.tenants.service import Tenant
 
@@ -31,23 +30,24 @@ BatchId = Annotated[UUID, Depends(_parsed)]
 
 
 @router.get("")
-async def listed(tenant: Caller, parts: PartsDep, asked: Annotated[BatchListQuery, Query()]) -> Response:
-    """The account's batches, newest first, those made by OpenAI's routes and those that were refused included.
+async def listed(tenant: Caller, parts: PartsDep, query: Annotated[BatchListQuery, Query()]) -> Response:
+    """The account's batches, newest first, including those of OpenAI's routes and those that were refused.
 
-    The order does not change while pages are turned; `result_info.cursor` is null on the last one.
+    The order is the same for every page; `result_info.cursor` is null on the last page.
     """
-    after = cursor(asked.after) if asked.after is not None else None
-    wanted = filters(asked, parts.catalogue)
-    places, more = await listing.page(parts.database, tenant, wanted, after=after, limit=asked.limit)
-    ids = [place.request_id for place in places]
+    after = cursor(query.after) if query.after is not None else None
+    positions, more = await listing.page(
+        parts.database, tenant, filters(query, parts.catalogue), after=after, limit=query.limit
+    )
+    ids = [position.request_id for position in positions]
     shown = await batch_views.many(ids, tenant, parts)
-    info = {"count": len(shown), "per_page": asked.limit, "cursor": str(ids[-1]) if more else None}
+    info = {"count": len(shown), "per_page": query.limit, "cursor": str(ids[-1]) if more else None}
     return success(shown, result_info=info)
 
 
 @router.get("/{request_id}")
 async def show(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Response:
-    """State, counts, usage, times, and why items failed, by reason; never the results, which have a route of their own."""
+    """State, counts, usage, times, and the reasons for which items failed. The results have their own route."""
     return success(await batch_views.one(request_id, tenant, parts))
 
 
@@ -56,19 +56,19 @@ async def read(
     request_id: BatchId,
     tenant: Caller,
     parts: PartsDep,
-    asked: Annotated[Reading, Query()],
+    query: Annotated[ResultQuery, Query()],
 ) -> Response:
-    """The results, one item a line as the poll's `responses` have it, in input order; also while the batch runs.
+    """The results, one item a line as in the poll's `responses`, in input order; also while the batch runs.
 
-    Then as far as all items have come to an end; `x-slackwater-complete: false` says that more is coming, and `after` goes on
-    behind the lines that were read. Of a batch that was refused: 400 and the reason, as the poll.
+    Of a running batch these are the results up to the first item without one. Then `x-slackwater-complete` is false, and
+    `after` skips the lines that were read before. For a batch that was refused: 400 and the reason, as for a poll.
     """
-    found = await parts.polls.why(tenant.tenant_id, request_id)
-    if found is None:
+    why = await parts.polls.why(tenant.tenant_id, request_id)
+    if why is None:
         raise await batch_views.not_run(request_id, tenant, parts)
-    status, skip = found.status, asked.after if asked.failed else 0
-    pages = batch_views.pages(status, parts, after=asked.after - skip)
-    lines = results.lines(status, pages, parts.catalogue, only_failed=asked.failed, skip=skip)
+    status, skip = why.status, query.after if query.failed else 0
+    pages = batch_views.pages(status, parts, after=query.after - skip)
+    lines = results.lines(status, pages, parts.catalogue, only_failed=query.failed, skip=skip)
     headers = {COMPLETE: "true" if status.finalized_at is not None else "false"}
     return StreamingResponse(lines, media_type=body.NDJSON, headers=headers)
 
@@ -77,23 +77,23 @@ async def read(
 async def retry(
     request_id: BatchId, tenant: Caller, parts: PartsDep, run: Annotated[int | None, Query(ge=1, le=32_000)] = None
 ) -> Response:
-    """Run what failed, was cancelled or has expired once more. `run`, the run to be retried, makes it safe to repeat."""
+    """Run the failed, cancelled and expired items again. With `run`, the run to be retried, the call is safe to repeat."""
     await _check_ran(request_id, "retry", tenant, parts)
     await lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id, run)
     return success(await batch_views.one(request_id, tenant, parts))
 
 
 @router.post("/{request_id}/{verb}")
-async def halt(
+async def change_state(
     verb: Literal["pause", "resume", "cancel"], request_id: BatchId, tenant: Caller, parts: PartsDep
 ) -> Response:
-    """What no worker holds stops at once, the rest within a heartbeat: aborted (cancel), or left to end (pause)."""
+    """Items without a worker stop at once; the others within a heartbeat: they are aborted (cancel) or finish (pause)."""
     await _check_ran(request_id, verb, tenant, parts)
-    await lifecycle.halt(parts.database, tenant, request_id, verb)
+    await lifecycle.change_state(parts.database, tenant, request_id, verb)
     return success(await batch_views.one(request_id, tenant, parts))
 
 
 async def _check_ran(request_id: UUID, verb: str, tenant: Tenant, parts: Parts) -> None:
-    """Raise Conflict for a batch that was refused, of which there is nothing to act on."""
-    for batch in (await file_batches.refused(parts.database, tenant, [request_id])).values():
-        file_batches.check_ran(batch, verb)
+    """Raise Conflict for a batch that was refused: there is nothing to act on."""
+    if await refused_batches.find(parts.database, tenant, [request_id]):
+        raise refused_batches.nothing_to(verb)

@@ -1,4 +1,4 @@
-"""What was sent to a subscription and how it went; send it again, replay a time, try it, change its key. Slackwater's own."""
+"""The deliveries of a subscription: list, show, send again, replay, test; its state and key. Cloudflare has no such routes."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from app.api import parameter_limits
+from app.api import body, parameter_limits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import subscriptions
@@ -33,7 +33,7 @@ class DeliveryQuery(BaseModel):
 
 
 class Replay(BaseModel):
-    """The body of a replay. `until`: now if not given; `events`: those that the subscription is for."""
+    """The body of a replay. Defaults: `until` is now, `events` those of the subscription."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,7 +44,7 @@ class Replay(BaseModel):
 
 
 class KeyRotation(BaseModel):
-    """The body of a rotation. For `overlap_hours` the old key signs too; without `secret` a new one is made."""
+    """The body of a rotation. For `overlap_hours` the old key signs too. Without `secret`, one is generated."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -54,7 +54,7 @@ class KeyRotation(BaseModel):
 
 @router.get("/deliveries")
 async def listing(
-    subscription_id: str, tenant: Caller, parts: PartsDep, asked: Annotated[DeliveryQuery, Query()]
+    subscription_id: str, tenant: Caller, parts: PartsDep, query: Annotated[DeliveryQuery, Query()]
 ) -> Response:
     """The newest deliveries, each with its latest attempt."""
     endpoint_id = subscriptions.parse_id(subscription_id)
@@ -63,60 +63,60 @@ async def listing(
             conn,
             tenant.tenant_id,
             endpoint_id,
-            state=asked.state,
-            kind=asked.event,
-            before=asked.before,
-            limit=asked.limit,
+            state=query.state,
+            kind=query.event,
+            before=query.before,
+            limit=query.limit,
         )
-    following = found[-1].delivery_id if len(found) == asked.limit else None
+    following = found[-1].delivery_id if len(found) == query.limit else None
     return success([_view(each) for each in found], result_info={"count": len(found), "before": following})
 
 
 @router.get("/deliveries/{delivery_id}")
 async def show(subscription_id: str, delivery_id: str, tenant: Caller, parts: PartsDep) -> Response:
-    """One delivery with every attempt, and the beginning of what the receiver answered."""
-    names = subscriptions.parse_id(subscription_id), _number(delivery_id)
+    """One delivery with every attempt and the beginning of the receiver's answers."""
+    ids = subscriptions.parse_id(subscription_id), _delivery_id(delivery_id)
     async with parts.database.relaxed() as conn:
-        found, attempts = await deliveries.show(conn, tenant.tenant_id, *names)
+        found, attempts = await deliveries.show(conn, tenant.tenant_id, *ids)
     return success({**_view(found), "tries": [_attempt(each) for each in attempts]})
 
 
 @router.post("/deliveries/{delivery_id}/redeliver")
 async def redeliver(subscription_id: str, delivery_id: str, tenant: Caller, parts: PartsDep) -> Response:
-    """Send it now, whatever became of it."""
-    names = subscriptions.parse_id(subscription_id), _number(delivery_id)
+    """Send a delivery now, in any state."""
+    ids = subscriptions.parse_id(subscription_id), _delivery_id(delivery_id)
     async with parts.database.durable() as conn:
-        await deliveries.redeliver(conn, tenant.tenant_id, *names)
-        found, _ = await deliveries.show(conn, tenant.tenant_id, *names)
+        await deliveries.redeliver(conn, tenant.tenant_id, *ids)
+        found, _ = await deliveries.show(conn, tenant.tenant_id, *ids)
     return success(_view(found))
 
 
 @router.post("/replay")
 async def replay(subscription_id: str, request: Request, tenant: Caller, parts: PartsDep) -> Response:
-    """Send what happened in a time again; without `only_failed: false` only what was not accepted."""
-    endpoint_id, asked = subscriptions.parse_id(subscription_id), await subscriptions.read(request, Replay)
+    """Send the events of a period again; with `only_failed`, the default, only those that were not accepted."""
+    endpoint_id, content = subscriptions.parse_id(subscription_id), await body.read_model(request, Replay)
     async with parts.database.durable() as conn:
         count = await deliveries.replay(
             conn,
             tenant.tenant_id,
             endpoint_id,
-            since=asked.since,
-            until=asked.until,
-            kinds=asked.events,
-            only_failed=asked.only_failed,
+            since=content.since,
+            until=content.until,
+            kinds=content.events,
+            only_failed=content.only_failed,
         )
     return success({"replayed": count, "complete": count < deliveries.MOST_REPLAYED})
 
 
 @router.post("/pause")
 async def pause(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
-    """Send nothing for now; what happens waits. Setting `enabled` to true goes on."""
+    """Stop sending for now; events wait. Setting `enabled` to true resumes."""
     return await _switch("pause", subscription_id, tenant, parts)
 
 
 @router.post("/disable")
 async def disable(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
-    """Send nothing more, whether it is paused or not; what happens meanwhile can be replayed later."""
+    """Stop sending, also where it is paused. Events of that time can be replayed later."""
     return await _switch("disable", subscription_id, tenant, parts)
 
 
@@ -129,7 +129,7 @@ async def _switch(verb: endpoints.Switch, subscription_id: str, tenant: Tenant, 
 
 @router.post("/test")
 async def test(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
-    """Send an event of the type `test`; the answer names its delivery."""
+    """Send an event of the type `test`; the answer shows its delivery."""
     endpoint_id = subscriptions.parse_id(subscription_id)
     async with parts.database.durable() as conn:
         delivery_id = await deliveries.send_test(conn, tenant.tenant_id, tenant.account_id, endpoint_id)
@@ -139,21 +139,21 @@ async def test(subscription_id: str, tenant: Caller, parts: PartsDep) -> Respons
 
 @router.post("/rotate_secret")
 async def rotate_secret(subscription_id: str, request: Request, tenant: Caller, parts: PartsDep) -> Response:
-    """Change the signing key. The answer alone holds the new one."""
-    endpoint_id, asked = subscriptions.parse_id(subscription_id), await subscriptions.read(request, KeyRotation)
+    """Change the signing key. Only this answer contains the new one."""
+    endpoint_id, content = subscriptions.parse_id(subscription_id), await body.read_model(request, KeyRotation)
     async with parts.database.durable() as conn:
         endpoint, keys = await endpoints.rotate_secret(
             conn,
             key=parts.secret_key,
             tenant_id=tenant.tenant_id,
             endpoint_id=endpoint_id,
-            secret=asked.secret,
-            overlap_seconds=asked.overlap_hours * 3600,
+            secret=content.secret,
+            overlap_seconds=content.overlap_hours * 3600,
         )
     return success(subscriptions.view(endpoint, keys))
 
 
-def _number(text: str) -> int:
+def _delivery_id(text: str) -> int:
     number = parameter_limits.number(text)
     if number is None:
         raise NotFound("Delivery not found", code=404)

@@ -1,4 +1,4 @@
-"""`…/events`: for those without a public URL, the events of their `queues.queue` subscriptions. Slackwater's own."""
+"""`…/events`: the events of `queues.queue` subscriptions, for callers without a public URL. Cloudflare has no such routes."""
 
 import asyncio
 from typing import Annotated, Any
@@ -8,10 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app import clock
-from app.api import parameter_limits
+from app.api import body, parameter_limits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
-from app.api.workers_ai import subscriptions
 from app.errors import BadInput
 from app.tenants.service import Tenant
 from app.webhooks import pull_queue
@@ -20,7 +19,7 @@ from app.webhooks.pull_queue import PulledEvent
 router = APIRouter(prefix="/events")
 
 MOST_WAIT_SECONDS = 30.0
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
 
 class EventQuery(BaseModel):
@@ -43,38 +42,38 @@ class Acknowledged(BaseModel):
 
 
 @router.get("")
-async def listing(tenant: Caller, parts: PartsDep, asked: Annotated[EventQuery, Query()]) -> Response:
-    """What is not acknowledged yet, the oldest first."""
-    if not 0 <= asked.wait <= MOST_WAIT_SECONDS:
+async def listing(tenant: Caller, parts: PartsDep, query: Annotated[EventQuery, Query()]) -> Response:
+    """The events that are not acknowledged yet, oldest first."""
+    if not 0 <= query.wait <= MOST_WAIT_SECONDS:
         raise BadInput(f"wait: must be 0 to {MOST_WAIT_SECONDS:g} seconds")
-    after = _number(asked.after, "after") if asked.after else 0
-    until = clock.monotonic() + asked.wait
-    found = await _look(parts, tenant, asked, after)
-    while not found and clock.monotonic() < until:
-        await asyncio.sleep(_LOOK_SECONDS)
-        found = await _look(parts, tenant, asked, after)
-    following = str(found[-1].delivery_id) if len(found) == asked.limit else None
-    return success([_view(each) for each in found], result_info={"count": len(found), "after": following})
+    after = _number(query.after, "after") if query.after else 0
+    until = clock.monotonic() + query.wait
+    events = await _waiting(parts, tenant, query, after)
+    while not events and clock.monotonic() < until:
+        await asyncio.sleep(_POLL_SECONDS)
+        events = await _waiting(parts, tenant, query, after)
+    following = str(events[-1].delivery_id) if len(events) == query.limit else None
+    return success([_view(each) for each in events], result_info={"count": len(events), "after": following})
 
 
 @router.post("/ack")
 async def acknowledge(request: Request, tenant: Caller, parts: PartsDep) -> Response:
-    """Take events out. Ids that are out already, or unknown, do no harm."""
-    asked = await subscriptions.read(request, Acknowledged)
-    ids = [_number(text, f"ids[{position}]") for position, text in enumerate(asked.ids)]
+    """Remove events from their queue. Unknown ids have no effect."""
+    acknowledged = await body.read_model(request, Acknowledged)
+    ids = [_number(text, f"ids[{position}]") for position, text in enumerate(acknowledged.ids)]
     async with parts.database.durable() as conn:
         return success({"acknowledged": await pull_queue.acknowledge(conn, tenant.tenant_id, ids)})
 
 
-async def _look(parts: Parts, tenant: Tenant, asked: EventQuery, after: int) -> list[PulledEvent]:
+async def _waiting(parts: Parts, tenant: Tenant, query: EventQuery, after: int) -> list[PulledEvent]:
     async with parts.database.relaxed() as conn:
-        return await pull_queue.pull(conn, tenant.tenant_id, queue_id=asked.queue_id, after=after, limit=asked.limit)
+        return await pull_queue.pull(conn, tenant.tenant_id, queue_id=query.queue_id, after=after, limit=query.limit)
 
 
 def _number(text: str, where: str) -> int:
     number = parameter_limits.number(text)
     if number is None:
-        raise BadInput(f"{where}: must be the id of an event, as the listing has it, got {text[:40]}")
+        raise BadInput(f"{where}: must be the id of an event in the listing, got {text[:40]}")
     return number
 
 

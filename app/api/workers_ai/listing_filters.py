@@ -1,4 +1,4 @@
-"""The queries of a listing of batches, and of a batch's results."""
+"""The query parameters of a listing of batches and of a batch's results."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ _PAIR: dict[str, Any] = {"type": "string", "maxLength": MOST_CHARACTERS, "patter
 
 
 def _unix(value: object) -> object:
-    """Unix seconds, if it is a number, in their range: a larger number is no moment. Raises ValueError."""
+    """The value; a number must be in the range of Unix seconds. Raises ValueError."""
     try:
         number = float(str(value))
     except ValueError:
@@ -38,7 +38,7 @@ _Moment = Annotated[
 
 
 class BatchListQuery(BaseModel):
-    """The query of a listing. Every filter may be given several times: any of the states and models, all tags and metadata."""
+    """The query of a listing. Filters may repeat: a batch matches any of the states and models, and all tags and metadata."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -47,45 +47,44 @@ class BatchListQuery(BaseModel):
     )
     model: Texts = Field([], description="a name or an alias")
     tag: Texts = Field([], description="has this tag")
-    tags: Texts = Field([], description="has these tags, by commas; the same as several `tag`")
+    tags: Texts = Field([], description="has these tags, separated by commas; the same as several `tag`")
     metadata: Texts = Field(
         [],
         json_schema_extra={"items": _PAIR},
         description="`key:value`: has this pair",
     )
     created_after: _Moment | None = Field(
-        None, description="made then or later: ISO 8601 or Unix seconds; UTC where no zone is named"
+        None, description="created then or later: ISO 8601 or Unix seconds; UTC where no zone is named"
     )
-    created_before: _Moment | None = Field(None, description="made before")
+    created_before: _Moment | None = Field(None, description="created before")
     limit: int = Field(20, ge=1, le=MOST_LISTED, description="batches in one page")
     after: str | None = Field(
         None, json_schema_extra={"pattern": submit_params.BATCH_ID}, description="the `cursor` of the page before"
     )
 
 
-class Reading(BaseModel):
+class ResultQuery(BaseModel):
     """The query of a batch's results."""
 
     model_config = ConfigDict(extra="forbid")
 
-    after: int = Field(0, ge=0, le=_MOST_AFTER, description="without the first so many lines")
+    after: int = Field(0, ge=0, le=_MOST_AFTER, description="skip this many lines")
     failed: bool = Field(False, description="only items that failed")
 
 
-def filters(asked: BatchListQuery, models: Catalogue) -> Filters:
-    """What a listing asks for. Raises BadInput naming the parameter."""
-    tags = (*asked.tag, *(tag for value in asked.tags for tag in value.split(",") if tag))
-    if unknown := [word for word in asked.state if word not in listing.WORDS]:
+def filters(query: BatchListQuery, models: Catalogue) -> Filters:
+    """The filters of a listing. Raises BadInput naming the parameter."""
+    tags = (*query.tag, *(tag for value in query.tags for tag in value.split(",") if tag))
+    if unknown := [word for word in query.state if word not in listing.WORDS]:
         raise BadInput(f"state: must be one of {', '.join(listing.WORDS)}, got {unknown[0][:40]}", param="state")
-    found = [models.resolve(name) for name in asked.model]
-    names = [model.name if model else name for model, name in zip(found, asked.model, strict=True)]
+    names = [model.name if (model := models.resolve(name)) else name for name in query.model]
     return Filters(
-        tuple(asked.state),
+        tuple(query.state),
         tuple(names),
         tags,
-        dict(_pair(text) for text in asked.metadata),
-        _with_zone(asked.created_after),
-        _with_zone(asked.created_before),
+        dict(_pair(text) for text in query.metadata),
+        _with_zone(query.created_after),
+        _with_zone(query.created_before),
     )
 
 
@@ -101,7 +100,7 @@ def _with_zone(moment: datetime | None) -> datetime | None:
 
 
 def cursor(text: str) -> UUID:
-    """The batch behind which a page begins. Raises BadInput."""
+    """The batch after which a page begins. Raises BadInput."""
     parsed = submit_params.batch_id(text)
     if parsed is None:
         raise BadInput(f"after: must be the cursor of the page before, got {text[:60]}", param="after")

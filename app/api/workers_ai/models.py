@@ -1,7 +1,7 @@
-"""`…/ai/models/search`, `…/ai/models/schema`, `…/ai/tasks/search`, `…/ai/authors/search`: the catalogue as Workers AI tells it.
+"""`…/ai/models/search`, `…/ai/models/schema`, `…/ai/tasks/search`, `…/ai/authors/search`: the catalogue in Workers AI's form.
 
-Each name, canonical or alias, is an entry of its own. A page after the last one is empty, which is how Cloudflare's SDK
-notices the end. Booleans among the properties are strings. Shapes: Cloudflare's API reference of `ai/models`.
+Each name, canonical or alias, is its own entry. The page after the last one is empty, by which Cloudflare's SDK detects the
+end. Booleans among the properties are strings. Shapes: Cloudflare's API reference of `ai/models`.
 """
 
 import uuid
@@ -13,35 +13,35 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
-from app.api.openai.models import CREATED
+from app.api.model_list import CREATED, named
 from app.api.parameter_limits import LARGEST, Number, Text
 from app.batches.validation.schemas import input_schema, output_schema
-from app.engines.catalogue import Catalogue, Model, Price, Task
+from app.engines.catalogue import Model, Price, Task
 
 router = APIRouter(prefix="/ai")
 
-CREATED_AT = "2025-01-01 00:00:00.000"  # the catalogue knows no dates; the same moment as OpenAI's list has
-OURS = 1  # the only source: what this installation serves
+CREATED_AT = "2025-01-01 00:00:00.000"  # CREATED in Cloudflare's form
+OUR_SOURCE = 1  # the only source: the models of this installation
 _IDS = uuid.uuid5(uuid.NAMESPACE_URL, "slackwater:catalogue")  # never changes: clients keep ids
 _FLAGS = ("async_queue", "function_calling", "reasoning", "vision", "lora")
 _PER_MILLION = 1_000_000
 
 
-class TaskWords(NamedTuple):
-    """A task in Cloudflare's words."""
+class TaskText(NamedTuple):
+    """The name and description of a task at Cloudflare."""
 
     name: str
     description: str
 
 
-TASKS: dict[Task, TaskWords] = {
-    "text-generation": TaskWords("Text Generation", "Generates text from a prompt or a conversation."),
-    "text-embeddings": TaskWords("Text Embeddings", "Turns text into vectors, or compares a query with texts."),
+TASKS: dict[Task, TaskText] = {
+    "text-generation": TaskText("Text Generation", "Generates text from a prompt or a conversation."),
+    "text-embeddings": TaskText("Text Embeddings", "Turns text into vectors, or compares a query with texts."),
 }
 
 
-class Search(BaseModel):
-    """The query of a search; unknown parameters are ignored, as are those that tell nothing apart here."""
+class ModelSearchQuery(BaseModel):
+    """The query of a search. Unknown parameters are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -49,18 +49,18 @@ class Search(BaseModel):
     task: Text = Field("", description="a task's name, such as Text Generation, or its id")
     author: Text = ""
     source: int | None = Field(
-        None, ge=0, le=LARGEST, description=f"{OURS}: models of this installation; there are no others"
+        None, ge=0, le=LARGEST, description=f"{OUR_SOURCE}: models of this installation; there are no others"
     )
     hide_experimental: bool = Field(False, description="no model here is experimental")
     page: Number = 1
     per_page: int = Field(50, ge=1, le=1000)
-    format: Literal["openrouter"] | None = Field(None, description="all that is found, in OpenRouter's form")
+    format: Literal["openrouter"] | None = Field(None, description="all results, in OpenRouter's form")
 
 
 @router.get("/models/search")
-async def search(tenant: Caller, parts: PartsDep, query: Annotated[Search, Query()]) -> Response:
+async def search(tenant: Caller, parts: PartsDep, query: Annotated[ModelSearchQuery, Query()]) -> Response:
     """Models by name, task, author and source."""
-    found = [(name, model) for name, model in _named(parts.catalogue) if _matches(name, model, query)]
+    found = [(name, model) for name, model in named(parts.catalogue) if _matches(name, model, query)]
     if query.format == "openrouter":
         return JSONResponse({"data": [_openrouter(name, model) for name, model in found]})
     begin = (query.page - 1) * query.per_page
@@ -77,45 +77,40 @@ async def search(tenant: Caller, parts: PartsDep, query: Annotated[Search, Query
 
 @router.get("/models/schema")
 async def schema(tenant: Caller, parts: PartsDep, model: Text) -> Response:
-    """JSON Schemas of what a model takes and gives."""
+    """JSON Schemas of the input and the output of a model."""
     found = parts.model(model)
     return success({"input": input_schema(found), "output": output_schema(found)})
 
 
 @router.get("/tasks/search")
 async def tasks(tenant: Caller, parts: PartsDep) -> Response:
-    """The tasks that models here are for."""
+    """The tasks of the models in the catalogue."""
     present = {model.task for model in parts.catalogue.models.values()}
     return success([_task(task) for task in TASKS if task in present])
 
 
 @router.get("/authors/search")
 async def authors(tenant: Caller, parts: PartsDep) -> Response:
-    """Who made the models, by their names."""
-    names = sorted({_author(name) for name, _ in _named(parts.catalogue)}, key=str.lower)
+    """The authors of the models, from the models' names."""
+    names = sorted({_author(name) for name, _ in named(parts.catalogue)}, key=str.lower)
     return success([{"id": _id("author", name), "name": name} for name in names])
 
 
-def _named(catalogue: Catalogue) -> list[tuple[str, Model]]:
-    names = [(name, model) for model in catalogue.models.values() for name in (model.name, *model.aliases)]
-    return sorted(names, key=lambda entry: entry[0])
-
-
-def _matches(name: str, model: Model, query: Search) -> bool:
+def _matches(name: str, model: Model, query: ModelSearchQuery) -> bool:
     words = query.search.lower()
     task = query.task.lower()
     return (
         (words in name.lower() or words in model.description.lower())
         and task in ("", model.task, TASKS[model.task].name.lower(), _id("task", model.task))
         and query.author.lower() in ("", _author(name).lower())
-        and query.source in (None, OURS)
+        and query.source in (None, OUR_SOURCE)
     )
 
 
 def _view(name: str, model: Model) -> dict[str, Any]:
     return {
         "id": _id("model", name),
-        "source": OURS,
+        "source": OUR_SOURCE,
         "name": name,
         "description": model.description,
         "task": _task(model.task),
@@ -167,7 +162,7 @@ def _task(task: Task) -> dict[str, Any]:
 
 
 def _author(name: str) -> str:
-    """The part of a name that says who made the model: `@cf/author/model`, `author/model`."""
+    """The author in a model's name: `@cf/author/model`, `author/model`."""
     author, slash, _ = name.removeprefix("@cf/").partition("/")
     return author if slash else "slackwater"
 

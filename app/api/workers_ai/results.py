@@ -1,4 +1,4 @@
-"""How a batch looks to the one who polls: pending in a few words, its results as a stream of constant memory."""
+"""The form of a batch at Workers AI: its progress in a few fields, its results as a stream of constant memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import orjson
 
 from app import clock
 from app.batches.listing import REFUSED
-from app.batches.openai.file_batches import FileBatch
+from app.batches.refused_batches import RefusedBatch
 from app.batches.why import Link, Why
 from app.engines import embeddings
 from app.engines.catalogue import Catalogue, Model, Price
@@ -28,7 +28,7 @@ _NO_RESULT = b'{"code":5001,"message":"The item has no result"}'
 
 
 def pending(why: Why) -> dict[str, Any]:
-    """`queued` or `running`, with live counts, an estimate and what it waits for beside what Workers AI sends."""
+    """`queued` or `running` as at Workers AI, and our counts, estimate and the reason for which it waits."""
     status = why.status
     return {
         "status": _progressing(status),
@@ -40,7 +40,7 @@ def pending(why: Why) -> dict[str, Any]:
 
 
 def overview(why: Why, models: Catalogue) -> dict[str, Any]:
-    """Everything about a batch but its results."""
+    """A batch without its results."""
     status = why.status
     final, model = status.finalized_at is not None, models.resolve(status.model)
     return {
@@ -59,8 +59,8 @@ def overview(why: Why, models: Catalogue) -> dict[str, Any]:
     }
 
 
-def refusal(batch: FileBatch) -> dict[str, Any]:
-    """A batch of which nothing was taken, since its file was not fit; `errors` as OpenAI's batch has them."""
+def refusal(batch: RefusedBatch) -> dict[str, Any]:
+    """A batch that was refused because of its file; `errors` as in OpenAI's batch."""
     return {
         "request_id": str(batch.request_id),
         "model": None,
@@ -82,17 +82,17 @@ def _progressing(status: BatchStatus) -> str:
 
 
 def _prospects(why: Why) -> dict[str, Any]:
-    """When it will be done, and what it waits for if it does."""
-    found: dict[str, Any] = {}
+    """The estimate of its end, and the reason for which it waits, if it does."""
+    view: dict[str, Any] = {}
     if why.estimate is not None:
-        found["estimate"] = _estimate(why.estimate)
+        view["estimate"] = _estimate(why.estimate)
     if (waiting := why.waiting) is not None:
-        found["waiting"] = link(waiting)
-    return found
+        view["waiting"] = link(waiting)
+    return view
 
 
 def link(of: Link) -> dict[str, Any]:
-    """What a batch waits for, or would wait for next."""
+    """A reason for which a batch waits, or would wait next."""
     return {"code": of.code, "message": of.message, "since": clock.iso(of.since)}
 
 
@@ -109,8 +109,8 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 
 
 def http_status(status: BatchStatus, *, all_refused: bool) -> int:
-    """Of the poll of a final batch. A success: some answers, an end that the caller wished for, or items of which each says
-    itself what is wrong with it (`all_refused`).
+    """The HTTP status for the poll of a final batch. Success: it has answers, or the caller cancelled it, or every item was
+    refused with its own reason (`all_refused`).
     """
     if status.ok > 0 or all_refused or status.state == BatchState.CANCELLED:
         return 200
@@ -144,16 +144,16 @@ async def render(status: BatchStatus, pages: Pages, models: Catalogue, code: int
 async def lines(
     status: BatchStatus, pages: Pages, models: Catalogue, *, only_failed: bool = False, skip: int = 0
 ) -> AsyncIterator[bytes]:
-    """The same responses, one a line, without the first `skip` lines. Of a batch that runs as far as all items have come to an
-    end, so that a line, once told, stays where it is.
+    """The same responses, one a line, without the first `skip` lines. Of a running batch they end before the first item without
+    a result, so a line never changes its place.
     """
     final = status.finalized_at is not None
     async for page in pages:
         known = page if final else list(takewhile(lambda item: item.body is not None, page))
         mine = [item for item in known if not only_failed or not _answered(item)]
-        told, skip = mine[skip:], max(0, skip - len(mine))
-        if told:
-            yield b"\n".join(await _responses(told, status, models)) + b"\n"
+        sent, skip = mine[skip:], max(0, skip - len(mine))
+        if sent:
+            yield b"\n".join(await _responses(sent, status, models)) + b"\n"
         if len(known) < len(page):
             return
 
@@ -180,15 +180,15 @@ def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> di
 
 
 async def _responses(page: list[ItemResult], status: BatchStatus, models: Catalogue) -> list[bytes]:
-    """A model that is known no more: as the engine answered."""
+    """The responses of one page. Where the catalogue has lost the model, the engine's answer is not converted."""
     not_run = _NOT_RUN.get(status.state, _NO_RESULT)
 
-    def made() -> list[bytes]:
+    def rendered() -> list[bytes]:
         return [_response(item, models.resolve(item.model or status.model), not_run) for item in page]
 
     if page[0].item is None:
-        return made()
-    return await asyncio.to_thread(made)  # vectors take long to parse and to compare
+        return rendered()
+    return await asyncio.to_thread(rendered)  # vectors take long to parse and to compare
 
 
 def _response(item: ItemResult, model: Model | None, not_run: bytes) -> bytes:
@@ -215,7 +215,7 @@ def _result(item: ItemResult, answer: bytes, model: Model | None) -> bytes:
         return answer
     if model.task != "text-embeddings":
         return as_result(answer, model.shape, model.price, wants_json=item.wants_json)
-    asked = {} if item.item is None else orjson.loads(item.item)
-    if not embeddings.is_native(asked):
+    request = {} if item.item is None else orjson.loads(item.item)
+    if not embeddings.is_native(request):
         return priced(answer, model.price)
-    return embeddings.as_result(answer, asked, model.pooling, model.price)
+    return embeddings.as_result(answer, request, model.pooling, model.price)

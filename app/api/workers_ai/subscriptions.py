@@ -1,14 +1,14 @@
-"""`…/event_subscriptions/subscriptions`: Cloudflare's resource, with our destination type `webhook` beside `queues.queue`.
+"""`…/event_subscriptions/subscriptions`: Cloudflare's resource, with our destination type `webhook` besides `queues.queue`.
 
-A queue here is a name under which events wait at `…/events` until they are acknowledged.
-Shapes: Cloudflare's API reference of event subscriptions. Short event names there (`batch.queued`, …) are our kinds.
+A queue is a name for events that wait at `…/events` until they are acknowledged.
+Shapes: Cloudflare's API reference of event subscriptions. Its short event names (`batch.queued`, …) are our kinds of events.
 """
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.api import body, parameter_limits
 from app.api.deps import Caller, Parts, PartsDep
@@ -26,9 +26,7 @@ from app.webhooks.validation import DeliveryLimits
 router = APIRouter(prefix="/event_subscriptions/subscriptions")
 
 WEBHOOK, QUEUE = "webhook", "queues.queue"
-_BODY_MB = 0.0625
 _ALL_MODELS = ("", "*")
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -36,9 +34,9 @@ class _Strict(BaseModel):
 
 
 class SubscriptionSource(_Strict):
-    """Which model's events; without `model_name`, or with `*`, those of every model.
+    """The events of one model; without `model_name`, or with `*`, those of every model.
 
-    `tags`, `metadata`: of batches that have all of them.
+    `tags`, `metadata`: only events of batches that have all of them.
     """
 
     type: Literal["workersAi.model"] = "workersAi.model"
@@ -48,7 +46,7 @@ class SubscriptionSource(_Strict):
 
 
 class Destination(_Strict):
-    """Where events go, and in which of `formats.FORMATS`. `secret` is optional; a new one is made and shown once."""
+    """The destination of events, and their format in `formats.FORMATS`. Without `secret`, one is generated and shown once."""
 
     type: str
     url: str | None = None
@@ -61,7 +59,7 @@ class Destination(_Strict):
     queue_id: str | None = None
 
     def limits(self) -> dict[str, Any]:
-        """What is given of them; the rate may be null, which is none."""
+        """The delivery limits in the body. The rate may be null: no limit."""
         given = {name: getattr(self, name) for name in self.model_fields_set & {"max_in_flight", "ordered"}}
         given = {name: value for name, value in given.items() if value is not None}
         return given | ({"max_per_second": self.max_per_second} if "max_per_second" in self.model_fields_set else {})
@@ -100,8 +98,8 @@ class Paging(_Strict):
 
 @router.post("")
 async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
-    """Register a webhook, or a queue. The answer alone holds a webhook's signing secret."""
-    new = await read(request, NewSubscription)
+    """Register a webhook or a queue. Only this answer contains a webhook's signing secret."""
+    new = await body.read_model(request, NewSubscription)
     to, of = new.destination, _filter(new.source, parts.catalogue)
     values: dict[str, Any] = {"tenant_id": tenant.tenant_id, "name": new.name, "kinds": new.events, "of": of}
     values |= {"shape": to.format or "workers_ai"}
@@ -161,7 +159,7 @@ async def get(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response
 @router.patch("/{subscription_id}")
 async def patch(subscription_id: str, request: Request, tenant: Caller, parts: PartsDep) -> Response:
     """Change name, enabled, events, tags, metadata, the destination's URL and limits."""
-    endpoint_id, change = parse_id(subscription_id), await read(request, SubscriptionPatch)
+    endpoint_id, change = parse_id(subscription_id), await body.read_model(request, SubscriptionPatch)
     url, to = None, change.destination
     if to is not None:
         if to.secret or to.format or to.asymmetric:
@@ -189,19 +187,9 @@ async def patch(subscription_id: str, request: Request, tenant: Caller, parts: P
 
 @router.delete("/{subscription_id}")
 async def delete(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
-    """Remove a subscription; the answer is what it was."""
+    """Remove a subscription; the answer shows its last state."""
     async with parts.database.durable() as conn:
         return success(view(await endpoints.delete(conn, tenant.tenant_id, parse_id(subscription_id))))
-
-
-async def read(request: Request, kind: type[Model]) -> Model:
-    """The body as `kind`. Raises BadInput naming the first field that is wrong."""
-    body.content_type(request)
-    try:
-        return kind.model_validate(await body.read_json(request, _BODY_MB))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BadInput(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
 
 
 def _filter(source: SubscriptionSource, models: Catalogue) -> EventFilter:
@@ -213,12 +201,12 @@ def _filter(source: SubscriptionSource, models: Catalogue) -> EventFilter:
 
 
 def _check_queue(to: Destination) -> None:
-    """Raise BadInput for what only a webhook has."""
+    """Raise BadInput for fields that only a webhook has."""
     sent = to.model_fields_set & {"url", "secret", "asymmetric", "max_in_flight", "max_per_second", "ordered"}
     if sent:
-        raise BadInput(f"destination.{min(sent)}: a queue has none; its events are fetched, at …/events")
+        raise BadInput(f"destination.{min(sent)}: a queue has none; fetch its events at …/events")
     if not to.queue_id:
-        raise BadInput("destination.queue_id: name the queue; any name will do, events are fetched by it")
+        raise BadInput("destination.queue_id: name the queue; any name works, and events are fetched by it")
 
 
 async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> CheckedUrl:
@@ -230,7 +218,7 @@ async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> Checked
 
 
 def parse_id(text: str) -> UUID:
-    """The id of a subscription. Raises NotFound for what is none."""
+    """The id of a subscription. Raises NotFound for an invalid one."""
     try:
         return UUID(text)
     except ValueError:
@@ -238,7 +226,7 @@ def parse_id(text: str) -> UUID:
 
 
 def view(endpoint: Endpoint, keys: Keys | None = None) -> dict[str, Any]:
-    """A subscription as callers see it."""
+    """A subscription in the form that callers read."""
     if endpoint.url is None:
         destination: dict[str, Any] = {"type": QUEUE, "queue_id": endpoint.queue_id, "format": endpoint.format}
     else:

@@ -1,4 +1,4 @@
-"""`…/ai/batches/{request_id}/why`: what a batch waits for, link by link, and what the engines of its model decided lately."""
+"""`…/ai/batches/{request_id}/why`: the reasons for which a batch waits, and the latest decisions of its model's engines."""
 
 from typing import Annotated, Any
 
@@ -23,21 +23,23 @@ async def explain(
     request_id: BatchId,
     tenant: Caller,
     parts: PartsDep,
-    last: Annotated[int, Query(ge=0, le=MOST_DECISIONS, description="so many of the engines' latest decisions")] = 8,
+    last: Annotated[
+        int, Query(ge=0, le=MOST_DECISIONS, description="how many of the engines' latest decisions to show")
+    ] = 8,
 ) -> Response:
-    """Everything that stands between a batch and its end, in order; `waiting` is the first link that holds it up.
+    """The chain of conditions between a batch and its end; `waiting` is the first one that blocks it.
 
-    `decisions` are the latest changes of what its engines give to batch work, newest first. A batch that has ended has neither.
+    `decisions` are the latest changes of its engines' allowances, newest first. A final batch has neither.
     """
-    found = await parts.polls.why(tenant.tenant_id, request_id)
-    if found is None:
+    why = await parts.polls.why(tenant.tenant_id, request_id)
+    if why is None:
         overview = results.refusal(await batch_views.refused(request_id, tenant, parts))
         return success(_facts(overview) | {"waiting": None, "chain": [], "decisions": []})
-    overview = results.overview(found, parts.catalogue)
-    latest = await recent_decisions.latest(parts.database, found.gates, last)
+    overview = results.overview(why, parts.catalogue)
+    latest = await recent_decisions.latest(parts.database, why.gates, last)
     answer = {
         "waiting": overview.get("waiting"),
-        "chain": [results.link(link) | {"blocks": link.blocks} for link in found.chain],
+        "chain": [results.link(link) | {"blocks": link.blocks} for link in why.chain],
         "decisions": [_decision(each) for each in latest],
     }
     return success(_facts(overview) | answer)
@@ -48,7 +50,7 @@ def _facts(overview: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decision(decision: RecentDecision) -> dict[str, Any]:
-    """A decision as callers see it; `because` is the comparison that decided, in words."""
+    """A decision in the form that callers read; `because` describes the comparison behind it."""
     change = decision.entry.change
     because = reason_messages.because(change.signal, change.value, change.threshold, change.detail)
     facts = {name: getattr(change, name) for name in change.__slots__}

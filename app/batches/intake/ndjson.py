@@ -1,10 +1,10 @@
-"""Split a byte stream into lines, with a cap on each. Pure."""
+"""Split a byte stream into lines of limited length. Pure."""
 
-_BOM = b"\xef\xbb\xbf"  # which Excel and PowerShell put before UTF-8
+_BOM = b"\xef\xbb\xbf"  # Excel and PowerShell write it before UTF-8
 
 
 class LineTooLong(ValueError):
-    """A line exceeds its cap; `number` counts from 1."""
+    """A line exceeds the limit; `number` counts from 1."""
 
     def __init__(self, number: int, cap: int) -> None:
         super().__init__(f"line {number} is longer than {cap} bytes")
@@ -12,7 +12,7 @@ class LineTooLong(ValueError):
 
 
 class LineSplitter:
-    """Feed it blocks, take whole lines; `close` gives the unterminated last one. A byte order mark is no part of the first."""
+    """Takes blocks and returns whole lines; `close` returns an unterminated last one. A byte order mark is removed."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -20,7 +20,7 @@ class LineSplitter:
         self._seen = 0
 
     def feed(self, block: bytes) -> list[bytes]:
-        """The lines that this block completes, without their line ends. Raises LineTooLong."""
+        """The lines that end in this block, without line ends. Raises LineTooLong."""
         *lines, self._rest = (self._rest + block).split(b"\n")
         if lines and not self._seen:
             lines[0] = lines[0].removeprefix(_BOM)
@@ -33,7 +33,7 @@ class LineSplitter:
         return lines
 
     def close(self) -> list[bytes]:
-        """The last line, if it did not end in a line end."""
+        """The last line, if it has no line end."""
         rest, self._rest = self._rest, b""
         if not self._seen:
             rest = rest.removeprefix(_BOM)

@@ -1,4 +1,4 @@
-"""The large bodies of one submit on their way into the object store, ahead of the transaction that names them."""
+"""The large bodies of one submit. They are put into the object store before the transaction that refers to them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,7 +10,7 @@ from app.storage.store import Store
 
 
 class Offload:
-    """A context manager: leaving it unsealed removes what was put. What it cannot remove goes with the day (retention)."""
+    """A context manager that removes the objects at its end, unless `seal` was called. Retention removes any that remain."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -18,13 +18,13 @@ class Offload:
         self._sealed = False
 
     async def put(self, bodies: Sequence[tuple[str, bytes]]) -> None:
-        """Keep these durably. Raises StorageError, StorageFull."""
+        """Store these durably. Raises StorageError, StorageFull."""
         self._keys += [key for key, _ in bodies]
         if bodies:
             await self._store.put_all(bodies)
 
     def seal(self) -> None:
-        """The batch is about to be committed: from here on it may exist, whatever we hear of it."""
+        """Keep the objects: the commit follows, and the batch may exist even if the commit reports an error."""
         self._sealed = True
 
     async def __aenter__(self) -> Self:

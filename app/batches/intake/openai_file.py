@@ -1,4 +1,4 @@
-"""A batch file on its way into the queue. What is wrong with its lines is collected, not raised."""
+"""The lines of a batch file, read for the queue. Their problems are collected, not raised."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +13,10 @@ from app.engines.requests import UNFIT
 
 
 class FileIntake(Spool):
-    """The lines of one file, as rows of the bodies that they ask for.
+    """The lines of one file, as rows with their bodies.
 
-    `endpoint`: what most lines ask for; the rows of others have their own. A line that fails alone becomes an item all the
-    same, which will fail for what is wrong with it; `lenient`: so does any other line that cannot be run.
+    `endpoint`: the route of most lines; the rows of other lines have their own. A line that fails alone becomes an item that
+    fails with its problem. With `lenient` every invalid line does.
     """
 
     def __init__(
@@ -32,22 +32,22 @@ class FileIntake(Spool):
         for text in lines:
             match self.lines.read(text):
                 case BatchLine() as line:
-                    encoded.append(self._fit(line))
+                    encoded.append(self._row_of(line))
                 case BadLine() as line if self._lenient or line.problem.alone:
-                    encoded.append(self._unfit(line))
+                    encoded.append(self._row_of_bad(line))
         self._write(b"".join(encoded))
 
-    def _fit(self, line: BatchLine) -> bytes:
+    def _row_of(self, line: BatchLine) -> bytes:
         endpoint = None if line.route == self._endpoint else line.route
         return self._row(line.facts, line.custom_id, orjson.dumps(line.body), model=line.model, endpoint=endpoint)
 
-    def _unfit(self, line: BadLine) -> bytes:
+    def _row_of_bad(self, line: BadLine) -> bytes:
         facts = ItemFacts(line.custom_id, 1, wants_json=False, affinity=None, prefix="", answer_tokens=0, most_tokens=0)
-        return self._row(facts, line.custom_id, orjson.dumps(_as_told(line.problem).view()), endpoint=UNFIT)
+        return self._row(facts, line.custom_id, orjson.dumps(_without_body_prefix(line.problem).view()), endpoint=UNFIT)
 
 
-def _as_told(problem: LineProblem) -> LineProblem:
-    """Of a line that fails alone, its body is what was asked, and its fields are called as there."""
+def _without_body_prefix(problem: LineProblem) -> LineProblem:
+    """The problem of a line that fails alone, with field names relative to its body, as in the answer to a single request."""
     if not problem.alone or problem.param is None:
         return problem
     return replace(

@@ -1,7 +1,7 @@
-"""Prompts that may be too long for their model, counted by an engine before they are queued.
+"""Prompts that may be too long for their model: an engine counts their tokens before they are queued.
 
-Only those are counted whose estimate comes near the limit, a few of each submit and within a time. What is not counted is
-accepted: the engine refuses it then, and the item ends with an error that says both numbers.
+Counted are only prompts whose estimate is near the limit, a few of each submit and within a time limit. Others are accepted. If
+one is too long, the engine refuses it later, and the item ends with an error that has both numbers.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from app.states import EngineState
 
 MOST_COUNTED = 16  # of one submit
 _AT_ONCE, _SECONDS = 4, 3.0
-_MARGIN = 4 / 3  # by which ordinary text may have more tokens than its bytes let expect
+_MARGIN = 4 / 3  # ordinary text may have this many times the estimated tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
-    """An item that may not fit, and its place in the submit; empty: it is the whole body."""
+class LongItem:
+    """An item that may be too long, and its place in the submit; empty: it is the whole body."""
 
     where: str
     item: dict[str, Any]
 
 
 def may_not_fit(facts: ItemFacts, rules: ItemRules) -> bool:
-    """Whether the estimate comes near the limit."""
+    """Whether the estimate is near the limit."""
     prompt = facts.est_tokens - facts.answer_tokens
     return prompt * _MARGIN + facts.answer_tokens > rules.context_window
 
@@ -45,34 +45,34 @@ async def check(
     settings: Settings,
     target: Target,
     endpoint: str,
-    close: Sequence[Close],
+    items: Sequence[LongItem],
     *,
     open_ended: bool = False,
 ) -> None:
-    """Raise BadInput for the first item that does not fit. Without a ready engine of the model nothing is counted."""
-    if not close or (engine := await _ready(database, target.model)) is None:
+    """Raise BadInput for the first item that is too long. Without a ready engine of the model nothing is counted."""
+    if not items or (engine := await _ready(database, target.model)) is None:
         return
     key = engine_key(settings, secret_key(settings), engine.name, engine.mode)
     room = asyncio.Semaphore(_AT_ONCE)
     async with EngineClient(engine.url, key, timeout_seconds=_SECONDS) as client:
 
-        async def problem(each: Close) -> str | None:
+        async def problem(each: LongItem) -> str | None:
             request = build(each.item, endpoint, target, "", open_ended=open_ended)
             async with room:
                 count = await client.count(request)
             return count.problem(context_window.answer_tokens(request), target.context_window) if count else None
 
-        tasks = [asyncio.create_task(problem(each)) for each in close[:MOST_COUNTED]]
+        tasks = [asyncio.create_task(problem(each)) for each in items[:MOST_COUNTED]]
         await asyncio.wait(tasks, timeout=_SECONDS)
-        found = [task.result() if task.done() else task.cancel() for task in tasks]
+        problems = [task.result() if task.done() else task.cancel() for task in tasks]
         await asyncio.gather(*tasks, return_exceptions=True)
-    for each, said in zip(close, found, strict=False):
-        if isinstance(said, str):
+    for each, message in zip(items, problems, strict=False):
+        if isinstance(message, str):
             field = next(
                 (name for name in ("messages", "prompt", "input") if each.item.get(name) is not None), "prompt"
             )
             raise BadInput(
-                ".".join(part for part in (each.where, field) if part) + f": {said}",
+                ".".join(part for part in (each.where, field) if part) + f": {message}",
                 param=field,
                 reason=context_window.TOO_LONG,
             )

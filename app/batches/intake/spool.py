@@ -1,7 +1,7 @@
-"""The items of one submit on their way in, kept as ready-made COPY rows.
+"""The items of one submit while they arrive, stored as rows for COPY.
 
-Memory is bounded: beyond `memory_bytes` the spool is a file, and per item only two numbers are kept.
-Synchronous; the service runs it in threads.
+Memory is limited: above `memory_bytes` the spool is a file, and only a few numbers of each item stay in memory.
+Synchronous; the callers run it in threads.
 """
 
 import errno
@@ -25,11 +25,11 @@ from app.queue import copy_format
 from app.storage import object_names
 
 _BLOCK = 256 * 1024
-_LEFT_SECONDS = 86_400.0  # no upload takes so long
+_LEFTOVER_SECONDS = 86_400.0  # no upload takes this long
 
 
 class SpoolOptions(TypedDict):
-    """Where the spool is, and the bounds of what it takes."""
+    """The folder and the limits of a spool."""
 
     folder: Path
     memory_bytes: int
@@ -39,20 +39,20 @@ class SpoolOptions(TypedDict):
 
 
 class Spool(ABC):
-    """Collects the items of one batch. A context manager: leaving it deletes the spool."""
+    """Collects the items of one batch. A context manager that deletes the spool at its end."""
 
     def __init__(self, batch_id: int, model: str, **options: Unpack[SpoolOptions]) -> None:
         self.batch_id = batch_id
         self.est_tokens = array("i")
-        self.warm_keys = array("q")  # items with the same one belong together
-        self.models: list[Model] = []  # that items name, in the order in which they first do
-        self.model_of = array("h")  # by item, its place in `models`; whatever names none goes with the first
+        self.warm_keys = array("q")  # items with equal keys should be in one chunk
+        self.models: list[Model] = []  # the models of items, in the order of their first use
+        self.model_of = array("h")  # by item, the index of its model; 0 without a model
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
         self._max_items = options["max_items"]
         self._lines = LineSplitter(options["line_bytes"])
-        with room():
+        with catch_disk_full():
             options["folder"].mkdir(parents=True, exist_ok=True)
         self._spool = tempfile.SpooledTemporaryFile(max_size=options["memory_bytes"], dir=str(options["folder"]))  # noqa: SIM115
         self._write(copy_format.HEADER)
@@ -61,41 +61,41 @@ class Spool(ABC):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        with suppress(OSError):  # what is still buffered finds no room on a full disk, and nobody wants it
+        with suppress(OSError):  # on a full disk the buffer cannot be written, and it is not needed
             self._spool.close()
 
     def add_block(self, block: bytes) -> None:
-        """A piece of a body of lines. Raises BadInput naming the line."""
+        """Add a block of a body of lines. Raises BadInput naming the line."""
         try:
             self._add_lines(self._lines.feed(block))
         except LineTooLong as error:
             raise BadInput(f"{error}; split the item or raise SLACKWATER_NDJSON_LINE_MB") from None
 
     def close(self) -> None:
-        """After the last item: refuse an empty batch."""
+        """To be called after the last item. Raises BadInput for an empty batch."""
         self.end_lines()
         if not self.est_tokens:
             raise BadInput("requests: must hold at least one item")
         self._write(copy_format.TRAILER)
-        with room():
+        with catch_disk_full():
             self._spool.flush()
 
     def end_lines(self) -> None:
-        """Take the last line, if it did not end in a line end. May be repeated."""
+        """Add the last line, if it has no line end. May be repeated."""
         self._add_lines(self._lines.close())
 
     def note(self, terms: bytes) -> None:
-        """What else tells this request from another one; see `request_hash`."""
+        """Add further terms of the request to `request_hash`."""
         self._digest.update(b"%d:" % len(terms) + terms)
 
     def take_large(self) -> list[tuple[str, bytes]]:
-        """Bodies beyond `object_bytes` that came since the last call, with the keys that their rows name. Then forgotten."""
+        """Return and forget the bodies above `object_bytes` since the last call, with the object names in their rows."""
         taken, self._large = self._large, []
         return taken
 
     @property
     def request_hash(self) -> bytes:
-        """SHA-256 over model and items; it tells a repeated request from another one under the same idempotency key."""
+        """SHA-256 of model and items. It distinguishes a repeated request from another one with the same idempotency key."""
         return self._digest.digest()
 
     def blocks(self) -> Iterator[bytes]:
@@ -106,7 +106,7 @@ class Spool(ABC):
 
     @abstractmethod
     def _add_lines(self, lines: Sequence[bytes]) -> None:
-        """Take these lines."""
+        """Add these lines."""
 
     def _row(
         self,
@@ -117,13 +117,13 @@ class Spool(ABC):
         model: Model | None = None,
         endpoint: str | None = None,
     ) -> bytes:
-        """The row of the next item; no model, no endpoint: the batch's. Raises BadInput when there are too many."""
+        """The row of the next item. Without model or endpoint it has those of the batch. Raises BadInput for too many items."""
         seq = len(self.est_tokens)
         if seq >= self._max_items:
             raise BadInput(f"requests: more than {self._max_items} items; send several batches")
         self.est_tokens.append(facts.est_tokens)
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
-        place = self._place(model)
+        place = self._model_index(model)
         self.model_of.append(place)
         self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(body)))
         self._digest.update(body)
@@ -141,11 +141,11 @@ class Spool(ABC):
             body,
             wants_json=facts.wants_json,
             stored=stored,
-            model=model.name if model and place else None,  # the first one is the batch's
+            model=model.name if model and place else None,  # the first model is that of the batch
             endpoint=endpoint,
         )
 
-    def _place(self, model: Model | None) -> int:
+    def _model_index(self, model: Model | None) -> int:
         if model is None or (self.models and model is self.models[0]):
             return 0
         if model not in self.models:
@@ -153,16 +153,16 @@ class Spool(ABC):
         return self.models.index(model)
 
     def _write(self, data: bytes) -> None:
-        with room():
+        with catch_disk_full():
             self._spool.write(data)
 
 
 def sweep(folder: Path) -> int:
-    """Remove what processes that were killed have left behind: spools that nobody has written to for a day. Returns how many."""
+    """Remove the spools of killed processes: those without a write for a day. Returns their number."""
     old = [
         path
         for path in folder.glob("tmp*")
-        if path.is_file() and clock.now().timestamp() - path.stat().st_mtime > _LEFT_SECONDS
+        if path.is_file() and clock.now().timestamp() - path.stat().st_mtime > _LEFTOVER_SECONDS
     ]
     for path in old:
         path.unlink(missing_ok=True)
@@ -171,26 +171,26 @@ def sweep(folder: Path) -> int:
 
 @contextmanager
 def spooled(folder: Path) -> Iterator[IO[bytes]]:
-    """A named file in the folder, until the block is left. Raises StorageFull where there is no room to make it."""
-    with room():
+    """A named file in the folder, deleted at the end of the block. Raises StorageFull."""
+    with catch_disk_full():
         folder.mkdir(parents=True, exist_ok=True)
         file = tempfile.NamedTemporaryFile(dir=folder)  # noqa: SIM115
     try:
         yield file
     finally:
-        with suppress(OSError):  # what is still buffered finds no room on a full disk, and nobody wants it
+        with suppress(OSError):  # on a full disk the buffer cannot be written, and it is not needed
             file.close()
 
 
 @contextmanager
-def room() -> Iterator[None]:
-    """A disk, or a quota, without room for the spool raises StorageFull."""
+def catch_disk_full() -> Iterator[None]:
+    """Turn the errors of a full disk or quota into StorageFull."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise StorageFull(
-            f"The disk for uploads is full ({os.strerror(error.errno)}); nothing was stored. Send the request again once "
-            "the operator has freed space where SLACKWATER_DATA_DIR is."
+            f"The disk for uploads is full ({os.strerror(error.errno)}), and nothing was stored. Send the request again after "
+            "the operator has freed space on the disk of SLACKWATER_DATA_DIR."
         ) from error

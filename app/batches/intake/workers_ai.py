@@ -1,11 +1,11 @@
-"""One submit in Workers AI's form on its way in: items are checked as they arrive. The first that breaks a rule refuses all."""
+"""The items of a submit to Workers AI's routes, checked while they arrive. The first invalid one refuses the submit."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
 
 import orjson
 
-from app.batches.intake.prompt_length import MOST_COUNTED, Close, may_not_fit
+from app.batches.intake.prompt_length import MOST_COUNTED, LongItem, may_not_fit
 from app.batches.intake.spool import Spool, SpoolOptions
 from app.batches.validation import strict_json
 from app.batches.validation.text_generation import Examine, ItemError, ItemRules
@@ -13,7 +13,7 @@ from app.errors import BadInput
 
 
 class ItemIntake(Spool):
-    """Items of one model, one by one or as NDJSON."""
+    """The items of one model, from a JSON body or from NDJSON."""
 
     def __init__(
         self,
@@ -27,10 +27,10 @@ class ItemIntake(Spool):
         self._rules = rules
         self._examine = examine
         self._line_number = 0
-        self.close_to_limit: list[Close] = []  # a few of the items that may be too long
+        self.long_items: list[LongItem] = []  # a few of the items that may be too long
 
     def add_items(self, items: Sequence[Any]) -> None:
-        """Items of a JSON document that strict_json has read. Raises BadInput naming the item and its field."""
+        """Add the items of a JSON body that strict_json has read. Raises BadInput naming the item and its field."""
         for item in items:
             self._write(self._checked(item, None, f"requests[{len(self.est_tokens)}]"))
 
@@ -55,6 +55,6 @@ class ItemIntake(Spool):
         except ItemError as error:
             place = f"{where}.{error.field}" if error.field else where
             raise BadInput(f"{place}: {error.message}") from None
-        if may_not_fit(facts, self._rules) and len(self.close_to_limit) < MOST_COUNTED:
-            self.close_to_limit.append(Close(where, item))
+        if may_not_fit(facts, self._rules) and len(self.long_items) < MOST_COUNTED:
+            self.long_items.append(LongItem(where, item))
         return self._row(facts, facts.reference, raw if raw is not None else orjson.dumps(item))

@@ -1,6 +1,6 @@
-"""Background responses: OpenAI's Responses API with `background: true`, over the queue.
+"""Background responses: OpenAI's Responses API with `background: true`, through the queue.
 
-Shapes: openai-python 3.52, `types/responses/response.py`. What the engine answers is given on under our id.
+Shapes: openai-python 3.52, `types/responses/response.py`. The engine's answer is passed on under our id.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import orjson
 
 from app import clock
 from app.batches import lifecycle, single_request
-from app.batches.single_request import Single
+from app.batches.single_request import SingleRequest
 from app.batches.submit import Order
 from app.batches.validation.text_generation import ItemFacts
 from app.db.pool import Connection, Database
@@ -31,12 +31,12 @@ from app.storage.store import Store
 from app.tenants.service import Tenant
 
 PREFIX = "resp_"
-LOOK_SECONDS = (0.05, 1.0)  # shortest and longest pause between two looks for further events
-SILENT_SECONDS = 10.0  # a stream that has nothing to tell says so this often
+POLL_SECONDS = (0.05, 1.0)  # shortest and longest pause between two polls for further events
+SILENT_SECONDS = 10.0  # pause between two comments in a stream without events
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-_OURS = frozenset({"id", "background", "created_at", "store", "metadata", "model", *ECHOED})
+_OUR_FIELDS = frozenset({"id", "background", "created_at", "store", "metadata", "model", *ECHOED})
 _CANCELLED = (BatchState.CANCELLING, BatchState.CANCELLED)
-# What a request may say and its response repeats, with what it is where nothing was said.
+# Fields of a request that its response repeats, with their default values.
 _REPEATED: dict[str, Any] = {
     "instructions": None,
     "metadata": {},
@@ -52,7 +52,7 @@ _REPEATED: dict[str, Any] = {
 
 
 def name(request_id: UUID) -> str:
-    """The id of a response as callers see it."""
+    """The id of a response in the form that callers use."""
     return PREFIX + request_id.hex
 
 
@@ -65,7 +65,7 @@ async def create(
     *,
     repeated: bool = False,
 ) -> UUID:
-    """Queue a response. One that streams can be followed from the moment it is queued."""
+    """Queue a response. A response that streams has its first events from the start."""
 
     async def register(conn: Connection, batch: NewBatch) -> None:
         if item.get("stream"):
@@ -76,7 +76,7 @@ async def create(
     return await single_request.enqueue(database, settings, order, item, facts, repeated=repeated, register=register)
 
 
-async def get(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> Single:
+async def get(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> SingleRequest:
     """A background response of the tenant. Raises NotFound."""
     found = await single_request.find(database, settings, tenant.tenant_id, request_id, Kind.RESPONSE)
     if found is None:
@@ -84,18 +84,18 @@ async def get(database: Database, settings: Settings, tenant: Tenant, request_id
     return found
 
 
-async def cancel(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> Single:
-    """Stop it, unless it has ended. Raises NotFound."""
+async def cancel(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> SingleRequest:
+    """Stop a response, unless it has ended. Raises NotFound."""
     found = await get(database, settings, tenant, request_id)
     if found.status.finalized_at is None:
-        with suppress(Conflict):  # it has ended meanwhile
-            await lifecycle.halt(database, tenant, request_id, "cancel")
+        with suppress(Conflict):  # it ended in the meantime
+            await lifecycle.change_state(database, tenant, request_id, "cancel")
         found = await get(database, settings, tenant, request_id)
     return found
 
 
 async def delete(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> None:
-    """Forget what was asked and what was said. Raises NotFound, Conflict while it runs."""
+    """Delete its request and its answer. Raises NotFound, Conflict while it runs."""
     found = await get(database, settings, tenant, request_id)
     if found.status.finalized_at is None:
         raise Conflict(f"Cannot delete a response with status '{status_of(found)}'; cancel it first.")
@@ -106,14 +106,14 @@ async def delete(database: Database, settings: Settings, tenant: Tenant, request
 
 
 def missing(text: str) -> NotFound:
-    """What is said of an id that is none of the tenant's."""
-    kept = "Only a response that was made with background: true is kept here."
-    return NotFound(f"Response with id '{text[:60]}' not found. {kept}", code=404)
+    """The error for an unknown id."""
+    stored = "Only a response that was created with background: true is stored here."
+    return NotFound(f"Response with id '{text[:60]}' not found. {stored}", code=404)
 
 
-def input_items(single: Single) -> list[dict[str, Any]]:
-    """What it was asked, the last item first, as OpenAI lists it: each with an id, text as content parts."""
-    given = single.asked["input"]
+def input_items(single: SingleRequest) -> list[dict[str, Any]]:
+    """The input items, last first, in the form of OpenAI's listing: each has an id, and text is a list of content parts."""
+    given = single.request["input"]
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     mark = single.status.request_id.hex
     return [_input_item(item, f"{mark}_{place}") for place, item in enumerate(items)][::-1]
@@ -129,10 +129,10 @@ def _input_item(item: dict[str, Any], mark: str) -> dict[str, Any]:
     return shown
 
 
-# ── how it looks ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── views ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def status_of(single: Single) -> str:
+def status_of(single: SingleRequest) -> str:
     """`queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`."""
     status = single.status
     if status.state in _CANCELLED:
@@ -144,16 +144,16 @@ def status_of(single: Single) -> str:
     return str(orjson.loads(single.result.body or b"{}").get("status", "completed"))
 
 
-def view(single: Single, models: Catalogue) -> dict[str, Any]:
-    """A response as OpenAI's clients read it."""
+def view(single: SingleRequest, models: Catalogue) -> dict[str, Any]:
+    """A response in the form that OpenAI's clients read."""
     state = status_of(single)
     if state in ("completed", "incomplete"):
         return _answered(single, orjson.loads(single.result.body or b"{}"), models)
-    ours = _view(single.status.request_id, single.status.created_at, single.asked, state)
+    ours = _view(single.status.request_id, single.status.created_at, single.request, state)
     return ours | {"error": _error(single.result.body)} if state == "failed" else ours
 
 
-def _view(request_id: UUID, created_at: datetime, asked: dict[str, Any], state: str) -> dict[str, Any]:
+def _view(request_id: UUID, created_at: datetime, request: dict[str, Any], state: str) -> dict[str, Any]:
     return {
         "id": name(request_id),
         "object": "response",
@@ -162,63 +162,64 @@ def _view(request_id: UUID, created_at: datetime, asked: dict[str, Any], state: 
         "background": True,
         "error": None,
         "incomplete_details": None,
-        "model": asked.get("model"),
+        "model": request.get("model"),
         "output": [],
         "previous_response_id": None,
         "store": True,
         "usage": None,
-        **repeated(asked, _REPEATED),
-        **echo(asked),
+        **repeated(request, _REPEATED),
+        **echo(request),
     }
 
 
-def _answered(single: Single, answer: dict[str, Any], models: Catalogue) -> dict[str, Any]:
-    """What the engine said, at its end or before; what is ours to say is said by us."""
+def _answered(single: SingleRequest, answer: dict[str, Any], models: Catalogue) -> dict[str, Any]:
+    """The response with the engine's fields, final or not. The fields in `_OUR_FIELDS` are ours."""
     status, model = single.status, models.resolve(single.status.model)
-    ours = _view(status.request_id, status.created_at, single.asked, str(answer.get("status", "completed")))
-    said = {field: value for field, value in answer.items() if field not in _OURS}
+    ours = _view(status.request_id, status.created_at, single.request, str(answer.get("status", "completed")))
+    theirs = {field: value for field, value in answer.items() if field not in _OUR_FIELDS}
     if answer.get("usage"):
-        said["usage"] = with_cost(answer["usage"], model.price if model else None)
-    return ours | said
+        theirs["usage"] = with_cost(answer["usage"], model.price if model else None)
+    return ours | theirs
 
 
 def _error(body: bytes | None) -> dict[str, str]:
-    said: dict[str, Any] = orjson.loads(body) if body else {"code": 0, "message": "The response was not made in time."}
-    return {"code": "invalid_prompt" if said["code"] == 5006 else "server_error", "message": said["message"]}
+    late = {"code": 0, "message": "The response was not finished in time."}
+    error: dict[str, Any] = orjson.loads(body) if body else late
+    return {"code": "invalid_prompt" if error["code"] == 5006 else "server_error", "message": error["message"]}
 
 
-# ── following it ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def follow(
     database: Database, settings: Settings, models: Catalogue, tenant: Tenant, request_id: UUID, after: int
 ) -> AsyncIterator[dict[str, Any] | None]:
-    """Its events beyond the number `after`, as they happen, until its end; None where nothing has happened for a while.
+    """The events after the number `after`, until the response ends; None after `SILENT_SECONDS` without an event.
 
-    Its last event is told once it can be fetched as that event says. An answer whose last event was never written ends in one
-    that is made of it.
+    The last event is sent after the response has reached the state in it. Where a final response has no last event, one is
+    made from its state.
     """
-    pause, silent = LOOK_SECONDS[0], 0.0
+    pause, silent = POLL_SECONDS[0], 0.0
     while True:
         single = await single_request.find(database, settings, tenant.tenant_id, request_id, Kind.RESPONSE)
-        if single is None:  # it was deleted meanwhile
+        if single is None:  # it was deleted in the meantime
             return
         final = single.status.finalized_at is not None or single.status.state in _CANCELLED
         async with database.relaxed() as conn:
-            found = await response_log.events(conn, single.status.batch_id, after)
-        ends = [number for number, event in found if event["type"] in _ENDS]
-        for number, event in found:
+            events = await response_log.events(conn, single.status.batch_id, after)
+        ends = [number for number, event in events if event["type"] in _ENDS]
+        for number, event in events:
             if number in ends:
-                if number < found[-1][0]:  # that answer was lost, and was made anew
+                if number < events[-1][0]:  # that answer was lost, and started again
                     continue
                 if not final:
                     break
             after = number
-            yield _told(event, number, single, models)
+            yield _numbered(event, number, single, models)
             if number in ends:
                 return
-            pause, silent = LOOK_SECONDS[0], 0.0
-        if final and not found:
+            pause, silent = POLL_SECONDS[0], 0.0
+        if final and not events:
             yield {
                 "type": f"response.{status_of(single)}",
                 "sequence_number": after + 1,
@@ -226,13 +227,13 @@ async def follow(
             }
             return
         await asyncio.sleep(pause)
-        silent, pause = silent + pause, min(2 * pause, LOOK_SECONDS[1])
+        silent, pause = silent + pause, min(2 * pause, POLL_SECONDS[1])
         if silent >= SILENT_SECONDS:
             silent = 0.0
             yield None
 
 
-def _told(event: dict[str, Any], number: int, single: Single, models: Catalogue) -> dict[str, Any]:
-    """The engine's event under our number, its response as it will be fetched."""
-    told = event | {"sequence_number": number}
-    return told | {"response": _answered(single, event["response"], models)} if "response" in event else told
+def _numbered(event: dict[str, Any], number: int, single: SingleRequest, models: Catalogue) -> dict[str, Any]:
+    """The engine's event with our number, and with the response in our form."""
+    ours = event | {"sequence_number": number}
+    return ours | {"response": _answered(single, event["response"], models)} if "response" in event else ours

@@ -1,4 +1,4 @@
-"""What is in a file: an upload as it came, an output or error file made of results while it is read."""
+"""The content of a file: an uploaded file unchanged; an output or error file, made from results while it is read."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ _PAGE = 500  # results
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """`blocks(n)`: the content without its first n lines; `part(n, m)`: m of its bytes behind the first n. `complete`: nothing
-    will be added to it. `run`: of its batch.
+    """`blocks(n)`: the content without its first n lines; `part(n, m)`: m bytes after the first n. `complete`: it is final.
+    `run`: the run of its batch.
     """
 
     blocks: Callable[[int], AsyncIterator[bytes]]
@@ -29,12 +29,12 @@ class FileContent:
     run: int | None = None
 
     async def size(self) -> int:
-        """Bytes, counted by making all of them."""
+        """The size in bytes. The whole content is made to count it."""
         return sum([len(block) async for block in self.blocks(0)])
 
 
 async def of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> FileContent:
-    """What is in a file of the tenant. The files of a batch that runs have more at every look, and keep what they had."""
+    """The content of a file of the tenant. The files of a running batch grow at their ends."""
     store = Store.of(settings)
     if file.request_id is None:
         key = object_names.upload(tenant.tenant_id, file.file_id)
@@ -67,7 +67,7 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
 
 
 async def size_of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> int:
-    """Bytes of a file. Those of a final batch are counted once."""
+    """The size of a file in bytes. It is counted once for a final batch."""
     if file.bytes is not None:
         return file.bytes
     contents = await of(database, settings, catalogue, tenant, file)
@@ -78,7 +78,7 @@ async def size_of(database: Database, settings: Settings, catalogue: Catalogue, 
 
 
 async def _without(blocks: AsyncIterator[bytes], skip: int) -> AsyncIterator[bytes]:
-    """Blocks of text after its first `skip` lines."""
+    """The blocks after the first `skip` lines."""
     async for block in blocks:
         ends, start = block.count(b"\n"), 0
         if skip and ends < skip:
@@ -92,7 +92,7 @@ async def _without(blocks: AsyncIterator[bytes], skip: int) -> AsyncIterator[byt
 
 
 async def _cut(blocks: AsyncIterator[bytes], start: int, length: int) -> AsyncIterator[bytes]:
-    """`length` bytes from `start` on."""
+    """`length` bytes from `start`."""
     async for block in blocks:
         part = block[start : start + length]
         start = max(0, start - len(block))

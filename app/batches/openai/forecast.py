@@ -1,4 +1,4 @@
-"""What a batch of an uploaded file would take, and when it would be done if it were made now. Nothing is promised."""
+"""The estimate of a batch of an uploaded file: tokens, cost, and its end if it were created now. It promises nothing."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,8 +17,8 @@ from app.tenants.service import Tenant
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """For one model. `eta`: Unix seconds; `engines` that are ready."""
+class ModelForecast:
+    """The forecast for one model. `eta`: Unix seconds; `engines`: the number of ready ones."""
 
     model: str
     requests: int
@@ -31,7 +31,7 @@ class Part:
 
 
 async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: File) -> dict[str, Any]:
-    """As callers see it: by model, and of all together. Output tokens and costs are the most that they can be.
+    """The estimate by model and in total. Output tokens and costs are upper limits.
 
     Raises BadInput for the output of a batch.
     """
@@ -53,13 +53,15 @@ async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: Fil
     }
 
 
-async def _part(database: Database, catalogue: Catalogue, tenant: Tenant, name: str, demand: dict[str, int]) -> Part:
+async def _part(
+    database: Database, catalogue: Catalogue, tenant: Tenant, name: str, demand: dict[str, int]
+) -> ModelForecast:
     model = catalogue.resolve(name)
     price = model.price if model else None
     prospect = await reads.prospect(database, tenant.tenant_id, model.served) if model else Prospect()
     seconds = prospect.seconds(demand["prompt_tokens"] + demand["answer_tokens"])
-    most = demand.get("most_tokens", demand["answer_tokens"])  # of older files it was not noted: there it is the same
-    return Part(
+    most = demand.get("most_tokens", demand["answer_tokens"])  # older files do not have it; for them it is equal
+    return ModelForecast(
         name,
         demand["requests"],
         demand["prompt_tokens"],

@@ -1,6 +1,6 @@
-"""An upload on its way in: spooled, and its lines checked, while it arrives. Synchronous; routes run it in threads.
+"""An uploaded file: it is spooled and its lines are checked while it arrives. Synchronous; routes run it in threads.
 
-What is checked is what any batch of it would complain of; whether its lines fit together, the batch knows.
+Checked are the rules for single lines. Whether the lines fit together is checked when a batch is created.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from uuid import uuid4
 import orjson
 
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
-from app.batches.intake.spool import room, spooled
+from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.submit import rules_of_lines
 from app.batches.validation.openai_lines import Lines
 from app.db.pool import Database
@@ -29,13 +29,18 @@ from app.storage.store import Store
 from app.tenants.service import Tenant
 
 PURPOSE = "batch"
-PLAIN = ("assistants", "user_data", "vision", "evals")  # that OpenAI's clients send, and that nothing here reads
-USUAL_SECONDS = 30 * 86_400.0  # that a file is kept
+UNREAD_PURPOSES = (
+    "assistants",
+    "user_data",
+    "vision",
+    "evals",
+)  # OpenAI's clients send them; such files are only stored
+DEFAULT_SECONDS = 30 * 86_400.0  # lifetime of a file
 _NAME_LENGTH = 255
 
 
 class IncomingUpload:
-    """A context manager: leaving it deletes the spool. `lines` has read all that came, unless the purpose is a plain file's."""
+    """A context manager that deletes the spool at its end. `lines` reads the file, unless its purpose is in `UNREAD_PURPOSES`."""
 
     def __init__(self, settings: Settings, models: Catalogue, usual: UsualLength) -> None:
         self._open = ExitStack()
@@ -44,7 +49,7 @@ class IncomingUpload:
         self._most = int(settings.ndjson_body_mb * 2**20)
         self.lines = Lines(models, rules_of_lines(models, usual), mixed=True)
         self.size = 0
-        self.purpose: str | None = None  # until it is known, which may be after the last byte
+        self.purpose: str | None = None  # None until it is known, which may be after the last byte
         self._too_long: LineTooLong | None = None
 
     def __enter__(self) -> Self:
@@ -55,7 +60,7 @@ class IncomingUpload:
 
     @property
     def path(self) -> Path:
-        """Where the content is, once it is closed."""
+        """The file with the content, after `close`."""
         return Path(self._file.name)
 
     def add(self, piece: bytes) -> None:
@@ -63,9 +68,9 @@ class IncomingUpload:
         self.size += len(piece)
         if self.size > self._most:
             raise too_large()
-        with room():
+        with catch_disk_full():
             self._file.write(piece)
-        if self.purpose in PLAIN or self._too_long:
+        if self.purpose in UNREAD_PURPOSES or self._too_long:
             return
         try:
             for line in self._splitter.feed(piece):
@@ -76,14 +81,14 @@ class IncomingUpload:
             self._check_length()
 
     def close(self) -> None:
-        """After the last byte, once the purpose is known. Raises BadInput for what is no batch file at all."""
-        if self.purpose not in PLAIN:
+        """To be called after the last byte, when the purpose is known. Raises BadInput where no line is a JSON object."""
+        if self.purpose not in UNREAD_PURPOSES:
             self._check_length()
             for line in self._splitter.close():
                 self.lines.read(line)
             if self.lines.malformed == self.lines.count:
                 raise BadInput("Invalid file format for Batch API. Must be .jsonl")
-        with room():
+        with catch_disk_full():
             self._file.flush()
 
     def _check_length(self) -> None:
@@ -92,11 +97,11 @@ class IncomingUpload:
 
 
 def too_large() -> BodyTooLarge:
-    """What is said of a file above the cap, in OpenAI's words."""
+    """The error for a file above the limit, with OpenAI's message."""
     return BodyTooLarge("File is too large.", status=400)
 
 
-async def kept(
+async def store(
     database: Database,
     settings: Settings,
     tenant: Tenant,
@@ -105,8 +110,8 @@ async def kept(
     filename: str,
     expires_seconds: float,
 ) -> File:
-    """The file that an upload has become, once it is closed."""
-    lines, plain = upload.lines, upload.purpose in PLAIN
+    """Store an upload as a file, after `close`."""
+    lines, unread = upload.lines, upload.purpose in UNREAD_PURPOSES
     return await files.keep(
         database,
         Store.of(settings),
@@ -117,13 +122,13 @@ async def kept(
         filename=filename.replace("\0", "")[:_NAME_LENGTH],
         size=upload.size,
         expires_seconds=expires_seconds,
-        lines=0 if plain else lines.count,
-        problems=[] if plain else [asdict(problem) for problem in lines.told],
-        demand=None if plain else {name: asdict(demand) for name, demand in lines.demand.items()},
+        lines=0 if unread else lines.count,
+        problems=[] if unread else [asdict(problem) for problem in lines.all_problems],
+        demand=None if unread else {name: asdict(demand) for name, demand in lines.demand.items()},
     )
 
 
-async def of_requests(
+async def from_requests(
     database: Database,
     settings: Settings,
     models: Catalogue,
@@ -132,7 +137,7 @@ async def of_requests(
     endpoint: str,
     usual: UsualLength,
 ) -> File:
-    """A file of requests that came with the batch itself; what they leave out is POST, and the batch's endpoint."""
+    """A file with the requests in the body of a batch. The defaults are the method POST and the batch's endpoint."""
 
     def add_all(upload: IncomingUpload) -> None:
         for given in requests:
@@ -143,4 +148,6 @@ async def of_requests(
     with IncomingUpload(settings, models, usual) as upload:
         upload.purpose = PURPOSE
         await asyncio.to_thread(add_all, upload)
-        return await kept(database, settings, tenant, upload, filename="requests.jsonl", expires_seconds=USUAL_SECONDS)
+        return await store(
+            database, settings, tenant, upload, filename="requests.jsonl", expires_seconds=DEFAULT_SECONDS
+        )

@@ -1,1 +1,1 @@
-"""What a request or an item of a batch may say. Pure."""
+"""The rules for the content of requests and items. Pure."""

@@ -1,4 +1,4 @@
-"""What a part of a message's content may be: text, or an image inside the body for a model that sees. Pure."""
+"""The rules for a part of a message's content: text, or an image inside the body for a vision model. Pure."""
 
 from typing import Any, NamedTuple
 
@@ -8,38 +8,40 @@ from app.engines.content_parts import IMAGES, KEYS, OF_URL
 REMOTE_MEDIA = "remote and file media are refused; send the image as a data:image/…;base64 URL"
 
 
-class Flaw(NamedTuple):
-    """What is wrong with a part. `path`: where in it, empty for the part itself."""
+class PartProblem(NamedTuple):
+    """The problem of a part. `path`: its place in the part, empty for the part itself."""
 
     path: str
     message: str
 
 
-def flaw(part: Any, kinds: tuple[str, ...], *, vision: bool) -> Flaw | None:
-    """Why a part that may be of these kinds is refused; None: it is not. `vision`: the model takes images."""
+def part_problem(part: Any, kinds: tuple[str, ...], *, vision: bool) -> PartProblem | None:
+    """The problem of a part that must have one of these types; None: it is valid. `vision`: the model accepts images."""
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
-        return Flaw("", f"must be a part of type {', '.join(kinds[:-1])} or {kinds[-1]}, got {show(kind or part)}")
-    if (foreign := _foreign(part, KEYS[kind])) is not None:
-        return Flaw(f".{foreign}", f"is no field of a part of type {kind}; remove it")
+        return PartProblem(
+            "", f"must be a part of type {', '.join(kinds[:-1])} or {kinds[-1]}, got {show(kind or part)}"
+        )
+    if (unknown := _unknown_key(part, KEYS[kind])) is not None:
+        return PartProblem(f".{unknown}", f"is not a field of a part of type {kind}; remove it")
     if kind in IMAGES:
-        return _image_flaw(part) if vision else Flaw("", "this model does not take images")
+        return _image_problem(part) if vision else PartProblem("", "this model does not accept images")
     name = "refusal" if kind == "refusal" else "text"
     if not isinstance(part.get(name), str):
-        return Flaw(f".{name}", f"must be a string, got {show(part.get(name))}")
+        return PartProblem(f".{name}", f"must be a string, got {show(part.get(name))}")
     return None
 
 
-def _image_flaw(part: dict[str, Any]) -> Flaw | None:
+def _image_problem(part: dict[str, Any]) -> PartProblem | None:
     image = part.get("image_url")
     if isinstance(image, dict):
-        if (foreign := _foreign(image, OF_URL)) is not None:
-            return Flaw(f".image_url.{foreign}", "is no field of an image_url; remove it")
+        if (unknown := _unknown_key(image, OF_URL)) is not None:
+            return PartProblem(f".image_url.{unknown}", "is not a field of an image_url; remove it")
         image = image.get("url")
     if not isinstance(image, str) or not image.startswith("data:image/"):
-        return Flaw(".image_url", REMOTE_MEDIA)
+        return PartProblem(".image_url", REMOTE_MEDIA)
     return None
 
 
-def _foreign(given: dict[str, Any], keys: frozenset[str]) -> str | None:
+def _unknown_key(given: dict[str, Any], keys: frozenset[str]) -> str | None:
     return next((key for key in given if key not in keys), None)

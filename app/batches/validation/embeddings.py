@@ -1,4 +1,4 @@
-"""What an item for an embedding model may hold on the Workers AI routes, synchronous or queued. Pure.
+"""The rules for an item for an embedding model on the Workers AI routes, synchronous or queued. Pure.
 
 Forms: Cloudflare's published input types of its bge models (`app/engines/embeddings.py` lists them).
 """
@@ -16,18 +16,18 @@ from app.batches.validation.text_generation import (
     check_fields,
 )
 
-MOST_INPUTS = 2048  # as OpenAI has it; Cloudflare takes 100
-_FOREIGN = ("prompt", "messages", "input")
+MOST_INPUTS = 2048  # OpenAI's limit; Cloudflare's is 100
+_OTHER_TASKS_FIELDS = ("prompt", "messages", "input")
 
 
 def examine(item: Any, rules: ItemRules) -> ItemFacts:
-    """Check one item against every rule. Raises ItemError naming the first broken one."""
+    """Check an item against all rules. Raises ItemError for the first violation."""
     check_fields(item, rules)
-    for name in _FOREIGN:
+    for name in _OTHER_TASKS_FIELDS:
         if item.get(name) is not None:
             raise ItemError(name, "this model makes embeddings; send text, or contexts with or without a query")
     if item.get("stream"):
-        raise ItemError("stream", "embeddings come in one piece; leave it out")
+        raise ItemError("stream", "embeddings cannot be streamed; leave it out")
     if not isinstance(item.get("truncate_inputs") or False, bool):
         raise ItemError("truncate_inputs", f"must be true or false, got {show(item['truncate_inputs'])}")
     if item.get("pooling") not in (None, rules.pooling):
@@ -45,24 +45,24 @@ def examine(item: Any, rules: ItemRules) -> ItemFacts:
 
 
 def _inputs(item: dict[str, Any]) -> Sequence[tuple[str, Any]]:
-    """Every text of the item with its place. Raises ItemError."""
+    """Every text of the item with its path. Raises ItemError."""
     text, query, contexts = item.get("text"), item.get("query"), item.get("contexts")
     if text is not None and contexts is None and query is None:
         if not isinstance(text, list):
             return [("text", text)]
         return [(f"text[{i}]", each) for i, each in enumerate(_counted("text", text))]
     if text is not None:
-        raise ItemError("text", "does not go together with query and contexts; send either")
+        raise ItemError("text", "cannot be combined with query and contexts; send either")
     if contexts is None:
         if query is not None:
-            raise ItemError("contexts", "is missing: the texts that the query is compared with")
+            raise ItemError("contexts", "is missing; send the texts to compare the query with")
         raise ItemError("", "needs text, or contexts with or without a query; neither was sent")
-    found = [] if query is None else [("query", query)]
+    inputs = [] if query is None else [("query", query)]
     for i, context in enumerate(_counted("contexts", contexts)):
         if not isinstance(context, dict):
             raise ItemError(f"contexts[{i}]", f"must be an object with text, got {show(context)}")
-        found.append((f"contexts[{i}].text", context.get("text")))
-    return found
+        inputs.append((f"contexts[{i}].text", context.get("text")))
+    return inputs
 
 
 def _counted(name: str, values: Any) -> list[Any]:
@@ -73,7 +73,7 @@ def _counted(name: str, values: Any) -> list[Any]:
 
 
 def _size(place: str, text: Any) -> int:
-    """Bytes of one text. Raises ItemError."""
+    """The size of one text in bytes. Raises ItemError."""
     if not isinstance(text, str) or not text:
         raise ItemError(place, f"must be a non-empty string, got {show(text)}")
     return len(text.encode())

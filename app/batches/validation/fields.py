@@ -1,6 +1,6 @@
-"""The fields that an item may hold on any route, and what each may be. Pure; one table, from which the schemas are made too.
+"""The fields of an item that all routes know, with the rules for their values. Pure; the schemas use the same table.
 
-Ranges: Cloudflare's published input schema of its text-generation models where it has one, else OpenAI's.
+Ranges: Cloudflare's published input schema of its text-generation models, else OpenAI's.
 """
 
 import re
@@ -10,20 +10,20 @@ from typing import Any
 
 from app.batches.validation import grammar
 
-MOST_TOKENS = 2**31 - 1  # that the queue counts of one item
+MOST_TOKENS = 2**31 - 1  # the most tokens of one item that the queue can count
 _SHOWN = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a field may hold: `check` says what is wrong with a value, None if nothing; `schema` is the same as JSON Schema."""
+    """The rule for a field: `check` returns the problem of a value, or None; `schema` is the same rule as JSON Schema."""
 
     check: Callable[[Any], str | None]
     schema: Mapping[str, Any]
 
 
 def number(low: float, high: float, *, whole: bool = False) -> Field:
-    """A number between these, both included."""
+    """A number in a range, both ends included."""
     kind = "an integer" if whole else "a number"
 
     def check(value: Any) -> str | None:
@@ -66,19 +66,17 @@ def _tools(value: Any) -> str | None:
 def _tool_problem(tool: dict[str, Any]) -> str | None:
     kind = tool.get("type")
     if isinstance(kind, str) and _HOSTED.search(kind):
-        return (
-            f"{kind} would be run by the server, and none is here; remove it, or offer a function that you run yourself"
-        )
+        return f"{kind} needs a server that runs it, and there is none here; remove it, or use a function that you run yourself"
     return grammar.schema_problem(tool)
 
 
 def _options(value: Any) -> str | None:
     if isinstance(value, dict) and isinstance(value.get("rejectIfBusy", False), bool):
         return None
-    return f"must be an object, in which rejectIfBusy is true or false, got {show(value)}"
+    return f"must be an object whose rejectIfBusy is true or false, got {show(value)}"
 
 
-# Tools that OpenAI runs itself, some with a date behind their names.
+# Tools that OpenAI runs itself; some names end in a date.
 _HOSTED = re.compile(
     "^(code_interpreter|container|web_search|file_search|image_generation|computer_use|local_shell|mcp)"
 )
@@ -127,6 +125,6 @@ FIELDS: Mapping[str, Field] = {
 
 
 def show(value: Any) -> str:
-    """A value as error messages quote it."""
+    """A value in the form that error messages quote."""
     text = "null" if value is None else "nothing" if value == "" else repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,7 +1,7 @@
-"""Bounds of what an answer's form may be described with. Pure.
+"""Limits on the JSON schemas, regular expressions and grammars that constrain an answer. Pure.
 
-An engine compiles a JSON schema, a regular expression or a grammar into an automaton in its own process, beside everybody's
-steps: one that is too large or counts too far takes it minutes and gigabytes.
+An engine compiles each of them into an automaton in its own process, while it serves other requests. One that is too large, or
+repeats too often, takes minutes and gigabytes.
 """
 
 import re
@@ -13,7 +13,7 @@ import orjson
 SCHEMA_BYTES = 64 * 1024
 SCHEMA_DEPTH = 32
 REGEX_CHARACTERS = 1024
-REPETITIONS = 1000  # in {n,m} of an expression, and of items and characters in a schema
+REPETITIONS = 1000  # for {n,m} in an expression, and for the counts in a schema
 GRAMMAR_BYTES = 16 * 1024
 CHOICES = 1000
 
@@ -23,13 +23,13 @@ _COUNTS = frozenset({"minItems", "maxItems", "minLength", "maxLength", "minPrope
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
-    """What is too much in a JSON schema; None: nothing."""
+    """The limit that a JSON schema exceeds; None: it exceeds none."""
     try:
         size = len(orjson.dumps(schema))
     except (TypeError, ValueError):
         return f"is nested deeper than {SCHEMA_DEPTH} levels"
     if size > SCHEMA_BYTES:
-        return f"has {size} bytes as JSON, at most {SCHEMA_BYTES} are compiled"
+        return f"has {size} bytes as JSON; the limit is {SCHEMA_BYTES}"
     for name, value, depth in _entries(schema):
         if depth > SCHEMA_DEPTH:
             return f"is nested deeper than {SCHEMA_DEPTH} levels"
@@ -48,18 +48,18 @@ def _entry_problem(name: str, value: Any) -> str | None:
 
 
 def regex_problem(expression: str) -> str | None:
-    """What is too much in a regular expression."""
+    """The limit that a regular expression exceeds; None: it exceeds none."""
     if len(expression) > REGEX_CHARACTERS:
-        return f"has {len(expression)} characters, at most {REGEX_CHARACTERS} are compiled"
+        return f"has {len(expression)} characters; the limit is {REGEX_CHARACTERS}"
     whole, written = _atoms(expression)
     if whole > max(REPETITIONS, written):
-        return f"stands for more than {REPETITIONS} characters or classes, counts within counts multiplied"
+        return f"expands to more than {REPETITIONS} characters or classes; nested counts multiply"
     return None
 
 
 def _atoms(expression: str) -> tuple[int, int]:
-    """Characters and classes that an expression stands for when its counts are written out, and as it is written."""
-    groups, last, written = [0], 0, 0  # atoms of each open group, and of what a count would repeat
+    """The number of characters and classes of an expression with its counts expanded, and as it is written."""
+    groups, last, written = [0], 0, 0  # atoms of each open group, and atoms that a count would repeat
     for token in _TOKEN.finditer(expression):
         if token[1] is not None:
             times = int(token[2] or token[1])
@@ -77,7 +77,7 @@ def _atoms(expression: str) -> tuple[int, int]:
 
 
 def structured_problem(given: Any) -> str | None:
-    """What is wrong with vLLM's `structured_outputs`: {json | regex | choice | grammar | …}."""
+    """The problem of vLLM's `structured_outputs`: {json | regex | choice | grammar | …}; None: it is valid."""
     if not isinstance(given, dict):
         return "must be an object with one of json, regex, choice and grammar"
     regex, choices, grammar = (given.get(name) for name in ("regex", "choice", "grammar"))
@@ -86,27 +86,27 @@ def structured_problem(given: Any) -> str | None:
         if isinstance(expression, str):
             problem = problem or regex_problem(expression)
     if isinstance(choices, list) and len(choices) > CHOICES:
-        problem = problem or f"choice has {len(choices)} entries, at most {CHOICES}"
+        problem = problem or f"choice has {len(choices)} entries; the limit is {CHOICES}"
     if isinstance(grammar, str) and len(grammar.encode()) > GRAMMAR_BYTES:
         problem = problem or f"grammar has more than {GRAMMAR_BYTES} bytes"
     return problem
 
 
 def _schema_or_text_problem(name: str, given: Any) -> str | None:
-    """Of a schema as an object, or as its text."""
+    """The problem of a schema that is an object, or its text."""
     if isinstance(given, str):
         if len(given.encode()) > SCHEMA_BYTES:
             return f"{name} has more than {SCHEMA_BYTES} bytes"
         try:
             given = orjson.loads(given)
         except orjson.JSONDecodeError as error:
-            return f"{name} is no JSON: {error}"
+            return f"{name} is not JSON: {error}"
     problem = schema_problem(given) if isinstance(given, dict) else None
     return problem and f"{name} {problem}"
 
 
 def _entries(value: Any, depth: int = 1) -> Iterator[tuple[str, Any, int]]:
-    """Every named value of a tree with its depth; one level beyond the bound, not deeper."""
+    """Every named value of a tree with its depth, to one level below the limit."""
     if depth > SCHEMA_DEPTH + 1:
         return
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""What the OpenAI routes beside chat take: completions, embeddings, responses. Pure.
+"""The rules for OpenAI's completions, embeddings and responses; text_generation has those for chat. Pure.
 
-Their bodies are relayed whole. Checked is what Slackwater itself has to know: the size of the prompt, the length of the
-answer, and that no field belongs to the operator.
+The engine gets the bodies whole. Checked are the facts that Slackwater needs: the size of the prompt, the length of the
+answer, and that no field is one that only the operator may set.
 """
 
 from typing import Any, NamedTuple, Self
@@ -22,9 +22,9 @@ from app.engines.content_parts import KEYS
 from app.engines.embeddings import NATIVE_FORMS
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
-_MOST_INPUTS = 2048  # OpenAI's own bound of one embeddings call
-_HOLD_PARTS = ("content", "output", "summary")
-_OF_RESPONSES = tuple(KEYS)
+_MOST_INPUTS = 2048  # OpenAI's limit for one embeddings call
+_FIELDS_WITH_PARTS = ("content", "output", "summary")
+_PART_TYPES = tuple(KEYS)
 
 
 def completion(item: Any, rules: ItemRules) -> ItemFacts:
@@ -40,10 +40,10 @@ def embedding(item: Any, rules: ItemRules) -> ItemFacts:
     """`/v1/embeddings`: a text, token ids, or a list of either; nothing is generated."""
     check_fields(item, rules)
     if item.get("stream"):
-        raise ItemError("stream", "embeddings come in one piece; leave it out")
+        raise ItemError("stream", "embeddings cannot be streamed; leave it out")
     for name in ("messages", *NATIVE_FORMS):
         if item.get(name) is not None:
-            raise ItemError(name, "embeddings take texts as input here; leave it out")
+            raise ItemError(name, "this route takes texts in `input`; leave it out")
     sizes = _inputs("input", item.get("input"))
     if (least := max(size.least for size in sizes)) > rules.context_window:
         raise ItemError("input", f"has at least {least} tokens, beyond the context window of {rules.context_window}")
@@ -65,7 +65,7 @@ def response(item: Any, rules: ItemRules) -> ItemFacts:
         if item.get(name) is not None:
             raise ItemError(name, "no responses are kept here; send the whole conversation as input")
     if item.get("background"):
-        raise ItemError("background", "a queued request is in the background already; leave it out")
+        raise ItemError("background", "a queued request is already in the background; leave it out")
     given = item.get("input")
     if not isinstance(given, (str, list)) or not given:
         raise ItemError("input", f"must be a non-empty string or a list of input items, got {show(given)}")
@@ -86,7 +86,7 @@ def response(item: Any, rules: ItemRules) -> ItemFacts:
 
 
 def _check_reasoning(given: Any) -> None:
-    """How hard the model is to think: `{"effort"}`. Raises ItemError."""
+    """Check `reasoning`, an object with `effort`. Raises ItemError."""
     if given is None:
         return
     if not isinstance(given, dict):
@@ -96,14 +96,14 @@ def _check_reasoning(given: Any) -> None:
 
 
 class _Size(NamedTuple):
-    """Of an input, in tokens: certainly no less than `least`, usually `about`."""
+    """The size of an input in tokens: `least` is a lower bound, `about` an estimate."""
 
     least: int
     about: int
 
     @classmethod
     def of(cls, size: int) -> Self:
-        """A text of so many bytes."""
+        """The size of a text with this number of bytes."""
         return cls(size // MOST_BYTES_PER_TOKEN, size // USUAL_BYTES_PER_TOKEN + 1)
 
 
@@ -130,19 +130,19 @@ def _ids(value: list[Any]) -> bool:
 
 
 def _check_parts(item: dict[str, Any], where: str, rules: ItemRules) -> None:
-    """The parts of an input item, whichever it is. Raises ItemError."""
-    for name in _HOLD_PARTS:
+    """Check the content parts of an input item of any type. Raises ItemError."""
+    for name in _FIELDS_WITH_PARTS:
         value = item.get(name)
         if value is None or isinstance(value, str):
             continue
         if not isinstance(value, list):
             raise ItemError(f"{where}.{name}", f"must be a string or a list of parts, got {show(value)}")
         for i, part in enumerate(value):
-            check_part(f"{where}.{name}[{i}]", part, _OF_RESPONSES, rules)
+            check_part(f"{where}.{name}[{i}]", part, _PART_TYPES, rules)
 
 
 def _text_bytes(value: Any) -> int:
-    """Bytes of all text in a tree of input items; media and their names do not count."""
+    """The bytes of all text in a tree of input items, without media and names."""
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, list):

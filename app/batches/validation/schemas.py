@@ -1,7 +1,7 @@
-"""What a model takes and gives on the Workers AI routes, as JSON Schema. Pure.
+"""JSON Schemas of a model's input and output on the Workers AI routes. Pure.
 
-Inputs are made of the very rules that `items` and `embedding_items` check; a schema accepts whatever they accept. Only what
-no schema can say (whether a prompt fits the context window, fields that belong to the operator) is left to them.
+Inputs use the rules that `text_generation` and `embeddings` check, and a schema accepts what they accept. They also check
+rules that no schema can express: whether a prompt fits into the context window, and the fields that only the operator may set.
 """
 
 from typing import Any
@@ -86,7 +86,7 @@ _RESPONSE_FIELDS: Schema = {
 
 
 def input_schema(model: Model) -> Schema:
-    """Of one request: the body of a synchronous call, or an item of a queued batch (which may not stream)."""
+    """The schema of the body of a synchronous call, or of an item of a queued batch (which cannot stream)."""
     if model.task == "text-embeddings":
         own, forms = _embedding_fields(model), _EMBEDDING_FORMS
     else:
@@ -100,14 +100,14 @@ def input_schema(model: Model) -> Schema:
 
 
 def output_schema(model: Model) -> Schema:
-    """Of `result`, or of an item's `result` in a batch."""
+    """The schema of `result`, also in a batch."""
     if model.task == "text-embeddings":
         return {"$schema": _DRAFT, **_embedding_output(model)}
     return {"$schema": _DRAFT, **_OUTPUTS[model.shape]}
 
 
 def _given(name: str, *absent: str) -> Schema:
-    """`name` is there with a value, and none of `absent` is."""
+    """`name` has a value, and none of `absent` has one."""
     nothing = {other: {"type": "null"} for other in absent}
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}, **nothing}}
 

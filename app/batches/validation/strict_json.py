@@ -1,7 +1,7 @@
 """JSON without ambiguity. Pure.
 
-orjson already refuses NaN, Infinity and lone surrogates. This adds what it lets through: duplicate keys (last one would
-win in silence), NUL characters (PostgreSQL text cannot hold them) and nesting beyond what any request needs.
+orjson refuses NaN, Infinity and lone surrogates. This module also refuses duplicate keys (orjson keeps the last one), NUL
+characters (PostgreSQL's text cannot store them) and deeper nesting than any request needs.
 """
 
 import json
@@ -16,7 +16,7 @@ _KEY_END = re.compile(rb'"\s*:')
 
 
 class JsonError(ValueError):
-    """The text is not JSON we accept; the message says what and, where known, where."""
+    """The text is not accepted as JSON. The message has the problem and, where known, the place."""
 
 
 def loads(raw: bytes) -> Any:
@@ -27,14 +27,14 @@ def loads(raw: bytes) -> Any:
         raise JsonError(_explain(raw, error)) from None
     nul, brackets = b"\\u0000" in raw, raw.count(b"{") + raw.count(b"[")
     keys = _walk(value, look_for_nul=nul) if nul or brackets > MAX_DEPTH else _keys(value)
-    # Each key ends in `":`. Text inside strings can only add to the count, so equality proves that no key was dropped.
+    # Each key ends in `":`. Text in strings can only raise the count, so equal counts prove that no key was dropped.
     if len(_KEY_END.findall(raw)) != keys:
         json.loads(raw, object_pairs_hook=_refuse_duplicates)
     return value
 
 
 def _keys(value: Any) -> int:
-    """Number of keys in all objects of a value that has too few brackets to be nested deeply; most of a submit's time."""
+    """The number of keys in a value that has too few brackets to be nested deeply. It takes most of the time of a submit."""
     keys = 0
     if type(value) is dict:
         keys = len(value)
@@ -48,7 +48,7 @@ def _keys(value: Any) -> int:
 
 
 def _walk(value: Any, *, look_for_nul: bool) -> int:
-    """Number of keys in all objects. Raises JsonError on deep nesting and, if asked, on NUL characters."""
+    """The number of keys in all objects. Raises JsonError for deep nesting and, with `look_for_nul`, for NUL characters."""
     keys = 0
     level = [value]
     for _ in range(MAX_DEPTH + 1):
@@ -58,11 +58,11 @@ def _walk(value: Any, *, look_for_nul: bool) -> int:
                 keys += len(node)
                 deeper += node.values()
                 if look_for_nul and any("\0" in key for key in node):
-                    raise JsonError("a key holds the character \\u0000, which cannot be stored")
+                    raise JsonError("a key contains the character \\u0000, which cannot be stored")
             elif isinstance(node, list):
                 deeper += node
             elif look_for_nul and isinstance(node, str) and "\0" in node:
-                raise JsonError("a string holds the character \\u0000, which cannot be stored; remove it")
+                raise JsonError("a string contains the character \\u0000, which cannot be stored; remove it")
         if not deeper:
             return keys
         level = deeper
@@ -74,7 +74,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise JsonError(f"the key {twice!r} stands twice in one object; keep one")
+        raise JsonError(f"the key {twice!r} is twice in one object; keep one")
     return result
 
 

@@ -1,22 +1,22 @@
-"""What an item of a text-generation batch may hold beside its fields: a prompt or messages, and an answer that fits. Pure."""
+"""The rules for an item for a text model: its prompt or messages, and an answer that fits the context window. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from app.batches.validation.content_parts import flaw
+from app.batches.validation.content_parts import part_problem
 from app.batches.validation.fields import FIELDS, MOST_TOKENS, number, show
 from app.engines.content_parts import OF_CHAT
 from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
 
-MOST_BYTES_PER_TOKEN = 16  # of ordinary text; used only to refuse what cannot possibly fit the window
+MOST_BYTES_PER_TOKEN = 16  # of ordinary text; for lower bounds of the number of tokens
 USUAL_BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 8
 _PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
 
 
 class ItemError(ValueError):
-    """An item breaks a rule. `field` is the path inside the item, empty for the item itself."""
+    """An item violates a rule. `field` is the path in the item, empty for the item itself."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -25,10 +25,10 @@ class ItemError(ValueError):
 
 
 class ItemFacts(NamedTuple):
-    """What the queue needs to know of a valid item. `wants_json`: its answer is JSON by request.
+    """The facts about a valid item that the queue needs. `wants_json`: it asks for JSON as its answer.
 
-    `answer_tokens`: the part of the estimate that is for the answer. `most_tokens`: more the answer cannot have.
-    Items with the same `prefix` begin alike, so that an engine that has just seen one knows the beginning of the others.
+    `answer_tokens`: the answer's part of the estimate. `most_tokens`: the upper limit of the answer.
+    Items with the same `prefix` begin with the same text, so an engine that has one in its prefix cache serves others faster.
     """
 
     reference: str | None
@@ -42,12 +42,12 @@ class ItemFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ItemRules:
-    """What depends on the model. `names`: what an item may call it; `one_choice`: its results have room for one answer.
+    """The rules that depend on the model. `names`: its name and aliases; `one_choice`: its results contain one answer.
 
-    An answer without a limit of its own ends after `default_max_tokens`, unless there is `usual_tokens`: then it may take what is
-    left of the context, and usually has so many. `stream`: whether the answer may be streamed, which that of a queued request
-    cannot. `pooling`: how an embedding is made of a text's tokens. `responses`: Workers AI's routes take the form of
-    the Responses API too.
+    An answer without a limit ends after `default_max_tokens`. With `usual_tokens` it may use the rest of the context window
+    instead, and that is its usual length. `stream`: whether the answer may be streamed; that of a queued request may not.
+    `pooling`: how an embedding is made from a text's tokens. `responses`: Workers AI's routes also accept the form of the
+    Responses API.
     """
 
     context_window: int
@@ -68,7 +68,7 @@ LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 def examine(item: Any, rules: ItemRules) -> ItemFacts:
-    """Check one item against every rule. Raises ItemError naming the first broken one."""
+    """Check an item against all rules. Raises ItemError for the first violation."""
     check_fields(item, rules)
     if (item.get("n") or 1) > 1 and rules.one_choice:
         raise ItemError("n", "this model answers with one choice; send the item several times instead")
@@ -78,7 +78,7 @@ def examine(item: Any, rules: ItemRules) -> ItemFacts:
 
 
 def check_fields(item: Any, rules: ItemRules) -> None:
-    """What holds on every route: an object, nobody else's fields, every known field in its range. Raises ItemError."""
+    """Check the rules of every route: an object, no field of the operator, every known field in its range. Raises ItemError."""
     if not isinstance(item, dict):
         raise ItemError("", f"must be an object, got {show(item)}")
     if not ENGINE_PRIVATE_FIELDS.isdisjoint(item):
@@ -91,7 +91,9 @@ def check_fields(item: Any, rules: ItemRules) -> None:
             raise ItemError(name, problem)
     model = item.get("model")
     if model is not None and not (isinstance(model, str) and model in rules.names):
-        raise ItemError("model", f"the URL names the model of all items, this one wants {show(model)}; leave it out")
+        raise ItemError(
+            "model", f"the URL names the model of all items, but this one names {show(model)}; leave it out"
+        )
     if item.get("stream") and not rules.stream:
         raise ItemError("stream", "a queued request cannot stream; leave it out")
 
@@ -99,9 +101,9 @@ def check_fields(item: Any, rules: ItemRules) -> None:
 def answer_facts(
     item: dict[str, Any], rules: ItemRules, least: int, prompt: int, copies: int, lengths: tuple[str, ...]
 ) -> ItemFacts:
-    """What the queue needs to know of an item whose prompt has at least `least` tokens, and about `prompt` in all.
+    """The facts about an item whose prompt has at least `least` and about `prompt` tokens.
 
-    `copies`: answers to it, each limited by the first of `lengths` that is given. Raises ItemError if they cannot fit.
+    `copies`: the number of its answers. The smallest of the fields `lengths` limits each. Raises ItemError if they cannot fit.
     """
     usual, most = _fitting_answer(item, least, rules, lengths)
     wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
@@ -111,9 +113,9 @@ def answer_facts(
 
 
 def _prefix(item: dict[str, Any]) -> str:
-    """How the prompt of a valid item begins."""
+    """The beginning of a valid item's prompt."""
     given, messages = item.get("prompt") or item.get("input"), item.get("messages")
-    if given or not messages:  # beside those `messages` are nobody's, and may be anything
+    if given or not messages:  # besides `prompt` and `input`, `messages` is not checked
         return str(given[:_PREFIX_CHARACTERS]) if isinstance(given, (str, list)) else ""
     first = messages[0]
     if type(first.get("content")) is str and len(first["content"]) >= _PREFIX_CHARACTERS:
@@ -129,13 +131,14 @@ def _prefix(item: dict[str, Any]) -> str:
 
 
 def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules, lengths: tuple[str, ...]) -> tuple[int, int]:
-    """Tokens that one answer usually has beside a prompt of at least `least`, and the most. Raises when they cannot fit."""
+    """The usual and the largest number of tokens of one answer to a prompt of at least `least`. Raises ItemError."""
     given = _given_limit(item, rules, lengths)
     limit = item[given] if given else _usual_limit(rules)
     if least + (limit or 1) > rules.context_window:
         prompt = next(name for name in ("prompt", "messages", "input") if item.get(name) is not None)
         raise ItemError(
-            given if given and least < rules.context_window else prompt, _unfit(least, limit, rules, asked=bool(given))
+            given if given and least < rules.context_window else prompt,
+            _window_exceeded(least, limit, rules, explicit=bool(given)),
         )
     most = rules.context_window - least if limit is None else limit
     shortest = item.get("min_tokens") or 0
@@ -147,21 +150,21 @@ def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules, lengths:
 
 
 def _usual_limit(rules: ItemRules) -> int | None:
-    """Of an answer that sets none; None: what is left of the window."""
+    """The limit of an answer without one; None: the rest of the window."""
     return min(rules.default_max_tokens, rules.context_window) if rules.usual_tokens is None else None
 
 
-def _unfit(least: int, limit: int | None, rules: ItemRules, *, asked: bool) -> str:
-    """Why prompt and answer cannot both be in the window."""
+def _window_exceeded(least: int, limit: int | None, rules: ItemRules, *, explicit: bool) -> str:
+    """The message for a prompt and an answer that exceed the window together."""
     window = f"beyond the context window of {rules.context_window}"
     if limit is None:
         return f"the prompt has at least {least} tokens, with an answer {window}"
-    kind = "asked" if asked else "usual"
+    kind = "asked" if explicit else "usual"
     return f"the prompt has at least {least} tokens, and {limit} are {kind} for the answer: together {window}"
 
 
 def _too_long(shortest: int, most: int, rules: ItemRules, given: str | None) -> str:
-    """Why the answer cannot have so many tokens."""
+    """The message for `min_tokens` above the limit of the answer."""
     if given:
         return f"must not be above {given}, which is {most}, got {shortest}"
     if rules.usual_tokens is not None:
@@ -172,8 +175,8 @@ def _too_long(shortest: int, most: int, rules: ItemRules, given: str | None) -> 
 
 
 def _given_limit(item: dict[str, Any], rules: ItemRules, lengths: tuple[str, ...]) -> str | None:
-    """Which of `lengths` limits the answer, the least of them; None: none does. Raises ItemError."""
-    found = None
+    """The smallest of the fields `lengths`, which limits the answer; None: none is set. Raises ItemError."""
+    smallest = None
     for name in lengths:
         value = item.get(name)
         if value is None:
@@ -181,16 +184,16 @@ def _given_limit(item: dict[str, Any], rules: ItemRules, lengths: tuple[str, ...
         if type(value) is not int or not 1 <= value <= rules.context_window:
             problem = number(1, rules.context_window, whole=True).check(value)
             raise ItemError(name, f"{problem} (the context window of the model is {rules.context_window})")
-        if found is None or value < item[found]:
-            found = name
-    return found
+        if smallest is None or value < item[smallest]:
+            smallest = name
+    return smallest
 
 
 def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
     prompt, messages = item.get("prompt"), item.get("messages")
     if (prompt is None) == (messages is None):
         if foreign := next((name for name in ("text", "query", "contexts") if prompt is None and name in item), None):
-            raise ItemError(foreign, "is for embedding models; this one generates text from prompt or messages")
+            raise ItemError(foreign, "is for embedding models; this model generates text from prompt or messages")
         both = "both were sent" if prompt is not None else "neither was sent"
         raise ItemError("", f"needs exactly one of prompt and messages; {both}")
     if prompt is not None:
@@ -228,6 +231,6 @@ def _part_bytes(where: str, part: Any, rules: ItemRules) -> int:
 
 
 def check_part(where: str, part: Any, kinds: tuple[str, ...], rules: ItemRules) -> None:
-    """A part of a message's content, which may be of these kinds. Raises ItemError."""
-    if (wrong := flaw(part, kinds, vision=rules.vision)) is not None:
-        raise ItemError(where + wrong.path, wrong.message)
+    """Check a part of a message's content, which must have one of these types. Raises ItemError."""
+    if (problem := part_problem(part, kinds, vision=rules.vision)) is not None:
+        raise ItemError(where + problem.path, problem.message)

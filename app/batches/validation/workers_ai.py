@@ -1,6 +1,6 @@
-"""What an item for a text model may hold on the Workers AI routes, synchronous or queued. Pure.
+"""The rules for an item for a text model on the Workers AI routes, synchronous or queued. Pure.
 
-A prompt or messages; for a model that Workers AI serves by the Responses API (gpt-oss) also `input` with what belongs to it.
+It has a prompt or messages. For a model that Workers AI serves with the Responses API (gpt-oss) it may have `input` instead.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ _FORMS = ("prompt", "messages", "input")
 
 
 def examine(item: Any, rules: ItemRules) -> ItemFacts:
-    """Check one item against every rule. Raises ItemError naming the first broken one."""
+    """Check an item against all rules. Raises ItemError for the first violation."""
     if not isinstance(item, dict) or (item.get("input") is None and not rules.responses):
         return text_generation.examine(item, rules)
     if asks_for_response(item):
@@ -29,5 +29,5 @@ def _response(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
     if not rules.responses:
         raise ItemError("input", "this model takes prompt or messages here; send input to …/ai/v1/responses")
     if foreign := next((name for name in text_generation.LENGTHS if item.get(name) is not None), None):
-        raise ItemError(foreign, "beside input the limit of the answer is called max_output_tokens")
+        raise ItemError(foreign, "with input, the limit of the answer is max_output_tokens")
     return openai.response(item, rules)

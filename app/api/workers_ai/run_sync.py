@@ -1,4 +1,4 @@
-"""A synchronous `…/ai/run`: the engine's answer as Workers AI's `result`, or as its frames."""
+"""A synchronous call of `…/ai/run`: the engine's answer as Workers AI's `result`, or as its stream of events."""
 
 import asyncio
 from functools import partial
@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from app.api import sync_requests, unknown_fields
 from app.api.body import JSON
 from app.api.deps import Parts
-from app.batches.submit import WORK
+from app.batches.submit import ENGINE_ROUTES
 from app.engines import embeddings
 from app.engines.catalogue import Model
 from app.engines.native_response import as_result
@@ -21,10 +21,10 @@ from app.tenants.service import Tenant
 
 
 async def answer(model: Model, item: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
-    """Run one request while its caller waits. Raises SlackwaterError."""
+    """Run one request while its client waits. Raises SlackwaterError."""
     unknown_fields.check(request, item)
-    way = sync_requests.Way(*WORK[model.task], open_ended=False)
-    call, facts = await sync_requests.prepare(model, item, request, tenant, parts, way)
+    route = sync_requests.EngineRoute(*ENGINE_ROUTES[model.task], model.task, open_ended=False)
+    call, facts = await sync_requests.prepare(model, item, request, tenant, parts, route)
     if item.get("stream"):
         return await sync_requests.streamed(request, parts.gateway.stream(call), _render(model, item), model.price)
     body = await sync_requests.whole(call, request, parts)
@@ -39,6 +39,6 @@ async def answer(model: Model, item: dict[str, Any], request: Request, tenant: T
 
 def _render(model: Model, item: dict[str, Any]) -> sync_requests.Render:
     if asks_for_response(item):
-        said = echo(item)
-        return lambda event: sse_frames.run_responses(sse_frames.echoed(event, said))
+        repeated = echo(item)
+        return lambda event: sse_frames.run_responses(sse_frames.echoed(event, repeated))
     return sse_frames.native if model.shape == "native" else partial(sse_frames.openai, usage=True)

@@ -1,0 +1,112 @@
+"""A submit to `…/ai/run?queueRequest=true`: the items in `requests` or as NDJSON become one batch."""
+
+import re
+from typing import Any
+from uuid import UUID
+
+import orjson
+from fastapi import Request, Response
+
+from app import labels
+from app.api import body, boolean_params, orders, submit_params, unknown_fields
+from app.api.deps import Parts
+from app.api.envelope import success
+from app.batches import submit as batches
+from app.engines.catalogue import Model
+from app.errors import BadInput, SlackwaterError
+from app.tenants.service import Tenant
+
+METADATA = "cf-aig-metadata"
+_QUEUE = "queueRequest"
+_QUERY = frozenset([_QUEUE, "tags", "tag", "completion_window", "strict"])
+
+
+async def items(name: str, content: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
+    """Queue the items of a JSON body. Raises BadInput naming the item and its field."""
+    order = _order(parts.model(name), request, tenant)
+    given = content["requests"]
+    if not isinstance(given, list):
+        raise BadInput(f"requests: must be a list of items, got {type(given).__name__}")
+    unknown = sorted(content.keys() - {"requests"})
+    if unknown:
+        raise BadInput(f"{unknown[0]}: must not be sent beside requests; put options into each item")
+    request_id = await batches.submit_items(parts.database, parts.settings, order, given)
+    return _queued(request_id, name)
+
+
+async def lines(name: str, request: Request, tenant: Tenant, parts: Parts) -> Response:
+    """Queue the items of an NDJSON body while it arrives. Raises BadInput naming the line."""
+    order = _order(parts.model(name), request, tenant)
+    blocks = body.blocks(request, parts.settings.ndjson_body_mb)
+    request_id = await batches.submit_lines(parts.database, parts.settings, order, blocks)
+    return _queued(request_id, name)
+
+
+def check_not_queued(model: Model, request: Request) -> None:
+    """Raise BadInput for a synchronous body whose query asks to queue it."""
+    if _wants_queue(request):
+        _check_queue(model)
+        raise BadInput('Bad input: queueRequest takes {"requests": [item, …]}; wrap the single request in that list')
+
+
+def _order(model: Model, request: Request, tenant: Tenant) -> batches.Order:
+    """The order of a submit. Raises when its query does not ask to queue it, or the model cannot queue, or a label is invalid."""
+    if not _wants_queue(request):
+        raise BadInput("requests: a batch is queued; add ?queueRequest=true to the URL")
+    _check_queue(model)
+    unknown_fields.check(request, request.query_params, _QUERY, noun="query parameter")
+    key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
+    labels = orders.labels_of(request, tags=_tags(request), metadata=_metadata(request), idempotency_key=key)
+    return batches.Order(tenant, model, labels, deadline_seconds=_deadline(request))
+
+
+def _wants_queue(request: Request) -> bool:
+    return boolean_params.parse(request.query_params.get(_QUEUE), _QUEUE)
+
+
+def _check_queue(model: Model) -> None:
+    if "async_queue" not in model.capabilities:
+        raise SlackwaterError("This model does not support request queuing", status=400, code=8007)
+
+
+def _tags(request: Request) -> tuple[str, ...]:
+    """The tags in the query, as `tags` or as `tag`. Raises BadInput."""
+    query = request.query_params
+    values = [*query.getlist("tags"), *query.getlist("tag")]
+    tags = tuple(tag for value in values for tag in value.split(",") if tag)
+    if len(tags) > labels.MOST_TAGS or not all(re.fullmatch(submit_params.TAG, tag) for tag in tags):
+        raise BadInput(
+            f"tags: at most {labels.MOST_TAGS}, each of 1 to 50 ASCII letters, digits or : - . / @, got {','.join(tags)[:80]}"
+        )
+    return tags
+
+
+def _deadline(request: Request) -> float | None:
+    """`completion_window` in seconds."""
+    given = request.query_params.get("completion_window")
+    if not given:
+        return None
+    seconds = submit_params.window_seconds(given)
+    if seconds is None:
+        raise BadInput(f"completion_window: must be {submit_params.WINDOWS}, got {given[:40]}")
+    return seconds
+
+
+def _metadata(request: Request) -> dict[str, str] | None:
+    """The metadata in the header that Cloudflare's AI Gateway uses for it: one flat JSON object."""
+    given = request.headers.get(METADATA)
+    if given is None:
+        return None
+    try:
+        pairs = orjson.loads(given)
+    except orjson.JSONDecodeError:
+        pairs = None
+    if not isinstance(pairs, dict) or not all(isinstance(value, str | int | float | bool) for value in pairs.values()):
+        raise BadInput(f'{METADATA}: must be a JSON object of strings, numbers and booleans, like {{"team": "search"}}')
+    texts = {key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in pairs.items()}
+    labels.check_metadata(texts, METADATA)
+    return texts
+
+
+def _queued(request_id: UUID, model_name: str) -> Response:
+    return success({"status": "queued", "request_id": str(request_id), "model": model_name})

@@ -1,0 +1,23 @@
+"""What a request carries besides its content: names, tags and keys that are stored with a batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLabels:
+    """The labels of one request. None: the caller set none.
+
+    `correlation_id`: the caller's id of the HTTP request. `session`: synchronous requests of one session go to the same engine
+    while it has room; a queued request only stores its session.
+    """
+
+    correlation_id: str | None = None
+    traceparent: str | None = None
+    session: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, str] | None = None
+    idempotency_key: str | None = None
+
+
+NO_LABELS = RequestLabels()
