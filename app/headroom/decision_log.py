@@ -17,7 +17,8 @@ import structlog
 from app import clock
 from app.db.pool import Connection, Database
 from app.headroom import sql
-from app.headroom.controller import CLOSED_BY_FAILURE, Decision
+from app.headroom.controller import Decision
+from app.headroom.gate_rules import CLOSED_BY_FAILURE
 
 Layer = Literal["l1", "l2"]  # outside the engine, inside it
 
@@ -25,7 +26,7 @@ FLUSH_SECONDS = 1.0
 PRUNE_SECONDS = 60.0
 PRUNED_AT_ONCE = 5_000
 CAPACITY = 2_000
-CALM_SECONDS = 1.0  # least time between two rows between which only the reason changed
+REASON_SECONDS = 1.0  # least time between two rows of which only the reason differs
 
 log = structlog.get_logger()
 
@@ -83,7 +84,7 @@ async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows
 
 
 class LoggedDecision:
-    """What the log says holds now. It may lag behind by `CALM_SECONDS` where the reason changes and the allowance does not.
+    """What the log says holds now. It may lag behind by `REASON_SECONDS` where the reason changes and the allowance does not.
 
     So reasons that take turns many times a second cost a row a second. Failures, and what changes the allowance, are always
     told. Each row begins with the reason that the row before ended with.
@@ -91,7 +92,7 @@ class LoggedDecision:
 
     def __init__(self, decision: Decision) -> None:
         self._last = decision
-        self._calm_until = 0.0
+        self._quiet_until = 0.0
 
     def change(self, now: float, decision: Decision) -> Decision | None:
         """What the log has to say that this decision replaces; None: nothing, for now."""
@@ -100,9 +101,9 @@ class LoggedDecision:
             self._last = decision
             return None
         failed = CLOSED_BY_FAILURE & {decision.reason, was.reason}
-        if decision.allowance == was.allowance and not failed and now < self._calm_until:
+        if decision.allowance == was.allowance and not failed and now < self._quiet_until:
             return None
-        self._last, self._calm_until = decision, now + CALM_SECONDS
+        self._last, self._quiet_until = decision, now + REASON_SECONDS
         return was
 
 

@@ -119,7 +119,7 @@ async def test_a_standby_touches_nothing_of_the_engine_that_runs(tmp_path: Path)
     async with running(leader):
         page = path_of(leader.harvest.environment[VARIABLE])
         guest = PageGuest(page)
-        guest.tell(Report(steps=7), Weights())
+        guest.publish(Report(steps=7), Weights())
         written = guest.commands()
         standby = sharing(tmp_path)
         standby.harvest.command(0.5)

@@ -6,9 +6,10 @@ import textwrap
 
 import pytest
 
+from app.batches.reason_messages import batch_message
 from app.engines.adoption import DOWN, FOREIGN, KEY, MISSING, TOO_SMALL, UNTOLD
 from app.headroom import controller, reason_messages
-from app.headroom.controller import Reason
+from app.headroom.gate_rules import Reason
 from app.states import BatchState, EngineState
 from workers.gpu import harvest_control
 from workers.gpu.control_loop import ControlLoop
@@ -45,7 +46,7 @@ def test_every_signal_that_a_decision_names_has_words_of_its_own() -> None:
 
 def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
     for state in (BatchState.PAUSED, BatchState.CANCELLING, BatchState.EXPIRING):
-        assert reason_messages.batch(state).startswith("the batch ")
+        assert batch_message(state).startswith("the batch ")
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ import structlog
 from app import clock
 from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
-from app.headroom.controller import CLOSED_BY_FAILURE, Decision, HeadroomLimits, Reason, State, decide, urgency
+from app.headroom.controller import Decision, State, decide, urgency
 from app.headroom.decision_log import AllowanceChange, DecisionLog, LoggedDecision
+from app.headroom.gate_rules import CLOSED_BY_FAILURE, HeadroomLimits, Reason
 from app.headroom.gpu import Gpu
 from app.headroom.sampler import Sampler
 from app.headroom.selftest import prove
@@ -38,26 +39,6 @@ DEADLINE_SECONDS = 5.0
 _BEATS = 3  # ticks further apart than so many times the pause between them: the process did not run
 
 log = structlog.get_logger()
-
-
-def limits_of(settings: Settings, slots: int) -> HeadroomLimits:
-    """The controller's limits for an engine of so many slots."""
-    return HeadroomLimits(
-        cap=settings.batch_max_in_flight or max(1, slots - settings.sync_reserve_slots),
-        slots=slots,
-        reserve=settings.sync_reserve_slots,
-        kv_ceiling=settings.kv_ceiling,
-        stale_seconds=settings.stale_seconds,
-        itl_budget=settings.itl_budget_ms / 1000,
-        itl_stretch=settings.itl_stretch,
-        itl_ceiling=settings.itl_ceiling_ms / 1000,
-        idle_cap=settings.idle_step_ms / 1000,
-        idle_stretch=settings.idle_stretch,
-        burst_tokens=settings.burst_tokens,
-        prefill_tokens=settings.batch_prefill_tokens,
-        floor=settings.batch_min_in_flight,
-        static=settings.headroom == "static",
-    )
 
 
 class Controlled(Protocol):
@@ -109,11 +90,11 @@ class ControlLoop:
         self._harvest = engine.harvest
         self._serving = serving
         self._journal = journal
-        self._limits = limits_of(settings, engine.slots)
+        self._limits = HeadroomLimits.of(settings, engine.slots)
         self._computed = 0
         self._wake = asyncio.Event()
         log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in prove(self._limits)})
-        self.state, self.decision = decide(State(), self.sight(), self._limits)
+        self.state, self.decision = decide(State(), self.signals(), self._limits)
         self._told = LoggedDecision(self.decision)
         self._counted = self.decision.reason
 
@@ -152,7 +133,7 @@ class ControlLoop:
         tokens = step.prompt_tokens + step.generation_tokens
         self.meter.told(step.at, tokens, context, bool(step.running + step.waiting), self._computed - before)
 
-    def sight(self) -> Signals:
+    def signals(self) -> Signals:
         """What is known now."""
         now, batch, scrape = clock.monotonic(), self._caller.ledger.load(), self.sampler.latest
         sync = self.arrivals.load(now)
@@ -216,11 +197,11 @@ class ControlLoop:
                     await self._wake.wait()
 
     def _decide(self) -> None:
-        sight, before = self.sight(), self.state
-        self._harvest.command(sight.urgency)
-        self.state, self.decision = decide(before, sight, self._limits)
+        signals, before = self.signals(), self.state
+        self._harvest.command(signals.urgency)
+        self.state, self.decision = decide(before, signals, self._limits)
         layer = "l1"
-        ruling = None if self._limits.static else self._harvest.decide(sight, self._limits)
+        ruling = None if self._limits.static else self._harvest.decide(signals, self._limits)
         if ruling is not None and self.decision.reason not in CLOSED_BY_FAILURE:
             self.decision, layer = ruling, "l2"
         self._caller.streams = ruling is None
@@ -229,7 +210,7 @@ class ControlLoop:
         self._puller.allow(allowance, prefill_tokens=decision.prefill_tokens, surplus=decision.surplus, calm=self.calm)
         # Of an engine that gets nothing whatever its headroom, no opening is told before it is used again.
         if serving or decision.reason in CLOSED_BY_FAILURE:
-            self._tell(layer, sight.batch, sight.scrape)
+            self._tell(layer, signals.batch, signals.scrape)
 
     def _tell(self, layer: str, batch: BatchLoad, scrape: Scrape | None) -> None:
         """Count a new reason, and log the decision if it is worth a row."""
@@ -282,8 +263,8 @@ class ControlLoop:
 
     def view(self, *, engine: str, model: str, mode: str, fault: str | None, gpus: Sequence[Gpu]) -> View:
         """Everything that the worker's `/metrics` tells."""
-        sight, decision, report = self.sight(), self.decision, self._harvest.report
-        steps, latency = sight.steps, self.arrivals.latency()
+        signals, decision, report = self.signals(), self.decision, self._harvest.report
+        steps, latency = signals.steps, self.arrivals.latency()
         return View(
             engine=engine,
             model=model,
@@ -291,7 +272,7 @@ class ControlLoop:
             reason=fault or decision.reason.value,
             allowance=0 if fault else decision.allowance,
             tokens_allowed=decision.tokens,
-            in_flight=sight.batch.requests,
+            in_flight=signals.batch.requests,
             changes=self.changes,
             yields=self._puller.yields,
             resumes=self._caller.resumes,
@@ -299,7 +280,7 @@ class ControlLoop:
             resumed_cached_tokens=self._caller.resumed_cached_tokens,
             probes=self.probes,
             dropped_decisions=self._journal.dropped,
-            telemetry_age=sight.now - sight.scrape.sampled_at if sight.scrape else None,
+            telemetry_age=signals.now - signals.scrape.sampled_at if signals.scrape else None,
             predicted_step=report.predicted_seconds if report else steps.alone if steps else None,
             measured_step=report.step_seconds if report else steps.measured if steps else None,
             ttft=_latency(latency.ttft_p50, latency.ttft_p95),

@@ -82,7 +82,7 @@ class ManagedEngine:
         self._command = command or vllm_command(
             model, settings.data_dir, self.port, host=settings.engine_host, harvest=harvests
         )
-        self.harvest = HarvestControl.of(settings) if harvests else HarvestControl.told(settings)
+        self.harvest = HarvestControl.of(settings) if harvests else HarvestControl.without_scheduler(settings)
         self.comeback = RecoveryTime(own=True)
         self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
         self._owner = secrets.token_hex(8)

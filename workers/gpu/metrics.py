@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from app.engines.adoption import DOWN, KEY, MISSING, TOO_SMALL
-from app.headroom.controller import Reason
+from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
 
