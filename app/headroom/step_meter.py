@@ -45,7 +45,7 @@ class StepMeter:
         self._learn(tokens / steps, _context(after), seconds * after.engines / steps)
         self._remember(seconds, steps, tokens / steps, (tokens - ours) / steps)
 
-    def told(self, at: float, tokens: int, context: float, busy: bool, ours: int) -> None:
+    def observe_step(self, at: float, tokens: int, context: float, busy: bool, ours: int) -> None:
         """Take one step that the engine itself reports: when it was seen, its tokens and their context, whether more work
         was in the engine, and how many of the tokens were ours. The first step after idleness has no beginning.
         """

@@ -22,7 +22,6 @@ from app.headroom.step_model import WARM
 from app.settings import Settings
 from workers.engine import control_page, step_stats_receiver
 from workers.engine.control_page import Commands, PageOwner, Report
-from workers.gpu import metrics
 
 SPARE = 2  # batch requests that may wait in vLLM's own queue, so that a free slot is used at once
 SCHEDULER = "workers.engine.scheduler.HarvestScheduler"
@@ -114,13 +113,11 @@ class HarvestControl:
             log.error("harvest.tripped", faults=report.faults)
         self._tripped = True
 
-    def metrics(self) -> metrics.HarvestView | None:
-        """The values for the worker's `/metrics`; None without a report."""
+    @property
+    def active(self) -> bool:
+        """Whether the scheduler plans the steps, by its last report."""
         r = self.report
-        if r is None:
-            return None
-        active = self._commands.harvest and r.supported and not (r.tripped or r.silent)
-        return metrics.HarvestView(active, r.tripped, r.batch_frozen, r.evictions, r.faults, r.plan_seconds)
+        return r is not None and self._commands.harvest and r.supported and not (r.tripped or r.silent)
 
     def close(self) -> None:
         """Remove the page, if there is one."""
