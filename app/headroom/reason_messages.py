@@ -99,7 +99,7 @@ def measure(signal: str, value: float | None, threshold: float | None) -> str:
 
 
 def amount(signal: str, value: float | None) -> str:
-    """A value of a signal with its unit."""
+    """The value of a signal, with its unit."""
     if value is None:
         return "unknown"
     if signal.endswith("_seconds"):
@@ -112,7 +112,7 @@ def amount(signal: str, value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it: 31 ms, 1.5 s, 40 s, 12 min, 5 h, 3 days."""
+    """A time in a suitable unit: 31 ms, 1.5 s, 40 s, 12 min, 5 h, 3 days."""
     seconds = max(0.0, seconds)
     unit, name = next((unit, name) for most, unit, name in _TIMES if seconds < most)
     number = seconds / unit
@@ -121,7 +121,7 @@ def duration(seconds: float) -> str:
 
 
 def many(count: float, thing: str) -> str:
-    """A number of things: 1 token, 2,000 tokens."""
+    """A count and its noun: 1 token, 2,000 tokens."""
     return f"{count:,.0f} {thing}" + ("" if count == 1 else "s")
 
 

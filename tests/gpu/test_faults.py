@@ -120,7 +120,7 @@ async def test_a_worker_that_was_starved_does_not_take_its_own_absence_for_the_e
         closed_before = control.changes["closed_stale"]
         time.sleep(1.0)
         woken = clock.monotonic()
-        await until(lambda: control.sampler.latest is not None and control_loop.sampler.latest.sampled_at > woken)
+        await until(lambda: control.sampler.latest is not None and control.sampler.latest.sampled_at > woken)
         await until(lambda: control.state.acted_on > woken)
         assert control.changes["closed_stale"] == closed_before
         await healed(world, batch)

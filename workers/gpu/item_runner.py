@@ -155,7 +155,7 @@ class Caller:
         if progress.log is not None:
             try:
                 begun = progress.item.kind == Kind.RESPONSE
-                return await self._client.events(request, progress.log.hear, begun=begun)
+                return await self._client.events(request, progress.log.add, begun=begun)
             finally:
                 await progress.log.close()
         if transcript is None:

@@ -21,7 +21,7 @@ class OpenChunk:
 
     An item in none of the three has a durable result, or goes back to the queue when the lease is finished. `suspects` and
     `retried` hold the reason for some of these. `progress`: what an item keeps between its calls. The requests of items in
-    `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `tells`: each
+    `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `has_events`: each
     result is also an event. `faults`: how often in a row the first of `results` could not be stored.
     """
 
@@ -37,14 +37,14 @@ class OpenChunk:
     alone: bool = False
     split: bool = False
     closing: bool = False
-    tells: bool = False
+    has_events: bool = False
     faults: int = 0
 
     @classmethod
     def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
         """A chunk of which nothing has started. After too many deaths it is split, or its item is given up."""
         chunk = cls(lease, deque(items))
-        chunk.tells = any(item.tells for item in chunk.pending)
+        chunk.has_events = any(item.tells for item in chunk.pending)
         match poison.verdict(lease, len(chunk.pending), limit):
             case ChunkVerdict.ALONE:
                 chunk.alone = True

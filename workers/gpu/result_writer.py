@@ -43,17 +43,17 @@ class ResultWriter:
         self._objects = Store.of(settings)
         self._database = database
         self._chunks = chunks
-        self._news = asyncio.Event()  # there is work
+        self._work = asyncio.Event()  # there is work
         self._due = asyncio.Event()  # the work must not wait for more results
 
     def note(self) -> None:
         """Store the new result soon, together with those that follow."""
-        self._news.set()
+        self._work.set()
 
     def hurry(self) -> None:
         """Store all results now."""
         self._due.set()
-        self._news.set()
+        self._work.set()
 
     @property
     def unfinished(self) -> bool:
@@ -84,8 +84,8 @@ class ResultWriter:
     async def run(self) -> None:
         """Flush until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._work.wait()
+            self._work.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._flush_seconds):
                     await self._due.wait()
@@ -147,7 +147,7 @@ class ResultWriter:
 
     async def _flushed(self, chunk: OpenChunk, results: list[Result]) -> bool:
         """Whether the lease held. If the batch has item events, they are written in the same transaction."""
-        if not chunk.tells:
+        if not chunk.has_events:
             async with self._database.durable() as conn:
                 return await queue.flush(conn, chunk.lease, results)
         async with self._database.transaction() as conn:
