@@ -18,8 +18,8 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "closed_slots": "is full",
     "closed_stale": "sends no fresh telemetry",
     "closed_unknown": "sends no telemetry that can be read",
-    "closed_model_error": "takes steps that do not fit their forecast",
-    "probe": "is tried with one small request after its telemetry had failed",
+    "closed_model_error": "has step times that do not fit their prediction",
+    "probe": "is tested with one small request after its telemetry failed",
     "plugin_tripped": "met a fault in its scheduler plug-in",
     "engine_starting": "is starting",
     "engine_down": "does not answer",
@@ -27,14 +27,14 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "draining": "has been drained by an operator (`slackwater engine undrain` ends it)",
     "window_too_small": "runs, but with a smaller context window than the model is promised with",
     "key_refused": "refuses Slackwater's key",
-    "window_unknown": "runs, but does not tell its context window",
+    "window_unknown": "runs, but does not report its context window",
     "not_vllm": "answers, but not as vLLM does",
     "released": "is being handed over to another worker",
 }
 
 _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "age_seconds": "last seen {value} ago, limit {threshold}",
-    "still_seconds": "its counters have stood still for {value}, limit {threshold}",
+    "still_seconds": "its counters have not changed for {value}, limit {threshold}",
     "step_seconds": "step time {value}, limit {threshold}",
     "stuck_seconds": "they have waited {value}, limit {threshold}",
     "hold_seconds": "{value} left",
@@ -50,7 +50,7 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "model_error": "they are off by {value}, limit {threshold}",
     "static_cap": "{value} batch requests in flight, fixed limit {threshold}",
     "faults": "{value} counted",
-    "controller": "Slackwater's own controller failed; the log of the GPU worker says how",
+    "controller": "Slackwater's own controller failed; see the log of the GPU worker",
     "telemetry": "",
 }
 

@@ -208,7 +208,7 @@ async def test_the_gate_is_shut_until_the_engine_was_held_against_the_window_in_
     async def unasked(settings: Settings, database: Database, model: Model, seen: object) -> Model:
         return model
 
-    monkeypatch.setattr(model_adoption, "_held", unasked)
+    monkeypatch.setattr(model_adoption, "_checked", unasked)
     await world.fetch("insert into pool (model, context_window) values (%s, 4096) returning 1", THEIRS)
     world.pool = (await world.fetch("select pool_id from pool where model = %s", THEIRS))[0][0]
     await world.submit(["hi"])
