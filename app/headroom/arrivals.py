@@ -1,4 +1,6 @@
-"""The synchronous requests that gateways announce, and their TTFT and ITL. Pure: times are seconds of one monotonic clock.
+"""The synchronous requests that gateways announce, and the TTFT and ITL that they measure (`app/gateway/relay.py`). Pure.
+
+Times are seconds of one monotonic clock.
 
 The messages of one request may arrive in any order, and each may be lost. A request that ends before it is announced is never
 added. `observed` corrects lost messages by a scrape of the engine. A request that never ends is removed after

@@ -96,12 +96,7 @@ class Caller:
         except Exception:
             log.exception("request.broken")
             return Reject(FAILED, "internal error"), 1
-        tries = AsyncRetrying(
-            stop=stop_after_attempt(self._attempts),
-            wait=wait_random_exponential(multiplier=BACKOFF_SECONDS[0], max=BACKOFF_SECONDS[1]),
-            retry=retry_if_result(lambda outcome: isinstance(outcome, Retry)),
-            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
-        )
+        tries = self._tries()
         try:
             outcome: Outcome = await tries(self._send, task, request, progress, on_first_token)
         finally:
@@ -109,6 +104,15 @@ class Caller:
         if isinstance(outcome, Reject) and context_window.is_too_long(outcome.message):
             outcome = await self._counted(request, outcome)
         return outcome, int(tries.statistics["attempt_number"])
+
+    def _tries(self) -> AsyncRetrying:
+        """Repeat while the outcome is a Retry; after the last attempt the Retry is the outcome."""
+        return AsyncRetrying(
+            stop=stop_after_attempt(self._attempts),
+            wait=wait_random_exponential(multiplier=BACKOFF_SECONDS[0], max=BACKOFF_SECONDS[1]),
+            retry=retry_if_result(lambda outcome: isinstance(outcome, Retry)),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+        )
 
     async def _send(
         self,

@@ -86,16 +86,7 @@ class Worker:
             slots=engine.slots,
             recall=engine.comeback.recall,
         )
-        self._caller = Caller(
-            self._client,
-            Target.of(model),
-            secret,
-            settings.request_attempts,
-            Store.of(settings),
-            # A continuation bypasses the engine's reasoning parser, and an adopted model may have one.
-            continues="reasoning" not in model.capabilities and not model.adopted,
-            may_send=self._membership.holds,
-        )
+        self._caller = self._new_caller(settings, secret)
         self._health = EngineHealth(self._client, self._caller, model, engine.mode, engine.comeback, policy)
         self._puller = Puller(settings, database, self._caller, self._down, policy)
         self._journal = DecisionLog(database, keep_days=settings.decision_days, keep_rows=settings.decision_rows)
@@ -108,6 +99,19 @@ class Worker:
             metrics=lambda: metrics.exposition(self._view()).decode(),
         )
         self._gpus: tuple[Gpu, ...] = ()
+
+    def _new_caller(self, settings: Settings, secret: bytes) -> Caller:
+        model = self._model
+        return Caller(
+            self._client,
+            Target.of(model),
+            secret,
+            settings.request_attempts,
+            Store.of(settings),
+            # A continuation bypasses the engine's reasoning parser, and an adopted model may have one.
+            continues="reasoning" not in model.capabilities and not model.adopted,
+            may_send=self._membership.holds,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain and leave. Raises the error that makes serving impossible."""
