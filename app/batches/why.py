@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from app.batches.reason_messages import batch_message
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.headroom import reason_messages
@@ -72,9 +73,9 @@ def explain(status: BatchStatus, outlook: Outlook | None) -> Why:
 def walk(status: BatchStatus, outlook: Outlook | None, estimate: Estimate | None) -> Iterator[Link]:
     """The chain of an unfinished batch. A batch without chunks has no outlook."""
     if status.state != BatchState.OPEN:
-        yield Link(status.state, reason_messages.batch(status.state), None, blocks=True)
+        yield Link(status.state, batch_message(status.state), None, blocks=True)
     if outlook is None or estimate is None or not outlook.chunks:
-        yield Link("settling", reason_messages.batch("settling"))
+        yield Link("settling", batch_message("settling"))
         return
     yield from _engines(status, outlook)
     yield from _own_chunks(outlook)
@@ -87,11 +88,11 @@ def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
     alive = [gate for gate in outlook.gates if gate.alive]
     if not alive:
         gone = max((gate.heartbeat_at for gate in outlook.gates), default=status.opened_at)
-        message = reason_messages.batch("no_engine", model=status.model)
+        message = batch_message("no_engine", model=status.model)
         yield Link("no_engine", message, max(gone, status.opened_at), blocks=True)
         return
     count, serves = reason_messages.many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
-    yield Link("engines", reason_messages.batch("engines", count=count, serves=serves, model=status.model))
+    yield Link("engines", batch_message("engines", count=count, serves=serves, model=status.model))
     blocked = not any(gate.open for gate in alive)
     moment = bool(outlook.leased) and any(
         gate.ready and _held_seconds(outlook, gate) < MOMENT_SECONDS for gate in alive
@@ -114,10 +115,10 @@ def _own_chunks(outlook: Outlook) -> Iterator[Link]:
     """The batch's chunks that an engine has, and those that wait before they are tried again."""
     if outlook.leased:
         chunks = reason_messages.many(outlook.chunks, "chunk")
-        yield Link("running", reason_messages.batch("running", leased=f"{outlook.leased:,}", chunks=chunks))
+        yield Link("running", batch_message("running", leased=f"{outlook.leased:,}", chunks=chunks))
     if outlook.delayed:
         delayed, pause = reason_messages.many(outlook.delayed, "chunk"), reason_messages.duration(outlook.pause or 0.0)
-        message = reason_messages.batch("backoff", delayed=delayed, pause=pause)
+        message = batch_message("backoff", delayed=delayed, pause=pause)
         yield Link("backoff", message, None, blocks=not outlook.ready and not outlook.leased)
 
 
@@ -128,32 +129,30 @@ def _queue_order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> I
     waits = not outlook.leased
     if outlook.inflight >= outlook.limit:
         inflight, limit = reason_messages.many(outlook.inflight, "token"), reason_messages.many(outlook.limit, "token")
-        message = reason_messages.batch("account_limit", inflight=inflight, limit=limit)
+        message = batch_message("account_limit", inflight=inflight, limit=limit)
         yield Link("account_limit", message, status.opened_at, blocks=True)
     if estimate.position or outlook.accounts > 1:
         ahead, accounts = (
             reason_messages.many(estimate.position, "chunk"),
             reason_messages.many(outlook.accounts, "account"),
         )
-        message = reason_messages.batch("fair_share", ahead=ahead, accounts=accounts, share=f"{estimate.share:.0%}")
+        message = batch_message("fair_share", ahead=ahead, accounts=accounts, share=f"{estimate.share:.0%}")
         yield Link("fair_share", message, status.opened_at, blocks=waits)
     elif outlook.pool_inflight and (allowed := sum(gate.allowance for gate in outlook.gates if gate.open)):
         places = reason_messages.many(allowed, "request")
-        yield Link(
-            "allowance_spent", reason_messages.batch("allowance_spent", places=places), status.opened_at, blocks=waits
-        )
+        yield Link("allowance_spent", batch_message("allowance_spent", places=places), status.opened_at, blocks=waits)
     else:
-        yield Link("next", reason_messages.batch("next"), status.opened_at, blocks=waits)
+        yield Link("next", batch_message("next"), status.opened_at, blocks=waits)
 
 
 def _eta(estimate: Estimate) -> Link:
     if estimate.eta_seconds is None or estimate.tokens_per_second is None:
-        return Link("eta_unknown", reason_messages.batch("eta_unknown"))
+        return Link("eta_unknown", batch_message("eta_unknown"))
     eta, pace = (
         reason_messages.duration(estimate.eta_seconds),
         reason_messages.many(round(estimate.tokens_per_second), "token"),
     )
-    return Link("eta", reason_messages.batch("eta", eta=eta, pace=pace, confidence=estimate.confidence))
+    return Link("eta", batch_message("eta", eta=eta, pace=pace, confidence=estimate.confidence))
 
 
 class Polls:

@@ -1,8 +1,10 @@
-"""Which synchronous requests are in the engine, by the gateways' word: announced, decoding, done. Pure.
+"""The synchronous requests that gateways announce, and the TTFT and ITL that they measure (`app/gateway/relay.py`). Pure.
 
-Messages of one request may overtake each other, and any of them may be lost: what ends before it is announced is never
-entered. Where messages stay away, the engine's own word counts: `observed` takes what a scrape shows. What never ends
-is forgotten after `expire_seconds`. Seconds are of one monotonic clock.
+Times are seconds of one monotonic clock.
+
+The messages of one request may arrive in any order, and each may be lost. A request that ends before it is announced is never
+added. `observed` corrects lost messages by a scrape of the engine. A request that never ends is removed after
+`expire_seconds`.
 """
 
 import math
@@ -11,19 +13,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-ANNOUNCING = "arrivals"  # purpose of the bearer token that gateways show to workers
-RECENT = 512  # latencies kept of each kind
-SENT_SECONDS = 2.0  # so long after its announcement a request has reached the engine, or never will
-_MOST_EARLY = 1024  # messages kept that came before their request's announcement
+ANNOUNCING = "arrivals"  # purpose of the bearer token that gateways send to workers
+RECENT = 512  # latencies of each kind that are kept
+SENT_SECONDS = 2.0  # this long after its announcement a request has reached the engine or never will
+_MOST_EARLY = 1024  # kept messages that came before the announcement of their request
 
 
 @dataclass(frozen=True, slots=True)
 class SyncLoad:
     """Synchronous requests at one moment.
 
-    `open` requests, of which `awaiting` have no first token yet, with `awaiting_tokens` of prompt between them;
-    `context_tokens` are prompt and output so far of the others, both estimated. `last_arrival`: second of the newest
-    announcement, -inf if there was none.
+    `open`: requests. `awaiting`: those without a first token, with `awaiting_tokens` of prompts in total. `context_tokens`:
+    prompts and outputs so far of the others, estimated. `last_arrival`: second of the last announcement, -inf if there was
+    none.
     """
 
     open: int = 0
@@ -35,7 +37,7 @@ class SyncLoad:
 
 @dataclass(frozen=True, slots=True)
 class SyncLatency:
-    """Milliseconds over the last requests; NaN where none was measured. The percentiles of ITL are those of the requests' own."""
+    """Milliseconds over the last requests; NaN if none was measured. ITL is the percentile of each request's own percentile."""
 
     ttft_p50: float
     ttft_p95: float
@@ -52,7 +54,7 @@ class _Entry:
 
 
 class Arrivals:
-    """The ledger of one engine. Unknown ids are ignored."""
+    """The announced requests of one engine. Unknown ids are ignored."""
 
     def __init__(self, expire_seconds: float) -> None:
         self._expire = expire_seconds
@@ -64,7 +66,7 @@ class Arrivals:
         self._itl_p95: deque[float] = deque(maxlen=RECENT)
 
     def arrived(self, request_id: str, prompt_tokens: int, max_tokens: int, now: float) -> None:
-        """A request is about to be sent to the engine."""
+        """Note a request that is about to be sent to the engine."""
         self._last = now
         if request_id in self._open:
             return
@@ -75,7 +77,7 @@ class Arrivals:
         self._open[request_id] = _Entry(prompt_tokens, max_tokens, now, known)
 
     def first_token(self, request_id: str, now: float, ttft_ms: float | None = None) -> None:
-        """The engine answers it."""
+        """Note the first token of a request."""
         if ttft_ms is not None:
             self._ttft.append(ttft_ms)
         entry = self._open.get(request_id)
@@ -88,7 +90,7 @@ class Arrivals:
     def finished(
         self, request_id: str, now: float, itl_p50_ms: float | None = None, itl_p95_ms: float | None = None
     ) -> None:
-        """It is over, whichever way."""
+        """Note the end of a request, with or without an error."""
         if itl_p50_ms is not None:
             self._itl_p50.append(itl_p50_ms)
         if itl_p95_ms is not None:
@@ -98,9 +100,9 @@ class Arrivals:
             self._forget_early()
 
     def observed(self, sampled_at: float, waiting: int, others: int) -> None:
-        """A scrape begun at `sampled_at` shows that so many wait in the engine, and so many in it are not ours.
+        """A scrape that began at `sampled_at` shows `waiting` requests, and `others` that are not ours.
 
-        With nobody waiting, no prompt that was sent before is awaited any longer, told or not; with nobody there, all is over.
+        If none waits, every request sent before has its first token. If there are no others, every one of them has ended.
         """
         sent = [(i, entry) for i, entry in self._open.items() if entry.since < sampled_at - SENT_SECONDS]
         for request_id, entry in sent:
@@ -110,7 +112,7 @@ class Arrivals:
                 entry.first_token = sampled_at
 
     def load(self, now: float) -> SyncLoad:
-        """What is open now, after forgetting what is older than any request may be."""
+        """The open requests, after removing those that are older than any request can be."""
         for request_id in [i for i, entry in self._open.items() if now - entry.since > self._expire]:
             del self._open[request_id]
         awaiting = [entry.prompt_tokens for entry in self._open.values() if entry.first_token is None]
@@ -119,7 +121,7 @@ class Arrivals:
         return SyncLoad(len(self._open), len(awaiting), sum(awaiting), context, self._last)
 
     def latency(self) -> SyncLatency:
-        """How the last requests fared."""
+        """TTFT and ITL of the last requests."""
         return SyncLatency(
             percentile(self._ttft, 0.5),
             percentile(self._ttft, 0.95),
@@ -133,14 +135,14 @@ class Arrivals:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """The smallest value that `share` of all do not exceed; NaN of nothing."""
+    """The smallest value that a `share` of all values does not exceed; NaN without values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
 
 
 def _context(entry: _Entry, pace: float, now: float) -> int:
-    """Tokens that a decoding request holds: its prompt, and what came since its first token at the usual pace."""
+    """Tokens of a decoding request: its prompt, and the output since its first token at the median pace."""
     if entry.first_token is None:
         return 0
-    said = (now - entry.first_token) / pace if pace > 0 else math.inf
-    return entry.prompt_tokens + int(min(entry.max_tokens, 1 + max(0.0, said)))
+    generated = (now - entry.first_token) / pace if pace > 0 else math.inf
+    return entry.prompt_tokens + int(min(entry.max_tokens, 1 + max(0.0, generated)))

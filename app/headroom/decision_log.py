@@ -1,7 +1,7 @@
-"""The decision log: what an engine's allowance was changed to, when and why.
+"""The decision log: each change of an engine's allowance, its time and its reason.
 
-`record`, `recent` and `since` are its verbs. `Journal` is a worker's buffer before it: decisions are made many times a second
-and never wait for the database, which gets at most one insert a second.
+`DecisionLog` is a worker's buffer: decisions are made many times a second and never wait for the database, which gets at most
+one insert a second.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from app import clock
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.headroom import sql
-from app.headroom.controller import CLOSED_BY_FAILURE, Decision
+from app.headroom.controller import Decision
+from app.headroom.gate_rules import CLOSED_BY_FAILURE
 
 Layer = Literal["l1", "l2"]  # outside the engine, inside it
 
@@ -25,16 +26,16 @@ FLUSH_SECONDS = 1.0
 PRUNE_SECONDS = 60.0
 PRUNED_AT_ONCE = 5_000
 CAPACITY = 2_000
-CALM_SECONDS = 1.0  # least time between two rows between which only the reason changed
+REASON_SECONDS = 1.0  # least time between two rows of which only the reason differs
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class AllowanceChange:
-    """From what to what, why (`signal` was `value` against `threshold`), and with how many batch requests in flight.
+    """A change of the allowance: `signal` was `value` against `threshold`, with `in_flight` batch requests.
 
-    `credited` of these were admitted since the telemetry was taken that decided. `detail`: what is wrong with telemetry.
+    `credited`: how many of these were admitted after the scrape that decided. `detail`: the error of the telemetry.
     """
 
     layer: Layer
@@ -52,14 +53,14 @@ class AllowanceChange:
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """A change as the log has it; `at` is Postgres's time."""
+    """A change in the log. `at` is PostgreSQL's time."""
 
     at: datetime
     change: AllowanceChange
 
 
 async def record(conn: Connection, engine_id: int, rows: Sequence[tuple[float, AllowanceChange]]) -> None:
-    """Store changes in one statement, each with the monotonic second of this process at which it was decided."""
+    """Store changes in one statement. Each has the monotonic second of this process at which it was decided."""
     if not rows:
         return
     now = clock.monotonic()
@@ -77,39 +78,39 @@ async def recent(conn: Connection, engine_id: int, limit: int) -> list[LoggedCha
 
 
 async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows: int) -> int:
-    """Drop an engine's oldest entries that are too old or too many, a bounded number a time. Returns how many."""
+    """Delete a bounded number of an engine's oldest entries, if they are too old or too many. Returns how many."""
     limits = {"keep_seconds": keep_days * 86_400, "keep_rows": keep_rows, "at_once": PRUNED_AT_ONCE}
     return (await conn.execute(sql.PRUNE, {"engine_id": engine_id, **limits})).rowcount
 
 
 class LoggedDecision:
-    """What the log says holds now. It may lag behind by `CALM_SECONDS` where the reason changes and the allowance does not.
+    """The last decision in the log. It may lag by `REASON_SECONDS` if only the reason changes.
 
-    So reasons that take turns many times a second cost a row a second. Failures, and what changes the allowance, are always
-    told. Each row begins with the reason that the row before ended with.
+    So reasons that alternate many times a second cost one row a second. Failures and changes of the allowance are always
+    logged. Each row starts with the reason at the end of the row before.
     """
 
     def __init__(self, decision: Decision) -> None:
         self._last = decision
-        self._calm_until = 0.0
+        self._quiet_until = 0.0
 
     def change(self, now: float, decision: Decision) -> Decision | None:
-        """What the log has to say that this decision replaces; None: nothing, for now."""
+        """The logged decision that this one replaces; None: nothing is logged now."""
         was = self._last
         if decision.reason is was.reason:
             self._last = decision
             return None
         failed = CLOSED_BY_FAILURE & {decision.reason, was.reason}
-        if decision.allowance == was.allowance and not failed and now < self._calm_until:
+        if decision.allowance == was.allowance and not failed and now < self._quiet_until:
             return None
-        self._last, self._calm_until = decision, now + CALM_SECONDS
+        self._last, self._quiet_until = decision, now + REASON_SECONDS
         return was
 
 
 class DecisionLog:
-    """Collects changes and writes them behind the caller's back. Set `engine_id` once the engine is known.
+    """Collects changes and writes them in the background. Set `engine_id` once the engine is known.
 
-    While the database is away the newest `capacity` changes are kept; `dropped` counts the others.
+    While the database cannot be reached, the last `capacity` changes are kept, and `dropped` counts the others.
     """
 
     def __init__(self, database: Database, *, keep_days: float, keep_rows: int, capacity: int = CAPACITY) -> None:
@@ -120,26 +121,26 @@ class DecisionLog:
         self._keep_rows = keep_rows
         self._capacity = capacity
         self._rows: collections.deque[tuple[float, AllowanceChange]] = collections.deque()
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
         self._prune_at = 0.0
-        self._away = False
+        self._unreachable = False
 
     def add(self, change: AllowanceChange) -> None:
-        """Note a change of this moment. Never waits, never raises."""
+        """Add a change that happens now. Never waits, never raises."""
         self._rows.append((clock.monotonic(), change))
         self._fit()
-        self._news.set()
+        self._added.set()
 
     async def run(self) -> None:
         """Flush at most once a second, until cancelled."""
         while True:
-            await self._news.wait()
+            await self._added.wait()
             await self.flush()
             await asyncio.sleep(FLUSH_SECONDS)
 
     async def flush(self) -> None:
-        """Write what was noted; what cannot be written now is kept for the next time."""
-        self._news.clear()
+        """Write the collected changes. If that fails, they are kept for the next time."""
+        self._added.clear()
         if self.engine_id is None or not self._rows:
             return
         rows, self._rows = self._rows, collections.deque()
@@ -147,17 +148,17 @@ class DecisionLog:
         try:
             async with self._database.relaxed() as conn:
                 await record(conn, self.engine_id, rows)
-                written, self._away = True, False
+                written, self._unreachable = True, False
                 await self._prune(conn, self.engine_id)
         except (TimeoutError, *TRANSIENT) as error:
-            if not self._away:
+            if not self._unreachable:
                 log.warning("database.unavailable", verb="journal", error=str(error).strip())
-            self._away = True
+            self._unreachable = True
         finally:
             if not written:
                 self._rows = rows + self._rows
                 self._fit()
-                self._news.set()
+                self._added.set()
 
     async def _prune(self, conn: Connection, engine_id: int) -> None:
         now = clock.monotonic()
@@ -166,7 +167,7 @@ class DecisionLog:
             await prune(conn, engine_id, keep_days=self._keep_days, keep_rows=self._keep_rows)
 
     def _fit(self) -> None:
-        """Give up the oldest rows beyond the capacity."""
+        """Drop the oldest rows beyond the capacity."""
         while len(self._rows) > self._capacity:
             self._rows.popleft()
             self.dropped += 1

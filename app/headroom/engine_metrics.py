@@ -1,4 +1,4 @@
-"""What an engine's `GET /metrics` says, read from Prometheus text without building a metric tree."""
+"""The gauges of an engine's `GET /metrics`, parsed from Prometheus text without a metric tree."""
 
 import math
 import re
@@ -23,16 +23,16 @@ _SIZE = re.compile(r'(block_size|num_gpu_blocks)="(\d+)"')
 
 
 class TelemetryError(ValueError):
-    """The text lacks a gauge that the gate needs, or holds a value that is no finite number."""
+    """The text lacks a gauge that the gate needs, or has a value that is not a finite number."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineGauges:
-    """One scrape. Requests and tokens are summed over the engines behind one URL; `kv_usage` (0..1) is the fullest's.
+    """One scrape. Requests and tokens are sums over the engines behind one URL; `kv_usage` (0..1) is that of the fullest.
 
-    The gauges do not tell batch from synchronous requests. Counters start again when the engine does. `steps` and the
-    `step_tokens` computed in them stay 0 where the engine does not count them; `kv_capacity` is in tokens, 0: unknown.
-    `engines` step at the same time, each its own requests.
+    The gauges do not distinguish batch from synchronous requests. Counters restart with the engine. `steps`, and the
+    `step_tokens` computed in them, stay 0 if the engine does not count them. `kv_capacity` is in tokens; 0: unknown.
+    `engines`: how many run steps in parallel.
     """
 
     running: int
@@ -70,7 +70,7 @@ def parse(text: str) -> EngineGauges:
 
 
 def _lacks(text: str, missing: list[str]) -> str:
-    """What a page does not have, so that whoever reads it knows where to look."""
+    """The error message for gauges that a page does not have."""
     if "# TYPE vllm:" not in text and len(missing) == len(_NAMES):
         return "/metrics has no `# TYPE vllm:…` line, so it is not the page of a vLLM engine"
     announced = [

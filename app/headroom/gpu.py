@@ -1,6 +1,6 @@
-"""What the GPUs of a worker's engine do, by NVML: shown and logged, at most a warning, never alone the gate.
+"""The state of the GPUs of a worker's engine, read with NVML. It is shown and logged, and never closes the gate.
 
-Utilisation only says how often some kernel ran, so that an engine with room for ten times the work may show 90 %.
+Utilisation is the share of time in which any kernel ran. An engine with room for ten times the work can show 90 %.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One look at one GPU: shares of one, bytes, watts. None: this GPU does not tell (a MIG slice has no utilisation)."""
+    """The state of one GPU: shares of one, bytes, watts. None: the GPU does not report it (a MIG slice has no utilisation)."""
 
     uuid: str
     name: str
@@ -26,7 +26,7 @@ class Gpu:
 
     @property
     def memory_usage(self) -> float:
-        """The share of its memory that is taken, by whomever."""
+        """The share of its memory that is in use by all processes."""
         return self.memory_used / self.memory_total if self.memory_total else 0.0
 
 
@@ -37,7 +37,7 @@ def memory_signal(gpus: Sequence[Gpu], ceiling: float) -> tuple[str, float, floa
 
 
 class GpuProbe:
-    """Reads the GPUs named by `visible` (see `settings.visible_gpus`). Where there is none, it stays silent for good."""
+    """Reads the GPUs that `visible` names (see `settings.visible_gpus`). Without a GPU it does not try again."""
 
     def __init__(self, visible: str | None, nvml: Any = None) -> None:
         self._visible = visible
@@ -45,13 +45,13 @@ class GpuProbe:
         self._handles: list[Any] | None = None
 
     def read(self) -> tuple[Gpu, ...]:
-        """One look; empty without a GPU. Never raises. May take some milliseconds: call it in a thread."""
+        """The GPUs now; empty without a GPU. Never raises. It takes some milliseconds, so call it in a thread."""
         try:
             if self._handles is None:
                 self._handles = self._open()
             found = (_attempt(partial(self._look, handle)) for handle in self._handles)
             return tuple(gpu for gpu in found if gpu is not None)
-        except Exception as error:  # a driver may fail in any way; telemetry must not
+        except Exception as error:  # a driver may raise anything
             log.debug("gpu.none", error=str(error) or type(error).__name__)
             self._handles = []
             return ()
@@ -69,7 +69,7 @@ class GpuProbe:
         handles: list[Any] = []
         for name in filter(None, (part.strip() for part in self._visible.split(","))):
             handle = self._named(name, every, uuids)
-            if handle is None:  # CUDA, too, stops at the first name that means nothing
+            if handle is None:  # CUDA also stops at the first unknown name
                 break
             handles.append(handle)
         return handles
@@ -97,7 +97,7 @@ class GpuProbe:
 
 
 def _attempt(call: Callable[[], Any]) -> Any:
-    """What the call gives; None where the driver refuses it."""
+    """The result of the call; None if the driver refuses it."""
     try:
         return call()
     except Exception:

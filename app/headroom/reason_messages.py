@@ -1,10 +1,12 @@
-"""What every reason code means in one plain sentence, with numbers and units. Pure.
+"""What the reason codes of an engine's gate mean, in one sentence with numbers and units. Pure.
 
-The unit of a signal is the end of its name: `_seconds`, `_tokens`, `_usage` and `_share` (of one); others are counts. An
-unknown code or signal is still told, in its own name.
+The end of a signal's name is its unit: `_seconds`, `_tokens`, `_usage` and `_share` (of one); others are counts. The message of
+an unknown code or signal contains its name.
 """
 
-_GATES = {
+from app.headroom.gate_rules import CLOSING_SIGNALS
+
+_GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "open": "takes batch work",
     "ramp": "takes more batch work step by step",
     "hold": "keeps its amount of batch work for now",
@@ -14,11 +16,10 @@ _GATES = {
     "yield_burst": "makes room for a burst of synchronous requests",
     "closed_sync_waiting": "serves synchronous requests first",
     "closed_slots": "is full",
-    "closed_kv": "has no memory left for batch work",
     "closed_stale": "sends no fresh telemetry",
     "closed_unknown": "sends no telemetry that can be read",
-    "closed_model_error": "takes steps that do not fit their forecast",
-    "probe": "is tried with one small request after its telemetry had failed",
+    "closed_model_error": "has step times that do not fit their prediction",
+    "probe": "is tested with one small request after its telemetry failed",
     "plugin_tripped": "met a fault in its scheduler plug-in",
     "engine_starting": "is starting",
     "engine_down": "does not answer",
@@ -26,14 +27,14 @@ _GATES = {
     "draining": "has been drained by an operator (`slackwater engine undrain` ends it)",
     "window_too_small": "runs, but with a smaller context window than the model is promised with",
     "key_refused": "refuses Slackwater's key",
-    "window_unknown": "runs, but does not tell its context window",
+    "window_unknown": "runs, but does not report its context window",
     "not_vllm": "answers, but not as vLLM does",
     "released": "is being handed over to another worker",
 }
 
-_SIGNALS = {
+_SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "age_seconds": "last seen {value} ago, limit {threshold}",
-    "still_seconds": "its counters have stood still for {value}, limit {threshold}",
+    "still_seconds": "its counters have not changed for {value}, limit {threshold}",
     "step_seconds": "step time {value}, limit {threshold}",
     "stuck_seconds": "they have waited {value}, limit {threshold}",
     "hold_seconds": "{value} left",
@@ -41,7 +42,6 @@ _SIGNALS = {
     "sync_requests": "{value} of {threshold} usable slots taken by synchronous requests",
     "sync_prompt_tokens": "{value} of their prompts uncomputed, limit {threshold}",
     "context_tokens": "batch holds {value} of context, limit {threshold}",
-    "kv_usage": "KV cache {value} used, limit {threshold}",
     "gpu_memory_usage": "GPU memory {value} used, limit {threshold}",
     "load": "{value} of {threshold} usable slots taken",
     "window_tokens": "{value}, promised {threshold}",
@@ -50,35 +50,13 @@ _SIGNALS = {
     "model_error": "they are off by {value}, limit {threshold}",
     "static_cap": "{value} batch requests in flight, fixed limit {threshold}",
     "faults": "{value} counted",
-    "controller": "Slackwater's own controller failed; the log of the GPU worker says how",
+    "controller": "Slackwater's own controller failed; see the log of the GPU worker",
     "telemetry": "",
 }
 
-_BATCH = {
-    "paused": "the batch is paused; resume it to go on",
-    "cancelling": "the batch is being cancelled; items in an engine come to their end",
-    "expiring": "the batch has expired; items in an engine come to their end",
-    "settling": "every item is done; the batch is being closed",
-    "running": "with an engine: {leased} of {chunks}",
-    "backoff": "{delayed} to be tried again, the next in {pause}",
-    "no_engine": "no engine serves {model} now; the batch is kept until one does",
-    "engines": "{count} {serves} {model}",
-    "account_limit": "the account has {inflight} in flight, limit {limit}",
-    "fair_share": "{ahead} of this account first; {accounts} at work, this one's share is {share}",
-    "allowance_spent": "every place for batch work is taken, {places} in all",
-    "next": "next in line",
-    "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
-    "eta_unknown": "no estimate yet: no engine is expected, or its pace was not measured",
-}
-
-CODES = frozenset({*_GATES, *_BATCH})
+CODES = frozenset(_GATES)
 SIGNALS = frozenset(_SIGNALS)
 _TIMES = ((0.9995, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86_400, "days"))
-
-
-def batch(code: str, **facts: object) -> str:
-    """The sentence of a code that is about a batch or its place in the order. Raises KeyError if a fact is missing."""
-    return _BATCH[code].format(**facts)
 
 
 def gate(
@@ -94,20 +72,20 @@ def gate(
 ) -> str:
     """What an engine does with batch work, why, and for how many seconds: "engine-0 is full: 62 of 62 … taken, for 40 s".
 
-    `detail`: what is wrong in its own words; `expected`: seconds until it should answer again.
+    `detail`: the error text of the telemetry; `expected`: seconds until the engine should answer again.
     """
-    said = f"{engine} {_GATES.get(code, 'reports ' + _spaced(code))}"
+    meaning = f"{engine} {_GATES.get(code, 'reports ' + _spaced(code))}"
     why = because(signal, value, threshold, detail)
     held = f"for {duration(seconds)}" if seconds is not None else ""
     soon = f"expected back in about {duration(expected)}" if expected is not None else ""
     details = ", ".join(part for part in (why, held, soon) if part)
     if why:
-        return f"{said}: {details}"
-    return ", ".join(part for part in (f"{said} {held}".strip(), soon) if part)
+        return f"{meaning}: {details}"
+    return ", ".join(part for part in (f"{meaning} {held}".strip(), soon) if part)
 
 
 def because(signal: str | None, value: float | None, threshold: float | None, detail: str | None) -> str:
-    """The comparison that decided, and what was wrong: "last seen 2 s ago, limit 1.5 s, GET … is answered with 500"."""
+    """The comparison that decided, and the error: "last seen 2 s ago, limit 1.5 s, GET … is answered with 500"."""
     compared = measure(signal, value, threshold) if signal else ""
     return ", ".join(part for part in (compared, detail) if part)
 
@@ -121,7 +99,7 @@ def measure(signal: str, value: float | None, threshold: float | None) -> str:
 
 
 def amount(signal: str, value: float | None) -> str:
-    """A value of a signal with its unit."""
+    """The value of a signal, with its unit."""
     if value is None:
         return "unknown"
     if signal.endswith("_seconds"):
@@ -134,7 +112,7 @@ def amount(signal: str, value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it: 31 ms, 1.5 s, 40 s, 12 min, 5 h, 3 days."""
+    """A time in a suitable unit: 31 ms, 1.5 s, 40 s, 12 min, 5 h, 3 days."""
     seconds = max(0.0, seconds)
     unit, name = next((unit, name) for most, unit, name in _TIMES if seconds < most)
     number = seconds / unit
@@ -143,7 +121,7 @@ def duration(seconds: float) -> str:
 
 
 def many(count: float, thing: str) -> str:
-    """A number of things: 1 token, 2,000 tokens."""
+    """A count and its noun: 1 token, 2,000 tokens."""
     return f"{count:,.0f} {thing}" + ("" if count == 1 else "s")
 
 

@@ -1,4 +1,4 @@
-"""Scrapes an engine's telemetry and keeps the last look at it that means anything."""
+"""Scrapes an engine's telemetry and keeps the last useful scrape."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -13,19 +13,20 @@ from app.headroom.engine_metrics import EngineGauges, TelemetryError, parse
 from app.headroom.signals import Scrape
 from app.headroom.silence import SilenceLimit, Stall, missed
 
-_PATH = "/metrics"  # what callers are told of the engine is without its address
+_PATH = "/metrics"  # messages to callers must not contain the address of the engine
 
 log = structlog.get_logger()
 
 
 class Sampler:
-    """Holds `latest`, and in `trouble` what was wrong with the last look, if anything. An engine that does not answer leaves the
-    last scrape to grow stale; one that answers nonsense replaces it by a scrape without gauges; and one that repeats itself
-    while it should be working for us (its counters stand still) is not believed until they move again.
+    """`latest`: the last scrape. `trouble`: the error of the last attempt, or "". `frozen`: the counters do not change.
 
-    How long it may be silent or stand still is learned: on a busy host a step, or an answer, takes as long as it takes. The
-    least is `timeout_seconds`, and twice that for counters. `plausible`: how long a step may last by its forecast. `stalls`:
-    when this process itself did not run.
+    If the engine does not answer, the last scrape grows stale. If the answer cannot be parsed, `latest` has no gauges. If the
+    counters do not change while the engine should be working for us, they are not trusted until they change again.
+
+    How long the engine may be silent, or its counters unchanged, is learned, because a busy host is slow. The minimum is
+    `timeout_seconds`, and twice that for counters. `plausible`: the predicted length of a step. `stalls`: when this process
+    did not run.
     """
 
     def __init__(
@@ -49,11 +50,11 @@ class Sampler:
         self._on_scrape = on_scrape
         self._plausible = plausible
         self._stalls = stalls
-        self._moved: tuple[EngineGauges | None, float] = (None, 0.0)  # the last gauges that had moved, and when
+        self._moved: tuple[EngineGauges | None, float] = (None, 0.0)  # the last gauges that had changed, and when
 
     @property
     def still_seconds(self) -> float:
-        """How long an engine's counters may stand still while it works for us."""
+        """How long an engine's counters may stay unchanged while it works for us."""
         return self._steps.limit(self._plausible())
 
     async def run(self) -> None:
@@ -64,9 +65,9 @@ class Sampler:
                 await asyncio.sleep(self._period)
 
     async def scrape(self, session: aiohttp.ClientSession) -> None:
-        """Take one sample. Our own load is the least seen around the scrape, so others are never underestimated."""
+        """Take one sample. Our own load is the smallest value during the scrape, so others are never underestimated."""
         began, before = clock.monotonic(), self._own()
-        seconds = 2 * self._answers.limit()  # an answer that comes too late to be believed still teaches
+        seconds = 2 * self._answers.limit()  # an answer that is too late still teaches the limit
         try:
             async with session.get(self._url, timeout=aiohttp.ClientTimeout(total=seconds)) as response:
                 if response.status != 200:
@@ -80,11 +81,11 @@ class Sampler:
             return self._note(f"GET {_PATH} is not answered within {seconds:.3g} s")
         except (aiohttp.ClientError, UnicodeDecodeError) as error:
             return self._note(f"GET {_PATH} fails: {without_address(error)}")
-        self._heard(clock.monotonic())
+        self._learn_limit(clock.monotonic())
         return self._take(Scrape(gauges, began, min(before, self._own()), self._answers.limit()))
 
-    def _heard(self, now: float) -> None:
-        """Learn how old a look gets until the next one is there, unless that was because we did not run."""
+    def _learn_limit(self, now: float) -> None:
+        """Learn how old a scrape gets before the next one, without the time in which this process did not run."""
         if self.latest is not None and not self.latest.frozen:
             since = self.latest.sampled_at
             self._answers.ended(now - since - missed(self._stalls(now), since), now)
@@ -101,16 +102,16 @@ class Sampler:
             self.frozen = True
         if self.frozen:
             self.latest = replace(scrape, sampled_at=since, limit=self.still_seconds, frozen=True)
-            self._note("its counters stand still though requests are in flight")
+            self._note("its counters do not change although requests are in flight")
             return
         self.latest = scrape
         self._note("")
         self._on_scrape(scrape)
 
     def _note(self, trouble: str) -> None:
-        """Log a change between readable and unreadable, not every scrape."""
+        """Log a change between readable and unreadable."""
         if trouble and not self.trouble:
-            note = log.debug if self.latest is None else log.warning  # whether an engine has come up is told elsewhere
+            note = log.debug if self.latest is None else log.warning  # the start of an engine is logged elsewhere
             note("telemetry.unreadable", url=self._url, error=trouble)
         elif self.trouble and not trouble:
             log.info("telemetry.readable", url=self._url)

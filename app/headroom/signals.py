@@ -1,4 +1,4 @@
-"""What the controller looks at: one sight of an engine, put together from scrape, ledger, gateway and step meter."""
+"""What the controller knows at one tick: the last scrape, our own requests, announced synchronous requests, step times."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from app.headroom.silence import Stall, missed
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One look at `GET /metrics`: its gauges (None: unreadable) and the monotonic second at which it began.
+    """One `GET /metrics`: its gauges (None: unreadable) and the monotonic second at which the request began.
 
-    `own`: the fewest of our requests in the engine around the scrape, so that others' are never underestimated. What we
-    admit later counts as ours only once a newer scrape shows it. `limit`: the age in seconds from which on it is too old, as
-    the sampler has learned; 0: as the settings say. `frozen`: its counters stand still, since `sampled_at`.
+    `own`: the smallest number of our requests in the engine during the scrape, so that requests of others are never
+    underestimated. `limit`: the age in seconds beyond which it is too old, as learned; 0: the setting applies. `frozen`: the
+    counters have not changed since `sampled_at`.
     """
 
     gauges: EngineGauges | None
@@ -25,10 +25,10 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class BatchLoad:
-    """Our own requests in the engine now, by our ledger.
+    """Our own requests in the engine now.
 
-    `prefill_tokens` are the prompts of those without a first token; `context_tokens` are prompt and output of all;
-    `computed_tokens` counts, for ever, the tokens that we know the engine computed for us.
+    `prefill_tokens`: prompts of the requests without a first token. `context_tokens`: prompt and output of all requests.
+    `computed_tokens`: a counter of the tokens that the engine has computed for us.
     """
 
     requests: int = 0
@@ -39,11 +39,10 @@ class BatchLoad:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of an engine step, as meant over the last scrapes.
+    """Seconds of an engine step, as a mean over the last scrapes. All but `measured` are predictions of the step model.
 
-    `measured`: as it was; `alone`: the model's word on the same step without batch; `decode`: on a step of nothing but
-    the synchronous requests' next tokens; `shortest`: on a step of one token; `per_request`: what one more decoding
-    batch request adds.
+    `alone`: the same step without batch work. `decode`: a step of only the next tokens of synchronous requests. `shortest`: a
+    step of one token. `per_request`: what one more decoding batch request adds.
     """
 
     measured: float
@@ -55,10 +54,10 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Everything one tick of the controller knows. `sync` None: no word from a gateway.
+    """Everything that the controller knows at one tick. `sync` None: no gateway has announced anything.
 
-    `urgency` is 0 with time to spare and 1 when a batch is about to miss its deadline. `stalls`: when this process did not
-    run. `still_seconds`: how long an engine that works for us may show no progress, as learned; 0: as the settings say.
+    `urgency`: 0 when no deadline is near, 1 when a batch is about to miss its deadline. `stalls`: when this process did not
+    run. `still_seconds`: how long an engine that works for us may show no progress, as learned; 0: the setting applies.
     """
 
     now: float
@@ -71,5 +70,5 @@ class Signals:
     still_seconds: float = 0.0
 
     def age(self, since: float) -> float:
-        """Seconds since then in which this process ran."""
+        """Seconds since then, without the time in which this process did not run."""
         return self.now - since - missed(self.stalls, since)

@@ -1,20 +1,20 @@
-"""How long a silence may last before it means something. Pure: moments are seconds of one monotonic clock.
+"""How long an engine may be silent before it counts as failed. Pure: times are seconds of one monotonic clock.
 
-`Patience` learns it from the silences that ended well. `Pulse` knows in which of them it was we who did not run: a process that
-was stopped or starved must not take its own absence for the engine's.
+`SilenceLimit` learns the limit from silences that ended well. `Pulse` records when this process did not run, because a process
+that was stopped or starved must not take its own pause for a silence of the engine.
 """
 
 import collections
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MARGIN = 1.5  # as many times the longest silence that was followed by life
+MARGIN = 1.5  # times the longest silence that ended well
 CEILING_SECONDS = 20.0
 MEMORY_SECONDS = 600.0
 
 
 class Stall(NamedTuple):
-    """This process did not run for so many seconds, until then."""
+    """This process did not run for `seconds`, which ended at `until`."""
 
     until: float
     seconds: float
@@ -26,7 +26,7 @@ def missed(stalls: Iterable[Stall], since: float) -> float:
 
 
 class SilenceLimit:
-    """`limit` is never below `floor` nor above `ceiling`, unless the floor is."""
+    """Learns a limit of at least `floor` and at most `ceiling`; a larger floor wins."""
 
     def __init__(self, floor: float, ceiling: float = CEILING_SECONDS) -> None:
         self._floor = floor
@@ -34,19 +34,19 @@ class SilenceLimit:
         self._longest, self._before, self._turned = 0.0, 0.0, 0.0
 
     def ended(self, seconds: float, now: float) -> None:
-        """A silence of so many seconds was followed by life. It is remembered for ten minutes, twenty at most."""
+        """Note a silence that ended well. It is remembered for ten to twenty minutes."""
         if now - self._turned > MEMORY_SECONDS:
             self._longest, self._before, self._turned = 0.0, self._longest, now
         self._longest = max(self._longest, seconds)
 
     def limit(self, plausible: float = 0.0) -> float:
-        """Seconds of silence from which on something is wrong. `plausible`: what a silence may well last, by other knowledge."""
+        """Seconds of silence beyond which the engine counts as failed. `plausible`: how long a silence may last by prediction."""
         longest = max(self._longest, self._before, plausible)
         return min(self._ceiling, max(self._floor, MARGIN * longest))
 
 
 class Pulse:
-    """Beats while this process runs. Beats further apart than `seconds` are a stall; what it lasted beyond counts as missed."""
+    """Beats while this process runs. If two beats are more than `seconds` apart, the rest of the time is a stall."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -54,12 +54,12 @@ class Pulse:
         self._stalls: collections.deque[Stall] = collections.deque(maxlen=64)
 
     def beat(self, now: float) -> None:
-        """To be called several times in those seconds."""
+        """Call it several times per `seconds`."""
         if self._last is not None and (seconds := now - self._last - self._seconds) > 0:
             self._stalls.append(Stall(now, seconds))
         self._last = now
 
     def stalls(self, now: float) -> tuple[Stall, ...]:
-        """The latest ones, the present one included."""
+        """The last stalls, the present one included."""
         late = 0.0 if self._last is None else now - self._last - self._seconds
         return (*self._stalls, Stall(now, late)) if late > 0 else tuple(self._stalls)

@@ -1,6 +1,6 @@
-"""All SQL of the decision log. Its one index, (engine_id, at, decision_id), serves reading and pruning alike."""
+"""All SQL of the decision log. Reading and pruning use its one index, (engine_id, at, decision_id)."""
 
-# Columns of a row that the caller gives, with their types. `age` is how many seconds ago it was decided.
+# The columns that the caller gives, with their types. `age`: seconds since the decision.
 GIVEN = {
     "age": "float8",
     "layer": "text",
@@ -27,12 +27,12 @@ order by place"""
 RECENT = f"""
 select at, {_REST} from decision where engine_id = %(engine_id)s order by at desc, decision_id desc limit %(limit)s"""
 
-# The oldest rows only, a bounded number a time: those beyond the newest `keep_rows` and those that are too old.
+# Deletes a bounded number of the oldest rows: those beyond the newest `keep_rows`, and those that are too old.
 PRUNE = """
-with edge as (select greatest(
+with newest_to_delete as (select greatest(
     now() - make_interval(secs => %(keep_seconds)s),
     (select at from decision where engine_id = %(engine_id)s order by at desc offset %(keep_rows)s limit 1)) as at),
- old as materialized (select d.at, d.decision_id from decision d, edge
-    where d.engine_id = %(engine_id)s and d.at <= edge.at order by d.at, d.decision_id limit %(at_once)s)
-delete from decision d using old
-where d.engine_id = %(engine_id)s and d.at = old.at and d.decision_id = old.decision_id"""
+ oldest as materialized (select d.at, d.decision_id from decision d, newest_to_delete
+    where d.engine_id = %(engine_id)s and d.at <= newest_to_delete.at order by d.at, d.decision_id limit %(at_once)s)
+delete from decision d using oldest
+where d.engine_id = %(engine_id)s and d.at = oldest.at and d.decision_id = oldest.decision_id"""

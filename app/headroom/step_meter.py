@@ -1,8 +1,8 @@
-"""What an engine's steps cost, learnt from outside: from the counters of two scrapes and our own ledger.
+"""The step times of an engine, learned outside it: from the counters of two scrapes and from our own requests.
 
-Between two scrapes of a busy engine, seconds per step and tokens per step are means over the steps in between; one such
-pair is one observation for the step model. What our own requests had computed is ours; the rest is synchronous. Where several
-engines share the counters, all is of one of them, as if the load were even.
+The counters of two scrapes of a busy engine give the mean seconds and the mean tokens of the steps in between. Each pair is one
+observation for the step model. Tokens that were not computed for our requests are synchronous. If several engines share the
+counters, the values are those of one engine under an even load.
 """
 
 import collections
@@ -12,25 +12,25 @@ from app.headroom.engine_metrics import EngineGauges
 from app.headroom.signals import BatchLoad, Scrape, StepTime
 from app.headroom.step_model import StepModel
 
-RECENT_SECONDS = 0.45  # over which steps are meant
-LIVE_SECONDS = 2.0  # as long as the engine tells each step, counters teach nothing more
-LEARNT = 20  # observations before the model is asked
+RECENT_SECONDS = 0.45  # step times are means over this time
+LIVE_SECONDS = 2.0  # counters are ignored for this long after a step that the engine reported itself
+LEARNT = 20  # observations before the model is used
 
 
 class StepMeter:
-    """Feeds one engine's step model and answers with the `StepTime` of now."""
+    """Feeds one engine's step model, and gives the present `StepTime`."""
 
     def __init__(self, model: StepModel | None = None) -> None:
         self.model = model or StepModel()
         self._last: tuple[Scrape, BatchLoad] | None = None
-        self._told_at, self._busy = -math.inf, False
+        self._reported_at, self._busy = -math.inf, False
         self._seen: collections.deque[tuple[float, int, float, float]] = collections.deque()
         self._largest = 0.0, 0.0  # tokens of the largest step that was seen, and the largest context
 
     def observe(self, scrape: Scrape, batch: BatchLoad) -> None:
-        """Take a new scrape. One that shows idleness, a restart or no step teaches nothing."""
+        """Take a new scrape. It is skipped if it shows an idle engine, a restart, or no step."""
         last, self._last = self._last, (scrape, batch)
-        if scrape.sampled_at - self._told_at < LIVE_SECONDS:
+        if scrape.sampled_at - self._reported_at < LIVE_SECONDS:
             return
         if last is None or last[0].gauges is None or scrape.gauges is None:
             self._seen.clear()
@@ -45,18 +45,18 @@ class StepMeter:
         self._learn(tokens / steps, _context(after), seconds * after.engines / steps)
         self._remember(seconds, steps, tokens / steps, (tokens - ours) / steps)
 
-    def told(self, at: float, tokens: int, context: float, busy: bool, ours: int) -> None:
-        """Take one step that the engine itself reports: when it was seen, its tokens and their context, whether more work
-        was in the engine, and how many of the tokens were ours. The first step after idleness has no beginning.
+    def observe_step(self, at: float, tokens: int, context: float, busy: bool, ours: int) -> None:
+        """Take one step that the engine reports: its time, its tokens and their context, whether the engine has more work, and
+        how many tokens were ours. The first step after idleness is skipped, because its start is not known.
         """
-        seconds = at - self._told_at
+        seconds = at - self._reported_at
         if tokens > 0 and self._busy and 0 < seconds < LIVE_SECONDS:
             self._learn(tokens, context, seconds)
             self._remember(seconds, 1, float(tokens), float(max(0, tokens - ours)))
-        self._told_at, self._busy = at, busy
+        self._reported_at, self._busy = at, busy
 
     def longest(self) -> float:
-        """Seconds that the largest step seen may take over the largest context seen; 0: not known yet."""
+        """Predicted seconds of the largest step so far over the largest context so far; 0: not known yet."""
         return self.model.predict(*self._largest) if self.model.samples >= LEARNT else 0.0
 
     def _learn(self, tokens: float, context: float, seconds: float) -> None:
@@ -69,7 +69,7 @@ class StepMeter:
             self._seen.popleft()
 
     def now(self, scrape: Scrape | None, batch: BatchLoad, synchronous: int) -> StepTime | None:
-        """The step time of now, with `synchronous` requests decoding. None: nothing is known yet, or nothing runs."""
+        """The present step time, with `synchronous` requests decoding. None: not known yet, or nothing runs."""
         gauges = scrape.gauges if scrape else None
         if gauges is None or not self._seen or self.model.samples < LEARNT:
             return None
@@ -90,5 +90,5 @@ class StepMeter:
 
 
 def _context(gauges: EngineGauges) -> float:
-    """Tokens of context that an engine's running requests hold together."""
+    """Tokens of context of all running requests of an engine."""
     return gauges.kv_usage * gauges.kv_capacity / gauges.engines

@@ -1,10 +1,10 @@
-"""How long an engine step takes, learnt from the steps it has done. Pure Python: it runs inside the engine too.
+"""Predicts how long an engine step takes, from the steps so far. Pure Python: it also runs inside the engine.
 
     seconds = base + below * tokens + (above - below) * max(0, tokens - knee) + per_context * context
 
-Up to the knee a step waits for weights, beyond it for arithmetic. The weights come from recursive least squares on
-relative errors, with forgetting, kept non-negative and convex, so that whoever inverts the model may simply add up.
-Candidate knees learn side by side; the one that has predicted best is used.
+Up to the knee, a step is limited by reading the model's weights; beyond it, by arithmetic. The coefficients come from recursive
+least squares on relative errors, with forgetting. They stay non-negative and convex, so that the planner can invert the
+model with running sums. Several candidate knees learn in parallel, and the one with the best predictions is used.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 KNEES = (192.0, 32.0, 96.0, 320.0, 512.0)
 FORGET = 0.998
-CLIP = 3.0  # a step longer than this many predictions counts as this many: a hiccup is not a trend
-WARM = 32  # samples before a prediction is worth anything
-RECENT = 0.03  # weight of the newest error in the recent mean
+CLIP = 3.0  # a step counts as at most this many times its prediction, so that one slow step is not a trend
+WARM = 32  # samples before a prediction can be used
+RECENT = 0.03  # weight of the last error in the recent mean
 
-_PRIOR = 100.0  # variance of an unknown weight: seconds per unit of its feature
-_STICKY = 0.95  # another knee must err less than this share of what the present one does
-_TOKENS, _CONTEXT = 1e2, 1e5  # units of the features, so that all four are of one size
+_PRIOR = 100.0  # variance of an unknown coefficient, in seconds per unit of its feature
+_STICKY = 0.95  # another knee is used if its error is below this share of the present one's
+_TOKENS, _CONTEXT = 1e2, 1e5  # units of the features, so that all four have a similar size
 
 Vector = list[float]
 
@@ -44,7 +44,7 @@ class _Fit:
         self.error += max(RECENT, 1 / self.samples) * (abs(seconds - predicted) / max(seconds, predicted) - self.error)
         if self.samples > WARM:
             seconds = min(seconds, CLIP * predicted)
-        scale = 1 / seconds  # least squares on relative errors: a long prefill must not drown the decodes
+        scale = 1 / seconds  # relative errors, so that long prefills do not outweigh decodes
         x = [
             scale,
             tokens * scale / _TOKENS,
@@ -61,9 +61,9 @@ class _Fit:
         novelty = a * px[0] + b * px[1] + c * px[2] + d * px[3]
         if novelty <= 0:
             return
-        # Kulhavy's directional forgetting: what is not being seen again is not forgotten either, so that hours of
-        # one kind of step do not spoil what is known of the others.
-        keep = min(FORGET, 1 - 4 / (self.samples + 8))  # the first steps of an engine are its least typical
+        # Kulhavy's directional forgetting: only knowledge that is seen again is forgotten, so that hours of one kind
+        # of step do not spoil the predictions of other kinds.
+        keep = min(FORGET, 1 - 4 / (self.samples + 8))  # the first steps of an engine are the least typical
         beta = keep - (1 - keep) / novelty
         shrink = beta / (1 + beta * novelty)
         gain = error / (1 + novelty)
@@ -74,7 +74,7 @@ class _Fit:
             p[i] = [row[0] - u * q, row[1] - u * r, row[2] - u * s, row[3] - u * t]
 
     def _project(self) -> None:
-        """Bring back a weight that fell below 0, moving the others as the covariance says."""
+        """Raise a negative coefficient to 0, and move the others by the covariance."""
         w = self.weights
         for i in range(4):
             if w[i] < 0:
@@ -95,7 +95,7 @@ class StepModel:
 
     @classmethod
     def of(cls, weights: Sequence[float]) -> "StepModel":
-        """A model that begins with the `weights` of an earlier one and is free to move. Raises ValueError."""
+        """A model that starts with the `weights` of an earlier one and goes on learning. Raises ValueError."""
         if len(weights) != 5 or not all(0 <= w < 1e6 for w in weights):
             raise ValueError("five non-negative numbers: base, below, per_context, above - below, knee")
         base, below, per_context, bend, knee = weights
@@ -107,13 +107,13 @@ class StepModel:
 
     @property
     def weights(self) -> tuple[float, float, float, float, float]:
-        """What `of` takes: base, slope below, per context token, extra slope above, knee."""
+        """The argument of `of`: base, slope below, per context token, extra slope above, knee."""
         w = self._best.weights
         return w[0], w[1] / _TOKENS, w[2] / _CONTEXT, w[3] / _TOKENS, self._best.knee
 
     @property
     def base(self) -> float:
-        """Seconds of a step with nothing in it."""
+        """Seconds of an empty step."""
         return self._best.weights[0]
 
     @property
@@ -133,7 +133,7 @@ class StepModel:
 
     @property
     def knee(self) -> float:
-        """Tokens of a step from which on `slope_above` holds."""
+        """Tokens of a step above which `slope_above` applies."""
         return self._best.knee
 
     @property
@@ -151,13 +151,13 @@ class StepModel:
         return self._best.predict(tokens, context)
 
     def learn(self, tokens: float, context: float, seconds: float) -> None:
-        """Take in one measured step; steps without tokens or time say nothing."""
+        """Learn from one measured step. Steps without tokens or time are skipped."""
         if tokens <= 0 or not 0 < seconds < 3600:
             return
         best = self._best
         best.learn(tokens, context, seconds)
         self._learnt += 1
-        if self._learnt % 2:  # one rival every other step keeps the cost low
+        if self._learnt % 2:  # one rival at every other step, to limit the cost
             return
         rival = self._fits[self._learnt // 2 % len(self._fits)]
         if rival is not best:

@@ -1,4 +1,4 @@
-"""Table: the decision log, one row per change of an engine's allowance that is worth telling."""
+"""Table: the decision log, one row for each logged change of an engine's allowance."""
 
 from sqlalchemy import (
     BigInteger,
@@ -15,7 +15,7 @@ from sqlalchemy import (
 
 from app.db.metadata import metadata
 
-# No foreign key: its lock would write to the engine's row with every flush.
+# No foreign key, because its lock would write to the engine's row at every flush.
 decision = Table(
     "decision",
     metadata,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from app.db.pool import Connection
 from app.queue import fair_order_sql, forecast_sql, lease_sql
-from app.queue.types import Finished, HeldLease, Item, Lease, Result
+from app.queue.types import Fence, Finished, HeldLease, Item, Lease, Result
 from app.states import BatchState
 
 URGENT_SECONDS = 900.0  # a deadline nearer than this may use the urgent lane
@@ -81,7 +81,7 @@ async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bo
 
 async def finish(
     conn: Connection,
-    lease: Lease,
+    lease: Lease | Fence,
     *,
     backoff_seconds: float = 0.0,
     suspects: Collection[int] = (),

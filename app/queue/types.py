@@ -39,6 +39,18 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Fence:
+    """What is needed to end a lease: the fence (`chunk_id`, `token`, `worker_id`), the run, and the number of items."""
+
+    chunk_id: int
+    token: int
+    worker_id: int
+    batch_id: int
+    run: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeldLease:
     """One lease in the answer to a heartbeat, with the state of its batch."""
 

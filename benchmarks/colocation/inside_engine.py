@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.signals import BatchLoad
 from app.settings import Settings
 from benchmarks.colocation.simulated_engine import SLOTS
@@ -10,8 +11,6 @@ from benchmarks.colocation.skewed_step_model import SkewedModel
 from benchmarks.colocation.worker import Worker
 from workers.engine.control_page import Commands
 from workers.engine.scheduler import SyncHarvestScheduler
-from workers.engine.step_plan import Budgets
-from workers.gpu.control_loop import limits_of
 from workers.gpu.harvest_control import commands_of, residents
 
 if TYPE_CHECKING:
@@ -39,14 +38,14 @@ class InsideWorker(Worker):
     def __init__(self, run: "Simulation") -> None:
         super().__init__(run, 0)
         settings = Settings()
-        self._limits, self._pause = limits_of(settings, SLOTS), settings.control_seconds
+        self._limits, self._pause = HeadroomLimits.of(settings, SLOTS), settings.control_seconds
         run.at(0.0, self._tick)
 
     def _tick(self) -> None:
         scheduler = self.run.engine.scheduler
         assert isinstance(scheduler, SyncHarvestScheduler)
         load = BatchLoad(requests=len(self.run.live))
-        fitting = residents(scheduler.report, load, self._limits, Budgets.error).allowance
+        fitting = residents(scheduler.report, load, self._limits, commands_of(Settings()).error).allowance
         self.cap = self._limits.cap if self.run.conditions.crowded else fitting
         self.run.admit()
         self.run.at(self.run.now + self._pause, self._tick)

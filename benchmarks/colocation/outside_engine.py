@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from app.headroom.arrivals import Arrivals
 from app.headroom.controller import State, decide
 from app.headroom.engine_metrics import EngineGauges
+from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
 from benchmarks.colocation.simulated_engine import SLOTS, Item
 from benchmarks.colocation.skewed_step_model import SkewedModel
 from benchmarks.colocation.worker import Worker
-from workers.gpu.control_loop import limits_of
 
 if TYPE_CHECKING:
     from benchmarks.colocation.simulate import Simulation
@@ -32,7 +32,7 @@ class OutsideWorker(Worker):
         super().__init__(run, 0)
         settings = Settings()
         self.listens = run.conditions.arrival_trigger
-        self._limits = limits_of(settings, SLOTS)
+        self._limits = HeadroomLimits.of(settings, SLOTS)
         self._pauses = settings.control_seconds, settings.sample_seconds
         self._arrivals = Arrivals(settings.request_timeout_seconds)
         self._meter = StepMeter(SkewedModel(run.conditions.model_factor))

@@ -12,7 +12,6 @@ from benchmarks.colocation.bare_scheduler import BATCH, BLOCK
 from benchmarks.colocation.simulate import Simulation
 from benchmarks.colocation.simulated_engine import SimulatedEngine
 from benchmarks.colocation.workloads import Arrival, Workload
-from workers.engine.control_page import Commands
 
 SHORT = Workload("burst", 4.0, speed=0.5, batch_output=(16, 200))
 
@@ -122,7 +121,9 @@ def test_our_scheduler_plans_without_a_fault_and_batch_goes_on(freeze):
     workload = replace(SHORT, seconds=6.0)
     arrivals = [Arrival(4 + 0.1 * n, 800, 40) for n in range(20)]
     run = simulation("l2", workload, arrivals, freeze=freeze)
-    run.engine.scheduler.commands = Commands(itl=0.012)  # so little that not all of the batch fits
+    run.engine.scheduler.commands = replace(
+        run.engine.scheduler.commands, itl_budget=0.012
+    )  # so little that not all of the batch fits
     found = run.run()
     assert run.engine.scheduler.report.freezes > 0 or not freeze
     assert found.faults == 0

@@ -190,7 +190,7 @@ async def _cut(
             assert call.transcript is not None
             made[number(call)].append(list(call.transcript.output_ids))
         patch.setattr(ledger, "victims", lambda surplus, leaving, chosen=tuple(chosen): list(chosen)[:surplus])
-        puller._yield(len(chosen))
+        puller.yield_requests(len(chosen))
         await asyncio.sleep(0)  # the aborted leave
 
 

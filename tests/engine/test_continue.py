@@ -43,9 +43,9 @@ async def test_the_first_decision_after_an_announced_burst_makes_batch_yield(
     decided: list[tuple[int, str, int, float]] = []
     decide = control_loop.decide
 
-    def watching(state: Any, sight: Any, limits: Any) -> Any:
-        state, decision = decide(state, sight, limits)
-        decided.append((sight.sync.awaiting_tokens, decision.reason, decision.surplus, clock.monotonic()))
+    def watching(state: Any, signals: Any, limits: Any) -> Any:
+        state, decision = decide(state, signals, limits)
+        decided.append((signals.sync.awaiting_tokens, decision.reason, decision.surplus, clock.monotonic()))
         return state, decision
 
     batch = await world.submit([{"prompt": f"Tell a tale, number {n}.", "max_tokens": 40} for n in range(12)])

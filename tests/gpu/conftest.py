@@ -20,6 +20,7 @@ from app.settings import Settings
 from tests.fakes.engine import FakeEngine
 from tests.queue import support
 from workers.gpu.attached_engine import AttachedEngine
+from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.worker import Worker, WorkerEngine
 
 MODEL = "smollm2-135m-instruct"
@@ -85,13 +86,15 @@ class World:
                 await asyncio.sleep(0.02)
 
     @asynccontextmanager
-    async def worker(self, own: WorkerEngine | None = None, **changes: Any) -> AsyncIterator["Running"]:
+    async def worker(
+        self, own: WorkerEngine | None = None, policy: WorkerPolicy = POLICY, **changes: Any
+    ) -> AsyncIterator["Running"]:
         """A worker in this process, drained at the end: of the world's engine, or of its own."""
         settings = self.settings.model_copy(update=changes)
         model = catalogue.load(settings.models_file).resolve(MODEL)
         assert model is not None
         async with Database.of(settings, "gpu test") as database:
-            running = Running(Worker(settings, database, model, own or AttachedEngine(settings)))
+            running = Running(Worker(settings, database, model, own or AttachedEngine(settings), policy))
             try:
                 yield running
             finally:

@@ -24,8 +24,10 @@ from tests.gpu.conftest import MODEL, Running, World
 from workers.gpu import model_adoption
 from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.engine_health import EngineHealth
+from workers.gpu.policy import WorkerPolicy
 from workers.gpu.worker import Worker
 
+QUICK = WorkerPolicy(health_seconds=0.05, inspection_seconds=0.05, adoption_seconds=0.05)
 THEIRS = "org/their-name"
 AI = "/client/v4/accounts/acme/ai"
 HELLO = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
@@ -33,9 +35,6 @@ HELLO = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.gpu.engine_health.HEALTH_SECONDS", 0.05)
-    monkeypatch.setattr("workers.gpu.engine_health.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("workers.gpu.model_adoption.LOOK_SECONDS", 0.05)
     monkeypatch.setattr("app.engines.model_registry.REFRESH_SECONDS", 0.05)
 
 
@@ -44,9 +43,9 @@ async def attached(settings: Settings, **changes: Any) -> AsyncIterator[Running]
     """`slackwater gpu-worker` in this process."""
     settings = settings.model_copy(update=changes)
     async with Database.of(settings, "gpu test") as database:
-        model = await model_adoption.model_of(settings, database, asyncio.Event())
+        model = await model_adoption.model_of(settings, database, asyncio.Event(), QUICK)
         assert model is not None
-        running = Running(Worker(settings, database, model, AttachedEngine(settings)))
+        running = Running(Worker(settings, database, model, AttachedEngine(settings), QUICK))
         try:
             yield running
         finally:
@@ -209,7 +208,7 @@ async def test_the_gate_is_shut_until_the_engine_was_held_against_the_window_in_
     async def unasked(settings: Settings, database: Database, model: Model, seen: object) -> Model:
         return model
 
-    monkeypatch.setattr(model_adoption, "_held", unasked)
+    monkeypatch.setattr(model_adoption, "_checked", unasked)
     await world.fetch("insert into pool (model, context_window) values (%s, 4096) returning 1", THEIRS)
     world.pool = (await world.fetch("select pool_id from pool where model = %s", THEIRS))[0][0]
     await world.submit(["hi"])

@@ -32,7 +32,7 @@ async def test_an_open_ended_answer_that_yielded_goes_on_to_its_end(world: World
     async with world.worker() as running:
         ledger = running.worker._caller.ledger
         await until(lambda: any(call.transcript.output_ids for call in ledger.calls.values()))
-        running.worker._puller._yield(1)
+        running.worker._puller.yield_requests(1)
         await world.finished(batch)
         assert running.worker._caller.resumes == 1
     [first, second] = world.engine.bodies

@@ -238,10 +238,10 @@ async def test_the_first_decision_after_a_sample_that_shows_waiting_callers_clos
     decided: list[tuple[float, str, int, bool]] = []
     decide = control_loop.decide
 
-    def watching(state: Any, sight: Any, limits: Any) -> Any:
-        state, decision = decide(state, sight, limits)
-        shows = sight.scrape is not None and sight.scrape.gauges is not None and sight.scrape.gauges.waiting > 0
-        decided.append((sight.scrape.sampled_at if shows else 0.0, decision.reason, decision.allowance, shows))
+    def watching(state: Any, signals: Any, limits: Any) -> Any:
+        state, decision = decide(state, signals, limits)
+        shows = signals.scrape is not None and signals.scrape.gauges is not None and signals.scrape.gauges.waiting > 0
+        decided.append((signals.scrape.sampled_at if shows else 0.0, decision.reason, decision.allowance, shows))
         return state, decision
 
     async with busy(world, control_seconds=0.1) as (running, batch):

@@ -93,7 +93,7 @@ async def test_an_answer_whose_events_were_lost_is_told_in_one_piece(
     client: httpx.AsyncClient,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("workers.gpu.stream_log.StreamLogWriter.hear", lambda self, event: None)
+    monkeypatch.setattr("workers.gpu.stream_log.StreamLogWriter.add", lambda self, event: None)
     async with world.worker():
         events = await streamed(client, stream_options={"include_usage": True})
         response = await client.post(

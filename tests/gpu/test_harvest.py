@@ -29,14 +29,14 @@ class Bench:
 
     def tell(self, **state: Any) -> None:
         known = {"steps": 1, "trusted": True, "model_error": 0.05, "model_samples": 1000, "at": clock.monotonic()}
-        self.guest.tell(Report(**known | state), WEIGHTS)
+        self.guest.publish(Report(**known | state), WEIGHTS)
 
-    def ruling(self, sight: Signals) -> Decision | None:
+    def ruling(self, signals: Signals) -> Decision | None:
         self.harvest.command(0.0)
-        return self.harvest.decide(sight, LIMITS)
+        return self.harvest.decide(signals, LIMITS)
 
-    def rule(self, sight: Signals) -> tuple[int, str, str]:
-        ruling = self.ruling(sight)
+    def rule(self, signals: Signals) -> tuple[int, str, str]:
+        ruling = self.ruling(signals)
         assert ruling is not None
         return ruling.allowance, ruling.reason, ruling.signal
 
@@ -80,9 +80,9 @@ def test_a_report_of_requests_that_have_since_gone_does_not_keep_the_gate_closed
 
 
 def test_a_scrape_older_than_the_report_says_nothing_about_it(bench: Bench) -> None:
-    sight = later()
-    bench.tell(sync_waiting=3, sync_running=32, at=sight.now + 1)
-    assert bench.rule(sight)[:2] == (0, "closed_sync_waiting")
+    signals = later()
+    bench.tell(sync_waiting=3, sync_running=32, at=signals.now + 1)
+    assert bench.rule(signals)[:2] == (0, "closed_sync_waiting")
 
 
 def test_an_engines_report_is_forgotten_when_the_next_one_starts_but_not_what_it_had_learnt(bench: Bench) -> None:
@@ -129,5 +129,5 @@ def test_an_engine_that_stands_still_with_others_requests_in_it_stays_closed_whe
     bench.tell(steps=7, sync_running=2)
     now = clock.monotonic()
     sights = [look(now, own=3, running=5), look(now + 6, own=3, running=5), look(now + 7, own=0, running=2)]
-    rulings = [bench.ruling(sight) for sight in sights]
+    rulings = [bench.ruling(signals) for signals in sights]
     assert [ruling.reason for ruling in rulings if ruling] == ["harvest", "closed_stale", "closed_stale"]

@@ -20,6 +20,7 @@ from app.storage.store import Store
 from app.tenants.service import Tenant
 from tests.gpu.conftest import MODEL, World
 from tests.storage.conftest import s3_settings
+from workers.gpu.policy import WorkerPolicy
 
 KB = 1024
 in_a_folder = pytest.mark.parametrize("settings", ["folder"], indirect=True)  # one that the test takes away
@@ -92,14 +93,11 @@ async def test_an_item_of_300_kb_is_in_the_store_not_in_postgres_and_answered_ri
 
 
 @in_a_folder
-async def test_while_the_store_is_away_large_items_wait_and_small_ones_do_not(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workers.gpu.puller.BUSY_SECONDS", 0.3)
+async def test_while_the_store_is_away_large_items_wait_and_small_ones_do_not(world: World) -> None:
     request_id = await submit(world, [1, 300, 1])
     folder = world.settings.data_dir / "objects"
     folder.rename(folder.with_name("away"))
-    async with world.worker():
+    async with world.worker(policy=WorkerPolicy(full_engine_seconds=0.3)):
         await world.until("count(*) = 2 from item_result")
         await world.until("exists (select from chunk where state = 'delayed')")
         folder.with_name("away").rename(folder)
@@ -112,7 +110,7 @@ async def test_an_answer_waits_for_the_store_and_is_not_asked_for_again(world: W
     world.engine.latency = 2
     request_id = await submit(world, [300, 1])
     folder = world.settings.data_dir / "objects"
-    async with world.worker(batch_prefill_tokens=1_000_000):
+    async with world.worker(headroom="static", batch_max_in_flight=2):
         while world.engine.count.total() < 2:
             await asyncio.sleep(0.01)
         assert not world.engine.finished

@@ -23,8 +23,11 @@ from app.settings import Settings
 from workers.engine.control_page import VARIABLE, PageGuest, Report, Weights, path_of
 from workers.engine.step_stats_receiver import StepReceiver
 from workers.gpu.managed_engine import MARK, ManagedEngine, vllm_command
+from workers.gpu.policy import WorkerPolicy
 from workers.gpu.recovery_time import UNKNOWN_SECONDS
 
+QUICK = WorkerPolicy(restart_seconds=(0.05, 0.2), engine_poll_seconds=0.05)
+SOON_KILLED = replace(QUICK, engine_stop_seconds=0.2)
 MODEL = "smollm2-135m-instruct"
 FAKE = [sys.executable, "-m", "tests.fakes.engine", "--port"]
 CORE = """
@@ -47,7 +50,7 @@ asyncio.run(main())
 """
 
 
-def make(folder: Path, command: list[str] | None = None) -> ManagedEngine:
+def make(folder: Path, command: list[str] | None = None, policy: WorkerPolicy = QUICK) -> ManagedEngine:
     """An engine of a data directory in which the model counts as prepared."""
     settings = Settings(data_dir=folder, engine_start_seconds=10)
     model = catalogue.load(settings.models_file).resolve(MODEL)
@@ -55,7 +58,7 @@ def make(folder: Path, command: list[str] | None = None) -> ManagedEngine:
     weights = Path(model.path(folder))
     weights.mkdir(parents=True, exist_ok=True)
     (weights / "config.json").write_text("{}")
-    engine = ManagedEngine(settings, model, command or ["true"])
+    engine = ManagedEngine(settings, model, command or ["true"], policy)
     engine._command = command or [*FAKE, str(engine.port)]
     return engine
 
@@ -63,7 +66,7 @@ def make(folder: Path, command: list[str] | None = None) -> ManagedEngine:
 def sharing(folder: Path, name: str = "engine-0") -> ManagedEngine:
     """One whose scheduler would be ours, if vLLM were started."""
     plain = make(folder)
-    engine = ManagedEngine(plain._settings.model_copy(update={"engine_name": name}), plain._model)
+    engine = ManagedEngine(plain._settings.model_copy(update={"engine_name": name}), plain._model, policy=QUICK)
     engine._command = [*FAKE, str(engine.port)]
     return engine
 
@@ -101,12 +104,6 @@ def pids(engine: ManagedEngine) -> list[int]:
     return processes.marked(MARK, engine._mark)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.gpu.managed_engine.BACKOFF_SECONDS", (0.05, 0.2))
-    monkeypatch.setattr("workers.gpu.managed_engine.POLL_SECONDS", 0.05)
-
-
 async def test_stopping_leaves_no_process(tmp_path: Path) -> None:
     engine = make(tmp_path)
     async with running(engine):
@@ -119,7 +116,7 @@ async def test_a_standby_touches_nothing_of_the_engine_that_runs(tmp_path: Path)
     async with running(leader):
         page = path_of(leader.harvest.environment[VARIABLE])
         guest = PageGuest(page)
-        guest.tell(Report(steps=7), Weights())
+        guest.publish(Report(steps=7), Weights())
         written = guest.commands()
         standby = sharing(tmp_path)
         standby.harvest.command(0.5)
@@ -188,11 +185,10 @@ async def test_an_engine_that_dies_is_started_anew(tmp_path: Path) -> None:
 
 
 async def test_an_engine_whose_core_is_killed_is_started_anew_at_once_though_its_server_still_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("workers.gpu.managed_engine.STOP_SECONDS", 0.2)
     (tmp_path / "core.py").write_text(CORE)
-    engine, there = make(tmp_path), tmp_path / "there"
+    engine, there = make(tmp_path, policy=SOON_KILLED), tmp_path / "there"
     core = (
         f"rm -f {there}; {sys.executable} {tmp_path / 'core.py'} {there} & while [ ! -e {there} ]; do sleep 0.02; done"
     )
@@ -224,10 +220,9 @@ async def test_an_engine_that_was_up_teaches_how_long_a_start_takes(tmp_path: Pa
 
 
 async def test_an_engine_that_ignores_sigterm_is_killed_with_its_whole_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("workers.gpu.managed_engine.STOP_SECONDS", 0.2)
-    engine = make(tmp_path)
+    engine = make(tmp_path, policy=SOON_KILLED)
     stubborn = f"trap '' TERM; {' '.join(engine._command)} & wait; sleep 60 & wait"
     engine._command = ["bash", "-c", stubborn]
     async with running(engine):

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import processes
-from app.headroom.controller import Reason
+from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
 from tests.gpu.conftest import World

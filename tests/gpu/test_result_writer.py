@@ -11,11 +11,11 @@ import pytest
 
 from app.db.pool import Connection, Database
 from app.queue import service as queue
-from app.queue.types import Lease, Result
+from app.queue.types import Fence, Lease, Result
 from app.settings import Settings
 from tests.queue import support
-from workers.gpu import result_writer
 from workers.gpu.open_chunk import OpenChunk
+from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.result_writer import ResultWriter
 
 MB = 2**20
@@ -46,14 +46,14 @@ class Bench:
         return chunk.results
 
     @asynccontextmanager
-    async def storing(self, **changes: Any) -> AsyncIterator[None]:
+    async def storing(self, policy: WorkerPolicy = POLICY, **changes: Any) -> AsyncIterator[ResultWriter]:
         """While the flush loop runs."""
-        made = ResultWriter(self.settings.model_copy(update=changes), self.database, self.chunks)
+        made = ResultWriter(self.settings.model_copy(update=changes), self.database, self.chunks, policy)
         made.hurry()
         running = asyncio.create_task(made.run())
         try:
             async with asyncio.timeout(20):
-                yield
+                yield made
             assert not running.done()
         finally:
             running.cancel()
@@ -103,10 +103,9 @@ async def test_no_statement_has_more_bytes_than_its_bound_unless_it_is_one_resul
         return await flush(conn, lease, results)
 
     monkeypatch.setattr(queue, "flush", noted)
-    monkeypatch.setattr(result_writer, "FLUSH_BYTES", MB)
     sizes = [MB // 2, MB // 4, MB // 2, 3 * MB, 10, 10, MB]
     await bench.claim(sizes)
-    async with bench.storing():
+    async with bench.storing(WorkerPolicy(flush_bytes=MB)):
         await bench.until_empty()
     assert [size for sizes_of_one in statements for size in sizes_of_one] == sizes
     assert all(sum(of_one) <= MB or len(of_one) == 1 for of_one in statements)
@@ -151,3 +150,29 @@ async def test_a_chunk_whose_end_is_refused_is_dropped_and_the_loop_goes_on(
         await bench.until_empty()
     assert await bench.rows("select count(*) from item_result") == [(3,)]
     assert await bench.rows("select chunk_id, state from chunk") == [(bad, "leased")]
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_a_stray_lease_is_ended_and_its_items_go_back_to_the_queue_even_after_a_fault_of_ours(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """After a fault the lease is forgotten, and the next heartbeats list it again."""
+    finish, left = queue.finish, [RuntimeError("a fault of ours")] * failures
+
+    async def faulty(conn: Connection, lease: Lease | Fence, **how: Any) -> Any:
+        if left:
+            raise left.pop()
+        return await finish(conn, lease, **how)
+
+    monkeypatch.setattr(queue, "finish", faulty)
+    await bench.claim([10, 10])
+    [(_, chunk)] = bench.chunks.items()
+    bench.chunks.clear()
+    lease = chunk.lease
+    stray = Fence(lease.chunk_id, lease.token, lease.worker_id, lease.batch_id, lease.run, lease.n)
+    async with bench.storing() as writer:
+        for _ in range(failures + 1):
+            writer.end(stray)
+            while writer.unfinished:
+                await asyncio.sleep(0.01)
+    assert await bench.rows("select lo, hi, state from chunk") == [(0, 1, "delayed")]

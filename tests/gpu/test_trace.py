@@ -17,7 +17,7 @@ async def test_every_call_of_an_engine_for_an_item_names_the_submits_trace(world
         async with asyncio.timeout(10):
             while len(calls) < 2 or not all(call.transcript.output_ids for call in calls.values()):
                 await asyncio.sleep(0.01)
-        running.worker._puller._yield(2)
+        running.worker._puller.yield_requests(2)
         await world.finished(traced)
         await world.finished(plain)
     of_traced = [found[:36] for found in world.engine.traces if found]

@@ -35,7 +35,7 @@ async def test_yielded_requests_say_the_same_as_uninterrupted_ones_and_count_the
         ledger = worker._caller.ledger
         await until(lambda: len(ledger.calls) == 6 and all(c.transcript.output_ids for c in ledger.calls.values()))
         for _ in range(2):
-            worker._puller._yield(4)
+            worker._puller.yield_requests(4)
             await asyncio.sleep(0.1)
         await world.finished(batch)
         assert worker._puller.yields > 0
@@ -59,7 +59,7 @@ async def test_a_request_yields_three_times_at_most_and_then_runs_to_its_end(wor
             await until(
                 lambda: any(call.transcript.output_ids for call in ledger.calls.values()) or worker._puller.yields >= 3
             )
-            worker._puller._yield(1)
+            worker._puller.yield_requests(1)
             await asyncio.sleep(0.12)
         await world.finished(batch)
         assert worker._puller.yields == 3
@@ -104,7 +104,7 @@ async def test_tokens_of_answers_that_a_stop_cuts_off_count_as_wasted_and_a_yiel
         await until(lambda: len(calls) == 4 and all(len(c.transcript.output_ids) > 4 for c in calls.values()))
         stopping = asyncio.create_task(running.stop())
         await asyncio.sleep(0.1)
-        worker._puller._yield(2)
+        worker._puller.yield_requests(2)
         began = clock.monotonic()
         await stopping
         assert clock.monotonic() - began < 10
@@ -119,10 +119,10 @@ async def test_nobody_is_asked_twice_to_yield(world: World) -> None:
     async with world.worker() as running:
         puller, calls = running.worker._puller, running.worker._caller.ledger.calls
         await until(lambda: len(calls) == 4 and all(call.transcript.output_ids for call in calls.values()))
-        puller._yield(2)
-        puller._yield(2)
+        puller.yield_requests(2)
+        puller.yield_requests(2)
         assert puller.yields == 2
-        puller._yield(3)
+        puller.yield_requests(3)
         assert puller.yields == 3
         await world.finished(batch)
     assert sorted(row[5] for row in await results(world, batch)) == [0, 1, 1, 1]

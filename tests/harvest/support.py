@@ -3,17 +3,19 @@
 from collections import deque
 from typing import Any
 
+from app.settings import Settings
 from benchmarks.colocation.bare_scheduler import BATCH, SYNC, AsyncScheduler, build, finish_step, request
 from workers.engine.control_page import Commands
 from workers.engine.scheduler import HarvestScheduler, SyncHarvestScheduler
 
+COMMANDS = Commands.of(Settings.model_construct())
 BOTH = (SyncHarvestScheduler, HarvestScheduler)
 
 
 class Bench:
     """One scheduler, driven step by step; under asynchronous scheduling one step stays in flight."""
 
-    def __init__(self, cls: Any, commands: Commands | None = Commands(), **engine: Any) -> None:  # noqa: B008
+    def __init__(self, cls: Any, commands: Commands | None = COMMANDS, **engine: Any) -> None:
         self.scheduler = build(cls, **engine)
         self.now = 0.0
         if hasattr(self.scheduler, "commands"):

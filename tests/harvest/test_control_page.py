@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from app import clock
 from benchmarks.colocation.bare_scheduler import SYNC
-from tests.harvest.support import Bench
-from workers.engine.control_page import VARIABLE, Commands, PageGuest, PageOwner, Report, Weights
+from tests.harvest.support import COMMANDS, Bench
+from workers.engine import control_page
+from workers.engine.control_page import VARIABLE, PageGuest, PageOwner, Report, Weights
 from workers.engine.scheduler import HarvestScheduler
 
 GUEST = """
@@ -20,7 +22,7 @@ from workers.engine.control_page import PageGuest, Report, Weights
 page = PageGuest.of_environment(3)
 commands = page.commands()
 assert page.prior() is None
-page.tell(Report(steps=7, tripped=True, step_seconds=commands.itl), Weights(1, 2, 3, 4, 5))
+page.publish(Report(steps=7, tripped=True, step_seconds=commands.itl_budget), Weights(1, 2, 3, 4, 5))
 """
 
 
@@ -29,7 +31,7 @@ def test_commands_and_reports_cross_between_two_processes(tmp_path: Path, monkey
     assert owner.report() is None
     assert owner.learnt() is None
     before = clock.monotonic()
-    owner.command(Commands(itl=0.031, chunk=99))
+    owner.command(replace(COMMANDS, itl_budget=0.031, chunk=99))
     monkeypatch.setenv(VARIABLE, str(tmp_path / "page"))
     subprocess.run([sys.executable, "-c", GUEST], check=True, timeout=60)
     assert owner.report() == Report(steps=7, tripped=True, step_seconds=0.031)
@@ -48,9 +50,18 @@ def test_commands_and_reports_cross_between_two_processes(tmp_path: Path, monkey
 
 def test_a_half_written_record_is_not_read(tmp_path: Path) -> None:
     owner = PageOwner(tmp_path / "page")
-    owner.command(Commands())
+    owner.command(COMMANDS)
     guest = PageGuest(owner.path)
     owner._map[3] ^= 0xFF
+    assert guest.commands() is None
+
+
+def test_a_record_of_another_layout_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = PageOwner(tmp_path / "page")
+    guest = PageGuest(owner.path)
+    owner.command(COMMANDS)
+    assert guest.commands() is not None
+    monkeypatch.setattr(control_page, "LAYOUT", control_page.LAYOUT + 1)
     assert guest.commands() is None
 
 
@@ -66,7 +77,7 @@ def test_the_records_do_not_overlap(tmp_path: Path) -> None:
 def commanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[PageOwner, Any]:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "page"))
     owner = PageOwner(tmp_path / "page")
-    owner.command(Commands())
+    owner.command(COMMANDS)
     bench = Bench(HarvestScheduler, max_seqs=4)
     bench.now = clock.monotonic()
     return owner, bench
@@ -84,10 +95,10 @@ def test_a_silent_worker_sheds_batch_and_a_heard_one_resumes_it(commanded: tuple
     bench.add("s", 100, 10, SYNC)
     assert bench.steps_until("s") == 0
     bench.now = clock.monotonic()
-    owner.command(Commands())
+    owner.command(COMMANDS)
     while bench.scheduler.has_unfinished_requests():
         bench.now = clock.monotonic()
-        owner.command(Commands())
+        owner.command(COMMANDS)
         bench.step()
     assert bench.tokens == {f"b{i}": 300 for i in range(6)} | {"s": 10}
 

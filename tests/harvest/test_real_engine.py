@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from benchmarks.colocation.bare_scheduler import BATCH, SYNC, tiny_model_dir
-from workers.engine.control_page import VARIABLE, Commands, PageOwner, Report, Weights
+from tests.harvest.support import COMMANDS
+from workers.engine.control_page import VARIABLE, PageOwner, Report, Weights
 from workers.engine.step_stats_receiver import VARIABLE as SOCKET
 from workers.engine.step_stats_receiver import StepReceiver, StepStats
 from workers.engine.step_stats_sender import StepLogger
@@ -23,7 +24,8 @@ from workers.engine.step_stats_sender import StepLogger
 pytestmark = pytest.mark.engine
 
 SLOTS = 8
-STRICT = Commands(itl=0.0, stretch=0.0, tolerance=0.0, error=1.0)  # beside synchronous work batch gets nothing
+# Beside synchronous work, batch work gets nothing.
+STRICT = replace(COMMANDS, itl_budget=0.0, itl_stretch=0.0, tolerance=0.0, error=1.0)
 
 
 @dataclass

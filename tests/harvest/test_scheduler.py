@@ -1,12 +1,13 @@
 """Batch lives on what synchronous requests leave, under both ways of scheduling."""
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmarks.colocation.bare_scheduler import BATCH, SYNC, AsyncScheduler, Scheduler, finish_step
-from tests.harvest.support import BOTH, Bench
+from tests.harvest.support import BOTH, COMMANDS, Bench
 from workers.engine import vllm_support
 from workers.engine.control_page import Commands
 from workers.engine.preemption import MAX_EVICTIONS
@@ -17,7 +18,7 @@ both = pytest.mark.parametrize("cls", BOTH)
 
 @both
 def test_the_first_step_after_an_arrival_has_it_and_no_batch_beyond_the_budget(cls: Any) -> None:
-    bench = Bench(cls, Commands(itl=0.0125, idle_cap=0.05)).learnt()
+    bench = Bench(cls, replace(COMMANDS, itl_budget=0.0125, idle_step=0.05)).learnt()
     bench.crowd(120, prompt=300, steps=40)
     assert bench.scheduler.report.batch_frozen == 0
     for k in range(5):
@@ -33,7 +34,7 @@ def test_the_first_step_after_an_arrival_has_it_and_no_batch_beyond_the_budget(c
 
 @both
 def test_a_frozen_request_keeps_its_cache_and_resumes_where_it_stood(cls: Any) -> None:
-    bench = Bench(cls, Commands(itl=0.0, stretch=0.0, tolerance=0.0)).learnt()
+    bench = Bench(cls, replace(COMMANDS, itl_budget=0.0, itl_stretch=0.0, tolerance=0.0)).learnt()
     batch = bench.crowd(4, prompt=200)
     bench.add("s", 10, 20, SYNC)
     bench.step()
@@ -130,7 +131,7 @@ def test_a_fault_sheds_batch_for_good_and_a_synchronous_request_waits_no_step(cl
 
 @both
 def test_a_model_that_predicts_badly_gives_batch_nothing_beside_synchronous_work(cls: Any) -> None:
-    bench = Bench(cls, Commands(error=0.0)).learnt()
+    bench = Bench(cls, replace(COMMANDS, error=0.0)).learnt()
     bench.crowd(4)
     bench.add("s", 10, 10, SYNC)
     assert set(bench.step()) == {"s"}
@@ -139,7 +140,9 @@ def test_a_model_that_predicts_badly_gives_batch_nothing_beside_synchronous_work
 
 @both
 def test_memory_held_by_long_frozen_requests_is_given_back(cls: Any) -> None:
-    bench = Bench(cls, Commands(itl=0.0, stretch=0.0, tolerance=0.0, kv_reserve=0.5), kv_blocks=60).learnt()
+    bench = Bench(
+        cls, replace(COMMANDS, itl_budget=0.0, itl_stretch=0.0, tolerance=0.0, kv_reserve=0.5), kv_blocks=60
+    ).learnt()
     bench.crowd(6, prompt=100, steps=20)
     assert bench.scheduler.kv_cache_manager.usage > 0.5
     bench.add("s", 10, 200, SYNC)
@@ -151,7 +154,7 @@ def test_memory_held_by_long_frozen_requests_is_given_back(cls: Any) -> None:
 
 
 @pytest.mark.parametrize(("ours", "parents"), [(SyncHarvestScheduler, Scheduler), (HarvestScheduler, AsyncScheduler)])
-@pytest.mark.parametrize("commands", [None, Commands(harvest=False)])
+@pytest.mark.parametrize("commands", [None, replace(COMMANDS, harvest=False)])
 def test_switched_off_every_decision_is_the_parents(ours: Any, parents: Any, commands: Commands | None) -> None:
     benches = Bench(ours, commands, max_seqs=8, kv_blocks=120), Bench(parents, max_seqs=8, kv_blocks=120)
     for k in range(150):
@@ -200,7 +203,7 @@ def test_first_come_first_served_engines_are_left_alone() -> None:
 
 def test_a_plan_for_256_batch_requests_reads_each_a_bounded_number_of_times() -> None:
     """The cost is a count here; the microseconds are printed and judged by the benchmark."""
-    bench = Bench(SyncHarvestScheduler, Commands(itl=0.02)).learnt()
+    bench = Bench(SyncHarvestScheduler, replace(COMMANDS, itl_budget=0.02)).learnt()
     bench.crowd(256, prompt=64, output=2000, steps=40)
     bench.add("s", 10, 500, SYNC)
     took = []

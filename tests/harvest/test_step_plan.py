@@ -1,12 +1,16 @@
 """The plan never exceeds what is allowed, and wastes nothing of it."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.headroom.step_model import WARM, StepModel
-from workers.engine.step_plan import Budgets, StepPlan, Sync, allowed_seconds, plan
+from app.settings import Settings
+from workers.engine.step_plan import PlanLimits, StepPlan, Sync, allowed_seconds, plan
 
 CAP = 2048
+LIMITS = PlanLimits.of(Settings.model_construct())
 
 
 def model_of(weights: tuple[float, float, float, float, float]) -> StepModel:
@@ -36,7 +40,12 @@ syncs = st.builds(
 decodes = st.lists(st.integers(1, 8000), max_size=256)
 prefills = st.lists(st.tuples(st.integers(1, 8000), st.integers(0, 8000)), max_size=8)
 budgets = st.builds(
-    Budgets, itl=st.floats(0, 0.1), tolerance=st.floats(0, 0.2), stretch=st.floats(0, 2), chunk=st.integers(16, CAP)
+    lambda **drawn: replace(LIMITS, **drawn),
+    itl_budget=st.floats(0, 0.1),
+    tolerance=st.floats(0, 0.2),
+    itl_stretch=st.floats(0, 2),
+    urgency=st.floats(0, 1),
+    chunk=st.integers(16, CAP),
 )
 
 
@@ -50,7 +59,7 @@ def work(decided: StepPlan, sync: Sync, contexts: list[int], wants: list[tuple[i
 
 @given(models, syncs, decodes, prefills, budgets)
 def test_beside_synchronous_work_the_step_stays_within_the_allowed_seconds(
-    model: StepModel, sync: Sync, contexts: list[int], wants: list[tuple[int, int]], limits: Budgets
+    model: StepModel, sync: Sync, contexts: list[int], wants: list[tuple[int, int]], limits: PlanLimits
 ) -> None:
     decided = plan(model, sync, contexts, wants, CAP, limits)
     tokens, context = work(decided, sync, contexts, wants)
@@ -66,7 +75,7 @@ def test_beside_synchronous_work_the_step_stays_within_the_allowed_seconds(
 
 @given(models, syncs, decodes, budgets)
 def test_the_first_decode_left_out_would_not_have_fitted(
-    model: StepModel, sync: Sync, contexts: list[int], limits: Budgets
+    model: StepModel, sync: Sync, contexts: list[int], limits: PlanLimits
 ) -> None:
     decided = plan(model, sync, contexts, [], CAP, limits)
     if decided.decodes < len(contexts):
@@ -77,7 +86,7 @@ def test_the_first_decode_left_out_would_not_have_fitted(
 
 @given(models, decodes, prefills, budgets)
 def test_without_synchronous_work_something_always_advances(
-    model: StepModel, contexts: list[int], wants: list[tuple[int, int]], limits: Budgets
+    model: StepModel, contexts: list[int], wants: list[tuple[int, int]], limits: PlanLimits
 ) -> None:
     decided = plan(model, Sync(), contexts, wants, CAP, limits)
     assert decided.tokens + decided.room > 0
@@ -87,12 +96,12 @@ def test_without_synchronous_work_something_always_advances(
 
 @given(models, syncs, decodes, budgets, st.integers(1, 500))
 def test_more_synchronous_tokens_never_let_more_batch_in_under_a_fixed_budget(
-    model: StepModel, sync: Sync, contexts: list[int], limits: Budgets, more: int
+    model: StepModel, sync: Sync, contexts: list[int], limits: PlanLimits, more: int
 ) -> None:
-    fixed = Budgets(itl=limits.itl, stretch=0, tolerance=0)
+    fixed = replace(LIMITS, itl_budget=limits.itl_budget, itl_stretch=0, tolerance=0)
     busier = Sync(min(CAP, sync.tokens + more), sync.context, present=True)
     quieter = Sync(sync.tokens, sync.context, present=True)
-    if model.predict(busier.tokens, busier.context) > fixed.itl:
+    if model.predict(busier.tokens, busier.context) > fixed.itl_budget:
         return
     assert (
         plan(model, busier, contexts, [], CAP, fixed).decodes <= plan(model, quieter, contexts, [], CAP, fixed).decodes
@@ -101,13 +110,13 @@ def test_more_synchronous_tokens_never_let_more_batch_in_under_a_fixed_budget(
 
 def test_an_untaught_model_gives_batch_nothing_beside_synchronous_work_and_little_without() -> None:
     raw = StepModel()
-    assert plan(raw, Sync(tokens=1, present=True), [10] * 50, [(500, 0)], CAP, Budgets()).tokens == 1
-    assert plan(raw, Sync(), [10] * 50, [(5000, 0)], CAP, Budgets()).tokens <= 256
+    assert plan(raw, Sync(tokens=1, present=True), [10] * 50, [(500, 0)], CAP, LIMITS).tokens == 1
+    assert plan(raw, Sync(), [10] * 50, [(5000, 0)], CAP, LIMITS).tokens <= 256
 
 
 def test_a_prefill_gets_what_fits_however_little_and_before_it_is_through_nobody_enters() -> None:
     """On a slow engine that is all there ever is beside synchronous work; frozen, it would hold its slot for ever."""
     model = model_of((0.009, 1e-4, 0.0, 0.0, 192.0))
-    tight = Budgets(itl=0.0091 + 5e-4 + 1e-6, stretch=0, tolerance=0)
+    tight = replace(LIMITS, itl_budget=0.0091 + 5e-4 + 1e-6, itl_stretch=0, tolerance=0)
     found = plan(model, Sync(tokens=1, present=True), [], [(200, 14), (200, 0)], CAP, tight)
     assert (found.chunks, found.room) == ([5, 0], 0)

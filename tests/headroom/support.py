@@ -1,15 +1,18 @@
 """Short ways to show the law an engine, for tests."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from app.headroom.arrivals import SyncLoad
-from app.headroom.controller import Decision, HeadroomLimits, State, decide
+from app.headroom.controller import Decision, State, decide
 from app.headroom.engine_metrics import EngineGauges
+from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.signals import BatchLoad, Scrape, Signals, StepTime
+from app.settings import Settings
 
-LIMITS = HeadroomLimits(
-    cap=16, slots=32, reserve=2, kv_ceiling=0.85, stale_seconds=1.5, itl_stretch=1.25, idle_stretch=2.0
-)
+SHIPPED = Settings.model_construct()  # as if nothing were set in the environment
+DEFAULT = HeadroomLimits.of(SHIPPED, 256)
+LIMITS = replace(HeadroomLimits.of(SHIPPED, 32), cap=16, step=replace(DEFAULT.step, itl_stretch=1.25, idle_stretch=2.0))
 MEAN = 512  # tokens of a request in these tests, which is what the law begins with
 WIDE = State(window=1e6, slow_start=False)
 LISTENING = SyncLoad(open=1)
@@ -36,11 +39,11 @@ def look(
     return Signals(now, Scrape(gauges, now - age, seen), batch, sync, steps, urgent)
 
 
-def law(sight: Signals, state: State = WIDE, limits: HeadroomLimits = LIMITS) -> Decision:
-    return decide(state, sight, limits)[1]
+def law(signals: Signals, state: State = WIDE, limits: HeadroomLimits = LIMITS) -> Decision:
+    return decide(state, signals, limits)[1]
 
 
 def follow(sights: Iterable[Signals], state: State = WIDE, limits: HeadroomLimits = LIMITS) -> tuple[State, Decision]:
-    for sight in sights:
-        state, decision = decide(state, sight, limits)
+    for signals in sights:
+        state, decision = decide(state, signals, limits)
     return state, decision

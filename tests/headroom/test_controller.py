@@ -7,17 +7,17 @@ import pytest
 
 from app.headroom.arrivals import SyncLoad
 from app.headroom.controller import (
-    CALM_SECONDS,
     DRAIN,
     HOLD_SECONDS,
     SLOW_START,
     STUCK_SECONDS,
+    SYNC_EXPECTED_SECONDS,
     YIELD_STALE_SECONDS,
-    Reason,
     State,
     decide,
     urgency,
 )
+from app.headroom.gate_rules import Reason
 from app.headroom.signals import Scrape, Signals, StepTime
 from app.headroom.silence import Stall
 from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow, law, look
@@ -26,7 +26,7 @@ from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow,
 
 
 @pytest.mark.parametrize(
-    ("sight", "reason", "allowance"),
+    ("signals", "reason", "allowance"),
     [
         (replace(look(), scrape=None), Reason.CLOSED_UNKNOWN, 0),
         (replace(look(), scrape=Scrape(None, 10.0, 0)), Reason.CLOSED_UNKNOWN, 0),
@@ -49,8 +49,8 @@ from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow,
         (look(own=16, running=20), Reason.HOLD, 16),
     ],
 )
-def test_each_reason_holds_exactly_when_its_signal_says_so(sight: Signals, reason: Reason, allowance: int) -> None:
-    decision = law(sight)
+def test_each_reason_holds_exactly_when_its_signal_says_so(signals: Signals, reason: Reason, allowance: int) -> None:
+    decision = law(signals)
     assert (decision.reason, decision.allowance) == (reason, allowance)
 
 
@@ -244,10 +244,10 @@ def test_without_synchronous_requests_for_five_seconds_steps_may_take_their_idle
     slow = replace(STEPS, measured=0.040)
     state, decision = decide(WIDE, look(10.0, own=4, sync=LISTENING, steps=slow), LIMITS)
     assert decision.reason is Reason.SHRINK_LATENCY
-    still = look(9.9 + CALM_SECONDS, own=4, steps=slow)
+    still = look(9.9 + SYNC_EXPECTED_SECONDS, own=4, steps=slow)
     assert law(still, state).reason is Reason.SHRINK_LATENCY
-    calm = law(look(10.1 + CALM_SECONDS, own=4, steps=slow), state)
-    assert (calm.reason, calm.threshold) == (Reason.OPEN, LIMITS.idle_cap)
+    calm = law(look(10.1 + SYNC_EXPECTED_SECONDS, own=4, steps=slow), state)
+    assert (calm.reason, calm.threshold) == (Reason.OPEN, LIMITS.step.idle_step)
 
 
 def test_idle_steps_on_a_slow_engine_may_take_twice_its_shortest() -> None:

@@ -10,8 +10,9 @@ import pytest
 from app import clock
 from app.db.pool import Database
 from app.headroom import decision_log, sql
-from app.headroom.controller import Decision, Reason
+from app.headroom.controller import Decision
 from app.headroom.decision_log import AllowanceChange, DecisionLog
+from app.headroom.gate_rules import Reason
 from tests.queue.test_plans import read
 
 CHANGE = AllowanceChange("l1", 16, 0, "open", "closed_sync_waiting", "sync_waiting", 3.0, 1.0, 12, 2)
@@ -155,7 +156,7 @@ def test_reasons_that_take_turns_at_one_allowance_are_told_once_a_second() -> No
     turns = (Reason.CLOSED_SLOTS, Reason.OPEN)
     rows = told(*((100 + n / 10, turns[n % 2], 254) for n in range(40)))
     assert len(rows) == 4
-    assert all(later[0] - row[0] >= decision_log.CALM_SECONDS for row, later in itertools.pairwise(rows))
+    assert all(later[0] - row[0] >= decision_log.REASON_SECONDS for row, later in itertools.pairwise(rows))
     assert all(row[2] == later[1] for row, later in itertools.pairwise(rows))
 
 

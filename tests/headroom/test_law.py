@@ -1,15 +1,18 @@
 """What the law of the gate never does, whatever it sees and in whatever order."""
 
 import math
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.headroom.arrivals import SyncLoad
-from app.headroom.controller import CALM_SECONDS, HOLD_SECONDS, Decision, HeadroomLimits, Reason, State, decide
+from app.headroom.controller import HOLD_SECONDS, SYNC_EXPECTED_SECONDS, Decision, State, decide
 from app.headroom.engine_metrics import EngineGauges
+from app.headroom.gate_rules import HeadroomLimits, Reason
 from app.headroom.signals import BatchLoad, Scrape, Signals, StepTime
+from tests.headroom.support import DEFAULT
 
 OPEN = {Reason.OPEN, Reason.RAMP, Reason.HOLD, Reason.DEADLINE_RAMP, Reason.SHRINK_LATENCY}
 
@@ -17,12 +20,10 @@ counts = st.integers(0, 300)
 few = st.sampled_from([0, 0, 0, 1, 7])
 seconds = st.floats(1e-4, 1.0)
 limits = st.builds(
-    HeadroomLimits,
+    lambda **drawn: replace(DEFAULT, **drawn),
     cap=st.integers(1, 300),
     slots=st.integers(1, 300),
     reserve=st.integers(0, 20),
-    kv_ceiling=st.just(0.85),
-    stale_seconds=st.just(1.5),
     floor=st.sampled_from([0, 0, 4]),
 )
 gauges = st.builds(
@@ -64,9 +65,9 @@ def stories(draw: st.DrawFn) -> list[Signals]:
 def told(story: list[Signals], limits: HeadroomLimits) -> list[tuple[State, Signals, State, Decision]]:
     """Each tick: the state before, what was seen, the state after, the decision."""
     state, ticks = State(), []
-    for sight in story:
-        after, decision = decide(state, sight, limits)
-        ticks.append((state, sight, after, decision))
+    for signals in story:
+        after, decision = decide(state, signals, limits)
+        ticks.append((state, signals, after, decision))
         state = after
     return ticks
 
@@ -75,22 +76,22 @@ def told(story: list[Signals], limits: HeadroomLimits) -> list[tuple[State, Sign
 def test_the_allowance_is_never_below_0_nor_above_the_cap_and_the_slots_that_others_leave(
     story: list[Signals], limits: HeadroomLimits
 ) -> None:
-    for _, sight, _, decision in told(story, limits):
+    for _, signals, _, decision in told(story, limits):
         assert 0 <= decision.allowance <= limits.cap
         if decision.allowance:
-            assert sight.scrape is not None
-            assert sight.scrape.gauges is not None
-            inside = sight.scrape.gauges.running + sight.scrape.gauges.waiting
-            others = max(0, inside - sight.scrape.own)
+            assert signals.scrape is not None
+            assert signals.scrape.gauges is not None
+            inside = signals.scrape.gauges.running + signals.scrape.gauges.waiting
+            others = max(0, inside - signals.scrape.own)
             assert decision.allowance + others <= limits.slots - limits.reserve
 
 
 @given(stories(), limits)
 def test_whatever_is_unknown_counts_as_full(story: list[Signals], limits: HeadroomLimits) -> None:
-    for _, sight, _, decision in told(story, limits):
-        scrape = sight.scrape
+    for _, signals, _, decision in told(story, limits):
+        scrape = signals.scrape
         unknown = scrape is None or scrape.gauges is None or math.isnan(scrape.gauges.kv_usage)
-        if unknown or not 0 <= sight.now - scrape.sampled_at <= limits.stale_seconds:  # type: ignore[union-attr]
+        if unknown or not 0 <= signals.now - scrape.sampled_at <= limits.stale_seconds:  # type: ignore[union-attr]
             assert (decision.allowance, decision.prefill_tokens) == (0, 0)
             assert decision.reason not in OPEN
 
@@ -105,14 +106,14 @@ def test_an_idle_engine_is_never_stale(age: float, limits: HeadroomLimits) -> No
 
 @given(stories(), limits)
 def test_the_surplus_is_never_more_than_is_in_flight(story: list[Signals], limits: HeadroomLimits) -> None:
-    for _, sight, _, decision in told(story, limits):
-        assert 0 <= decision.surplus <= sight.batch.requests
+    for _, signals, _, decision in told(story, limits):
+        assert 0 <= decision.surplus <= signals.batch.requests
 
 
 @given(stories(), limits)
 def test_a_window_that_is_not_half_used_never_grows(story: list[Signals], limits: HeadroomLimits) -> None:
-    for before, sight, after, decision in told(story, limits):
-        if decision.reason in OPEN and sight.batch.context_tokens < before.window / 2:
+    for before, signals, after, decision in told(story, limits):
+        if decision.reason in OPEN and signals.batch.context_tokens < before.window / 2:
             assert after.window <= max(before.window, after.mean_tokens)
 
 
@@ -120,14 +121,16 @@ def test_a_window_that_is_not_half_used_never_grows(story: list[Signals], limits
 def test_the_window_moves_only_with_a_new_scrape_a_yield_or_a_failure(
     story: list[Signals], limits: HeadroomLimits
 ) -> None:
-    for before, sight, after, decision in told(story, limits):
-        if decision.reason in OPEN and sight.scrape is not None and sight.scrape.sampled_at <= before.acted_on:
+    for before, signals, after, decision in told(story, limits):
+        if decision.reason in OPEN and signals.scrape is not None and signals.scrape.sampled_at <= before.acted_on:
             assert after.window == before.window
 
 
 @given(stories(), limits)
 def test_between_two_halvings_there_is_a_second(story: list[Signals], limits: HeadroomLimits) -> None:
-    halvings = [sight.now for before, sight, after, _ in told(story, limits) if after.hold_until != before.hold_until]
+    halvings = [
+        signals.now for before, signals, after, _ in told(story, limits) if after.hold_until != before.hold_until
+    ]
     assert all(later - earlier >= HOLD_SECONDS for earlier, later in pairwise(halvings))
 
 
@@ -135,12 +138,12 @@ def test_between_two_halvings_there_is_a_second(story: list[Signals], limits: He
 def test_no_deadline_lifts_the_permitted_step_beyond_the_ceiling_unless_synchronous_work_does_so_itself(
     story: list[Signals], limits: HeadroomLimits
 ) -> None:
-    for _, sight, after, decision in told(story, limits):
-        if decision.signal != "step_seconds" or sight.now - after.sync_seen >= CALM_SECONDS:
+    for _, signals, after, decision in told(story, limits):
+        if decision.signal != "step_seconds" or signals.now - after.sync_seen >= SYNC_EXPECTED_SECONDS:
             continue
-        alone = (0.0, 0.0) if sight.steps is None else (sight.steps.alone, sight.steps.decode)
-        itself = max((1 + limits.tolerance) * alone[0], limits.itl_stretch * alone[1])
-        assert decision.threshold <= max(limits.itl_ceiling, itself)
+        alone = (0.0, 0.0) if signals.steps is None else (signals.steps.alone, signals.steps.decode)
+        itself = max((1 + limits.step.tolerance) * alone[0], limits.step.itl_stretch * alone[1])
+        assert decision.threshold <= max(limits.step.itl_ceiling, itself)
 
 
 @given(stories(), limits, urgencies, urgencies)
@@ -154,8 +157,8 @@ def test_more_pressure_never_permits_a_shorter_step(
         assert seen[0].threshold <= seen[1].threshold
 
 
-def _under(state: State, sight: Signals, urgent: float, limits: HeadroomLimits) -> Decision:
-    pressed = Signals(sight.now, sight.scrape, sight.batch, sight.sync, sight.steps, urgent)
+def _under(state: State, signals: Signals, urgent: float, limits: HeadroomLimits) -> Decision:
+    pressed = Signals(signals.now, signals.scrape, signals.batch, signals.sync, signals.steps, urgent)
     return decide(state, pressed, limits)[1]
 
 
@@ -163,14 +166,19 @@ def _under(state: State, sight: Signals, urgent: float, limits: HeadroomLimits) 
 def test_more_requests_of_others_in_the_engine_never_raise_the_allowance(
     story: list[Signals], limits: HeadroomLimits, more: int
 ) -> None:
-    state, sight, after, decision = told(story, limits)[-1]
-    scrape = sight.scrape
-    if scrape is None or scrape.gauges is None or after.sync_seen != sight.now:
+    state, signals, after, decision = told(story, limits)[-1]
+    scrape = signals.scrape
+    if scrape is None or scrape.gauges is None or after.sync_seen != signals.now:
         return
     g = scrape.gauges
     busier = EngineGauges(g.running + more, g.waiting, g.kv_usage, 0, 0, 0)
     crowded = Signals(
-        sight.now, Scrape(busier, scrape.sampled_at, scrape.own), sight.batch, sight.sync, sight.steps, sight.urgency
+        signals.now,
+        Scrape(busier, scrape.sampled_at, scrape.own),
+        signals.batch,
+        signals.sync,
+        signals.steps,
+        signals.urgency,
     )
     assert decide(state, crowded, limits)[1].allowance <= decision.allowance
 

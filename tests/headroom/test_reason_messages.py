@@ -6,9 +6,10 @@ import textwrap
 
 import pytest
 
+from app.batches.reason_messages import batch_message
 from app.engines.adoption import DOWN, FOREIGN, KEY, MISSING, TOO_SMALL, UNTOLD
 from app.headroom import controller, reason_messages
-from app.headroom.controller import Reason
+from app.headroom.gate_rules import Reason
 from app.states import BatchState, EngineState
 from workers.gpu import harvest_control
 from workers.gpu.control_loop import ControlLoop
@@ -45,7 +46,7 @@ def test_every_signal_that_a_decision_names_has_words_of_its_own() -> None:
 
 def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
     for state in (BatchState.PAUSED, BatchState.CANCELLING, BatchState.EXPIRING):
-        assert reason_messages.batch(state).startswith("the batch ")
+        assert batch_message(state).startswith("the batch ")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
         (("hold", "unknown_steps", 0.0, 1.0, 2),
             "e keeps its amount of batch work for now: its steps beside synchronous requests are not measured yet, for 2 s"),
         (("closed_model_error", "model_error", 0.4, 0.25, 2),
-            "e takes steps that do not fit their forecast: they are off by 40%, limit 25%, for 2 s"),
+            "e has step times that do not fit their prediction: they are off by 40%, limit 25%, for 2 s"),
         (("closed_unknown", "telemetry", 0.0, 1.0, 3), "e sends no telemetry that can be read for 3 s"),
         (("engine_down", None, None, None, 3600 * 5), "e does not answer for 5 h"),
         (("brand_new", "queue_tokens", 1234.0, 1.0, 1), "e reports brand new: queue 1,234 tokens, limit 1 token, for 1 s"),
@@ -85,7 +86,7 @@ def test_a_gate_says_what_is_wrong_and_when_its_engine_is_expected() -> None:
     away = reason_messages.gate("e", "engine_down", None, None, None, 4, expected=31.4)
     assert away == "e does not answer for 4 s, expected back in about 31 s"
     still = reason_messages.gate("e", "closed_stale", "still_seconds", 7, 6, None)
-    assert still == "e sends no fresh telemetry: its counters have stood still for 7 s, limit 6 s"
+    assert still == "e sends no fresh telemetry: its counters have not changed for 7 s, limit 6 s"
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,17 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.headroom import selftest
-from app.headroom.controller import HeadroomLimits, Reason
+from app.headroom.gate_rules import HeadroomLimits, Reason
 from app.headroom.selftest import SelfTestError, prove
 from app.settings import Settings
-from workers.gpu.control_loop import limits_of
-
-LIMITS = HeadroomLimits(cap=254, slots=256, reserve=2, kv_ceiling=0.85, stale_seconds=1.5)
+from tests.headroom.support import DEFAULT as LIMITS
 
 
 def test_every_signal_closes_the_gate_at_its_own_limit_for_its_own_reason() -> None:
@@ -30,7 +29,7 @@ def test_every_signal_closes_the_gate_at_its_own_limit_for_its_own_reason() -> N
 
 @pytest.mark.parametrize("slots", [4, 8, 256])
 def test_the_default_settings_pass_on_engines_of_any_size(slots: int) -> None:
-    closings = {closing.signal: closing.closes_at for closing in prove(limits_of(Settings(), slots))}
+    closings = {closing.signal: closing.closes_at for closing in prove(HeadroomLimits.of(Settings(), slots))}
     assert closings["load"] == slots - Settings().sync_reserve_slots
 
 
@@ -44,16 +43,16 @@ def test_the_default_settings_pass_on_engines_of_any_size(slots: int) -> None:
         ({"kv_ceiling": math.nan}, "kv_usage"),
         ({"stale_seconds": 3600.0}, "age_seconds"),
         ({"burst_tokens": 1 << 30}, "sync_prompt_tokens"),
-        ({"itl_budget": 60.0}, "step_seconds"),
-        ({"itl_stretch": 1e9}, "step_seconds"),
+        ({"step": replace(LIMITS.step, itl_budget=60.0)}, "step_seconds"),
+        ({"step": replace(LIMITS.step, itl_stretch=1e9)}, "step_seconds"),
         ({"floor": 254}, "step_seconds"),
     ],
 )
 def test_limits_that_a_signal_cannot_reach_or_that_leave_no_room_are_refused_by_its_name(
-    change: dict[str, float], signal: str
+    change: dict[str, Any], signal: str
 ) -> None:
     with pytest.raises(SelfTestError, match=f"^{signal}: "):
-        prove(replace(LIMITS, **change))  # type: ignore[arg-type]
+        prove(replace(LIMITS, **change))
 
 
 def test_a_floor_below_the_cap_is_left_to_batch_work_and_passes() -> None:
@@ -65,8 +64,8 @@ def test_of_a_static_cap_only_failing_telemetry_is_asked() -> None:
 
 
 def test_a_law_that_ignores_a_signal_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(state, sight, limits):  # type: ignore[no-untyped-def]
-        return decide(state, replace(sight, sync=None), limits)
+    def forgetful(state, signals, limits):  # type: ignore[no-untyped-def]
+        return decide(state, replace(signals, sync=None), limits)
 
     decide = selftest.decide
     monkeypatch.setattr(selftest, "decide", forgetful)
@@ -75,8 +74,8 @@ def test_a_law_that_ignores_a_signal_is_found_out(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_law_that_stays_closed_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sulking(state, sight, limits):  # type: ignore[no-untyped-def]
-        after, decision = decide(state, sight, limits)
+    def sulking(state, signals, limits):  # type: ignore[no-untyped-def]
+        after, decision = decide(state, signals, limits)
         sulks = Reason.CLOSED_KV in (state.reason, decision.reason)
         return (replace(after, reason=Reason.CLOSED_KV), replace(decision, allowance=0)) if sulks else (after, decision)
 
@@ -90,8 +89,9 @@ def test_a_law_that_stays_closed_is_found_out(monkeypatch: pytest.MonkeyPatch) -
 def test_limits_that_hold_are_proven_and_others_refused(
     slots: int, reserve: int, kv_ceiling: float, burst: int, budget: float
 ) -> None:
+    step = replace(LIMITS.step, itl_budget=budget)
     limits = replace(
-        LIMITS, cap=slots, slots=slots, reserve=reserve, kv_ceiling=kv_ceiling, burst_tokens=burst, itl_budget=budget
+        LIMITS, cap=slots, slots=slots, reserve=reserve, kv_ceiling=kv_ceiling, burst_tokens=burst, step=step
     )
     if reserve >= slots:
         with pytest.raises(SelfTestError):

@@ -166,7 +166,7 @@ def test_steps_are_meant_over_the_last_moments_only() -> None:
 def report(engine: Engine, steps: int, tokens: int, *, ours: int = 0) -> None:
     for _ in range(steps):
         engine.now += seconds_of(tokens)
-        engine.meter.told(engine.now, tokens, 0.0, True, ours)
+        engine.meter.observe_step(engine.now, tokens, 0.0, True, ours)
 
 
 def test_each_reported_step_teaches_and_the_first_after_idleness_does_not() -> None:
@@ -176,9 +176,9 @@ def test_each_reported_step_teaches_and_the_first_after_idleness_does_not() -> N
     report(engine, 3, 50)
     assert engine.meter.model.samples == 3
     engine.now += seconds_of(50)
-    engine.meter.told(engine.now, 50, 0.0, busy=False, ours=0)
+    engine.meter.observe_step(engine.now, 50, 0.0, busy=False, ours=0)
     engine.now += 0.5
-    engine.meter.told(engine.now, 50, 0.0, busy=True, ours=0)
+    engine.meter.observe_step(engine.now, 50, 0.0, busy=True, ours=0)
     assert engine.meter.model.samples == 4
 
 

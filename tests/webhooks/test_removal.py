@@ -87,7 +87,7 @@ async def test_a_flush_beside_the_removal_of_an_endpoint_neither_waits_nor_fails
         items = await queue.load(conn, lease)
     chunks = {lease.chunk_id: OpenChunk.of(lease, [], settings.item_attempts)}
     chunk = chunks[lease.chunk_id]
-    chunk.tells, chunk.results = True, support.answers(items)
+    chunk.has_events, chunk.results = True, support.answers(items)
     async with deleting(database, endpoint), asyncio.timeout(SECONDS):
         storer = ResultWriter(settings, database, chunks)
         storer.hurry()

@@ -1,54 +1,46 @@
 """The control page: one memory-mapped file between the worker and the scheduler in one engine-core process.
 
-    worker -> scheduler   Commands: mode, budgets, heartbeat       Weights: what an earlier engine had learnt
-    scheduler -> worker   Report: what the last step was           Weights: what this engine has learnt
+    worker -> scheduler   Commands: mode, limits, heartbeat        Weights: what an earlier engine learned
+    scheduler -> worker   Report: the last step                    Weights: what this engine has learned
 
-Four records, each with one writer and a checksum: a reader that meets a half-written record reads again. A look costs
-microseconds and no system call, so both sides may look at every step. Times are CLOCK_MONOTONIC, one clock for all
-processes of a machine.
+Each of the four records has one writer and a checksum. A reader that finds a half-written record reads again. A read costs
+microseconds and no system call, so both sides read at every step. Times are CLOCK_MONOTONIC, which all processes of a machine
+share. The checksums begin with the version of the layout, so a record of another version is never read.
 """
 
 import mmap
 import os
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, get_type_hints
 
 from app import clock
-from workers.engine.step_plan import Budgets
+from workers.engine.step_plan import PlanLimits
 
-VARIABLE = "HARVEST_PAGE"  # environment of the engine: the path of its pages without the rank
-SILENT_SECONDS = 2.0  # a worker that has not written for so long is gone
+LAYOUT = 2  # version; must change with the fields of any record
+VARIABLE = "HARVEST_PAGE"  # environment variable of the engine: the path of its pages without the rank
+SILENT_SECONDS = 2.0  # a worker that has not written for this long counts as dead
 SIZE = 1024
 _TRIES = 100
 _DOWN, _PRIOR, _UP, _LEARNT = 0, 256, 384, 896
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
-    """What the worker wants. `harvest` off: vLLM schedules as if we were not there."""
+class Commands(PlanLimits):
+    """What the worker commands. `heartbeat`: monotonic second of the write. `harvest` off: vLLM schedules alone."""
 
     heartbeat: float = 0.0
     harvest: bool = True
-    itl: float = Budgets.itl
-    idle_cap: float = Budgets.idle_cap
-    tolerance: float = Budgets.tolerance
-    stretch: float = Budgets.stretch
-    idle_stretch: float = Budgets.idle_stretch
-    chunk: int = Budgets.chunk
-    kv_reserve: float = Budgets.kv_reserve
-    error: float = Budgets.error
 
-    def budgets(self) -> Budgets:
-        """The part that the planner takes."""
-        return Budgets(*(getattr(self, f.name) for f in fields(Budgets)))
+
+UNCOMMANDED = Commands(itl_budget=0, itl_stretch=0, itl_ceiling=0, idle_step=0, idle_stretch=0, tolerance=0)
 
 
 class Weights(NamedTuple):
-    """What `StepModel.of` takes; all zero: nothing known."""
+    """The argument of `StepModel.of`. All zero: nothing is known."""
 
     base: float = 0.0
     below: float = 0.0
@@ -59,12 +51,12 @@ class Weights(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """The state of the scheduler after a step; counters run since the engine's start.
+    """The state of the scheduler after a step. Counters start with the engine.
 
-    `at`: when the step was scheduled. `supported`: this vLLM is one we were tested with. `tripped`: a fault has made
-    the scheduler shed batch until the engine restarts. `silent`: it sheds because the worker is not heard.
-    `trusted`: the model's error is within bounds. `step_seconds` and `predicted_seconds` are of the last finished
-    step, `plan_seconds` of the last plan; `allowed_seconds` is what the last step was fitted into.
+    `at`: when the step was scheduled. `supported`: this version of vLLM was tested. `tripped`: after a fault, the scheduler
+    runs no batch work until the engine restarts. `silent`: it runs none because the worker's heartbeat is missing.
+    `trusted`: the model's error is within its limit. `step_seconds` and `predicted_seconds` are of the last finished step,
+    `plan_seconds` of the last plan. `allowed_seconds`: the step budget of the last step.
     """
 
     at: float = 0.0
@@ -96,22 +88,20 @@ T = TypeVar("T")
 
 
 class _Record(Generic[T]):
-    """One record of the page: its fields as doubles, then a checksum. Reading answers None where there is none."""
+    """One record of the page: its fields as doubles, then a checksum. `read` returns None where there is no record."""
 
     def __init__(self, kind: type[T], page: mmap.mmap, offset: int) -> None:
-        names = list(kind.__annotations__)
+        types = get_type_hints(kind)
         self._kind, self._page = kind, page
-        self._casts = [
-            {"bool": bool, "int": int}.get(str(getattr(t, "__name__", t)), float) for t in kind.__annotations__.values()
-        ]
-        self._values = attrgetter(*names)
-        self._struct = Struct(f"<{len(names)}d")
+        self._casts = list(types.values())
+        self._values = attrgetter(*types)
+        self._struct = Struct(f"<{len(types)}d")
         self._body = slice(offset, offset + self._struct.size)
         self._whole = slice(offset, offset + self._struct.size + 4)
 
     def write(self, record: T) -> None:
         body = self._struct.pack(*self._values(record))
-        self._page[self._whole] = body + zlib.crc32(body, 1).to_bytes(4, "little")
+        self._page[self._whole] = body + zlib.crc32(body, LAYOUT).to_bytes(4, "little")
 
     def clear(self) -> None:
         self._page[self._whole] = bytes(self._struct.size + 4)
@@ -120,7 +110,7 @@ class _Record(Generic[T]):
         for _ in range(_TRIES):
             whole = self._page[self._whole]
             body = whole[:-4]
-            if zlib.crc32(body, 1).to_bytes(4, "little") == whole[-4:]:
+            if zlib.crc32(body, LAYOUT).to_bytes(4, "little") == whole[-4:]:
                 values = self._struct.unpack(body)
                 return self._kind(*(cast(value) for cast, value in zip(self._casts, values, strict=True)))
         return None
@@ -136,7 +126,7 @@ class _Page:
         self._learnt = _Record(Weights, self._map, _LEARNT)
 
     def close(self) -> None:
-        """Let go of the memory; the file stays."""
+        """Unmap the page; the file stays."""
         self._map.close()
 
 
@@ -146,9 +136,9 @@ def path_of(prefix: str | Path, rank: int = 0) -> Path:
 
 
 class PageOwner(_Page):
-    """The worker's side. Creates the file, so it must come before the engine's start; removes it on `close`.
+    """The worker's side. It creates the file, so it must come before the engine's start. `close` removes the file.
 
-    Raises FileExistsError where the page is another's.
+    Raises FileExistsError if the page belongs to another worker.
     """
 
     def __init__(self, prefix: str | Path, rank: int = 0) -> None:
@@ -158,9 +148,8 @@ class PageOwner(_Page):
         super().__init__(self.path)
 
     def command(self, commands: Commands) -> None:
-        """Write the commands and, with them, the heartbeat of now."""
-        values = {f.name: getattr(commands, f.name) for f in fields(Commands)}
-        self._commands.write(Commands(**values | {"heartbeat": clock.monotonic()}))
+        """Write the commands with a heartbeat of this moment."""
+        self._commands.write(replace(commands, heartbeat=clock.monotonic()))
 
     def report(self) -> Report | None:
         """The last step's report; None before the first."""
@@ -171,14 +160,14 @@ class PageOwner(_Page):
         return self._learnt.read()
 
     def renew(self) -> None:
-        """Before another engine: it begins with what the last one had learnt, and has said nothing yet."""
+        """Prepare the page for another engine: it starts with the weights of the last one, and without a report."""
         if (learnt := self.learnt()) is not None:
             self._prior.write(learnt)
         self._report.clear()
         self._learnt.clear()
 
     def close(self) -> None:
-        """Take the page away: a scheduler that still maps it hears no heartbeat."""
+        """Remove the page. A scheduler that still maps it reads no new heartbeat."""
         super().close()
         self.path.unlink(missing_ok=True)
 
@@ -188,19 +177,19 @@ class PageGuest(_Page):
 
     @classmethod
     def of_environment(cls, rank: int) -> "PageGuest | None":
-        """The page that the environment names, or None: nobody commands this engine. Raises OSError."""
+        """The page that the environment names; None: this engine has no worker. Raises OSError."""
         prefix = os.environ.get(VARIABLE)
         return cls(path_of(prefix, rank)) if prefix else None
 
     def commands(self) -> Commands | None:
-        """What the worker last wrote; None before its first word."""
+        """The last commands of the worker; None before the first ones."""
         return self._commands.read()
 
     def prior(self) -> Weights | None:
-        """Weights to begin with; None where the worker knows none."""
+        """Weights to begin with; None if the worker knows none."""
         return self._prior.read()
 
-    def tell(self, report: Report, learnt: Weights) -> None:
+    def publish(self, report: Report, learnt: Weights) -> None:
         """Publish the state after a step."""
         self._report.write(report)
         self._learnt.write(learnt)

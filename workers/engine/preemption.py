@@ -1,6 +1,6 @@
-"""What can be done to batch requests inside vLLM's scheduler: freeze for a step, evict, hide from its sight.
+"""The changes to batch requests inside vLLM's scheduler: freeze for a step, evict, hide for a call.
 
-Only this module and vLLM itself change the queues; workers.engine.scheduler decides when.
+Only this module and vLLM change the queues; workers.engine.scheduler decides when.
 """
 
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from app import clock
 from app.engines.requests import BATCH_PRIORITY
 from workers.engine.control_page import Commands, Report
 
-if TYPE_CHECKING:  # the mixin stands before a scheduler class; for the type checker it is one
+if TYPE_CHECKING:  # for the type checker the mixin is a scheduler
     Base = Scheduler
 else:
     Base = object
 
-FROZEN_SECONDS = 30.0  # frozen for longer while memory is short: the KV cache goes back
-MAX_EVICTIONS = 3  # after so many a request waits until no synchronous request is left
+FROZEN_SECONDS = 30.0  # while memory is short, a request that is frozen for longer is evicted
+MAX_EVICTIONS = 3  # after so many evictions a request waits until there is no synchronous request
 
 
 @dataclass(slots=True)
 class Load:
-    """The requests of one look at the scheduler, by class and by what they want; oldest first."""
+    """The requests in the scheduler, by class and by the work they need; oldest first."""
 
     sync: list[Any]
     decodes: list[Any]
     prefills: list[Any]
     waiting: list[Any]  # synchronous and ready to run
-    present: bool  # any synchronous request, be it blocked
+    present: bool  # whether there is any synchronous request, even a blocked one
 
 
 class Preemption(Base):
@@ -41,22 +41,22 @@ class Preemption(Base):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._frozen: dict[Any, float] = {}  # request: since when
-        self._worn: set[Any] = set()  # evicted MAX_EVICTIONS times; they wait for calm
+        self._frozen: dict[Any, float] = {}  # the second since which each request is frozen
+        self._worn: set[Any] = set()  # requests that were evicted MAX_EVICTIONS times
 
     def _waiting_sync(self) -> list[Any]:
-        """Synchronous requests not yet running; they stand first in queues that are ordered by priority."""
+        """Synchronous requests that are not running. They come first, because the queues are ordered by priority."""
         first = (
             takewhile(lambda r: r.priority < BATCH_PRIORITY, q) for q in (self.kv_holding_waiting, self.waiting) if q
         )
         return list(chain.from_iterable(first))
 
     def _want(self, r: Any) -> int:
-        """Tokens that vLLM would give the request in this step; outputs still in flight count as computed."""
+        """Tokens that vLLM would give the request in this step. Outputs in flight count as computed."""
         return int(max(1, r.num_tokens_with_spec + r.num_output_placeholders - r.num_computed_tokens))
 
     def _freeze(self, requests: list[Any], now: float) -> None:
-        """Leave them out of the next call. vLLM sets the same field for pipelines, so it is only ever raised."""
+        """Leave them out of the next call. vLLM uses the same field for pipelines, so it is raised and never lowered."""
         step = self.current_step + 2
         for r in requests:
             if r.next_decode_eligible_step < step:  # noqa: PLR1730  # max() costs twice the time, 256 times a step
@@ -66,7 +66,7 @@ class Preemption(Base):
         self.report.freezes += len(requests)
 
     def _stuck(self, frozen: list[Any], commands: Commands, now: float) -> list[Any]:
-        """One request whose KV cache goes back: frozen for long, least computed, while memory is short."""
+        """The request to evict while memory is short: of those frozen for long, the one with the fewest computed tokens."""
         if self.kv_cache_manager.usage <= 1 - commands.kv_reserve:
             return []
         since = self._frozen
@@ -74,7 +74,7 @@ class Preemption(Base):
         return [min(old, key=lambda r: r.num_computed_tokens)] if old else []
 
     def _victims(self, load: Load) -> list[Any]:
-        """The fewest batch requests, least computed first, that make room for the synchronous ones of this step."""
+        """The fewest batch requests, those with few computed tokens first, that make room for the waiting synchronous ones."""
         pool = self.kv_cache_manager.block_pool
         free_blocks = pool.get_num_free_blocks() - self.kv_cache_manager.watermark_blocks
         running = len(load.sync) + len(load.decodes) + len(load.prefills)
@@ -95,7 +95,7 @@ class Preemption(Base):
                 )
                 taken += 1
             if slots > free_slots or blocks > free_blocks:
-                break  # it would not fit even so
+                break  # it would not fit even then
             victims = spare[:taken]
         return victims
 
@@ -109,7 +109,7 @@ class Preemption(Base):
         self.report.evictions += len(victims)
 
     def _hide(self) -> None:
-        """Leave only synchronous requests in the waiting queues, for this call."""
+        """Leave only synchronous requests in the waiting queues, during this call."""
         self.waiting = self._sync_part(self.waiting)
         self.kv_holding_waiting = self._sync_part(self.kv_holding_waiting)
 
@@ -129,7 +129,7 @@ class Preemption(Base):
         whole.remove_requests(set(self.waiting))
 
     def _show(self, queues: tuple[Any, Any]) -> None:
-        """Put the hidden requests back: what is left of the visible queue joins the one it was taken from."""
+        """Put the hidden requests back: what is left in the visible queue returns to the original one."""
         waiting, holding = queues
         if self.waiting is not waiting:
             waiting.prepend_requests(self.waiting)

@@ -1,12 +1,13 @@
-"""Harvest: vLLM's scheduler, with batch requests living on the step time that synchronous ones leave.
+"""Harvest: vLLM's scheduler, in which batch requests use only the step time that synchronous requests leave.
 
-A request is batch by its `priority`. Before each step the plan (workers.engine.step_plan) says which batch requests take
-part. The others are frozen for this one step: their KV cache, slot and place stay. Waiting batch is kept out of
-vLLM's sight for a step it may not join. A batch request is evicted only where a waiting synchronous one lacks a slot
-or blocks and will then fit, or where it has been frozen for long while memory is short. What follows is vLLM's own.
+The `priority` of a request says whether it is a batch request. Before each step the plan (workers.engine.step_plan) chooses the
+batch requests that take part. The others are frozen for this one step: they keep their KV cache, slot and place. Waiting
+batch requests that may not join the step are removed from vLLM's queues during the call. A batch request is evicted in two
+cases only: a waiting synchronous request needs its slot or blocks and will then fit, or the request has been frozen for long
+while memory is short. vLLM does everything else.
 
-An exception in `schedule` would kill the engine. So plan first, change last; at the first fault batch is shed until the
-engine restarts: nothing new, nothing running, its slots given back as soon as a synchronous request waits.
+An exception in `schedule` would kill the engine. Therefore the plan is complete before anything changes. After the first fault no
+batch request runs until the engine restarts, and their slots are freed as soon as a synchronous request waits.
 """
 
 from collections import deque
@@ -23,18 +24,18 @@ from app import clock
 from app.engines.requests import BATCH_PRIORITY
 from app.headroom.step_model import StepModel
 from workers.engine import vllm_support
-from workers.engine.control_page import SILENT_SECONDS, Commands, PageGuest, Report, Weights
+from workers.engine.control_page import SILENT_SECONDS, UNCOMMANDED, Commands, PageGuest, Report, Weights
 from workers.engine.preemption import Load, Preemption
 from workers.engine.step_plan import StepPlan, Sync, plan
 
 logger = init_logger("vllm.harvest")
 
-NAP_SECONDS = 0.002  # an engine whose whole load is frozen would otherwise spin
+NAP_SECONDS = 0.002  # without it, an engine with only frozen requests would use a whole CPU
 
 
 @dataclass(slots=True)
 class _Step:
-    """A step that the engine is working on."""
+    """A step in flight."""
 
     output: Any
     scheduled_at: float
@@ -44,7 +45,7 @@ class _Step:
 
 
 class HarvestMixin(Preemption):
-    """The mixin. Without `commands` it passes everything through; time comes from `clock`, which a simulator sets."""
+    """The mixin. Without `commands` vLLM schedules alone. A simulator sets `clock`."""
 
     clock: Callable[[], float] = staticmethod(clock.monotonic)
     nap: Callable[[float], None] = staticmethod(sleep)
@@ -58,16 +59,16 @@ class HarvestMixin(Preemption):
         self._updated_at = float("-inf")
         try:
             objections = vllm_support.objections(self)
-        except Exception as error:  # of a vLLM that has changed beyond recognition
+        except Exception as error:  # raised by a vLLM whose attributes have changed
             objections = [repr(error)]
         self.report.supported = not objections
         if objections:
             logger.warning("HARVEST_UNSUPPORTED: vLLM schedules alone: %s", "; ".join(objections))
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """One step: the plan, then vLLM's own `schedule` under it."""
+        """One step: make the plan, apply it, and call vLLM's own `schedule`."""
         if not self.report.supported:
-            self._tell()
+            self._publish()
             return super().schedule(*args, **kwargs)
         now = self.clock()
         budget, queues = self.max_num_scheduled_tokens, (self.waiting, self.kv_holding_waiting)
@@ -86,7 +87,7 @@ class HarvestMixin(Preemption):
         return output
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """vLLM's own, and one measured step for the model."""
+        """Call vLLM's own method, and give the model one measured step."""
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if not self.report.supported:
             return outputs
@@ -103,7 +104,7 @@ class HarvestMixin(Preemption):
         return commands is not None and commands.harvest and self.report.supported
 
     def _silent(self, now: float) -> bool:
-        """Whether the worker has not been heard; a scheduler without a page has nobody to hear."""
+        """Whether the worker's heartbeat is missing; False for a scheduler without a page."""
         return False
 
     # Before the step
@@ -117,26 +118,25 @@ class HarvestMixin(Preemption):
             self._trip()
         finally:
             self.report.plan_seconds = clock.monotonic() - began
-        for lever in (self._shed, self._hide):
+        for step in (self._shed, self._hide):
             try:
-                lever()
+                step()
             except Exception:
                 logger.exception("HARVEST_SHED_FAILED")
         return None
 
     def _share(self, now: float) -> StepPlan:
-        """Give batch its part of this step: freeze, evict, hide, cap."""
+        """Plan the step and apply the plan: freeze, evict, hide, and limit the tokens."""
         commands, report = self.commands, self.report
         assert commands is not None
-        load = self._look()
+        load = self._classified()
         silent = report.silent = self._silent(now)
-        budgets = commands.budgets()
         sync = self._sync_work(load)
         cap = self.max_num_scheduled_tokens
         each = 1 + self.num_spec_tokens
         contexts = [r.num_computed_tokens for r in load.decodes]
         wants = [(self._want(r), r.num_computed_tokens) for r in load.prefills]
-        decided = plan(self.model, sync, contexts, wants, cap, budgets, each)
+        decided = plan(self.model, sync, contexts, wants, cap, commands, each)
         running = 0 if silent else decided.decodes
         chunks = [0] * len(wants) if silent else decided.chunks
         frozen = load.decodes[running:] + [r for r, chunk in zip(load.prefills, chunks, strict=True) if not chunk]
@@ -165,7 +165,7 @@ class HarvestMixin(Preemption):
         report.batch_running, report.batch_frozen = len(batch), len(frozen)
         return decided
 
-    def _look(self) -> Load:
+    def _classified(self) -> Load:
         sync, decodes, prefills = [], [], []
         for r in self.running:
             if r.priority < BATCH_PRIORITY:
@@ -191,7 +191,7 @@ class HarvestMixin(Preemption):
         )
 
     def _shed(self) -> None:
-        """After a fault: batch stands still, and gives everything back where a synchronous request waits."""
+        """After a fault: freeze all batch requests, and evict them if a synchronous request waits."""
         batch = [r for r in self.running if r.priority >= BATCH_PRIORITY]
         if self._waiting_sync():
             self._evict(batch)
@@ -207,7 +207,7 @@ class HarvestMixin(Preemption):
     # After the step
 
     def _note(self, output: Any, planned: StepPlan | None, now: float) -> None:
-        """Remember the step for the model and say on the page what it was."""
+        """Remember the step for the model, and publish it on the page."""
         report, tokens = self.report, output.total_num_scheduled_tokens
         report.at, report.steps = now, report.steps + (tokens > 0)
         if planned is None:
@@ -230,10 +230,10 @@ class HarvestMixin(Preemption):
             self._steps.append(_Step(output, now, tokens, context, predicted))
         elif self._frozen and not self._steps and (report.silent or report.tripped):
             self.nap(NAP_SECONDS)
-        self._tell()
+        self._publish()
 
     def _learn(self, output: Any) -> None:
-        """The step began when it was scheduled or, in a full pipeline, when the one before it was through."""
+        """A step begins when it is scheduled or, in a full pipeline, when the step before it ends."""
         now = self.clock()
         if self._steps and self._steps[0].output is output:
             step = self._steps.popleft()
@@ -244,16 +244,16 @@ class HarvestMixin(Preemption):
             report.model_error, report.model_samples = self.model.error, self.model.samples
         self._updated_at = now
 
-    def _tell(self) -> None:
-        """Publish the report; a scheduler without a page has nobody to tell."""
+    def _publish(self) -> None:
+        """Publish the report; nothing to do without a page."""
 
 
 class SyncHarvestScheduler(HarvestMixin, Scheduler):
-    """For the simulator: the owner sets `commands` and `clock`."""
+    """For the simulator, which sets `commands` and `clock`."""
 
 
 class HarvestScheduler(HarvestMixin, AsyncScheduler):
-    """For the engine: `--scheduler-cls workers.engine.scheduler.HarvestScheduler`, commanded through the page."""
+    """For the engine: `--scheduler-cls workers.engine.scheduler.HarvestScheduler`. Its commands come from the page."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -262,17 +262,17 @@ class HarvestScheduler(HarvestMixin, AsyncScheduler):
             self._page = PageGuest.of_environment(self.parallel_config.data_parallel_index)
             if self._page is not None and (prior := self._page.prior()) is not None:
                 self.model = StepModel.of(prior)
-        except (AttributeError, OSError, ValueError):  # vLLM schedules alone, or the model learns from nothing
+        except (AttributeError, OSError, ValueError):  # vLLM schedules alone, or the model starts without weights
             logger.exception("HARVEST_PAGE")
 
     def _commanded(self) -> bool:
         if self._page is not None:
-            self.commands = self._page.commands() or self.commands or Commands()
+            self.commands = self._page.commands() or self.commands or UNCOMMANDED
         return super()._commanded()
 
     def _silent(self, now: float) -> bool:
         return self._page is not None and now - cast(Commands, self.commands).heartbeat > SILENT_SECONDS
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         if self._page is not None:
-            self._page.tell(self.report, Weights(*self.model.weights))
+            self._page.publish(self.report, Weights(*self.model.weights))

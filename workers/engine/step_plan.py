@@ -1,42 +1,34 @@
 """Which batch work joins the next engine step. Pure: numbers in, numbers out.
 
-    allowed seconds   max(idle_cap, idle_stretch * a step of one token)   no synchronous request is here
-                      max(itl, stretch * the synchronous decodes alone,
-                          (1 + tolerance) * all synchronous work alone)   otherwise; 0 where the model cannot be trusted
+Synchronous work is counted first and never limited. Batch decodes join in order of age while the step stays within the seconds
+that the step budget allows (`app/headroom/step_budget.py`). The first decode that does not fit and all later ones are frozen.
+Batch prefill takes the tokens that still fit: at most `chunk` of them beside synchronous decodes, and none while a
+synchronous request waits. The step time is piecewise linear and convex, so the planner keeps running sums, and the size of
+the chunk has a closed form. A model that cannot be trusted allows no batch work beside synchronous work.
 
-Synchronous work is counted first and never limited. Batch decodes join oldest first while the step stays within the
-allowed seconds; the first that does not fit and all after it are frozen. Then batch prefill takes the tokens that
-still fit, at most `chunk` of them beside synchronous decodes and none while a synchronous request waits. The step
-time is piecewise linear and convex, so the sums run along and the chunk has a closed form.
-
-Without synchronous work at least one batch request advances, whatever the model says: else it could never learn.
+Without synchronous work at least one batch request advances, whatever the model predicts; otherwise the model could not learn.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.headroom.step_budget import UNLIMITED_TOKENS, StepBudget
 from app.headroom.step_model import WARM, StepModel
 
-MIN_CHUNK = 16  # of prefill in a step that has nothing else to do
-COLD_TOKENS = 256  # batch tokens a step while the model has seen too little
+MIN_CHUNK = 16  # tokens of prefill in a step without other work
+COLD_TOKENS = 256  # batch tokens per step until the model is warm
 
 
-@dataclass(frozen=True)  # no slots: its defaults are read from the class
-class Budgets:
-    """What a step may cost. Seconds, tokens, shares.
+@dataclass(frozen=True, slots=True)
+class PlanLimits(StepBudget):
+    """The step budget, and the other limits of a step.
 
-    `itl`: length of a step beside synchronous work, or `stretch` times what its decodes take alone, whichever is more;
-    `idle_cap`, or `idle_stretch` times the shortest step: without any, which is how long the next arrival may find the
-    engine busy; `tolerance`: over the step that synchronous work takes alone, if that is more; `chunk`: batch prefill
-    beside synchronous work; `kv_reserve`: share of the KV cache that new batch leaves free; `error`: model error
-    beyond which batch stands aside.
+    `urgency`: of the nearest deadline, 0..1. `chunk`: tokens of batch prefill beside synchronous work. `kv_reserve`: share of
+    the KV cache that new batch requests leave free. `error`: the model error above which no batch work runs beside
+    synchronous work.
     """
 
-    itl: float = 0.025
-    idle_cap: float = 0.05
-    tolerance: float = 0.05
-    stretch: float = 1.1
-    idle_stretch: float = 1.5
+    urgency: float = 0.0
     chunk: int = 512
     kv_reserve: float = 0.1
     error: float = 0.3
@@ -44,7 +36,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Synchronous work of the step: tokens wanted (at most a step's), context, decoding and waiting requests."""
+    """Synchronous work of the step. `tokens`: as many as it needs, at most a step's. `decoding`, `waiting`: requests."""
 
     tokens: int = 0
     context: int = 0
@@ -56,10 +48,10 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """The first `decodes` of the batch decodes run; `chunks[i]` tokens of batch prefill i; the rest is frozen.
+    """The first `decodes` batch decodes run, and `chunks[i]` tokens of batch prefill i; all others are frozen.
 
-    `room`: tokens left for batch requests that are not in the engine yet. `tokens`, `seconds`: the planned step
-    without `room`. `allowed`: the seconds it was fitted into. `trusted`: whether the model's error is within bounds.
+    `room`: tokens left for batch requests that are not running yet. `tokens`, `seconds`: the planned step without `room`.
+    `allowed`: seconds by the step budget. `trusted`: whether the model's error is within its limit.
     """
 
     decodes: int
@@ -71,17 +63,16 @@ class StepPlan:
     trusted: bool
 
 
-def allowed_seconds(model: StepModel, sync: Sync, budgets: Budgets) -> float:
-    """How long the step may take with batch in it."""
-    if not sync.present:
-        return max(budgets.idle_cap, budgets.idle_stretch * model.predict(1, 0))
-    itl = max(budgets.itl, budgets.stretch * model.predict(sync.decoding, sync.decode_context))
-    return max(itl, (1 + budgets.tolerance) * model.predict(sync.tokens, sync.context))
+def allowed_seconds(model: StepModel, sync: Sync, limits: PlanLimits) -> float:
+    """Seconds that the step budget allows, by the predictions of the model."""
+    decode = model.predict(sync.decoding, sync.decode_context)
+    alone = model.predict(sync.tokens, sync.context)
+    return limits.allowed(decode, alone, model.predict(1, 0), limits.urgency, sync=sync.present)
 
 
-def trusted(model: StepModel, budgets: Budgets) -> bool:
-    """Whether the model has seen enough steps and predicts them well enough to share one with synchronous work."""
-    return model.samples >= WARM and model.error <= budgets.error
+def trusted(model: StepModel, limits: PlanLimits) -> bool:
+    """Whether the model has seen enough steps, and predicts them well enough for batch work beside synchronous work."""
+    return model.samples >= WARM and model.error <= limits.error
 
 
 def plan(
@@ -90,16 +81,16 @@ def plan(
     decodes: Sequence[int],
     prefills: Sequence[tuple[int, int]],
     cap: int,
-    budgets: Budgets,
+    limits: PlanLimits,
     each: int = 1,
 ) -> StepPlan:
     """The batch share of one step of at most `cap` tokens.
 
-    `decodes`: context tokens of each batch request that wants a token, `each` with its speculative ones; `prefills`: (tokens
-    wanted, context) of each that is still in its prompt; both oldest first.
+    `decodes`: context tokens of each decoding batch request, which needs `each` tokens (its speculative ones included).
+    `prefills`: (tokens needed, context) of each batch request in its prompt. Both begin with the oldest request.
     """
-    sure = trusted(model, budgets)
-    allowed = allowed_seconds(model, sync, budgets)
+    sure = trusted(model, limits)
+    allowed = allowed_seconds(model, sync, limits)
     if sync.present and not sure:
         return StepPlan(
             0, [0] * len(prefills), 0, sync.tokens, model.predict(sync.tokens, sync.context), 0.0, trusted=False
@@ -113,12 +104,12 @@ def plan(
         if (longer > allowed and (sync.present or run)) or tokens + each > cap:
             break
         seconds, tokens, run = longer, tokens + each, run + 1
-    most = 0 if sync.waiting else min(cap - tokens, budgets.chunk if sync.present else cap)
+    most = 0 if sync.waiting else min(cap - tokens, limits.chunk if sync.present else cap)
     chunks, alone = [], not sync.present and not run
     for want, context in prefills:
         spare = allowed - seconds - per_context * context
         chunk = min(want, most, _fitting(spare, tokens, below, above, knee))
-        if alone:  # nothing else would move
+        if alone:  # otherwise nothing would advance
             chunk, alone = max(chunk, min(want, most, MIN_CHUNK)), False
         chunks.append(chunk)
         if chunk:
@@ -143,4 +134,4 @@ def _fitting(spare: float, tokens: int, below: float, above: float, knee: float)
     cheap = max(0.0, knee - tokens)
     if spare < cheap * below:
         return int(spare / below)
-    return int(cheap + (spare - cheap * below) / above) if above else 1 << 30
+    return int(cheap + (spare - cheap * below) / above) if above else UNLIMITED_TOKENS

@@ -1,4 +1,4 @@
-"""The worker's end of the engine's per-step statistics: datagrams in, one `StepStats` each. Knows nothing of vLLM."""
+"""Receives the engine's statistics of each step: one datagram, one `StepStats`. Does not import vLLM."""
 
 import asyncio
 import os
@@ -8,17 +8,17 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from struct import Struct, error
 
-VARIABLE = "HARVEST_SOCKET"  # environment of the engine: the socket's path
-_FORM = Struct("<dIIIdIId")
+VARIABLE = "HARVEST_SOCKET"  # environment variable of the engine: the path of the socket
+_FORMAT = Struct("<dIIIdIId")
 
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """One step of one engine-core process, class-blind.
+    """One step of one engine-core process, with batch and synchronous requests together.
 
-    `at`: monotonic second at which the server process saw it; `engine`: data-parallel rank; requests running and
-    waiting; share of the KV cache in use; prompt and generated tokens of the step; the longest gap between two tokens
-    of one request that the step ended, in seconds, 0 if none.
+    `at`: monotonic second at which the server process saw the step. `engine`: data-parallel rank. `running`, `waiting`:
+    requests. `kv_usage`: share of the KV cache. `longest_gap`: seconds between two tokens of one request, the longest of this
+    step; 0 if there is none.
     """
 
     at: float
@@ -32,19 +32,19 @@ class StepStats:
 
     def pack(self) -> bytes:
         """The datagram."""
-        return _FORM.pack(*astuple(self))
+        return _FORMAT.pack(*astuple(self))
 
     @classmethod
     def of(cls, datagram: bytes) -> "StepStats | None":
-        """What a datagram says; None where it is none of ours."""
+        """The step of a datagram; None if it has another format."""
         try:
-            return cls(*_FORM.unpack(datagram))
+            return cls(*_FORMAT.unpack(datagram))
         except error:
             return None
 
 
-def unheard(path: Path) -> bool:
-    """Whether that is a socket that nobody listens to any more."""
+def is_orphaned(path: Path) -> bool:
+    """Whether the path is a socket on which no process listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(os.fspath(path))
@@ -65,7 +65,7 @@ class _Protocol(asyncio.DatagramProtocol):
 
 
 class StepReceiver:
-    """Listens on `path` from `open` to `close` and calls `seen` for each step. Must be open before the engine starts."""
+    """Listens on `path` between `open` and `close`, and calls `seen` for each step. Open it before the engine starts."""
 
     def __init__(self, path: Path, seen: Callable[[StepStats], None]) -> None:
         self.path = path
@@ -73,7 +73,7 @@ class StepReceiver:
         self._transport: asyncio.BaseTransport | None = None
 
     async def open(self) -> None:
-        """Bind the socket. Raises OSError, also where the path is longer than a socket's may be."""
+        """Bind the socket. Raises OSError, for example if the path is too long for a socket."""
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             bound.bind(os.fspath(self.path))

@@ -1,8 +1,8 @@
 """Per-step statistics from the engine's server process to the worker, as datagrams on a Unix socket.
 
-vLLM loads `StepLogger` by its entry point wherever this package is installed. It does nothing unless HARVEST_SOCKET
-names a socket; with it, each step is one small datagram, sent without waiting and lost without harm. So a worker sees
-a managed engine at every step instead of at every scrape, whichever scheduler the engine runs.
+vLLM loads `StepLogger` by its entry point where this package is installed. It does nothing unless HARVEST_SOCKET names a
+socket. Each step is then one small datagram, sent without waiting; losing one does no harm. So a worker sees every step of a
+managed engine instead of every scrape, with any scheduler.
 """
 
 import os
@@ -16,7 +16,7 @@ from workers.engine.step_stats_receiver import VARIABLE, StepStats
 
 
 class StepLogger(StatLoggerBase):
-    """vLLM's stat-logger plug-in. Never blocks and never raises: telemetry must not touch the engine."""
+    """A stat-logger plug-in of vLLM. It never blocks and never raises, because telemetry must not affect the engine."""
 
     def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
         self._to = os.environ.get(VARIABLE, "")
@@ -27,16 +27,16 @@ class StepLogger(StatLoggerBase):
     def record(
         self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
     ) -> None:
-        """Send one step; a step without scheduler statistics says nothing."""
+        """Send one step. A step without scheduler statistics is skipped."""
         if self._socket is None or scheduler_stats is None:
             return
         try:
             self._socket.sendto(self._step(scheduler_stats, iteration_stats, engine_idx).pack(), self._to)
         except Exception:
-            return  # nobody listens, the buffer is full, or vLLM's statistics have changed shape
+            return  # no receiver, a full buffer, or other fields in vLLM's statistics
 
     def log_engine_initialized(self) -> None:
-        """Nothing to say."""
+        """Required by vLLM; does nothing."""
 
     def _step(self, scheduler: Any, iteration: Any, engine: int) -> StepStats:
         return StepStats(

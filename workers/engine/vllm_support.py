@@ -1,4 +1,4 @@
-"""Whether this vLLM is one that the harvest scheduler may touch: a tested version with every attribute it uses."""
+"""Whether the harvest scheduler may run in this vLLM: a tested version with every attribute that the scheduler uses."""
 
 from collections.abc import Iterable
 
@@ -46,7 +46,7 @@ _REQUEST = (
 
 
 def objections(scheduler: Scheduler, version: str | None = None) -> list[str]:
-    """Why the scheduler must be left alone; empty where it may be harvested."""
+    """Why vLLM must schedule alone; empty if the harvest scheduler may run."""
     version = version or vllm.__version__
     request = Request("probe", [1], SamplingParams(), None)
     found = [] if version in TESTED else [f"vLLM {version} is none of {sorted(TESTED)}"]

@@ -1,4 +1,4 @@
-"""An engine that somebody else runs: we only know its URL."""
+"""A vLLM server that we do not run. Only its URL is known."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from workers.gpu.recovery_time import RecoveryTime
 
 
 class AttachedEngine:
-    """Nothing to start or stop; its slots are what the settings say."""
+    """There is no process to start or stop. The settings give the number of slots."""
 
     mode = "attached"
 
@@ -19,5 +19,5 @@ class AttachedEngine:
         self.comeback = RecoveryTime(own=False)
 
     async def run(self, healthy: object, controls: object) -> None:
-        """Until cancelled."""
+        """Wait until cancelled."""
         await asyncio.Event().wait()

@@ -1,15 +1,14 @@
-"""The control loop: what is known of the engine, into the controller, and its decision to the puller.
+"""The control loop: it gives the controller its signals, and gives the controller's decision to the puller.
 
-sampler, meter     /metrics, and what its counters say of the steps
+sampler, meter     the engine's /metrics, and the step times that its counters show
 arrivals           synchronous requests that a gateway announces; each one wakes the loop
-harvest            a managed engine's own scheduler, which then rules in place of the controller (L2)
-probe              a one-token request while telemetry is not believed, so that a closed gate can heal
+harvest            a managed engine's own scheduler, which decides in place of the controller (L2)
+probe              a one-token request while the telemetry is not trusted, so that a closed gate can open again
 """
 
 import asyncio
-import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
@@ -19,9 +18,9 @@ from app import clock
 from app.db.transient_errors import TRANSIENT
 from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
-from app.headroom.controller import CLOSED_BY_FAILURE, Decision, HeadroomLimits, Reason, State, decide, urgency
+from app.headroom.controller import Decision, State, decide, urgency
 from app.headroom.decision_log import AllowanceChange, DecisionLog, LoggedDecision
-from app.headroom.gpu import Gpu
+from app.headroom.gate_rules import CLOSED_BY_FAILURE, HeadroomLimits, Reason
 from app.headroom.sampler import Sampler
 from app.headroom.selftest import prove
 from app.headroom.signals import BatchLoad, Scrape, Signals
@@ -31,53 +30,32 @@ from app.settings import Settings
 from workers.engine.step_stats_receiver import StepReceiver, StepStats
 from workers.gpu.harvest_control import HarvestControl
 from workers.gpu.item_runner import Caller
-from workers.gpu.metrics import Latency, View
 from workers.gpu.puller import Puller
 
-DEADLINE_SECONDS = 5.0
-_BEATS = 3  # ticks further apart than so many times the pause between them: the process did not run
+DEADLINE_SECONDS = 5.0  # between two looks at the deadlines of the pool
+_BEATS = 3  # if two ticks are this many pauses apart, the process did not run
 
 log = structlog.get_logger()
 
 
-def limits_of(settings: Settings, slots: int) -> HeadroomLimits:
-    """The controller's limits for an engine of so many slots."""
-    return HeadroomLimits(
-        cap=settings.batch_max_in_flight or max(1, slots - settings.sync_reserve_slots),
-        slots=slots,
-        reserve=settings.sync_reserve_slots,
-        kv_ceiling=settings.kv_ceiling,
-        stale_seconds=settings.stale_seconds,
-        itl_budget=settings.itl_budget_ms / 1000,
-        itl_stretch=settings.itl_stretch,
-        itl_ceiling=settings.itl_ceiling_ms / 1000,
-        idle_cap=settings.idle_step_ms / 1000,
-        idle_stretch=settings.idle_stretch,
-        burst_tokens=settings.burst_tokens,
-        prefill_tokens=settings.batch_prefill_tokens,
-        floor=settings.batch_min_in_flight,
-        static=settings.headroom == "static",
-    )
-
-
 class Controlled(Protocol):
-    """What the controller knows of an engine beforehand."""
+    """The facts of an engine that do not change."""
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Its address."""
 
     @property
     def slots(self) -> int:
-        """Requests it runs at once."""
+        """Requests that it runs at once."""
 
     @property
     def harvest(self) -> HarvestControl:
-        """The control page of its scheduler, if we share it."""
+        """The control page of its scheduler, if it runs ours."""
 
 
 class ControlLoop:
-    """One engine's controller. `decision` is what holds now, `changes` how often each reason began."""
+    """One engine's controller. `decision`: the present one. `changes`: how often each reason began."""
 
     def __init__(
         self,
@@ -106,15 +84,15 @@ class ControlLoop:
         self._settings = settings
         self._caller = caller
         self._puller = puller
-        self._harvest = engine.harvest
+        self.harvest = engine.harvest
         self._serving = serving
         self._journal = journal
-        self._limits = limits_of(settings, engine.slots)
+        self._limits = HeadroomLimits.of(settings, engine.slots)
         self._computed = 0
         self._wake = asyncio.Event()
         log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in prove(self._limits)})
-        self.state, self.decision = decide(State(), self.sight(), self._limits)
-        self._told = LoggedDecision(self.decision)
+        self.state, self.decision = decide(State(), self.signals(), self._limits)
+        self._logged = LoggedDecision(self.decision)
         self._counted = self.decision.reason
 
     def on_arrival(self) -> None:
@@ -123,22 +101,22 @@ class ControlLoop:
 
     async def run(self) -> None:
         """Tick until cancelled."""
-        async with self._steps_told(), asyncio.TaskGroup() as group:
+        async with self._receive_steps(), asyncio.TaskGroup() as group:
             group.create_task(self.sampler.run())
             group.create_task(self._heal())
             group.create_task(self._tick())
             group.create_task(self._watch_deadlines())
 
     @asynccontextmanager
-    async def _steps_told(self) -> AsyncIterator[None]:
-        """Hear of each step of a managed engine, if it can be heard; the scrapes go on in any case."""
+    async def _receive_steps(self) -> AsyncIterator[None]:
+        """Receive each step of a managed engine. If that fails, the scrapes are enough."""
         receiver = None
         try:
-            if self._harvest.socket is not None:
-                receiver = StepReceiver(self._harvest.socket, self._step)
+            if self.harvest.socket is not None:
+                receiver = StepReceiver(self.harvest.socket, self._step)
                 await receiver.open()
         except OSError as error:
-            log.warning("headroom.deaf", socket=str(self._harvest.socket), error=str(error))
+            log.warning("headroom.deaf", socket=str(self.harvest.socket), error=str(error))
         try:
             yield
         finally:
@@ -150,10 +128,10 @@ class ControlLoop:
         context = step.kv_usage * gauges.kv_capacity if gauges else 0.0
         before, self._computed = self._computed, self._caller.ledger.load().computed_tokens
         tokens = step.prompt_tokens + step.generation_tokens
-        self.meter.told(step.at, tokens, context, bool(step.running + step.waiting), self._computed - before)
+        self.meter.observe_step(step.at, tokens, context, bool(step.running + step.waiting), self._computed - before)
 
-    def sight(self) -> Signals:
-        """What is known now."""
+    def signals(self) -> Signals:
+        """Everything that is known now."""
         now, batch, scrape = clock.monotonic(), self._caller.ledger.load(), self.sampler.latest
         sync = self.arrivals.load(now)
         others = self._others(scrape)
@@ -170,23 +148,23 @@ class ControlLoop:
 
     @property
     def sync_open(self) -> int:
-        """Synchronous requests that gateways have announced and not yet ended."""
+        """Synchronous requests that gateways have announced and that have not ended."""
         return self.arrivals.load(clock.monotonic()).open
 
     @property
     def inside(self) -> bool:
-        """Whether the engine's own scheduler shares each step between synchronous and batch requests now."""
+        """Whether the engine's own scheduler now shares each step between synchronous and batch requests."""
         return not self._caller.streams
 
     @property
     def detail(self) -> str | None:
-        """What is wrong with the telemetry, while that is why the gate is closed."""
+        """The error of the telemetry, while it closes the gate."""
         failed = self.decision.reason in CLOSED_BY_FAILURE and not self.sampler.frozen
         return self.sampler.trouble or None if failed else None
 
     @property
-    def calm(self) -> bool:
-        """Whether the last look found no request but ours in the engine."""
+    def sync_idle(self) -> bool:
+        """Whether the last scrape shows no request of others in the engine."""
         scrape = self.sampler.latest
         return scrape is not None and scrape.gauges is not None and self._others(scrape) == 0
 
@@ -206,45 +184,54 @@ class ControlLoop:
             try:
                 self._decide()
                 self.pulse.beat(clock.monotonic())
-            except Exception:  # whatever is wrong with the law, synchronous callers must not feel it
+            except Exception:  # an error of ours must not harm synchronous requests
                 log.exception("headroom.broken")
                 self.decision = Decision(0, Reason.CLOSED_UNKNOWN, "controller", 0, 1)
                 self._puller.allow(0)
-                self._tell("l1", BatchLoad(), None)
+                self._log_change("l1", BatchLoad(), None)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.control_seconds):
                     await self._wake.wait()
 
     def _decide(self) -> None:
-        sight, before = self.sight(), self.state
-        self._harvest.command(sight.urgency)
-        self.state, self.decision = decide(before, sight, self._limits)
+        signals, before = self.signals(), self.state
+        self.harvest.command(signals.urgency)
+        self.state, self.decision = decide(before, signals, self._limits)
         layer = "l1"
-        ruling = None if self._limits.static else self._harvest.decide(sight, self._limits)
-        if ruling is not None and self.decision.reason not in CLOSED_BY_FAILURE:
-            self.decision, layer = ruling, "l2"
-        self._caller.streams = ruling is None
+        inside = None if self._limits.static else self.harvest.decide(signals, self._limits)
+        if inside is not None and self.decision.reason not in CLOSED_BY_FAILURE:
+            self.decision, layer = inside, "l2"
+        self._caller.streams = inside is None
         decision, serving = self.decision, self._serving()
         allowance = decision.allowance if serving else 0
-        self._puller.allow(allowance, prefill_tokens=decision.prefill_tokens, surplus=decision.surplus, calm=self.calm)
-        # Of an engine that gets nothing whatever its headroom, no opening is told before it is used again.
+        self._puller.allow(
+            allowance,
+            prefill_tokens=decision.prefill_tokens,
+            surplus=decision.surplus,
+            sync_idle=self.sync_idle,
+        )
+        # While the engine may get nothing, an open gate is not logged.
         if serving or decision.reason in CLOSED_BY_FAILURE:
-            self._tell(layer, sight.batch, sight.scrape)
+            self._log_change(layer, signals.batch, signals.scrape)
 
-    def _tell(self, layer: str, batch: BatchLoad, scrape: Scrape | None) -> None:
-        """Count a new reason, and log the decision if it is worth a row."""
+    def _log_change(self, layer: str, batch: BatchLoad, scrape: Scrape | None) -> None:
+        """Count a new reason, and add the decision to the log if it changes enough."""
         d = self.decision
         if d.reason is not self._counted:
             self._counted = d.reason
             self.changes[d.reason.value] += 1
-        if (was := self._told.change(clock.monotonic(), d)) is None:
+        if (was := self._logged.change(clock.monotonic(), d)) is None:
             return
-        said: dict[str, object] = {"signal": d.signal, "value": round(d.value, 3), "threshold": round(d.threshold, 3)}
+        comparison: dict[str, object] = {
+            "signal": d.signal,
+            "value": round(d.value, 3),
+            "threshold": round(d.threshold, 3),
+        }
         if self.detail:
-            said["detail"] = self.detail
+            comparison["detail"] = self.detail
         failed = {d.reason, was.reason} & set(CLOSED_BY_FAILURE)
-        note = log.info if failed else log.debug  # the others come many times a minute, and are in the decision log
-        note("headroom.decided", allowance=d.allowance, reason=d.reason.value, was=was.reason.value, **said)
+        write = log.info if failed else log.debug  # others come many times a minute, and are in the decision log
+        write("headroom.decided", allowance=d.allowance, reason=d.reason.value, was=was.reason.value, **comparison)
         credited = max(0, batch.requests - scrape.own) if scrape else 0
         self._journal.add(
             AllowanceChange(
@@ -271,7 +258,7 @@ class ControlLoop:
                 log.warning("database.unavailable", verb="slack", error=str(error).strip())
 
     async def _heal(self) -> None:
-        """While the gate is closed by failure, let one token be computed now and then: telemetry that moves reopens it."""
+        """While failed telemetry keeps the gate closed, send a one-token request now and then. New counters open the gate."""
         while True:
             await asyncio.sleep(self._settings.probe_seconds)
             failed = self.decision.reason in CLOSED_BY_FAILURE
@@ -279,35 +266,3 @@ class ControlLoop:
                 self.probes += 1
                 log.info("headroom.probe", reason=self.decision.reason.value)
                 await self._caller.probe(probe_request(self._caller.target))
-
-    def view(self, *, engine: str, model: str, mode: str, fault: str | None, gpus: Sequence[Gpu]) -> View:
-        """Everything that the worker's `/metrics` tells."""
-        sight, decision, report = self.sight(), self.decision, self._harvest.report
-        steps, latency = sight.steps, self.arrivals.latency()
-        return View(
-            engine=engine,
-            model=model,
-            mode=mode,
-            reason=fault or decision.reason.value,
-            allowance=0 if fault else decision.allowance,
-            tokens_allowed=decision.tokens,
-            in_flight=sight.batch.requests,
-            changes=self.changes,
-            yields=self._puller.yields,
-            resumes=self._caller.resumes,
-            wasted_tokens=self._puller.wasted_tokens,
-            resumed_cached_tokens=self._caller.resumed_cached_tokens,
-            probes=self.probes,
-            dropped_decisions=self._journal.dropped,
-            telemetry_age=sight.now - sight.scrape.sampled_at if sight.scrape else None,
-            predicted_step=report.predicted_seconds if report else steps.alone if steps else None,
-            measured_step=report.step_seconds if report else steps.measured if steps else None,
-            ttft=_latency(latency.ttft_p50, latency.ttft_p95),
-            itl=_latency(latency.itl_p50, latency.itl_p95),
-            harvest=self._harvest.metrics(),
-            gpus=gpus,
-        )
-
-
-def _latency(p50_ms: float, p95_ms: float) -> Latency | None:
-    return None if math.isnan(p50_ms) else Latency(p50_ms / 1000, p95_ms / 1000)

@@ -1,6 +1,7 @@
-"""Watches whether the engine answers and is what it is said to be, and says so when that changes.
+"""Checks whether the engine answers and serves what it should, and logs each change.
 
-Whenever it comes back, and now and then, it is asked anew what it serves: it may have been restarted as something else.
+When the engine comes back, and every few seconds, it is asked again what it serves, because it may have been restarted with
+another model.
 """
 
 import asyncio
@@ -15,19 +16,25 @@ from app.engines.catalogue import Model
 from app.engines.client import EngineAway, EngineClient
 from app.engines.service import Facts
 from workers.gpu.item_runner import Caller
+from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.recovery_time import RecoveryTime
-
-HEALTH_SECONDS = 0.5
-PATIENCE_SECONDS = 5.0  # an engine not reached by then is mentioned
-LOOK_SECONDS = 5.0  # an engine that answers is looked at so often
 
 log = structlog.get_logger()
 
 
 class EngineHealth:
-    """`problem` is why nothing may be sent to the engine; None: it may. `window`: the context window that it must have."""
+    """`problem`: why nothing may be sent to the engine; None if requests may. `window`: the context window that it must have."""
 
-    def __init__(self, client: EngineClient, caller: Caller, model: Model, mode: str, comeback: RecoveryTime) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        caller: Caller,
+        model: Model,
+        mode: str,
+        comeback: RecoveryTime,
+        policy: WorkerPolicy = POLICY,
+    ) -> None:
+        self._policy = policy
         self._managed = mode == "managed"
         self.problem: EngineProblem | None = adoption.away(managed=self._managed)
         self.window = model.context_window
@@ -37,7 +44,7 @@ class EngineHealth:
         self._model = model
         self._seen: Sighting = UNSEEN
         self._looked_at = 0.0
-        self._said: str | None = None  # the code of the last problem that was logged
+        self._logged: str | None = None  # the code of the last problem that was logged
 
     @property
     def fault(self) -> str | None:
@@ -46,24 +53,24 @@ class EngineHealth:
 
     @property
     def lack(self) -> tuple[int, int] | None:
-        """The engine's context window and the one it must have, where that is what is wrong."""
+        """The engine's context window and the one it must have, if that is the problem."""
         theirs = self._seen.windows.get(self._caller.target.model)
         return (theirs, self.window) if self.fault == adoption.TOO_SMALL and theirs is not None else None
 
     def expect(self, window: int) -> None:
-        """The model is promised with this context window, in tokens."""
+        """Set the context window, in tokens, that the engine must have."""
         self.window = window
         if self.problem is None:
             self._change(adoption.fault(self._model, self._seen, window))
 
     def lost(self) -> None:
-        """A request met a dead engine; nothing is sent until the next good look at it."""
+        """A request found the engine dead. Nothing is sent until the next good health check."""
         if self.problem is None:
             self.comeback.lost()
         self.problem = adoption.away(managed=self._managed)
 
     def facts(self, *, inside: bool) -> Facts:
-        """What is known of the engine. `inside`: its own scheduler protects synchronous requests."""
+        """The known facts of the engine. `inside`: its own scheduler protects synchronous requests."""
         seen, name = self._seen, self._caller.target.model
         shortcomings = () if self._managed else adoption.shortcomings(seen, inside=inside)
         return Facts(
@@ -77,31 +84,31 @@ class EngineHealth:
         )
 
     async def run(self) -> None:
-        """Ask twice a second, until cancelled."""
-        began, told = clock.monotonic(), self._managed  # a managed one says itself how it loads
+        """Check until cancelled."""
+        began, logged = clock.monotonic(), self._managed  # a managed engine logs its own start
         while True:
             self._change(await self._ask())
             if self.fault != DOWN:
-                told = True
-            elif not told and clock.monotonic() - began >= PATIENCE_SECONDS:
+                logged = True
+            elif not logged and clock.monotonic() - began >= self._policy.unreachable_seconds:
                 log.warning("engine.not_reachable", url=self._client.url)
-                told = True
-            await asyncio.sleep(HEALTH_SECONDS)
+                logged = True
+            await asyncio.sleep(self._policy.health_seconds)
 
     async def _ask(self) -> EngineProblem | None:
         if not await self._client.healthy():
             return adoption.away(managed=self._managed)
-        if self.problem is None and clock.monotonic() - self._looked_at < LOOK_SECONDS:
+        if self.problem is None and clock.monotonic() - self._looked_at < self._policy.inspection_seconds:
             return None
         return await self._look()
 
     async def _look(self) -> EngineProblem | None:
-        """The engine is asked for the model by its own name for it, if it has the model."""
+        """Ask what the engine serves, and use its own name for the model from now on."""
         self._looked_at = clock.monotonic()
         try:
             self._seen = await self._client.look()
         except EngineAway:
-            if self.problem is None:  # busy; what was seen last still holds
+            if self.problem is None:  # it is busy, and the last answer still holds
                 return None
             self._seen = UNSEEN
         except Contradiction as error:
@@ -121,7 +128,7 @@ class EngineHealth:
         elif code == DOWN and self.fault != DOWN:
             self.comeback.lost()
             log.warning("engine.not_healthy", url=self._client.url, reason=code)
-        elif problem is not None and code not in (DOWN, self._said):
+        elif problem is not None and code not in (DOWN, self._logged):
             log.error("engine.refused", reason=code, problem=problem.message, remedy=problem.remedy)
-        self._said = code
+        self._logged = code
         self.problem = problem

@@ -1,8 +1,8 @@
-"""The worker's side of the in-engine scheduler (L2): budgets down, reports up, and how many batch requests it may hold.
+"""The worker's side of the scheduler inside the engine (L2): limits go down, reports come up.
 
-The scheduler itself decides what runs in each step. The worker only keeps as many batch requests in the engine as have
-slots beside synchronous work, so that batch waits in Postgres and not in vLLM's queue. Where the scheduler is not there
-(an attached engine, an untested vLLM, a fault in it) the controller outside rules.
+The scheduler decides what runs in each step. The worker only decides how many batch requests are in the engine: as many as have a
+slot beside synchronous work, so that the others wait in PostgreSQL and not in vLLM's queue. Without the scheduler (an attached
+engine, an untested vLLM, a fault in it) the controller outside the engine (L1) decides.
 """
 
 import glob
@@ -14,15 +14,16 @@ from pathlib import Path
 
 import structlog
 
-from app.headroom.controller import Decision, HeadroomLimits, Reason
+from app.headroom.controller import Decision
+from app.headroom.gate_rules import HeadroomLimits, Reason, closed_by
 from app.headroom.signals import BatchLoad, Scrape, Signals
+from app.headroom.step_budget import UNLIMITED_TOKENS
 from app.headroom.step_model import WARM
 from app.settings import Settings
 from workers.engine import control_page, step_stats_receiver
 from workers.engine.control_page import Commands, PageOwner, Report
-from workers.gpu import metrics
 
-SPARE = 2  # batch requests that may wait in vLLM's own queue, so that a free slot is taken at once
+SPARE = 2  # batch requests that may wait in vLLM's own queue, so that a free slot is used at once
 SCHEDULER = "workers.engine.scheduler.HarvestScheduler"
 _YIELD_STALE_SECONDS = 5.0
 _TOKEN_BYTES = 4
@@ -31,78 +32,72 @@ log = structlog.get_logger()
 
 
 def commands_of(settings: Settings) -> Commands:
-    """What the settings say to the scheduler, with no deadline near."""
-    return Commands(
-        harvest=settings.headroom == "measured",
-        itl=settings.itl_budget_ms / 1000,
-        stretch=settings.itl_stretch,
-        idle_cap=settings.idle_step_ms / 1000,
-        idle_stretch=settings.idle_stretch,
-    )
+    """The commands of the settings, with no deadline near."""
+    return replace(Commands.of(settings), harvest=settings.headroom == "measured")
 
 
 class HarvestControl:
-    """One engine's control page, there from its start to `close`; without one, an engine whose scheduler we do not share.
+    """One engine's control page, from `engine_starts` to `close`. It has none if the engine runs vLLM's own scheduler.
 
-    Page and socket have a name of their own for each worker, so that one that stands by for an engine touches nothing of it.
+    Each worker names its page and socket differently, so a standby worker does not touch those of the active one.
     """
 
     def __init__(self, settings: Settings, page_prefix: Path | None = None) -> None:
         self.report: Report | None = None
-        self.environment: dict[str, str] = {}  # of the engine, by which it finds page or socket
+        self.environment: dict[str, str] = {}  # variables of the engine that name page or socket
         self.socket: Path | None = None
         self._prefix = page_prefix
         self._page: PageOwner | None = None
-        self._said = ""
-        self._moved = (-1, -math.inf)  # the newest count of steps, and when it was first seen
+        self._tripped = False
+        self._moved = (-1, -math.inf)  # the last count of steps, and when it was first seen
         self._commands = commands_of(settings)
-        self._ceiling = settings.itl_ceiling_ms / 1000
 
     @classmethod
     def of(cls, settings: Settings) -> "HarvestControl":
-        """With a page in the data directory."""
+        """A control with a page in the data directory."""
         harvest = cls(settings, _own_path(settings, "page"))
         harvest.environment = {control_page.VARIABLE: str(harvest._prefix)}
         return harvest
 
     @classmethod
-    def told(cls, settings: Settings) -> "HarvestControl":
-        """Without a page, the engine's scheduler being vLLM's own; but each of its steps is told over a socket."""
+    def without_scheduler(cls, settings: Settings) -> "HarvestControl":
+        """A control without a page, for vLLM's own scheduler. The engine sends each step over a socket."""
         harvest = cls(settings)
         harvest.socket = _own_path(settings, "sock")
-        _clear(harvest.socket, step_stats_receiver.unheard)
+        _clear(harvest.socket, step_stats_receiver.is_orphaned)
         harvest.environment = {step_stats_receiver.VARIABLE: str(harvest.socket)}
         return harvest
 
     def command(self, urgency: float) -> None:
-        """Renew the heartbeat; a batch near its deadline gets a larger budget, never beyond the ceiling."""
+        """Renew the heartbeat, send the urgency of the nearest deadline, and read the last report."""
         if self._page is None:
             return
-        commands, stepwise = self._commands, math.ceil(max(0.0, min(1.0, urgency)) * 4) / 4
-        itl = commands.itl + stepwise * max(0.0, self._ceiling - commands.itl)
-        self._page.command(replace(commands, itl=itl))
+        self._page.command(replace(self._commands, urgency=urgency))
         self.report = self._page.report()
 
-    def decide(self, sight: Signals, limits: HeadroomLimits) -> Decision | None:
-        """The decision if the scheduler in the engine rules; None: it does not."""
+    def decide(self, signals: Signals, limits: HeadroomLimits) -> Decision | None:
+        """The decision, or None if the scheduler in the engine is not at work."""
         if self._page is None or self.report is None or not self.report.supported:
             return None
-        now, batch, report = sight.now, sight.batch, _emptied(self.report, sight.scrape)
+        now, batch, report = signals.now, signals.batch, _emptied(self.report, signals.scrape)
         if report.tripped:
-            self._note("tripped")
+            self._log_trip(report)
             if not batch.requests and not report.batch_running:
                 return None
             return Decision(0, Reason.PLUGIN_TRIPPED, "faults", report.faults, 1, surplus=batch.requests)
-        if report.steps != self._moved[0] or _idle(sight):
+        if report.steps != self._moved[0] or _idle(signals):
             self._moved = (report.steps, now)
-        limit = max(limits.stale_seconds, sight.still_seconds)
-        if (age := sight.age(self._moved[1])) > limit:
+        limit = max(limits.stale_seconds, signals.still_seconds)
+        if (age := signals.age(self._moved[1])) > limit:
             surplus = batch.requests if age > max(_YIELD_STALE_SECONDS, 2 * limit) else 0
             return Decision(0, Reason.CLOSED_STALE, "still_seconds", age, limit, surplus=surplus)
-        return residents(report, batch, limits, self._commands.error)
+        decision = residents(report, batch, limits, self._commands.error)
+        gauges = signals.scrape.gauges if signals.scrape else None
+        closed = closed_by(replace(gauges, kv_usage=report.kv_usage), limits) if gauges else None
+        return Decision(0, *closed) if closed and decision.allowance else decision
 
     def engine_starts(self) -> None:
-        """The next engine begins with what the last one had learnt of its steps, and with no report. It is ours alone."""
+        """Prepare the page for the next engine: it starts with the weights that the last one learned, and without a report."""
         if self._prefix is None:
             return
         if self._page is None:
@@ -113,49 +108,47 @@ class HarvestControl:
         self.command(0.0)
         self.report = None
 
-    def _note(self, what: str) -> None:
-        if what != self._said:
-            log.error("harvest.tripped", faults=self.report.faults if self.report else 0)
-        self._said = what
+    def _log_trip(self, report: Report) -> None:
+        if not self._tripped:
+            log.error("harvest.tripped", faults=report.faults)
+        self._tripped = True
 
-    def metrics(self) -> metrics.HarvestView | None:
-        """What the worker's `/metrics` tells of it."""
+    @property
+    def active(self) -> bool:
+        """Whether the scheduler plans the steps, by its last report."""
         r = self.report
-        if r is None:
-            return None
-        active = self._commands.harvest and r.supported and not (r.tripped or r.silent)
-        return metrics.HarvestView(active, r.tripped, r.batch_frozen, r.evictions, r.faults, r.plan_seconds)
+        return r is not None and self._commands.harvest and r.supported and not (r.tripped or r.silent)
 
     def close(self) -> None:
-        """Take the page away, if there is one."""
+        """Remove the page, if there is one."""
         if self._page is not None:
             self._page.close()
         self._page = self.report = None
 
 
 def _own_path(settings: Settings, kind: str) -> Path:
-    """Of a file beside a running engine, which no other worker has."""
+    """The path of a file for a running engine, unique to this worker."""
     folder = settings.data_dir / "run"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{settings.engine_name}.{secrets.token_hex(_TOKEN_BYTES)}.{kind}"
 
 
 def _clear(path: Path, left_behind: Callable[[Path], bool]) -> None:
-    """Remove what killed workers of the same engine have left of this kind."""
+    """Remove the files of this kind that killed workers of the same engine left behind."""
     name, _, kind = path.name.rsplit(".", 2)
     for other in path.parent.glob(f"{glob.escape(name)}.{'[0-9a-f]' * 2 * _TOKEN_BYTES}.{kind}*"):
         if left_behind(other):
             other.unlink(missing_ok=True)
 
 
-def _idle(sight: Signals) -> bool:
-    """Whether the last scrape shows an engine without requests, and we have none in it: then it takes no step."""
-    gauges = sight.scrape.gauges if sight.scrape else None
-    return gauges is not None and not (gauges.running + gauges.waiting + sight.batch.requests)
+def _idle(signals: Signals) -> bool:
+    """Whether the engine has no requests, by the last scrape and by our own count. Then it takes no step."""
+    gauges = signals.scrape.gauges if signals.scrape else None
+    return gauges is not None and not (gauges.running + gauges.waiting + signals.batch.requests)
 
 
 def _emptied(report: Report, scrape: Scrape | None) -> Report:
-    """A scheduler without requests takes no step and reports nothing more: that they have gone, only a scrape can tell."""
+    """The report, without requests if a newer scrape shows none. An idle scheduler takes no step and reports nothing."""
     gauges = scrape.gauges if scrape else None
     if scrape is None or gauges is None or scrape.sampled_at <= report.at or gauges.running + gauges.waiting:
         return report
@@ -171,7 +164,7 @@ def _emptied(report: Report, scrape: Scrape | None) -> Report:
 
 
 def residents(report: Report, batch: BatchLoad, limits: HeadroomLimits, error: float) -> Decision:
-    """How many batch requests may be in an engine that shares its steps by itself."""
+    """How many batch requests may be in an engine whose own scheduler shares the steps."""
     free = limits.slots - limits.reserve - report.sync_running - report.sync_waiting
     allowance = max(limits.floor, min(limits.cap, free))
     if report.sync_waiting and report.sync_running + report.batch_running >= limits.slots:
@@ -187,5 +180,5 @@ def residents(report: Report, batch: BatchLoad, limits: HeadroomLimits, error: f
         return Decision(0, Reason.CLOSED_SLOTS, "sync_requests", sync, limits.slots - limits.reserve)
     if report.batch_waiting >= SPARE:
         allowance = min(allowance, batch.requests)
-    said = ("step_seconds", report.step_seconds, report.allowed_seconds)
-    return Decision(allowance, Reason.HARVEST, *said, prefill_tokens=1 << 30)
+    comparison = ("step_seconds", report.step_seconds, report.allowed_seconds)
+    return Decision(allowance, Reason.HARVEST, *comparison, prefill_tokens=UNLIMITED_TOKENS)

@@ -1,6 +1,6 @@
-"""The worker's own small HTTP server: gateways tell it of synchronous requests, Prometheus scrapes it.
+"""The worker's HTTP server: gateways announce synchronous requests to it, and Prometheus scrapes it.
 
-POST /arrivals   one event a line, each heard as it comes, now and then an empty line; the body ends when the gateway does
+POST /arrivals   one event a line, read as it arrives; empty lines keep it alive; the body ends with the gateway
                  {"id", "event": "arrived", "class": "sync", "prompt_tokens", "max_tokens"}
                  {"id", "event": "first_token", "ttft_ms"}
                  {"id", "event": "finished", "output_tokens", "itl_p50_ms", "itl_p95_ms"}
@@ -45,14 +45,14 @@ class RequestArrived(_Event):
 
 
 class FirstToken(_Event):
-    """The engine answers it. `ttft_ms`: null where nobody could see it."""
+    """The request has its first token. `ttft_ms`: null if the gateway could not measure it."""
 
     event: Literal["first_token"]
     ttft_ms: Milliseconds | None = None
 
 
 class RequestFinished(_Event):
-    """It is over, whichever way."""
+    """The request has ended, with or without an error."""
 
     event: Literal["finished"]
     output_tokens: Tokens | None = None
@@ -81,7 +81,7 @@ class HttpServer:
         self._arrivals = arrivals
         self._on_arrival = on_arrival
         self._metrics = metrics
-        self._hearing: set[asyncio.Task[Any]] = set()
+        self._reading: set[asyncio.Task[Any]] = set()
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -98,17 +98,17 @@ class HttpServer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for task in self._hearing:
+        for task in self._reading:
             task.cancel()
         await self._runner.cleanup()
 
     async def _post(self, request: web.Request) -> web.Response:
         given = request.headers.get("authorization", "").encode(errors="surrogateescape")
         if not hmac.compare_digest(given, self._expected):
-            return _refused(401, "the bearer token is not that of this deployment")
+            return _refused(401, "the bearer token is not the one of this deployment")
         task = asyncio.current_task()
         assert task is not None
-        self._hearing.add(task)
+        self._reading.add(task)
         try:
             async for line in request.content:
                 if line.strip():
@@ -119,9 +119,9 @@ class HttpServer:
         except LineTooLong as error:
             return _refused(413, str(error))
         except (aiohttp.ClientError, OSError):
-            pass  # the gateway has gone, and hears no answer
+            pass  # the gateway has disconnected
         finally:
-            self._hearing.discard(task)
+            self._reading.discard(task)
         return web.Response(status=204)
 
     def _take(self, event: Event) -> None:

@@ -19,30 +19,40 @@ from app.storage.store import Store
 from workers.gpu.requests_in_engine import MOST_YIELDS, ItemProgress, RequestsInEngine, SentRequest, estimate
 
 BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
-LAPSED_SECONDS = 0.05
-NEWS_SECONDS = 0.05  # a dying engine refuses a new connection before it has closed all the old ones
+LAPSED_SECONDS = 0.05  # between two checks of a lapsed lease
+NEWS_SECONDS = 0.05  # a dying engine refuses new connections before it closes all old ones
 
 log = structlog.get_logger()
 
 
 class Caller:
-    """Knows who is in the engine now: the `ledger`, and `lost`, who lost the connection and will be sent again.
+    """Sends items to the engine. `ledger`: the requests that are in it. `lost`: tasks that lost their connection and try again.
 
-    `gate` is open while requests may be sent, and `may_send` tells whether the worker's lease still holds; retries wait too.
-    While `streams`, a request that could be continued is taken as a stream, so that it may yield; `on_first_token` is told.
+    A request, or a retry, is sent while `gate` is set and `may_send` returns true: the worker's lease holds. While `streams`,
+    a request that can go on from its tokens is streamed, so that it can yield. `continues`: whether the model's output allows
+    that.
     """
 
-    def __init__(self, client: EngineClient, target: Target, secret: bytes, attempts: int, store: Store) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        target: Target,
+        secret: bytes,
+        attempts: int,
+        store: Store,
+        *,
+        continues: bool = True,
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.target = target
         self.gate = asyncio.Event()
-        self.may_send: Callable[[], bool] = lambda: True
         self.streams = True
-        self.continues = True  # whether what this model says can go on from its tokens
-        self.on_first_token: Callable[[], None] = lambda: None
         self.ledger = RequestsInEngine()
         self.resumes = 0
         self.resumed_cached_tokens = 0
         self.lost: set[asyncio.Task[None]] = set()
+        self._continues = continues
+        self._may_send = may_send
         self._examining = 0
         self._client = client
         self._secret = secret
@@ -51,13 +61,19 @@ class Caller:
 
     @property
     def calling(self) -> Collection["asyncio.Task[None]"]:
-        """Who is in the engine."""
+        """The tasks whose requests are in the engine."""
         return self.ledger.calls.keys()
 
-    async def call(self, task: "asyncio.Task[None]", progress: ItemProgress, tenant_id: int) -> tuple[Outcome, int]:
-        """The outcome of an item, and how often it was sent. A Retry is final: the attempts are used up.
+    async def call(
+        self,
+        task: "asyncio.Task[None]",
+        progress: ItemProgress,
+        tenant_id: int,
+        on_first_token: Callable[[], None] = lambda: None,
+    ) -> tuple[Outcome, int]:
+        """The outcome of an item, and how often it was sent. A Retry is final: all attempts are used.
 
-        What a stream says is kept in `progress`, from where a later call continues.
+        The tokens of a stream are kept in `progress`, so that a later call can go on. `on_first_token` is called for a stream.
         """
         item = progress.item
         try:
@@ -80,30 +96,40 @@ class Caller:
         except Exception:
             log.exception("request.broken")
             return Reject(FAILED, "internal error"), 1
-        tries = AsyncRetrying(
-            stop=stop_after_attempt(self._attempts),
-            wait=wait_random_exponential(multiplier=BACKOFF_SECONDS[0], max=BACKOFF_SECONDS[1]),
-            retry=retry_if_result(lambda outcome: isinstance(outcome, Retry)),
-            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
-        )
+        tries = self._tries()
         try:
-            outcome: Outcome = await tries(self._send, task, request, progress)
+            outcome: Outcome = await tries(self._send, task, request, progress, on_first_token)
         finally:
             self.lost.discard(task)
         if isinstance(outcome, Reject) and context_window.is_too_long(outcome.message):
             outcome = await self._counted(request, outcome)
         return outcome, int(tries.statistics["attempt_number"])
 
-    async def _send(self, task: "asyncio.Task[None]", request: EngineRequest, progress: ItemProgress) -> Outcome:
+    def _tries(self) -> AsyncRetrying:
+        """Repeat while the outcome is a Retry; after the last attempt the Retry is the outcome."""
+        return AsyncRetrying(
+            stop=stop_after_attempt(self._attempts),
+            wait=wait_random_exponential(multiplier=BACKOFF_SECONDS[0], max=BACKOFF_SECONDS[1]),
+            retry=retry_if_result(lambda outcome: isinstance(outcome, Retry)),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+        )
+
+    async def _send(
+        self,
+        task: "asyncio.Task[None]",
+        request: EngineRequest,
+        progress: ItemProgress,
+        on_first_token: Callable[[], None],
+    ) -> Outcome:
         await self.gate.wait()
-        while not self.may_send():  # noqa: ASYNC110  (after a long stop of this process; the heartbeat will abort us)
+        while not self._may_send():  # noqa: ASYNC110  (after a long stop of this process; the next heartbeat aborts this task)
             await asyncio.sleep(LAPSED_SECONDS)
         tokens = 0
-        heard = progress.log is not None and progress.item.kind == Kind.FLEX  # a yield would tell its words twice
-        yields = MOST_YIELDS if heard else progress.yields
+        followed = progress.log is not None and progress.item.kind == Kind.FLEX  # a yield would repeat its output
+        yields = MOST_YIELDS if followed else progress.yields
         self.ledger.enter(task, SentRequest(estimate(request.body), progress.transcript, yields))
         try:
-            outcome = await self._complete(request, progress)
+            outcome = await self._complete(request, progress, on_first_token)
             if isinstance(outcome, Done):
                 tokens = outcome.usage.prompt_tokens + outcome.usage.completion_tokens
             return await self._examined(task, outcome) if isinstance(outcome, EngineDown) else outcome
@@ -114,31 +140,33 @@ class Caller:
             self.ledger.leave(task, tokens)
 
     async def _counted(self, request: EngineRequest, refused: Reject) -> Reject:
-        """The refusal of a prompt that is too long, in numbers if the engine counts it."""
+        """The refusal of a prompt that is too long, with exact numbers if the engine counts tokens."""
         count = await self._client.count(request)
-        said = count and count.problem(context_window.answer_tokens(request))
-        return replace(refused, message=said or refused.message, reason=context_window.TOO_LONG)
+        message = count and count.problem(context_window.answer_tokens(request))
+        return replace(refused, message=message or refused.message, reason=context_window.TOO_LONG)
 
     def _continuable(self, request: EngineRequest) -> bool:
-        return self.streams and self.continues and resumable(request)
+        return self.streams and self._continues and resumable(request)
 
     async def probe(self, request: EngineRequest) -> None:
-        """One synthetic request, whose outcome only telemetry will show."""
+        """Send one synthetic request. Only telemetry shows its outcome."""
         await self._client.complete(request)
 
-    async def _complete(self, request: EngineRequest, progress: ItemProgress) -> Outcome:
+    async def _complete(
+        self, request: EngineRequest, progress: ItemProgress, on_first_token: Callable[[], None]
+    ) -> Outcome:
         transcript = progress.transcript
         if progress.log is not None:
             try:
                 begun = progress.item.kind == Kind.RESPONSE
-                return await self._client.events(request, progress.log.hear, begun=begun)
+                return await self._client.events(request, progress.log.add, begun=begun)
             finally:
                 await progress.log.close()
         if transcript is None:
             return await self._client.complete(request, patient=not self.streams)
         if not transcript.complete:
             self.resumes += transcript.started
-            outcome = await self._client.stream(transcript, self.on_first_token)
+            outcome = await self._client.stream(transcript, on_first_token)
             if outcome is not None:
                 return outcome
         self.resumed_cached_tokens += transcript.resumed_cached
@@ -149,10 +177,10 @@ class Caller:
         return Done(transcript.answer(text), transcript.usage)
 
     async def _examined(self, task: "asyncio.Task[None]", down: EngineDown) -> EngineDown | Retry:
-        """Whether the engine is down indeed. If it lives it lost this request only.
+        """EngineDown if the engine is dead, or Retry if it lives and has lost only this request.
 
-        Who is refused waits for news of those that the engine died with. While one's lost connection is examined, the others
-        are told that the engine died of a request.
+        A refused request waits briefly, because an open request may have killed the engine. If the lost connection of another
+        request is being examined at that time, the engine counts as killed by a request.
         """
         if not down.suspect:
             await asyncio.sleep(NEWS_SECONDS)

@@ -1,8 +1,8 @@
-"""vLLM as our own child: started, watched, restarted with backoff, and never left behind.
+"""vLLM as a child process: it is started, watched, restarted with backoff, and never left running.
 
-Three nets against orphans: the engine gets SIGTERM from the kernel when this process dies, even by SIGKILL; stopping
-goes to its whole process group; and every process it starts carries marks in its environment, its engine's and its worker's:
-the end finds by them what slipped through of this worker, the next start what any left of the engine.
+Three measures against orphans: the kernel sends SIGTERM to the engine when this process dies, even by SIGKILL; a stop goes to the
+whole process group; and every process of the engine has marks of engine and worker in its environment. At its end a worker
+kills the marked processes of its own, and at a start those of any worker of the engine.
 """
 
 import asyncio
@@ -23,16 +23,14 @@ from app.engines.catalogue import Model
 from app.engines.engine_key import engine_key
 from app.settings import Settings, foreign_environment
 from workers.gpu.harvest_control import SCHEDULER, HarvestControl
+from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.recovery_time import RecoveryTime
 
 MARK = "SLACKWATER_ENGINE"
 OWNER = "SLACKWATER_ENGINE_OWNER"
-POLL_SECONDS = 0.5
-PROGRESS_SECONDS = 5.0
-UNHEALTHY_SECONDS = 60.0  # a running engine silent for this long is started anew
-STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
-BACKOFF_SECONDS = (1.0, 60.0)  # between two starts of an engine that does not come up; one that did is started at once
-PARTS = "VLLM::"  # titles of the processes that compute; the server among them outlives them for a while
+PROGRESS_SECONDS = 5.0  # between two log lines of a starting engine
+UNHEALTHY_SECONDS = 60.0  # a running engine that is silent for this long is restarted
+PARTS = "VLLM::"  # the titles of the processes that compute; the server process outlives them for a while
 
 Healthy = Callable[[], Awaitable[bool]]
 
@@ -42,9 +40,9 @@ log = structlog.get_logger()
 def vllm_command(
     model: Model, data_dir: Path, port: int, *, host: str = "127.0.0.1", harvest: bool = False
 ) -> list[str]:
-    """The command line of vLLM's server for a catalogue model. The `vllm` command needs a wheel of that very name.
+    """The command line of vLLM's server for a catalogue model. `harvest`: with our scheduler.
 
-    `harvest`: with our scheduler, which shares each step.
+    It starts a module, because the `vllm` command needs a wheel of exactly that name.
     """
     return [
         *processes.python_module("vllm.entrypoints.openai.api_server"),
@@ -59,12 +57,12 @@ def vllm_command(
 
 
 def vllm_environment(model: Model) -> dict[str, str]:
-    """The engine's environment: the catalogue's, none of our settings, and no calls home."""
+    """The engine's environment: the catalogue's variables, none of our settings, and no usage reports."""
     launch = model.to_launch()
     local = "{data_dir}" in launch.model_path
     quiet = {"VLLM_NO_USAGE_STATS": "1"} | ({"HF_HUB_OFFLINE": "1"} if local else {})
-    calm = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # PyTorch's warnings of NUMA nodes; who wants them sets it otherwise
-    return {**calm, **foreign_environment(), **quiet, **launch.env}
+    overridable = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # hides PyTorch's warnings of NUMA nodes
+    return {**overridable, **foreign_environment(), **quiet, **launch.env}
 
 
 class ManagedEngine:
@@ -72,7 +70,10 @@ class ManagedEngine:
 
     mode = "managed"
 
-    def __init__(self, settings: Settings, model: Model, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, model: Model, command: Sequence[str] | None = None, policy: WorkerPolicy = POLICY
+    ) -> None:
+        self._policy = policy
         self.port = settings.engine_port or processes.free_port()
         self.url = processes.address(settings.engine_host, self.port)
         self.slots = model.to_launch().max_num_seqs
@@ -82,7 +83,7 @@ class ManagedEngine:
         self._command = command or vllm_command(
             model, settings.data_dir, self.port, host=settings.engine_host, harvest=harvests
         )
-        self.harvest = HarvestControl.of(settings) if harvests else HarvestControl.told(settings)
+        self.harvest = HarvestControl.of(settings) if harvests else HarvestControl.without_scheduler(settings)
         self.comeback = RecoveryTime(own=True)
         self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
         self._owner = secrets.token_hex(8)
@@ -92,14 +93,14 @@ class ManagedEngine:
     async def run(self, healthy: Healthy, controls: Callable[[], bool]) -> None:
         """Keep the engine running until cancelled; then stop it. Raises ModelUnavailable if it has no weights.
 
-        `controls`: whether the engine's lease is ours at this moment, so that what others left of it may be killed.
+        `controls`: whether we hold the engine's lease now. Only then are processes of other workers killed.
         """
         await asyncio.to_thread(weights.prepare, self._settings, self._model, lambda line: log.info("model", line=line))
-        pause = 0.0
+        pause, (first, longest) = 0.0, self._policy.restart_seconds
         try:
             while True:
                 was_healthy, reason = await self._live(healthy, controls)
-                pause = 0.0 if was_healthy else min(max(BACKOFF_SECONDS[0], pause * 2), BACKOFF_SECONDS[1])
+                pause = 0.0 if was_healthy else min(max(first, pause * 2), longest)
                 log.error("engine.died", reason=reason, log=str(self._log_file), restart_in_seconds=round(pause, 1))
                 await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311
         finally:
@@ -107,7 +108,7 @@ class ManagedEngine:
             self.harvest.close()
 
     async def _live(self, healthy: Healthy, controls: Callable[[], bool]) -> tuple[bool, str]:
-        """One life of the process. Returns whether it ever was healthy, and what ended it."""
+        """Start the process and watch it to its end. Returns whether it ever was healthy, and the reason of its end."""
         left = self._of_engine if controls() else self._own
         if orphans := left():
             log.warning("engine.orphans", pids=orphans)
@@ -117,7 +118,7 @@ class ManagedEngine:
             ended = await self._watch(process, healthy)
             return ended
         finally:
-            await asyncio.shield(self._stop(process, STOP_SECONDS if ended is None else 0.0))
+            await asyncio.shield(self._stop(process, self._policy.engine_stop_seconds if ended is None else 0.0))
 
     def _of_engine(self) -> list[int]:
         return processes.marked(MARK, self._mark)
@@ -143,12 +144,12 @@ class ManagedEngine:
         return process
 
     def _environment(self) -> dict[str, str]:
-        """The key is told here, for a process list shows every argument."""
+        """The key is passed here, because a process list shows every argument."""
         own = {MARK: self._mark, OWNER: self._owner, "VLLM_API_KEY": self._key}
         return {**vllm_environment(self._model), **self.harvest.environment, **own}
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
-        """Until the engine has to be started anew. Returns whether it ever was healthy, and what is wrong."""
+        """Wait until the engine must be restarted. Returns whether it ever was healthy, and the reason."""
         up = asyncio.Event()
         ends = [self._exited(process), self._part_lost(up), self._unhealthy(process, healthy, up)]
         tasks = [asyncio.create_task(end) for end in ends]
@@ -164,30 +165,30 @@ class ManagedEngine:
         return f"exit code {await process.wait()}"
 
     async def _part_lost(self, up: asyncio.Event) -> str:
-        """Once the engine is up, all the processes are there that it needs."""
+        """Wait for the end of any computing process. All of them exist once the engine is up."""
         await up.wait()
         parts = processes.titled(self._own(), PARTS)
         return f"its process {await processes.first_exit(parts)} has died"
 
     async def _unhealthy(self, process: asyncio.subprocess.Process, healthy: Healthy, up: asyncio.Event) -> str:
-        """Ask, and say how loading goes on, until the answer has failed to come for too long."""
-        began = last_healthy = last_said = clock.monotonic()
+        """Check the engine and log its start, until it has not answered for too long."""
+        began = last_healthy = last_logged = clock.monotonic()
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self._policy.engine_poll_seconds)
             answers, now = await healthy(), clock.monotonic()
             if answers:
                 last_healthy = now
                 if not up.is_set():
                     log.info("engine.healthy", pid=process.pid, seconds=round(now - began, 1))
                 up.set()
-            elif not up.is_set() and now - last_said >= PROGRESS_SECONDS:
+            elif not up.is_set() and now - last_logged >= PROGRESS_SECONDS:
                 log.info("engine.loading", seconds=round(now - began))
-                last_said = now
+                last_logged = now
             if now - last_healthy > (UNHEALTHY_SECONDS if up.is_set() else self._settings.engine_start_seconds):
                 return "not healthy"
 
     async def _stop(self, process: asyncio.subprocess.Process, grace_seconds: float) -> None:
-        """SIGTERM to the group, SIGKILL to what is left of it after a while. What is dead in part gets no time to say so."""
+        """Send SIGTERM to the group, and SIGKILL after the grace time. An engine that is partly dead gets no grace time."""
         if grace_seconds:
             processes.signal_group(process.pid, signal.SIGTERM)
             try:

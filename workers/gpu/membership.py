@@ -1,7 +1,7 @@
-"""A worker's standing in the database: its own lease, and with it the control of its engine.
+"""A worker's own lease in the database, and with it the control of its engine.
 
-join    enter the workers' table, take the engine's controller lease; stand by while another worker has it
-keep    renew both until the lease lapses, by Postgres's word or by our own clock
+join    insert the worker and take the engine; stand by while another worker has the engine
+keep    renew both until the lease lapses, by PostgreSQL's answer or by our own clock
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from app.states import EngineIntake
 from app.user_errors import Failure
 
 RETRY_SECONDS = 0.5
-MARGIN = 0.1  # share of the lease that is given up, so that we stop before others may start
+MARGIN = 0.1  # share of the lease that we do not use, so that we stop before another worker may start
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """What the engine row is to say; see `engines.report_engine`."""
+    """The new values of the engine's row; see `engines.report_engine`."""
 
     ready: bool
     reason: str
@@ -51,13 +51,13 @@ class EngineReport:
 
     @property
     def urgent(self) -> tuple[bool, str, bool]:
-        """What is reported as soon as it changes: readiness, its reason, and that a drained engine is empty."""
+        """The values whose change is reported at once: readiness, its reason, and that a drained engine is empty."""
         return self.ready, self.reason, self.reason == DRAINING and not (self.batch_in_flight or self.sync_in_flight)
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Worker and engine rows held together. `window`: the context window that the model is promised with, in tokens."""
+class EngineControl:
+    """The rows of a worker and of the engine that it controls. `window`: the promised context window, in tokens."""
 
     pool_id: int
     worker_id: int
@@ -66,10 +66,10 @@ class Seat:
 
 
 class Membership:
-    """Runs join and keep for ever. `controls` and `displaced` say whether the engine is ours or another worker's.
+    """Joins and keeps, again and again. `controls` is set while we control the engine, `displaced` while another worker does.
 
-    `recall` gets how long the engine took to come back when earlier workers had it.
-    `intake`: whether the operator lets the engine take new work; None until the database has said it.
+    `recall` gets the recovery time of the engine that earlier workers learned. `intake`: whether the operator lets the engine
+    take new work; None before the database has answered.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class Membership:
         self._settings = settings
         self._database = database
         self.name = settings.engine_name
-        self.arrival_url: str | None = None
+        self._arrival_url: str | None = None
         self._engine: dict[str, Any] = {"name": settings.engine_name, "url": url, "mode": mode, "slots": slots}
         self._model = model
         self._recall = recall
-        self._seat: Seat | None = None
-        self._former: set[int] = set()  # what we were called when we were last counted as lost
+        self._control: EngineControl | None = None
+        self._former_ids: set[int] = set()  # the ids under which this process was counted as lost
         self._valid_until = 0.0
 
     async def run(
@@ -103,55 +103,58 @@ class Membership:
         on_join: Callable[[int, int, int, int], None],
         on_beat: Callable[[Sequence[HeldLease]], None],
         on_lose: Callable[[], None],
+        arrival_url: str | None = None,
     ) -> None:
-        """Join, keep, and on losing the lease join again, until cancelled.
+        """Join, keep, and after losing the lease join again, until cancelled.
 
-        `on_join` gets the ids of pool, worker and engine, and the window that is promised; `on_beat` the leases that the queue
-        counts as ours. Raises Failure if a living worker has the engine's name for another engine.
+        `on_join` gets the ids of pool, worker and engine, and the promised context window. `on_beat` gets the leases that the
+        queue counts as ours. `arrival_url`: where gateways announce synchronous requests. Raises Failure if a living worker uses
+        the engine's name for another engine.
         """
+        self._arrival_url = arrival_url
         while True:
-            seat = await self._join()
-            on_join(seat.pool_id, seat.worker_id, seat.engine_id, seat.window)
+            control = await self._join()
+            on_join(control.pool_id, control.worker_id, control.engine_id, control.window)
             self.displaced.clear()
-            self.controls.set()  # only now: the engine has been held against the window in force
-            await self._keep(seat, status, on_beat)
-            log.warning("worker.lease_lost", worker=seat.worker_id)
+            self.controls.set()  # only now, because `on_join` has compared the engine with the promised window
+            await self._keep(control, status, on_beat)
+            log.warning("worker.lease_lost", worker=control.worker_id)
             self.intake = None
             on_lose()
-            self._former.add(seat.worker_id)
+            self._former_ids.add(control.worker_id)
             await self.leave()
 
     def holds(self) -> bool:
-        """Whether our own clock, too, says that the lease holds. It runs on while this process is stopped."""
+        """Whether the lease holds by our own clock, which goes on while this process is stopped."""
         return clock.monotonic() < self._valid_until
 
     def in_control(self) -> bool:
-        """Whether the engine is ours at this moment, by our own clock."""
-        return self._seat is not None and self.holds()
+        """Whether we control the engine now, by our own clock."""
+        return self._control is not None and self.holds()
 
     async def leave(self) -> None:
-        """Give up engine and lease at once. Without a database they lapse by themselves."""
-        seat, self._seat = self._seat, None
-        if seat is None:
+        """Give up engine and lease at once. If the database cannot be reached, they lapse later."""
+        control, self._control = self._control, None
+        if control is None:
             return
         try:
             async with asyncio.timeout(RETRY_SECONDS * 4), self._database.durable() as conn:
-                await engines.release_engine(conn, seat.engine_id, seat.worker_id)
-                await queue.retire_worker(conn, seat.worker_id)
+                await engines.release_engine(conn, control.engine_id, control.worker_id)
+                await queue.retire_worker(conn, control.worker_id)
         except (TimeoutError, *TRANSIENT) as error:
-            log.warning("worker.not_retired", worker=seat.worker_id, error=str(error).strip())
+            log.warning("worker.not_retired", worker=control.worker_id, error=str(error).strip())
 
-    async def _join(self) -> Seat:
+    async def _join(self) -> EngineControl:
         worker: tuple[int, int] | None = None
         other: Holder | None = None
         while True:
             try:
                 if worker is None or await self._renew(worker[1]) is None:
                     worker = await self._register()
-                if (seat := await self._take(*worker)) is not None:
-                    self._seat = seat
+                if (control := await self._take(*worker)) is not None:
+                    self._control = control
                     log.info("worker.joined", worker=worker[1], engine=self._engine["name"], model=self._model.served)
-                    return seat
+                    return control
                 if not self.displaced.is_set():
                     log.info("worker.standing_by", worker=worker[1], engine=self._engine["name"])
                     self.controls.clear()
@@ -162,7 +165,7 @@ class Membership:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _same_engine(self, before: Holder | None) -> Holder | None:
-        """Who has the engine that we wait for. Raises Failure if that is another engine, and its worker was seen to live."""
+        """The worker that controls our engine. Raises Failure if it uses the name for another engine and is alive."""
         async with self._database.relaxed() as conn:
             found = await engines.holder(conn, self.name)
         url, mode, model = self._engine["url"], self._engine["mode"], self._model.served
@@ -171,8 +174,8 @@ class Membership:
         elsewhere = found.url != url and "attached" in (mode, found.mode)  # managed ones have a port of their own each
         if (elsewhere or found.model != model) and found.outlives(before):
             theirs, ours = f"{found.model} at {found.url}", f"{model} at {url}"
-            problem = f"The engine {self.name} is {theirs}, run by another worker; this worker is for {ours}."
-            raise Failure(problem, "Give this one a name that is free, such as SLACKWATER_ENGINE_NAME=engine-1.")
+            problem = f"Another worker runs the engine {self.name} as {theirs}; this worker is for {ours}."
+            raise Failure(problem, "Give this worker a free name, such as SLACKWATER_ENGINE_NAME=engine-1.")
         return before if before and before.worker_id == found.worker_id else found
 
     async def _register(self) -> tuple[int, int]:
@@ -189,11 +192,11 @@ class Membership:
         self._hold_until(began)
         return pool_id, worker_id
 
-    async def _take(self, pool_id: int, worker_id: int) -> Seat | None:
+    async def _take(self, pool_id: int, worker_id: int) -> EngineControl | None:
         model = self._model
         async with self._database.transaction() as conn:
             engine_id = await engines.take_engine(
-                conn, pool_id=pool_id, worker_id=worker_id, arrival_url=self.arrival_url, **self._engine
+                conn, pool_id=pool_id, worker_id=worker_id, arrival_url=self._arrival_url, **self._engine
             )
             if engine_id is None:
                 return None
@@ -201,7 +204,7 @@ class Membership:
             window = model.context_window
             if model.adopted:
                 window = await engines.promise(conn, pool_id, self.name, window, model.task)
-        return Seat(pool_id, worker_id, engine_id, window)
+        return EngineControl(pool_id, worker_id, engine_id, window)
 
     async def _renew(self, worker_id: int) -> list[HeldLease] | None:
         began = clock.monotonic()
@@ -209,31 +212,31 @@ class Membership:
             held = await queue.heartbeat(conn, worker_id, self._settings.lease_seconds)
             if held is not None:
                 self._hold_until(began)
-                await self._live_on(conn)
+                await self._take_back_charges(conn)
         return held
 
-    async def _live_on(self, conn: Connection) -> None:
-        """We were counted as lost and live: our work in hand did not kill us."""
-        for worker_id in tuple(self._former):
+    async def _take_back_charges(self, conn: Connection) -> None:
+        """This process was counted as lost but is alive, so its items did not kill it: take the charges back."""
+        for worker_id in tuple(self._former_ids):
             if (chunks := await charges.take_back(conn, worker_id)) is not None:
-                self._former.discard(worker_id)
+                self._former_ids.discard(worker_id)
                 log.info("worker.not_lost", worker=worker_id, chunks=chunks)
 
     def _hold_until(self, began: float) -> None:
-        """Others may start when the lease, which began no earlier than `began`, is over; we stop a little before."""
+        """Another worker may start when the lease ends, which began at `began` or later. We stop a little earlier."""
         self._valid_until = began + self._settings.lease_seconds * (1 - MARGIN)
 
     async def _keep(
-        self, seat: Seat, status: Callable[[], EngineReport], on_beat: Callable[[Sequence[HeldLease]], None]
+        self, control: EngineControl, status: Callable[[], EngineReport], on_beat: Callable[[Sequence[HeldLease]], None]
     ) -> None:
         """Heartbeat until the lease is lost."""
-        said: EngineReport | None = None
+        reported: EngineReport | None = None
         pause = self._settings.heartbeat_seconds
         while True:
             try:
                 async with asyncio.timeout(max(0.0, self._valid_until - clock.monotonic())):
-                    held = await self._renew(seat.worker_id)
-                    if held is None or not await self._report(seat, said := status()):
+                    held = await self._renew(control.worker_id)
+                    if held is None or not await self._report(control, reported := status()):
                         return
                 on_beat(held)
                 pause = self._settings.heartbeat_seconds
@@ -242,21 +245,21 @@ class Membership:
             except TRANSIENT as error:
                 log.warning("database.unavailable", verb="heartbeat", error=str(error).strip())
                 pause = min(RETRY_SECONDS, self._settings.heartbeat_seconds)
-            await self._rest(pause, said, status)
+            await self._rest(pause, reported, status)
 
-    async def _rest(self, seconds: float, said: EngineReport | None, status: Callable[[], EngineReport]) -> None:
-        """Wait for the next heartbeat, less if readiness changes."""
+    async def _rest(self, seconds: float, reported: EngineReport | None, status: Callable[[], EngineReport]) -> None:
+        """Wait for the next heartbeat, or until an urgent value changes."""
         until = clock.monotonic() + seconds
         while (left := until - clock.monotonic()) > 0:
             await asyncio.sleep(min(left, 0.1))
             now = status()
-            if said is not None and now.urgent != said.urgent:
+            if reported is not None and now.urgent != reported.urgent:
                 return
 
-    async def _report(self, seat: Seat, status: EngineReport) -> bool:
+    async def _report(self, control: EngineControl, status: EngineReport) -> bool:
         async with self._database.relaxed() as conn:
-            said = {field.name: getattr(status, field.name) for field in fields(status)}
-            intake = await engines.report_engine(conn, seat.engine_id, seat.worker_id, **said)
+            values = {field.name: getattr(status, field.name) for field in fields(status)}
+            intake = await engines.report_engine(conn, control.engine_id, control.worker_id, **values)
         if intake is not None and intake != (self.intake or EngineIntake.OPEN):
             log.info("engine.intake", engine=self.name, intake=intake.value)
         self.intake = intake

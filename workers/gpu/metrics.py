@@ -1,5 +1,6 @@
-"""A worker's `/metrics`: what its controller decides and why, what that costs, and what it sees of engine and GPUs."""
+"""A worker's `/metrics`: the controller's decision and its reason, its cost, and the state of engine and GPUs."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from app.engines.adoption import DOWN, KEY, MISSING, TOO_SMALL
-from app.headroom.controller import Reason
+from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
+from workers.gpu.control_loop import ControlLoop
+from workers.gpu.harvest_control import HarvestControl
+from workers.gpu.item_runner import Caller
+from workers.gpu.puller import Puller
 
 PREFIX = "slackwater_worker_"
 REASONS = (*(reason.value for reason in Reason), DOWN, KEY, MISSING, TOO_SMALL)
@@ -19,7 +24,7 @@ REASONS = (*(reason.value for reason in Reason), DOWN, KEY, MISSING, TOO_SMALL)
 
 @dataclass(frozen=True, slots=True)
 class HarvestView:
-    """What the scheduler plug-in reports (see `workers.engine`): requests now frozen, what it did so far, its last plan."""
+    """The report of the scheduler plug-in (see `workers.engine`). `frozen`: requests now; `plan_seconds`: of the last plan."""
 
     active: bool
     tripped: bool
@@ -39,10 +44,10 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at a worker. Counts grow for ever, `changes` by the reason that began; seconds are None until measured.
+    """The state of a worker at one moment. Counters begin with the process; seconds are None until measured.
 
-    `allowance` and `in_flight` are batch requests, `tokens_allowed` their tokens of context. `probes` are the one-token
-    requests by which a closed gate heals itself. `harvest` None: no plug-in in the engine.
+    `allowance` and `in_flight`: batch requests. `tokens_allowed`: their tokens of context. `changes`: how often each reason
+    began. `probes`: one-token requests that test a closed gate. `harvest` None: the engine has no plug-in.
     """
 
     engine: str
@@ -69,10 +74,61 @@ class View:
 
 
 def port(settings: Settings) -> int:
-    """The fixed port of a worker's page; 0: it has none. Workers on one host differ by the number of their engine."""
+    """The port of a worker's page; 0: it has none. Workers on one host differ by the number in their engine's name."""
     number = re.search(r"(?<!\d)\d{1,2}$", settings.engine_name)
     first = settings.worker_metrics_port
     return first + int(number[0]) if first and number else first
+
+
+def view_of(
+    control: ControlLoop,
+    puller: Puller,
+    caller: Caller,
+    *,
+    engine: str,
+    model: str,
+    mode: str,
+    fault: str | None,
+    dropped_decisions: int,
+    gpus: Sequence[Gpu],
+) -> View:
+    """The state of a worker now. `fault`: why the engine gets nothing, whatever its headroom."""
+    signals, decision, report = control.signals(), control.decision, control.harvest.report
+    steps, latency = signals.steps, control.arrivals.latency()
+    return View(
+        engine=engine,
+        model=model,
+        mode=mode,
+        reason=fault or decision.reason.value,
+        allowance=0 if fault else decision.allowance,
+        tokens_allowed=decision.tokens,
+        in_flight=signals.batch.requests,
+        changes=control.changes,
+        yields=puller.yields,
+        resumes=caller.resumes,
+        wasted_tokens=puller.wasted_tokens,
+        resumed_cached_tokens=caller.resumed_cached_tokens,
+        probes=control.probes,
+        dropped_decisions=dropped_decisions,
+        telemetry_age=signals.now - signals.scrape.sampled_at if signals.scrape else None,
+        predicted_step=report.predicted_seconds if report else steps.alone if steps else None,
+        measured_step=report.step_seconds if report else steps.measured if steps else None,
+        ttft=_latency(latency.ttft_p50, latency.ttft_p95),
+        itl=_latency(latency.itl_p50, latency.itl_p95),
+        harvest=_harvest_view(control.harvest),
+        gpus=gpus,
+    )
+
+
+def _harvest_view(harvest: HarvestControl) -> HarvestView | None:
+    r = harvest.report
+    if r is None:
+        return None
+    return HarvestView(harvest.active, r.tripped, r.batch_frozen, r.evictions, r.faults, r.plan_seconds)
+
+
+def _latency(p50_ms: float, p95_ms: float) -> Latency | None:
+    return None if math.isnan(p50_ms) else Latency(p50_ms / 1000, p95_ms / 1000)
 
 
 def exposition(view: View) -> bytes:
@@ -114,19 +170,19 @@ def _gate(view: View) -> Iterator[Metric]:
 
 def _work(view: View) -> Iterator[Metric]:
     yield _counter("yields", "batch requests taken out of the engine for synchronous ones", view.yields)
-    yield _counter("resumes", "yielded requests that went on with the tokens they had", view.resumes)
-    yield _counter("wasted_tokens", "tokens heard of batch requests and thrown away", view.wasted_tokens)
+    yield _counter("resumes", "yielded requests that went on from their tokens", view.resumes)
+    yield _counter("wasted_tokens", "generated tokens of batch requests that were lost", view.wasted_tokens)
     meaning = "tokens that yielded requests found in the prefix cache when they went on"
     yield _counter("resumed_cached_tokens", meaning, view.resumed_cached_tokens)
-    yield _counter("probes", "one-token requests sent to heal a gate that failure had closed", view.probes)
-    meaning = "decisions that are missing in the log, since the database was away"
+    yield _counter("probes", "one-token requests sent while failed telemetry keeps the gate closed", view.probes)
+    meaning = "decisions missing in the log because the database could not be reached"
     yield _counter("dropped_decisions", meaning, view.dropped_decisions)
 
 
 def _seconds(view: View) -> Iterator[Metric]:
-    yield _gauge("telemetry_age_seconds", "time since the engine was last looked at", view.telemetry_age)
+    yield _gauge("telemetry_age_seconds", "time since the last scrape of the engine", view.telemetry_age)
     meaning = (
-        "forecast of a step: of the synchronous work alone or, where our scheduler plans it, of the step as planned"
+        "prediction of a step: of the synchronous work alone or, if our scheduler plans the steps, of the planned step"
     )
     yield _gauge("predicted_step_seconds", meaning, view.predicted_step)
     yield _gauge("measured_step_seconds", "engine step with batch work, as measured", view.measured_step)
@@ -151,7 +207,9 @@ def _harvest(harvest: HarvestView | None) -> Iterator[Metric]:
     if harvest is None:
         return
     yield _gauge("harvest_tripped", "1 after a fault in the plug-in, until the engine restarts", float(harvest.tripped))
-    yield _gauge("harvest_frozen_requests", "batch requests that sit out steps with their KV cache", harvest.frozen)
+    yield _gauge(
+        "harvest_frozen_requests", "batch requests that are left out of steps and keep their KV cache", harvest.frozen
+    )
     yield _counter("harvest_evictions", "batch requests that gave slot and KV cache back", harvest.evictions)
     yield _counter("harvest_faults", "exceptions in the plug-in", harvest.faults)
     yield _gauge("harvest_plan_seconds", "time that the last step's plan took", harvest.plan_seconds)
@@ -162,9 +220,9 @@ def _gpus(gpus: Sequence[Gpu]) -> Iterator[Metric]:
         return
     for name, meaning, values in (
         ("gpu_utilization", "share of time in which some kernel ran", [gpu.utilization for gpu in gpus]),
-        ("gpu_memory_used_bytes", "GPU memory in use, by whomever", [gpu.memory_used for gpu in gpus]),
-        ("gpu_memory_total_bytes", "GPU memory there is", [gpu.memory_total for gpu in gpus]),
-        ("gpu_power_watts", "what the GPU draws", [gpu.power_watts for gpu in gpus]),
+        ("gpu_memory_used_bytes", "GPU memory in use by all processes", [gpu.memory_used for gpu in gpus]),
+        ("gpu_memory_total_bytes", "total GPU memory", [gpu.memory_total for gpu in gpus]),
+        ("gpu_power_watts", "power draw of the GPU", [gpu.power_watts for gpu in gpus]),
     ):
         family = GaugeMetricFamily(PREFIX + name, meaning, labels=["gpu", "name"])
         for gpu, value in zip(gpus, values, strict=True):

@@ -1,4 +1,4 @@
-"""The worker's own account of one leased chunk."""
+"""The state of the leased chunks in this process."""
 
 import asyncio
 from collections import deque
@@ -17,12 +17,12 @@ from workers.gpu.requests_in_engine import ItemProgress
 
 @dataclass(eq=False)
 class OpenChunk:
-    """A lease with its items not yet started, those in the engine, and the results not yet flushed.
+    """A lease with its pending items, its running items, and its results that are not flushed yet.
 
-    An item in none of the three either has a durable result or goes back to the queue when the lease is finished;
-    `suspects` and `retried` say of some why. `progress` is what items keep over their calls; the requests of those
-    in `yielding` are being aborted, and come back to the front of `pending`, unless the chunk is `closing`. `tells`: its
-    results are events, too. `faults`: how often in a row the first of `results` was refused.
+    An item in none of the three has a durable result, or goes back to the queue when the lease is finished. `suspects` and
+    `retried` hold the reason for some of these. `progress`: what an item keeps between its calls. The requests of items in
+    `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `has_events`: each
+    result is also an event. `faults`: how often in a row the first of `results` could not be stored.
     """
 
     lease: Lease
@@ -37,14 +37,14 @@ class OpenChunk:
     alone: bool = False
     split: bool = False
     closing: bool = False
-    tells: bool = False
+    has_events: bool = False
     faults: int = 0
 
     @classmethod
     def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
-        """A chunk of which nothing has started. After too many deaths nothing will: it is split up, or given up."""
+        """A chunk of which nothing has started. After too many deaths it is split, or its item is given up."""
         chunk = cls(lease, deque(items))
-        chunk.tells = any(item.notify for item in chunk.pending)
+        chunk.has_events = any(item.notify for item in chunk.pending)
         match poison.verdict(lease, len(chunk.pending), limit):
             case ChunkVerdict.ALONE:
                 chunk.alone = True
@@ -57,33 +57,33 @@ class OpenChunk:
 
     @property
     def idle(self) -> bool:
-        """Nothing is left to start and nothing runs: flush what there is, then finish."""
+        """Whether no item is pending or running. Then the chunk is flushed and finished."""
         return not self.pending and not self.running
 
     def delay(self, seconds: float) -> None:
-        """What goes back to the queue rests at least this long."""
+        """Items that go back to the queue are not claimed again for at least this long."""
         self.backoff_seconds = max(self.backoff_seconds, seconds)
 
     def give_back(self) -> int:
-        """Start nothing more; what is not done goes back to the queue. Returns the generated tokens that are lost with it."""
+        """Start nothing more. Unfinished items go back to the queue. Returns the generated tokens that are lost."""
         self.closing = True
         lost = sum(self._lost(item.seq) for item in self.pending)
         self.pending.clear()
         return lost
 
     def start(self, item: Item, task: "asyncio.Task[None]") -> ItemProgress:
-        """An item goes to the engine, for the first time or after a yield."""
+        """Note that an item starts, for the first time or after a yield."""
         self.running[item.seq] = task
         return self.progress.setdefault(item.seq, ItemProgress(item))
 
     def park(self, seq: int) -> None:
-        """Abort an item's request for now; it will go on from what it has, before any other item."""
+        """Abort an item's request. The item goes on later from its tokens, before all pending items."""
         self.progress[seq].yields += 1
         self.yielding.add(seq)
         self.running[seq].cancel()
 
     def ended(self, seq: int) -> int:
-        """Its task is over. Returns the generated tokens that are lost because it was not settled and will not go on here."""
+        """Note the end of an item's task. Returns the generated tokens that are lost; 0 if the item is done or has yielded."""
         self.running.pop(seq, None)
         if seq in self.yielding:
             self.yielding.remove(seq)
@@ -102,7 +102,7 @@ class OpenChunk:
             task.cancel()
 
     def settled(self, seq: int, outcome: Done | Reject | Retry, tries: int) -> None:
-        """Note the final outcome of an item; `tries` is how often it was sent in this lease."""
+        """Note the final outcome of an item. `tries`: how often it was sent during this lease."""
         progress = self.progress.pop(seq, None)
         yields = progress.yields if progress else 0
         self.yielding.discard(seq)
@@ -114,13 +114,29 @@ class OpenChunk:
             self.results.append(_result(seq, False, attempt, Usage(), body, yields))
 
 
+class OpenChunks(dict[int, OpenChunk]):
+    """The open chunks of a worker, by id. `draining`: nothing more is claimed or started."""
+
+    draining = False
+
+    @property
+    def in_flight(self) -> int:
+        """Items that have started and have no outcome."""
+        return sum(len(chunk.running) for chunk in self.values())
+
+    @property
+    def pending(self) -> int:
+        """Items that have not started."""
+        return sum(len(chunk.pending) for chunk in self.values())
+
+
 def _error(outcome: Reject | Retry) -> dict[str, Any]:
-    """As the result of an item has it."""
+    """The error body of an item's result."""
     if isinstance(outcome, Retry):
         return {"code": outcome.code, "message": outcome.reason}
     error: dict[str, Any] = {"code": outcome.code, "message": outcome.message}
-    told = {"param": outcome.param, "reason": outcome.reason}
-    return error | (told if outcome.param or outcome.reason else {})
+    details = {"param": outcome.param, "reason": outcome.reason}
+    return error | (details if outcome.param or outcome.reason else {})
 
 
 def _result(seq: int, ok: bool, attempt: int, usage: Usage, body: bytes, yields: int) -> Result:

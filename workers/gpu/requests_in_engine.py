@@ -1,4 +1,4 @@
-"""Our own requests in the engine, and how far each has come: what a scrape has to be relieved of, and who yields first."""
+"""Our own requests in the engine and their progress. They are subtracted from scrapes, and some of them yield."""
 
 import asyncio
 from collections.abc import Collection
@@ -10,18 +10,18 @@ from app.headroom.signals import BatchLoad
 from app.queue.types import Item
 from workers.gpu.stream_log import StreamLogWriter
 
-PREFILL_SECONDS = 1.0  # a request that is not streamed counts as prefilling for so long
+PREFILL_SECONDS = 1.0  # a request that is not streamed counts as prefilling for this long
 BYTES_PER_TOKEN = 4
-MOST_YIELDS = 3  # then a request is left to finish
+MOST_YIELDS = 3  # a request that has yielded this often runs to its end
 
 Task = asyncio.Task[None]
 
 
 @dataclass
 class ItemProgress:
-    """An item and what it keeps over its calls: how often it yielded, and what the engine has said if that can go on.
+    """An item and what it keeps between its calls: how often it yielded, and its output so far if it can go on from it.
 
-    `log`: where its events go as they come, if somebody follows them.
+    `log`: the log of its events, if a caller may follow them.
     """
 
     item: Item
@@ -32,7 +32,7 @@ class ItemProgress:
 
 @dataclass(eq=False)
 class SentRequest:
-    """One request that has been sent. `estimate`: its prompt's tokens until the engine tells them; `yields` so far."""
+    """A request that was sent. `estimate`: tokens of its prompt, until the engine reports them. `yields`: so far."""
 
     estimate: int
     transcript: Continuation | None
@@ -46,20 +46,20 @@ class SentRequest:
 
     @property
     def prefilling(self) -> bool:
-        """Whether its prompt is not computed yet, as far as we know."""
+        """Whether its prompt is probably not computed yet."""
         if self.transcript is None:
             return clock.monotonic() - self.since < PREFILL_SECONDS
         return self.transcript.context_tokens <= self.known_before
 
     @property
     def context_tokens(self) -> int:
-        """Tokens that it holds in the KV cache once prefilled."""
-        heard = self.transcript.context_tokens if self.transcript else 0
-        return max(self.estimate, heard)
+        """Tokens that it has in the KV cache after its prefill."""
+        reported = self.transcript.context_tokens if self.transcript else 0
+        return max(self.estimate, reported)
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens that the engine computed for this call, prompt included."""
+        """Tokens that the engine computed for this call, its prompt included."""
         return self.transcript.context_tokens - self.known_before if self.transcript else 0
 
 
@@ -71,11 +71,11 @@ class RequestsInEngine:
         self._computed = 0
 
     def enter(self, task: Task, call: SentRequest) -> None:
-        """The request is about to be sent."""
+        """Add a request that is about to be sent."""
         self.calls[task] = call
 
     def leave(self, task: Task, tokens: int = 0) -> None:
-        """It is no longer in the engine; `tokens` were computed for it, where no stream told."""
+        """Remove a request. `tokens`: computed for it, if it was not streamed."""
         call = self.calls.pop(task, None)
         if call is not None:
             self._computed += call.computed_tokens or tokens
@@ -91,9 +91,9 @@ class RequestsInEngine:
         )
 
     def victims(self, surplus: int, leaving: Collection[Task] = ()) -> list[Task]:
-        """Who yields, least lost first: the continuable with the least computed tokens, then whoever started last.
+        """The requests that yield first: those that can go on, with few computed tokens first; then those that started last.
 
-        Those who are `leaving` already are not asked again.
+        Requests that are `leaving` are not among them.
         """
         able = [(task, call) for task, call in self.calls.items() if call.yields < MOST_YIELDS and task not in leaving]
         able.sort(key=lambda entry: (entry[1].transcript is None, entry[1].computed_tokens, -entry[1].since))
@@ -101,5 +101,5 @@ class RequestsInEngine:
 
 
 def estimate(body: bytes) -> int:
-    """Prompt tokens of a request body, roughly."""
+    """An estimate of the prompt tokens of a request body."""
     return max(1, len(body) // BYTES_PER_TOKEN)

@@ -1,4 +1,4 @@
-"""Stores the results of the chunks in hand, and ends the leases of those that are through."""
+"""Stores the results of the open chunks, and ends the leases of finished chunks."""
 
 import asyncio
 from contextlib import suppress
@@ -13,26 +13,29 @@ from app.engines.outcome import FAILED
 from app.errors import StorageError
 from app.queue import service as queue
 from app.queue.response_log import is_incomplete
-from app.queue.types import Lease, Result
+from app.queue.types import Fence, Lease, Result
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
 from app.webhooks import emitter
 from workers.gpu.open_chunk import OpenChunk
+from workers.gpu.policy import MB, POLICY, WorkerPolicy
 
 DATABASE_PAUSE_SECONDS = 0.5
-FLUSH_ROWS, FLUSH_BYTES = 64, 8 * 2**20  # of one statement; a result beyond the bytes goes alone
-FAULTS = 3  # tries of a statement that fails for no reason that passes
-MB = 2**20
-RETRY_SECONDS = (60.0, 600.0)  # first and longest rest of items after a round of transient errors
+FLUSH_ROWS = 64  # results in one statement
+FAULTS = 3  # tries of a statement whose error is not transient
 
 log = structlog.get_logger()
 
 
 class ResultWriter:
-    """The flush loop over the puller's `chunks`, which it shares and from which it takes what is finished or lost."""
+    """The flush loop over the puller's `chunks`. It removes the chunks that are finished or lost."""
 
-    def __init__(self, settings: Settings, database: Database, chunks: dict[int, OpenChunk]) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, chunks: dict[int, OpenChunk], policy: WorkerPolicy = POLICY
+    ) -> None:
+        self._policy = policy
+        self._strays: set[Fence] = set()
         self._flush_seconds = settings.flush_seconds
         self._object_bytes = settings.object_kb * 1024
         self._answer_bytes = settings.answer_mb * MB
@@ -40,17 +43,35 @@ class ResultWriter:
         self._objects = Store.of(settings)
         self._database = database
         self._chunks = chunks
-        self._news = asyncio.Event()  # there is something to do
-        self._due = asyncio.Event()  # and it should not wait for more
+        self._work = asyncio.Event()  # there is work
+        self._due = asyncio.Event()  # the work must not wait for more results
 
     def note(self) -> None:
-        """There is a result: store it soon, together with those that follow."""
-        self._news.set()
+        """Store the new result soon, together with those that follow."""
+        self._work.set()
 
     def hurry(self) -> None:
-        """Store what there is now."""
+        """Store all results now."""
         self._due.set()
-        self._news.set()
+        self._work.set()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there are leases that have not ended."""
+        return bool(self._chunks or self._strays)
+
+    def end(self, fence: Fence) -> None:
+        """End a lease that no open chunk has. All its items go back to the queue."""
+        if fence not in self._strays:
+            log.warning("chunk.stray", chunk=fence.chunk_id, batch=fence.batch_id)
+            self._strays.add(fence)
+            self.hurry()
+
+    def drop_all(self) -> None:
+        """Forget all leases, because the worker's own lease has lapsed."""
+        self._strays.clear()
+        for chunk in list(self._chunks.values()):
+            self.drop(chunk)
 
     def drop(self, chunk: OpenChunk) -> None:
         """Forget a chunk whose lease is lost, and abort its requests."""
@@ -63,23 +84,25 @@ class ResultWriter:
     async def run(self) -> None:
         """Flush until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._work.wait()
+            self._work.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._flush_seconds):
                     await self._due.wait()
             self._due.clear()
             try:
-                failed = [chunk for chunk in list(self._chunks.values()) if not await self._tried(chunk)]
+                failed = not await self._strays_ended()
+                for chunk in list(self._chunks.values()):
+                    failed |= not await self._tried(chunk)
             except TRANSIENT as error:
                 log.warning("database.unavailable", verb="flush", error=str(error).strip())
-                failed = list(self._chunks.values())
+                failed = True
             if failed:
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
                 self.hurry()
 
     async def _tried(self, chunk: OpenChunk) -> bool:
-        """Store a chunk's results. False: to be tried again, and other chunks' are not. Raises when the database is away."""
+        """Store a chunk's results. False: try this chunk again. Raises if the database cannot be reached."""
         try:
             await self._store(chunk)
         except StorageError as error:
@@ -96,22 +119,22 @@ class ResultWriter:
         return True
 
     def _refused(self, chunk: OpenChunk, error: Exception) -> None:
-        """What is not taken however often it is offered: its item is run again, and in the last round its result is an error."""
+        """After `FAULTS` errors that are not transient, run the item again; in its last round, store an error as its result."""
         chunk.faults += 1
         log.error("chunk.not_stored", chunk=chunk.lease.chunk_id, tries=chunk.faults, exc_info=error)
         if chunk.faults < FAULTS:
             return
         if chunk.faults >= 2 * FAULTS or not chunk.results:
-            self.drop(chunk)  # its lease, unknown to us then, is ended after the next heartbeats
+            self.drop(chunk)  # two heartbeats later its lease is ended as a stray one
         elif chunk.faults == FAULTS and chunk.lease.retries < self._item_retries:
             chunk.retried.add(chunk.results.pop(0).seq)
         elif chunk.faults == FAULTS:
-            words = f"its answer of {len(chunk.results[0].body)} bytes could not be stored: {type(error).__name__}"
-            chunk.results[0] = _failed(chunk.results[0], words)
+            message = f"its answer of {len(chunk.results[0].body)} bytes could not be stored: {type(error).__name__}"
+            chunk.results[0] = _failed(chunk.results[0], message)
 
     async def _store(self, chunk: OpenChunk) -> None:
-        """Flush the chunk's results; finish it if it is through; drop it if its lease is lost."""
-        while results := _next(chunk):
+        """Flush the chunk's results. Then finish it if it is idle, or drop it if its lease is lost."""
+        while results := _next(chunk, self._policy.flush_bytes):
             results = chunk.results[: len(results)] = await self._offloaded(chunk.lease, results)
             if not await self._flushed(chunk, results):
                 log.warning("chunk.lost", chunk=chunk.lease.chunk_id, results=len(results))
@@ -123,8 +146,8 @@ class ResultWriter:
         return None
 
     async def _flushed(self, chunk: OpenChunk, results: list[Result]) -> bool:
-        """Whether the lease held. Where somebody asked for them, the events of the items are written with their results."""
-        if not chunk.tells:
+        """Whether the lease held. If the batch has item events, they are written in the same transaction."""
+        if not chunk.has_events:
             async with self._database.durable() as conn:
                 return await queue.flush(conn, chunk.lease, results)
         async with self._database.transaction() as conn:
@@ -135,7 +158,7 @@ class ResultWriter:
         return held
 
     async def _offloaded(self, lease: Lease, results: list[Result]) -> list[Result]:
-        """The results, those with large bodies pointing at objects that hold them. One too large for a row is an error."""
+        """The results, with large bodies moved to the object store. A body that is too large for a row becomes an error."""
         limit, fence = self._object_bytes, (lease.chunk_id, lease.token, lease.worker_id)
         large = {
             r.seq: object_names.result(lease.batch_id, lease.run, r.seq, fence, incomplete=is_incomplete(r.body))
@@ -148,13 +171,13 @@ class ResultWriter:
 
     def _too_large(self, size: int) -> str:
         return (
-            f"the answer has {size / MB:.1f} MB, more than the {self._answer_bytes // MB} MB of SLACKWATER_ANSWER_MB: ask for "
-            "less by max_tokens, or let large answers lie in the object store by SLACKWATER_OBJECT_KB"
+            f"the answer has {size / MB:.1f} MB, more than the {self._answer_bytes // MB} MB of SLACKWATER_ANSWER_MB: set a "
+            "smaller max_tokens, or store large answers in the object store with SLACKWATER_OBJECT_KB"
         )
 
     async def _finish(self, chunk: OpenChunk) -> None:
-        """Relaxed: if a server crash takes it back, the next heartbeat shows the lease again, and we finish it again."""
-        first, longest = RETRY_SECONDS
+        """A relaxed commit: if a crash of the server loses it, the next heartbeats list the lease, and it is ended again."""
+        first, longest = self._policy.item_retry_seconds
         async with self._database.relaxed() as conn:
             done = await queue.finish(
                 conn,
@@ -169,25 +192,41 @@ class ResultWriter:
         returned = None if done is None else done.returned
         log.debug("chunk.finished", chunk=chunk.lease.chunk_id, held=done is not None, returned=returned)
 
+    async def _strays_ended(self) -> bool:
+        """End the stray leases. False: try again. Raises if the database cannot be reached."""
+        for fence in list(self._strays):
+            try:
+                async with self._database.relaxed() as conn:
+                    await queue.finish(conn, fence)
+            except TRANSIENT as error:
+                if away(error):
+                    raise
+                log.warning("chunk.not_stored", chunk=fence.chunk_id, error=str(error).strip())
+                return False
+            except Exception as error:  # the next heartbeats list it again
+                log.error("chunk.not_stored", chunk=fence.chunk_id, tries=1, exc_info=error)
+            self._strays.discard(fence)
+        return True
+
     def _forget(self, chunk: OpenChunk) -> None:
-        """Meanwhile the same chunk may be ours under a newer lease; that one stays."""
+        """Remove the chunk, unless the same chunk is open under a newer lease."""
         if self._chunks.get(chunk.lease.chunk_id) is chunk:
             del self._chunks[chunk.lease.chunk_id]
 
 
-def _next(chunk: OpenChunk) -> list[Result]:
-    """The results that go in one statement now. After one was refused they go one by one."""
+def _next(chunk: OpenChunk, flush_bytes: int) -> list[Result]:
+    """The results of the next statement. After an error it has one result."""
     found: list[Result] = []
     size = 0
     for result in chunk.results[: 1 if chunk.faults else FLUSH_ROWS]:
         size += len(result.body)
-        if found and size > FLUSH_BYTES:
+        if found and size > flush_bytes:
             break
         found.append(result)
     return found
 
 
 def _failed(result: Result, message: str) -> Result:
-    """The item's error in place of its answer; as other errors it counts no tokens."""
+    """The item's result as an error, which counts no tokens."""
     body = orjson.dumps({"code": FAILED, "message": message})
     return replace(result, ok=False, prompt_tokens=0, cached_tokens=0, completion_tokens=0, body=body)

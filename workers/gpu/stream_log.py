@@ -1,7 +1,7 @@
-"""Writes what an engine streams for a background response or a flex call into its log, while its caller may be reading it.
+"""Writes the stream of a background response or a flex call to its log, which its caller may be reading.
 
-Events are grouped, so that an answer of any length makes a bounded number of rows: 50 ms at first, longer the more there are.
-The answer itself is stored as any other; events that could not be written are missed by who follows the stream, by nobody else.
+Events are grouped, over 50 ms at first and over longer times later, so that an answer of any length has a bounded number of
+rows. The answer itself is stored like any other. Events that could not be written are missing only in the followed stream.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from app.queue import response_log
 from app.queue.types import Lease
 
 GROUP_SECONDS = 0.05
-_ROWS_PER_STEP = 200  # after so many rows the groups get twice as long
-_MOST_WAITING = 20_000  # events kept while the database does not answer
+_ROWS_PER_STEP = 200  # after so many rows the grouping time doubles
+_MOST_WAITING = 20_000  # events that are kept while the database does not answer
 
 log = structlog.get_logger()
 
@@ -32,15 +32,15 @@ class StreamLogWriter:
         self._writing: asyncio.Task[None] | None = None
         self._in_order = asyncio.Lock()
 
-    def hear(self, event: bytes) -> None:
-        """The next event, as JSON. It is written soon."""
+    def add(self, event: bytes) -> None:
+        """Add the next event, as JSON. It is written soon."""
         if not self._lost and len(self._waiting) < _MOST_WAITING:
             self._waiting.append(event)
             if self._writing is None:
                 self._writing = asyncio.create_task(self._write_soon())
 
     async def close(self) -> None:
-        """Write what is still waiting."""
+        """Write the remaining events."""
         if self._writing is not None:  # it sleeps
             self._writing.cancel()
         await self._write()
@@ -60,6 +60,6 @@ class StreamLogWriter:
                     self._lost = not await response_log.append_events(conn, self._lease, events)
                 self._rows += 1
             except psycopg.Error as error:
-                said = str(error).strip()
-                log.warning("events.not_written", batch=self._lease.batch_id, events=len(events), error=said)
+                message = str(error).strip()
+                log.warning("events.not_written", batch=self._lease.batch_id, events=len(events), error=message)
                 self._waiting = events + self._waiting

@@ -2,11 +2,10 @@
 
 membership   a lease in the database, and control of the engine
 engine       the child process of a managed engine
-health       does the engine answer, does it have the model
-control      what telemetry says, and so how many requests may be in flight
-puller       claim, run, store
-endpoint     where gateways announce synchronous requests
-page         where Prometheus scrapes
+health       whether the engine answers and has the model
+control      how many batch requests may be in flight, by telemetry
+puller       claims chunks, runs their items, stores their results
+endpoint     the HTTP server where gateways announce synchronous requests
 journal      the decision log
 """
 
@@ -37,16 +36,17 @@ from workers.gpu.engine_health import EngineHealth
 from workers.gpu.http_server import HttpServer
 from workers.gpu.item_runner import Caller
 from workers.gpu.membership import EngineReport, Membership
+from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.puller import Puller
 from workers.gpu.recovery_time import RecoveryTime
 
-GPU_SECONDS = 1.0
+GPU_SECONDS = 1.0  # between two readings of the GPUs
 
 log = structlog.get_logger()
 
 
 class WorkerEngine(Controlled, Protocol):
-    """What a worker needs of an engine, whoever started it. `run` ends only by cancellation or with an error."""
+    """A managed or an attached engine. `run` ends only by cancellation or with an error."""
 
     @property
     def mode(self) -> str:
@@ -54,28 +54,29 @@ class WorkerEngine(Controlled, Protocol):
 
     @property
     def comeback(self) -> RecoveryTime:
-        """When it should answer, while it does not."""
+        """When it should answer again."""
 
     async def run(self, healthy: Callable[[], Awaitable[bool]], controls: Callable[[], bool]) -> None:
-        """Keep it alive. `controls`: whether it is ours at this moment."""
+        """Keep it running. `controls`: whether we control it now."""
 
 
 class Worker:
-    """Wires the parts together and runs them until it is told to stop."""
+    """Builds the parts and runs them until `stop` is set."""
 
-    def __init__(self, settings: Settings, database: Database, model: Model, engine: WorkerEngine) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        model: Model,
+        engine: WorkerEngine,
+        policy: WorkerPolicy = POLICY,
+    ) -> None:
         self._engine = engine
         self._model = model
         self._settings = settings
         secret = secret_key(settings)
         key = engine_key(settings, secret, settings.engine_name, engine.mode)
         self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
-        target = Target.of(model)
-        self._caller = Caller(self._client, target, secret, settings.request_attempts, Store.of(settings))
-        # A continuation bypasses the engine's parser of reasoning, and nobody knows whether an adopted model has one.
-        self._caller.continues = "reasoning" not in model.capabilities and not model.adopted
-        self._health = EngineHealth(self._client, self._caller, model, engine.mode, engine.comeback)
-        self._puller = Puller(settings, database, self._caller, self._down)
         self._membership = Membership(
             settings,
             database,
@@ -85,7 +86,9 @@ class Worker:
             slots=engine.slots,
             recall=engine.comeback.recall,
         )
-        self._caller.may_send = self._membership.holds
+        self._caller = self._new_caller(settings, secret)
+        self._health = EngineHealth(self._client, self._caller, model, engine.mode, engine.comeback, policy)
+        self._puller = Puller(settings, database, self._caller, self._down, policy)
         self._journal = DecisionLog(database, keep_days=settings.decision_days, keep_rows=settings.decision_rows)
         self._control = ControlLoop(settings, engine, self._caller, self._puller, self._journal, self._serving)
         self._endpoint = HttpServer(
@@ -97,10 +100,22 @@ class Worker:
         )
         self._gpus: tuple[Gpu, ...] = ()
 
+    def _new_caller(self, settings: Settings, secret: bytes) -> Caller:
+        model = self._model
+        return Caller(
+            self._client,
+            Target.of(model),
+            secret,
+            settings.request_attempts,
+            Store.of(settings),
+            # A continuation bypasses the engine's reasoning parser, and an adopted model may have one.
+            continues="reasoning" not in model.capabilities and not model.adopted,
+            may_send=self._membership.holds,
+        )
+
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then drain and leave. Raises what makes serving impossible."""
+        """Serve until `stop` is set, then drain and leave. Raises the error that makes serving impossible."""
         async with self._client, self._endpoint:
-            self._membership.arrival_url = self._endpoint.url
             try:
                 async with asyncio.TaskGroup() as group:
                     parts = [group.create_task(part) for part in self._parts()]
@@ -116,7 +131,7 @@ class Worker:
     def _parts(self) -> list[Coroutine[None, None, None]]:
         puller = self._puller
         return [
-            self._membership.run(self._status, self._join, self._heard, puller.lose),
+            self._membership.run(self._status, self._join, self._beat, puller.lose, self._endpoint.url),
             self._tend(),
             self._health.run(),
             self._control.run(),
@@ -136,14 +151,14 @@ class Worker:
         self._journal.engine_id = engine_id
         self._puller.join(pool_id, worker_id)
 
-    def _heard(self, held: Sequence[HeldLease]) -> None:
-        """A heartbeat: what the queue counts as ours, and whether the operator drains the engine."""
-        self._puller.heard(held)
+    def _beat(self, held: Sequence[HeldLease]) -> None:
+        """After a heartbeat: the leases that the queue counts as ours, and whether an operator drains the engine."""
+        self._puller.on_heartbeat(held)
         if self._drained:
             self._puller.withdraw(abort=self._membership.intake == EngineIntake.RETURNING)
 
     async def _tend(self) -> None:
-        """Run the engine while we control it; a standby worker has none."""
+        """Run the engine while we control it; a standby worker runs none."""
         while True:
             await self._membership.controls.wait()
             engine = asyncio.ensure_future(self._engine.run(self._client.healthy, self._membership.in_control))
@@ -192,13 +207,22 @@ class Worker:
 
     @property
     def _obstacle(self) -> str | None:
-        """Why the engine gets no batch work whatever its headroom; None: it may."""
+        """Why the engine gets no batch work, whatever its headroom; None: it may get some."""
         return DRAINING if self._drained else self._health.fault
 
     def _down(self, reason: str) -> None:
-        """The puller met a dead engine; closed until the next good health check."""
+        """A request found the engine dead. It gets nothing until the next good health check."""
         self._health.lost()
 
     def _view(self) -> metrics.View:
-        engine = {"engine": self._membership.name, "model": self._model.served, "mode": self._engine.mode}
-        return self._control.view(**engine, fault=self._obstacle, gpus=self._gpus)
+        return metrics.view_of(
+            self._control,
+            self._puller,
+            self._caller,
+            engine=self._membership.name,
+            model=self._model.served,
+            mode=self._engine.mode,
+            fault=self._obstacle,
+            dropped_decisions=self._journal.dropped,
+            gpus=self._gpus,
+        )

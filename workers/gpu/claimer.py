@@ -1,0 +1,131 @@
+"""Claims chunks from the queue while the pending items may soon be too few for the allowance."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
+from app.queue import service as queue
+from app.queue.types import Fence, HeldLease, Item, Lease
+from app.settings import Settings
+from workers.gpu.admission import Admission
+from workers.gpu.open_chunk import OpenChunks
+from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS
+
+POLL_SECONDS = 0.01  # first pause after a claim that found nothing; the longest is the setting
+URGENT_EVERY = 4  # one claim of so many takes the chunk with the nearest deadline
+
+log = structlog.get_logger()
+
+
+class Claimer:
+    """Claims for one pool as one worker, between `join` and `leave`. `take` gets each claimed chunk."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        chunks: OpenChunks,
+        admission: Admission,
+        take: Callable[[Lease, list[Item]], None],
+    ) -> None:
+        self._longest_pause = settings.poll_seconds
+        self._database = database
+        self._chunks = chunks
+        self._admission = admission
+        self._take = take
+        self._identity: tuple[int, int] | None = None
+        self._strays: set[Fence] = set()
+        self._claims = 0
+        self._claiming = asyncio.Lock()
+        self._wake = asyncio.Event()
+
+    def join(self, pool_id: int, worker_id: int) -> None:
+        """Claim from now on for this pool as this worker."""
+        self._identity = (pool_id, worker_id)
+        self._strays = set()
+        self._wake.set()
+
+    def leave(self) -> None:
+        """Claim nothing until the next `join`."""
+        self._identity = None
+
+    async def stop(self) -> None:
+        """Return once no claim is under way. The chunks are draining, so no other follows."""
+        self._wake.set()
+        async with self._claiming:
+            pass
+
+    def wake(self) -> None:
+        """Claim soon if there are too few pending items."""
+        if self._hungry:
+            self._wake.set()
+
+    async def slack(self) -> float | None:
+        """The slack of the batch of our pool that has the least; see the queue's `slack`."""
+        identity = self._identity
+        if identity is None:
+            return None
+        async with self._database.relaxed() as conn:
+            return await queue.slack(conn, identity[0])
+
+    def strays(self, held: Sequence[HeldLease]) -> set[Fence]:
+        """Leases to end: two heartbeats in a row list them, and no open chunk has them.
+
+        They are the result of a claim or a finish whose answer was lost.
+        """
+        if self._identity is None:
+            return set()
+        worker_id, before = self._identity[1], self._strays
+        self._strays = {
+            Fence(lease.chunk_id, lease.token, worker_id, lease.batch_id, lease.run, lease.n)
+            for lease in held
+            if lease.chunk_id not in self._chunks
+        }
+        return set() if self._claiming.locked() else self._strays & before
+
+    async def run(self) -> None:
+        """Claim until the chunks are draining, or until cancelled."""
+        pause = POLL_SECONDS
+        while not self._chunks.draining:
+            if not self._hungry:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            try:
+                # The fuller the engine, the later it claims: the emptiest engine of a pool comes first.
+                await asyncio.sleep(self._longest_pause * (1 - self._admission.free_share))
+                async with self._claiming:
+                    claimed = await self._claim()
+            except TRANSIENT as error:
+                log.warning("database.unavailable", verb="claim", error=str(error).strip())
+                await asyncio.sleep(DATABASE_PAUSE_SECONDS)
+                continue
+            pause = POLL_SECONDS if claimed else min(pause * 2, self._longest_pause)
+            if not claimed:
+                await asyncio.sleep(pause)
+
+    @property
+    def _hungry(self) -> bool:
+        return self._identity is not None and self._admission.hungry
+
+    async def _claim(self) -> bool:
+        """Claim one chunk. False: there is none, or none is needed any more."""
+        identity = self._identity
+        if identity is None or self._chunks.draining or not self._hungry:
+            return False
+        self._claims += 1
+        async with self._database.relaxed() as conn:
+            lease = None
+            if self._claims % URGENT_EVERY == 0:
+                lease = await queue.claim(conn, *identity, urgent=True)
+            lease = lease or await queue.claim(conn, *identity)
+            if lease is None:
+                return False
+            items = await queue.load(conn, lease)
+        if self._identity != identity:
+            return False
+        self._take(lease, items)
+        return True
