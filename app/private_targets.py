@@ -24,7 +24,7 @@ def only_here(settings: Settings) -> bool:
         return False
 
 
-def told(settings: Settings) -> str:
+def describe(settings: Settings) -> str:
     """Where webhooks may go, and what says so."""
     allows = settings.webhook_allow_private
     return f"{_TO[allows]} (SLACKWATER_WEBHOOK_ALLOW_PRIVATE={allows})"

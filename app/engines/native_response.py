@@ -46,7 +46,7 @@ def native(completion: dict[str, Any], *, wants_json: bool = False) -> dict[str,
     return result
 
 
-def said(result: Mapping[str, Any]) -> Any:
+def answer_in(result: Mapping[str, Any]) -> Any:
     """The answer in a `result` of any shape: its text, in JSON mode a value, None if it only calls tools."""
     if "choices" in result:
         choice = result["choices"][0]

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from app import settings as configuration
 from app.api.app import create_app
-from app.cli import admin, main, options
+from app.cli import main, options
+from app.cli.key import create_key
 from app.settings import Settings, child_environment
 from app.user_errors import Failure
 
@@ -51,7 +52,7 @@ def api(settings: Settings) -> Iterator[Settings]:
 @pytest.fixture
 def key(api: Settings) -> str:
     """An API key of the account `acme`."""
-    return admin.create_key(api, "acme", "test", None)
+    return create_key(api, "acme", "test", None)
 
 
 @pytest.fixture

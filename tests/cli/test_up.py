@@ -27,7 +27,7 @@ from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
 from app.version import version
-from tests.cli.test_doctor import engine_pages, serving
+from tests.cli.support import engine_pages, serving
 from workers.gpu import managed_engine
 
 

@@ -15,7 +15,7 @@ from app.engines.model_weights import ModelUnavailable
 from app.errors import BadInput
 from app.settings import Settings
 from app.user_errors import Failure, explained, guarded
-from tests.cli.test_admin import slackwater
+from tests.cli.support import slackwater
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from rich.console import Console
 from app import settings as configuration
 from app.cli import options
 from app.settings import Settings, child_environment
-from tests.cli.test_admin import slackwater
+from tests.cli.support import slackwater
 
 
 def warned(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:

@@ -18,7 +18,7 @@ import httpx
 import psycopg
 
 from app import processes
-from app.cli import admin
+from app.cli.key import create_key
 from app.cli.supervisor import MARK, PART
 from app.db import embedded
 from app.settings import Settings, child_environment
@@ -85,7 +85,7 @@ class Stack:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
         wait_for(lambda: self.client.get("/ready").status_code == 200, what=f"API up; see {self.log}")
-        key = admin.create_key(self.settings, ACCOUNT, "test", 1)
+        key = create_key(self.settings, ACCOUNT, "test", 1)
         self.client.headers["authorization"] = f"Bearer {key}"
 
     def stop(self) -> int:
