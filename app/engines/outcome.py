@@ -95,6 +95,12 @@ def from_response(status: int, body: bytes) -> Outcome:
     return Retry(f"engine answered {status}: {said}")
 
 
+def from_stream_error(error: Mapping[str, Any]) -> Outcome:
+    """The meaning of an error event in a stream, as if the engine had answered with its status."""
+    code = error.get("code")
+    return from_response(code if isinstance(code, int) else 500, orjson.dumps({"error": error}))
+
+
 def _param(body: bytes) -> str | None:
     """The field that the engine says is wrong."""
     with suppress(orjson.JSONDecodeError, KeyError, TypeError, IndexError):

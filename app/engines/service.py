@@ -42,7 +42,7 @@ class Engine:
     expected_seconds: float | None = None
 
     @property
-    def asked_for(self) -> str:
+    def request_model(self) -> str:
         """The model's name in a request to it."""
         return self.served_name or self.model
 

@@ -1,7 +1,7 @@
-"""What callers of the gateway meet, in Prometheus's terms; exported by the API's `/metrics`.
+"""Prometheus metrics of the gateway, exported by the API's `/metrics`. `RequestTimer` observes the latencies.
 
-Every figure has the class of the request; all that pass the gateway are `sync`. Time to first token and between tokens are
-known of streams only: a call that does not stream is relayed as one, and only its duration is measured.
+Every metric has the class of the request, which is `sync` for all requests of the gateway. Time to first token (TTFT) and
+inter-token latency (ITL) are measured for streams only; of other calls only the duration is measured.
 """
 
 from prometheus_client import Counter, Gauge, Histogram
