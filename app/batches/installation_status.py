@@ -65,7 +65,7 @@ class Installation:
     async def _look(self) -> dict[str, Any]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
-                return describe(await engines.told_engines(conn), await overview.overview(conn))
+                return describe(await engines.recent_engines(conn), await overview.overview(conn))
         except (TimeoutError, *AWAY):
             return describe((), None)
 
