@@ -180,7 +180,7 @@ def _adopted(seen: Sighting, wanted: str | None, task: Task) -> Model:
 def _missing(wanted: str | None, seen: Sighting) -> EngineProblem:
     if wanted is None:
         fix = "Set SLACKWATER_ENGINE_MODEL to a model that the catalogue describes."
-        return EngineProblem(MISSING, "The engine does not report which models it serves.", fix)
+        return EngineProblem(MISSING, "The engine does not say what it serves.", fix)
     served = ", ".join(seen.names) or "no model that it names"
     other = f", or set SLACKWATER_ENGINE_MODEL={seen.names[0]}" if seen.names else ""
     return EngineProblem(

@@ -37,7 +37,7 @@ class Count:
         answer_tokens = answer_tokens if answer_tokens < window else 0
         if self.prompt_tokens + max(1, answer_tokens) <= window:
             return None
-        answer = f", and {answer_tokens} are requested for the answer: together" if answer_tokens else ":"
+        answer = f", and {answer_tokens} are asked for the answer: together" if answer_tokens else ":"
         return f"the prompt has {self.prompt_tokens} tokens{answer} beyond the context window of {window}"
 
 

@@ -55,10 +55,10 @@ def test_callers_commands_need_no_database(run: Run, submit: Submit) -> None:
 def test_a_batch_is_paused_resumed_cancelled_and_retried(run: Run, submit: Submit) -> None:
     made = submit(40)
     for verb, message, state in (
-        ("pause", f"{made} is paused; `slackwater batch resume` goes on.", "paused"),
-        ("resume", f"{made} goes on.", "queued"),
-        ("cancel", f"{made} is cancelled; what runs is aborted within a heartbeat.", "cancelled"),
-        ("retry", f"{made} runs again: 40 items without an answer.", "queued, run 2"),
+        ("pause", f"{made} is paused; `slackwater batch resume` continues it.", "paused"),
+        ("resume", f"{made} continues.", "queued"),
+        ("cancel", f"{made} is cancelled; running items are aborted within one heartbeat.", "cancelled"),
+        ("retry", f"{made} runs again, with 40 items that had no answer.", "queued, run 2"),
     ):
         assert run("batch", verb, made).output.strip() == message
         assert f"state      {state}\n" in run("batch", "show", made).output

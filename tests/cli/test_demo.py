@@ -117,9 +117,9 @@ def test_what_keeps_an_engine_from_starting_is_said_at_once(
 
 def test_a_finished_demo_ends_in_the_time_table(settings: Settings) -> None:
     console = Console(file=io.StringIO(), record=True)
-    stages = demo.show.Stages()
+    stages = demo.demo_output.StageTimes()
     stages.done("submit")
-    demo.show.times(console, stages, Path("/tmp/[/x].log"))
+    demo.demo_output.times(console, stages, Path("/tmp/[/x].log"))
     text = console.export_text()
     assert "submit" in text
     assert "/tmp/[/x].log" in text

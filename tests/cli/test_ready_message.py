@@ -121,8 +121,8 @@ def test_the_data_directory_is_named_where_it_is_not_the_default(settings: Setti
     ("row", "said"),
     [
         (("ready",), ""),
-        (("ready", "draining", "draining"), "engine-0 is drained; `slackwater engine undrain engine-0` ends that."),
-        (("down", "engine_down"), "The engine does not answer. Start it, or mend SLACKWATER_ENGINE_URL."),
+        (("ready", "draining", "draining"), "engine-0 is drained; `slackwater engine undrain engine-0` undoes it."),
+        (("down", "engine_down"), "The engine does not answer. Start it, or correct SLACKWATER_ENGINE_URL."),
         (("down", "model_missing"), "engine-0 runs, but without this model."),
         (("starting",), "engine-0 is starting."),
     ],

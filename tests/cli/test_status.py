@@ -107,7 +107,7 @@ def test_an_api_that_is_away_is_said_with_how_to_start_it() -> None:
 
 @pytest.mark.parametrize(("body", "code"), [("<html>", 200), ("{}", 404)])
 def test_something_else_on_the_port_is_not_taken_for_the_api(body: str, code: int) -> None:
-    with api(body, code) as settings, pytest.raises(Failure, match="no status"):
+    with api(body, code) as settings, pytest.raises(Failure, match="no Slackwater status"):
         status.fetch(settings)
 
 

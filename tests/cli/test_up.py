@@ -125,7 +125,7 @@ async def test_the_banner_names_the_engine_that_does_not_answer_and_why(
         pass
 
     monkeypatch.setattr(up, "until_ready", at_once)
-    monkeypatch.setattr(up.greeting, "engine_problem", lambda _: (None, "The engine does not answer."))
+    monkeypatch.setattr(up.ready_message, "engine_problem", lambda _: (None, "The engine does not answer."))
     with serving({}) as url:
         plain = url.replace("http://", "https://")
         for engine, why in (("http://127.0.0.1:1", "Connection refused"), (plain, "http:// instead of https://?")):
