@@ -19,9 +19,9 @@ from app.cli.doctor import machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok
 from app.engines.service import EngineInfo
 from app.settings import Settings
-from tests.batches.test_installation import CALM, MISSING, engine
 from tests.cli.conftest import Run
 from tests.cli.support import GAUGES, INFO, PRIORITY, engine_pages, serving
+from tests.fakes.installation import CALM, MISSING, engine
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_the_running_installation_is_asked_for_its_engines(settings: Settings) -
     wrong = "The engine serves a, not b."
     assert check.status is CheckStatus.FAIL
     assert check.detail.splitlines() == [f"{url} is down", f"engine-0: {wrong}", f"engine-1: {wrong}"]
-    assert check.fix.splitlines() == ["engine-0: Mend it.", "engine-1: Mend it."]
+    assert check.fix.splitlines() == ["engine-0: Correct it.", "engine-1: Correct it."]
 
 
 def test_the_running_installation_is_found_where_its_data_directory_says(settings: Settings) -> None:

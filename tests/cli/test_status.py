@@ -17,7 +17,7 @@ from app.batches import installation_status
 from app.cli import status
 from app.settings import Settings
 from app.user_errors import Failure
-from tests.batches.test_installation import CALM, MISSING, engine
+from tests.fakes.installation import CALM, MISSING, engine
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def test_problems_come_with_what_to_do_and_down_is_exit_code_1() -> None:
     code, text = shown(installation_status.describe([engine(**MISSING)], CALM))
     assert code == 1
     assert text.startswith("down · ")
-    assert "engine-0: The engine serves a, not b.\n→ Mend it." in text
+    assert "engine-0: The engine serves a, not b.\n→ Correct it." in text
 
 
 def test_degraded_is_exit_code_0() -> None:
