@@ -22,7 +22,7 @@ from app.user_errors import Failure
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command printed, the words of its failure included, and its exit code."""
+    """What a command printed, including its error message, and its exit code."""
 
     output: str
     exit_code: int
@@ -34,7 +34,7 @@ TERMINAL = {"TTY_COMPATIBLE": "1"}  # the environment in which rich takes what i
 
 @pytest.fixture
 def api(settings: Settings) -> Iterator[Settings]:
-    """Settings whose host and port an API of this database listens on. What it logs stays out of what a command prints."""
+    """Settings whose host and port an API of this database listens on. Its logs do not appear in the output of commands."""
     logging = structlog.get_config()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stdout__), cache_logger_on_first_use=False)
     with socket.create_server(("127.0.0.1", 0)) as listener:

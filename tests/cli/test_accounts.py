@@ -1,4 +1,4 @@
-"""Accounts by the command line: made, listed, shown, deleted; `key create` alone makes one by the way, and says so."""
+"""Claims about `slackwater account …`. Of the other commands only `key create` creates an account, with a message."""
 
 import json
 import os

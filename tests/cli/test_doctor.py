@@ -1,4 +1,4 @@
-"""`slackwater doctor`: what it sees, and that every complaint says how to mend it."""
+"""Claims about `slackwater doctor`: what it finds, and that every problem has a fix."""
 
 import io
 import json

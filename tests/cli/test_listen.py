@@ -1,4 +1,4 @@
-"""`slackwater listen` shows what comes and whether it is genuine, and leaves no subscription behind."""
+"""`slackwater listen` shows and verifies webhooks, and deletes its subscription at the end."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Claims about the administrative commands, run as a user runs them."""
+"""Claims about commands that work on the database, run as an operator runs them."""
 
 import json
 from datetime import datetime, timedelta

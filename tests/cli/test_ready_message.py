@@ -1,4 +1,4 @@
-"""Claims about what `slackwater up` says once it runs, and before that."""
+"""Claims about the messages of `slackwater up` during and after its start."""
 
 import asyncio
 import io

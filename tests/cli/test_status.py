@@ -1,4 +1,4 @@
-"""`slackwater status`: one screen of what the API tells."""
+"""Claims about `slackwater status`: the API's status on one screen."""
 
 import io
 import json

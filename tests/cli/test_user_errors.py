@@ -1,4 +1,4 @@
-"""Claims about mistakes that a user can mend: two lines, exit code 1, no traceback; our own mistakes keep theirs."""
+"""Claims about errors that a user can fix: two lines, exit code 1, no traceback. Bugs keep their traceback."""
 
 import errno
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Claims about variables that look like settings and are none."""
+"""Claims about environment variables that look like settings but are not."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""The samples for receivers, as they stand in the documentation, with a webhook as it was sent."""
+"""The documentation's samples for receivers, run with a real webhook."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""A webhook as it was sent, verified by what its receivers use."""
+"""A real webhook, verified with the libraries that receivers use."""
 
 import json
 from datetime import UTC, datetime, timedelta

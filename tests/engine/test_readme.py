@@ -1,4 +1,4 @@
-"""The README, walked from top to bottom: every block pasted in order, against one installation on a port of its own."""
+"""The README from top to bottom: every block is run in order, against one installation on its own port."""
 
 import os
 import shutil

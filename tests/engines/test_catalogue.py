@@ -1,4 +1,4 @@
-"""The catalogue: the shipped file, inheritance through `serves`, and mistakes named by file, table and key."""
+"""Claims about the catalogue: the shipped file, inheritance through `serves`, and errors with file, table and key."""
 
 from decimal import Decimal
 from pathlib import Path

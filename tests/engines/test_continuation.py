@@ -1,4 +1,4 @@
-"""What a yielded request keeps, and how its pieces become one answer."""
+"""Claims about a yielded request: what it keeps, and how its pieces become one answer."""
 
 import orjson
 import pytest

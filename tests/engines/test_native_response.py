@@ -1,4 +1,4 @@
-"""An engine's answer in the shapes of Workers AI, and what it says in each of them."""
+"""Claims about an engine's answer in the shapes of Workers AI, and about the text in each of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What each answer of an engine means."""
+"""Claims about the outcome of each answer of an engine."""
 
 import orjson
 import pytest

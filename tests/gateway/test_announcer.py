@@ -1,4 +1,4 @@
-"""What becomes of announcements when a worker does not listen."""
+"""Claims about announcements to a worker that does not read them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""While the database is away, synchronous callers whose keys and engines are known do not notice."""
+"""During a database outage, synchronous requests with known keys and engines are still answered."""
 
 import asyncio
 import tempfile
@@ -116,7 +116,7 @@ async def working(settings: Settings) -> AsyncIterator[None]:
 
 
 async def ready(database: Database) -> bool:
-    """Whether a worker with a live lease has said that its engine is ready."""
+    """Whether a worker with a live lease has reported its engine as ready."""
     async with database.durable() as conn:
         sql = "select from engine join worker using (worker_id) where state = 'ready' and lease_until > now()"
         return (await (await conn.execute(sql)).fetchone()) is not None

@@ -1,4 +1,4 @@
-"""The relay: whom it asks, when it asks another one, what the worker hears."""
+"""Claims about the relay: which engine it uses, when it tries another one, and what the worker is sent."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The whole product as a user runs it: a real `slackwater up --attach` on a fake engine, seen from outside."""
+"""A whole installation as a user runs it: a real `slackwater up --attach` on a fake engine, used from outside."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ RUN = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
 
 
 def wait_for(get: Callable[[], T], seconds: float = 60, what: str = "") -> T:
-    """The first truthy value of `get`; connection errors meanwhile are waited out."""
+    """The first truthy value of `get`; connection errors are ignored until then."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -89,13 +89,13 @@ class Stack:
         self.client.headers["authorization"] = f"Bearer {key}"
 
     def stop(self) -> int:
-        """SIGTERM to `slackwater up`; its exit code."""
+        """Send SIGTERM to `slackwater up`. Returns its exit code."""
         assert self.process
         self.process.terminate()
         return self.process.wait(60)
 
     def close(self) -> None:
-        """End everything, however it stands."""
+        """End every process, in whatever state it is."""
         for process in (self.process, self.engine):
             if process and process.poll() is None:
                 process.kill()
@@ -113,7 +113,7 @@ class Stack:
         return [pid for pid in self.marked() if pid in processes.marked(PART, part)]
 
     def kill(self, part: str) -> None:
-        """SIGKILL to one part; waits until the supervisor has started another."""
+        """Send SIGKILL to one part, and wait until the supervisor has restarted it."""
         old = self.pids(part)
         assert old, f"{part} is not running"
         for pid in old:
@@ -126,7 +126,7 @@ class Stack:
             return conn.execute(sql.encode(), parameters or None).fetchall()
 
     def seen(self) -> dict[str, int]:
-        """How often the engine got each prompt."""
+        """How often the engine received each prompt."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.engine_port}/_seen") as answer:
             count: dict[str, int] = json.load(answer)["count"]
         return count
@@ -161,7 +161,7 @@ class Stack:
 
 @contextlib.contextmanager
 def running(*, real_engine: bool = False, **changes: Any) -> Iterator[Stack]:
-    """A started installation that is gone afterwards. A real engine uses the weights prepared on this machine."""
+    """A started installation, which is removed afterwards. A real engine uses the weights prepared on this machine."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
     folder.chmod(0o755)  # the embedded server runs as a user of its own
     stack = Stack(folder, **changes)
