@@ -23,6 +23,26 @@ from app.user_errors import Failure
 _SHOWN_ERRORS = 5
 _BLOCK_BYTES = 256 * 1024
 
+File = Annotated[
+    Path, typer.Argument(help="NDJSON of items or OpenAI requests, prompts, CSV, TSV, Parquet; - is stdin")
+]
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", help="model; default: the engines' model, if there is one only")
+]
+Template = Annotated[
+    str | None, typer.Option(help="template for the rows of a table or text file, as 'Summarise: {text}'")
+]
+System = Annotated[str | None, typer.Option(help="system message of every prompt")]
+MaxTokens = Annotated[int | None, typer.Option(min=1, max=2**31 - 1, help="longest answer to each prompt, in tokens")]
+Temperature = Annotated[float | None, typer.Option(min=0, max=5, help="temperature of every prompt")]
+Reference = Annotated[str | None, typer.Option(metavar="COLUMN", help="column that names a row in the results")]
+Window = Annotated[str | None, typer.Option(help="time until the batch expires, as 90s, 30m, 24h or 7d")]
+Tag = Annotated[list[str] | None, typer.Option(help="tag of the batch; may be repeated")]
+Metadata = Annotated[list[str] | None, typer.Option(help="KEY=VALUE, metadata of the batch; may be repeated")]
+IdempotencyKey = Annotated[str | None, typer.Option(help="a second submit with this key returns the first batch")]
+Format = Annotated[str | None, typer.Option("--format", help=f"format of the file: {', '.join(KINDS)}")]
+Watch = Annotated[bool, typer.Option("--watch", help="show progress until the batch ends")]
+
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
@@ -70,33 +90,19 @@ class SubmitOptions:
 
 
 def submit(
-    file: Annotated[
-        Path, typer.Argument(help="NDJSON of items or OpenAI requests, prompts, CSV, TSV, Parquet; - is stdin")
-    ],
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="model; default: the engines' model, if there is one only")
-    ] = None,
-    prompt: Annotated[
-        str | None, typer.Option(help="template for the rows of a table or text file, as 'Summarise: {text}'")
-    ] = None,
-    system: Annotated[str | None, typer.Option(help="system message of every prompt")] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, max=2**31 - 1, help="longest answer to each prompt, in tokens")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=5, help="temperature of every prompt")] = None,
-    reference: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="column that names a row in the results")
-    ] = None,
-    window: Annotated[str | None, typer.Option(help="time until the batch expires, as 90s, 30m, 24h or 7d")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="tag of the batch; may be repeated")] = None,
-    metadata: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE, metadata of the batch; may be repeated")
-    ] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="a second submit with this key returns the first batch")
-    ] = None,
-    form: Annotated[str | None, typer.Option("--format", help=f"format of the file: {', '.join(KINDS)}")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="show progress until the batch ends")] = False,
+    file: File,
+    model: Model = None,
+    prompt: Template = None,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    reference: Reference = None,
+    window: Window = None,
+    tag: Tag = None,
+    metadata: Metadata = None,
+    idempotency_key: IdempotencyKey = None,
+    form: Format = None,
+    watch: Watch = False,
     as_json: Json = False,
 ) -> None:
     """Submit a file as a batch and print the batch's id."""

@@ -86,14 +86,14 @@ def task_of(document: object) -> Task:
     return "text-generation"
 
 
-def model_for(models: Catalogue, seen: Sighting, wanted: str | None, task: Task = "text-generation") -> Model:
-    """The model that an attached engine serves: the `wanted` one, else the first of its names that the catalogue knows,
+def model_for(models: Catalogue, seen: Sighting, requested: str | None, task: Task = "text-generation") -> Model:
+    """The model that an attached engine serves: the `requested` one, else the first of its names that the catalogue knows,
     else its first name. Raises Contradiction.
     """
-    names = (wanted,) if wanted else seen.names
+    names = (requested,) if requested else seen.names
     entry = next((found for name in names if (found := models.resolve(name)) is not None), None)
     if entry is None:
-        return _adopted(seen, wanted, task)
+        return _adopted(seen, requested, task)
     if (problem := fault(entry, seen, entry.context_window)) is not None:
         raise Contradiction(problem)
     return entry
@@ -161,10 +161,10 @@ def foreign() -> EngineProblem:
     )
 
 
-def _adopted(seen: Sighting, wanted: str | None, task: Task) -> Model:
-    name = wanted or next(iter(seen.names), None)
+def _adopted(seen: Sighting, requested: str | None, task: Task) -> Model:
+    name = requested or next(iter(seen.names), None)
     if name is None or name not in seen.windows:
-        raise Contradiction(_missing(wanted, seen))
+        raise Contradiction(_missing(requested, seen))
     window = seen.windows[name]
     if window is None:
         raise Contradiction(
@@ -177,16 +177,16 @@ def _adopted(seen: Sighting, wanted: str | None, task: Task) -> Model:
     return adopted(name, window, task)
 
 
-def _missing(wanted: str | None, seen: Sighting) -> EngineProblem:
-    if wanted is None:
+def _missing(requested: str | None, seen: Sighting) -> EngineProblem:
+    if requested is None:
         fix = "Set SLACKWATER_ENGINE_MODEL to a model that the catalogue describes."
         return EngineProblem(MISSING, "The engine does not say what it serves.", fix)
     served = ", ".join(seen.names) or "no model that it names"
     other = f", or set SLACKWATER_ENGINE_MODEL={seen.names[0]}" if seen.names else ""
     return EngineProblem(
         MISSING,
-        f"The engine serves {served}, not {wanted}.",
-        f"Start it with --served-model-name {wanted}{other}.",
+        f"The engine serves {served}, not {requested}.",
+        f"Start it with --served-model-name {requested}{other}.",
     )
 
 
