@@ -33,7 +33,7 @@ _PARQUET_ROWS = 1024
 def kind(file: Path, given: str | None) -> Kind:
     """The `given` kind, else the kind that the file's name or content shows. Raises Failure."""
     if not file.is_file():
-        raise Failure(f"{file}: the file does not exist." if not file.is_dir() else f"{file} is a folder, not a file.")
+        raise Failure(f"{file}: there is no such file." if not file.is_dir() else f"{file} is a folder, not a file.")
     if given is None:
         return kind_of(file)
     if (known := next((each for each in KINDS if each == given), None)) is None:
