@@ -1,7 +1,7 @@
 """The only source of time in Python code.
 
-Rows are stamped by Postgres (`now()`); leases are judged by Postgres too. This module serves what stays
-inside one process: signing timestamps, deadlines of a single HTTP call, intervals.
+Postgres (`now()`) stamps rows and decides whether leases hold. This module is for times within one process: signature
+timestamps, deadlines of a single HTTP call, intervals.
 """
 
 import time
@@ -14,7 +14,7 @@ def now() -> datetime:
 
 
 def iso(moment: datetime | None) -> str | None:
-    """A moment as the API and `--json` write it: ISO 8601 in UTC with milliseconds, ending in `+00:00`."""
+    """A time as the API and `--json` write it: ISO 8601 in UTC with milliseconds, ending in `+00:00`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds") if moment else None
 
 

@@ -1,4 +1,4 @@
-"""The optional parts of an installation, and what is said where one is missing."""
+"""The optional packages of an installation, and the error for a missing one."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ from app.settings import Settings
 
 
 class NotInstalled(RuntimeError):
-    """An optional part is needed and not installed; `remedy` says how to get it, or how to do without."""
+    """A required optional package is not installed. `remedy` says how to install it, or how to do without."""
 
     def __init__(self, extra: "Extra") -> None:
         super().__init__(f"{extra.what} is not installed.")
@@ -16,7 +16,7 @@ class NotInstalled(RuntimeError):
 
 @dataclass(frozen=True)
 class Extra:
-    """`name` is what pip calls it, `module` what it brings, `instead` how to do without."""
+    """An extra: `name` for pip, `module` that it installs, and `instead`, how to do without it."""
 
     name: str
     module: str
@@ -25,16 +25,16 @@ class Extra:
 
     @property
     def installed(self) -> bool:
-        """Whether it is there. Imports nothing."""
+        """Whether the package is installed. Does not import it."""
         return find_spec(self.module) is not None
 
     @property
     def remedy(self) -> str:
-        """What to do where it is missing."""
+        """What to do if the package is missing."""
         return f"pip install 'slackwater[{self.name}]', or {self.instead}"
 
     def need(self) -> None:
-        """Raise NotInstalled where it is missing."""
+        """Raise NotInstalled if the package is missing."""
         if not self.installed:
             raise NotInstalled(self)
 
@@ -46,7 +46,7 @@ REDIS = Extra("redis", "redis", "The Redis client", "leave SLACKWATER_BROKER_URL
 
 
 def check(settings: Settings) -> None:
-    """Raise NotInstalled for a part that these settings ask for, before anything is started with them."""
+    """Raise NotInstalled for a missing package that these settings require."""
     if settings.storage_url.startswith("s3:"):
         S3.need()
     if settings.broker_url.startswith("redis"):

@@ -1,7 +1,7 @@
-"""Whom the settings let have webhooks sent to this machine and its networks. Pure.
+"""Checks whether the settings allow webhooks to this machine and to private networks. Pure.
 
-Whoever may subscribe chooses where webhooks go. Where others than this machine reach the API, services that trust this machine
-would answer them.
+Callers choose the URLs of their webhooks. If callers on other machines could send webhooks to this machine, they would reach
+services here that trust local requests.
 """
 
 from ipaddress import ip_address
@@ -17,24 +17,24 @@ _TO: dict[PrivateTargets, str] = {
 
 
 def only_here(settings: Settings) -> bool:
-    """Whether the API listens where none but this machine reaches it."""
+    """Whether only this machine can reach the API."""
     try:
         return settings.host == "localhost" or ip_address(settings.host).is_loopback
     except ValueError:
         return False
 
 
-def told(settings: Settings) -> str:
-    """Where webhooks may go, and what says so."""
+def describe(settings: Settings) -> str:
+    """Where webhooks may go, with the setting that decides it."""
     allows = settings.webhook_allow_private
     return f"{_TO[allows]} (SLACKWATER_WEBHOOK_ALLOW_PRIVATE={allows})"
 
 
 def check(settings: Settings) -> None:
-    """Raises Failure where `loopback`, which is meant for one machine's own callers, is given to those of others."""
+    """Raise Failure if `loopback`, which is meant for callers on this machine, is set while other machines reach the API."""
     if settings.webhook_allow_private == "loopback" and not only_here(settings):
         raise Failure(
-            f"SLACKWATER_WEBHOOK_ALLOW_PRIVATE=loopback would let callers from other machines, who reach the API at"
-            f" SLACKWATER_HOST={settings.host}, have webhooks sent to services of this one.",
+            f"SLACKWATER_WEBHOOK_ALLOW_PRIVATE=loopback would let callers on other machines, which reach the API at"
+            f" SLACKWATER_HOST={settings.host}, send webhooks to services on this machine.",
             "Set SLACKWATER_WEBHOOK_ALLOW_PRIVATE=off, or SLACKWATER_HOST=127.0.0.1.",
         )

@@ -1,7 +1,7 @@
-"""Child processes that can be neither orphaned nor forgotten (Linux; elsewhere only the first and last net hold).
+"""Starts and stops child processes so that none is left running.
 
-Three nets: a child is stopped with its process group; the kernel sends it SIGTERM when its parent dies, even by SIGKILL;
-and every process we start carries a mark in its environment, by which the next start finds what slipped through.
+Three measures: a child is stopped with its process group. On Linux, the kernel sends it SIGTERM when its parent dies, even
+by SIGKILL. Every child has a mark in its environment, by which the next start finds and kills those left over.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ _umasks: list[int] = []  # those that were replaced; the first one is our caller
 
 
 def keep_private() -> None:
-    """What this process and its children make from now on is for their own user alone. Each of our programs begins with it."""
+    """Make files that this process and its children create accessible to their owner only. Every program calls it first."""
     _umasks.append(os.umask(0o077))
 
 
 @contextmanager
 def usual_modes() -> Iterator[None]:
-    """What is made within has the modes that our caller wants: a file that a user asked us to write is none of ours."""
+    """Within, new files have the modes that the caller of this program chose: for the files that a user asked for."""
     if not _umasks:
         yield
         return
@@ -38,7 +38,7 @@ def usual_modes() -> Iterator[None]:
 
 
 def dies_with_parent() -> Callable[[], None]:
-    """A `preexec_fn` that ties the child's life to the calling process."""
+    """A `preexec_fn` that ends the child when the calling process dies."""
     parent = os.getpid()
 
     def tie() -> None:
@@ -51,23 +51,23 @@ def dies_with_parent() -> Callable[[], None]:
 
 
 def python_module(name: str, *arguments: str) -> list[str]:
-    """The command line that runs a module as it is installed, whatever folder of its name the current directory holds."""
+    """The command line that runs an installed module, even if the current directory has a folder of its name."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def marked(variable: str, value: str) -> list[int]:
     """Living processes other than this one whose environment holds `variable=value`."""
-    wanted = f"{variable}={value}".encode()
+    mark = f"{variable}={value}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
+            if mark in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
                 found.append(int(folder.name))
     return found
 
 
 def titled(pids: list[int], prefix: str) -> list[int]:
-    """Those of the processes whose short title, as the kernel keeps it, begins so."""
+    """The processes whose short name in the kernel begins with `prefix`."""
     found = []
     for pid in pids:
         with suppress(OSError):
@@ -77,11 +77,13 @@ def titled(pids: list[int], prefix: str) -> list[int]:
 
 
 async def first_exit(pids: list[int]) -> int:
-    """Wait until one of these processes, children or not, has ended; returns its pid. Elsewhere than on Linux: for ever."""
+    """Wait until one of these processes has ended, and return its pid. They need not be children. Only Linux supports it;
+    elsewhere it waits for ever.
+    """
     loop, descriptors = asyncio.get_running_loop(), list[int]()
     ended: asyncio.Future[int] = loop.create_future()
 
-    def tell(pid: int) -> None:
+    def resolve(pid: int) -> None:
         if not ended.done():
             ended.set_result(pid)
 
@@ -90,9 +92,9 @@ async def first_exit(pids: list[int]) -> int:
             try:
                 descriptors.append(os.pidfd_open(pid))
             except ProcessLookupError:
-                tell(pid)
+                resolve(pid)
             else:
-                loop.add_reader(descriptors[-1], tell, pid)
+                loop.add_reader(descriptors[-1], resolve, pid)
         return await ended
     finally:
         for descriptor in descriptors:
@@ -101,7 +103,7 @@ async def first_exit(pids: list[int]) -> int:
 
 
 def kill(pids: list[int]) -> None:
-    """SIGKILL to each that still lives."""
+    """Send SIGKILL to each process that still runs."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -114,15 +116,15 @@ def signal_group(leader: int, number: signal.Signals) -> None:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on right now."""
+    """A TCP port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def cpu_dtype() -> str:
-    """The number format that vLLM computes fastest on this CPU. Without AVX-512 it emulates bfloat16, at a quarter of float32's
-    speed (measured on an AMD EPYC with AVX2).
+    """The number format that vLLM computes fastest on this CPU. Without AVX-512, vLLM emulates bfloat16 at a quarter of
+    float32's speed (measured on an AMD EPYC with AVX2).
     """
     with suppress(OSError):
         if "avx512f" not in Path("/proc/cpuinfo").read_text():
@@ -131,7 +133,7 @@ def cpu_dtype() -> str:
 
 
 def address(host: str, port: int) -> str:
-    """The URL under which others reach what listens on `host`; by this host's name if it listens everywhere."""
-    anywhere = ("0.0.0.0", "::", "")  # noqa: S104  (addresses that nobody can connect to)
+    """The URL of a server that listens on `host`, for other machines. Uses this host's name if it listens everywhere."""
+    anywhere = ("0.0.0.0", "::", "")  # noqa: S104  (wildcard addresses, which no client can connect to)
     name = socket.gethostname() if host in anywhere else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}"

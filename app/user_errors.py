@@ -1,6 +1,6 @@
-"""How a program says that it cannot go on: what is wrong, and what to do about it, in two lines.
+"""Errors that the user can fix, shown in two lines: the problem and its remedy.
 
-Every program of ours runs its `main` under `guarded`. What the user can mend is told apart from our own mistakes here, once.
+Every program runs its `main` under `guarded`. This module decides which errors the user can fix; others are bugs.
 """
 
 import errno
@@ -18,40 +18,40 @@ from app.errors import StoreNotShared
 from app.sentences import ended
 from app.settings import Settings, masked
 
-# From the particular to the general: an error, what is said of it, and what to do.
-_MENDABLE = (
+# Error class, message and remedy; the most specific class comes first.
+_USER_ERRORS = (
     (
         "app.errors.AccountUnknown",
         "{}",
-        "`slackwater account list` shows the accounts, `slackwater account create NAME` makes one.",
+        "`slackwater account list` shows the accounts, `slackwater account create NAME` creates one.",
     ),
     ("app.errors.StoreNotShared", "{}", StoreNotShared.remedy),
     ("app.errors.SlackwaterError", "{}", ""),
     (
         "app.engines.catalogue.CatalogueError",
         "{}",
-        "Mend that place, or name another catalogue: SLACKWATER_MODELS_FILE.",
+        "Correct that entry, or name another catalogue with SLACKWATER_MODELS_FILE.",
     ),
     (
         "app.engines.model_weights.ModelUnavailable",
         "{}",
-        "`slackwater doctor` looks at everything that an engine needs.",
+        "`slackwater doctor` checks everything that an engine needs.",
     ),
-    ("app.optional_packages.NotInstalled", "{}", ""),  # it brings its own remedy
+    ("app.optional_packages.NotInstalled", "{}", ""),  # the error has its own remedy
     ("psycopg.errors.UndefinedTable", "The database has no schema yet.", "Run `slackwater migrate`."),
     (
         "psycopg.OperationalError",
         "The database cannot be reached: {}",
         "Start `slackwater up` first, or set SLACKWATER_DATABASE_URL.",
     ),
-    ("psycopg.Error", "The database cannot be used: {}", "`slackwater doctor` looks at it."),
-    ("sqlalchemy.exc.SQLAlchemyError", "The database cannot be used: {}", "`slackwater doctor` looks at it."),
-    ("alembic.util.CommandError", "The database cannot be migrated: {}", "`slackwater doctor` looks at it."),
+    ("psycopg.Error", "The database cannot be used: {}", "`slackwater doctor` checks it."),
+    ("sqlalchemy.exc.SQLAlchemyError", "The database cannot be used: {}", "`slackwater doctor` checks it."),
+    ("alembic.util.CommandError", "The database cannot be migrated: {}", "`slackwater doctor` checks it."),
 )
 
 
 class Failure(Exception):
-    """Shown without a traceback; the process ends with exit code 1."""
+    """An error that the user can fix. It is shown without a traceback, and the exit code is 1."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem)
@@ -60,7 +60,7 @@ class Failure(Exception):
 
 
 def guarded(main: Callable[[], int | None]) -> NoReturn:
-    """Run a program and exit with its code; a Failure is shown and exits with 1."""
+    """Run a program and exit with its code. A Failure is shown, and the exit code is 1."""
     try:
         with explained():
             sys.exit(main())
@@ -71,7 +71,7 @@ def guarded(main: Callable[[], int | None]) -> NoReturn:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """An error that the user can mend leaves this block as a Failure; any other as it is."""
+    """Convert errors that the user can fix to Failure. Other errors are not changed."""
     try:
         yield
     except Failure:
@@ -84,7 +84,7 @@ def explained() -> Iterator[None]:
 
 
 def show(failure: Failure) -> None:
-    """Print the two lines as they are; at SLACKWATER_LOG_LEVEL=debug the log has the traceback."""
+    """Print the two lines. With SLACKWATER_LOG_LEVEL=debug, the traceback is logged."""
     import structlog
     from rich.console import Console
     from rich.text import Text
@@ -98,7 +98,7 @@ def show(failure: Failure) -> None:
 
 
 def _explain(error: BaseException) -> Failure | None:
-    """What to tell the user; None for a mistake of ours."""
+    """The Failure for an error that the user can fix; None for a bug."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -112,20 +112,22 @@ def _explain(error: BaseException) -> Failure | None:
         return origin
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     own = getattr(error, "remedy", "")
-    return next((Failure(said.format(text), do or own) for name, said, do in _MENDABLE if _is(error, name)), None)
+    return next(
+        (Failure(message.format(text), remedy or own) for name, message, remedy in _USER_ERRORS if _is(error, name)),
+        None,
+    )
 
 
 _UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EEXIST, errno.ENOENT}
 
 
 def _of_path(error: OSError) -> Failure:
-    """What the operating system says, by the name of the setting where it is the data directory that cannot be written."""
+    """The operating system's message. If the data directory is not writable, the message names its setting."""
     reason = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
     with suppress(ValidationError, TypeError):
         folder, place = configuration.load().data_dir.absolute(), Path(os.fsdecode(error.filename)).absolute()
-        inside = (
-            folder in place.parents and error.errno != errno.ENOENT
-        )  # a file that is missing there is another matter
+        # A file that is missing inside the data directory does not mean that the directory is not writable.
+        inside = folder in place.parents and error.errno != errno.ENOENT
         if error.errno in _UNUSABLE and (inside or place in (folder, *folder.parents)):
             first = "Free space there" if error.errno == errno.ENOSPC else "Let this user write there"
             return Failure(
@@ -136,14 +138,14 @@ def _of_path(error: OSError) -> Failure:
 
 
 def _is(error: BaseException, name: str) -> bool:
-    """Whether the error is of this class. Imports nothing: whoever raised it has done so."""
+    """Whether the error is of this class. Imports nothing, because the code that raised it has imported the class."""
     module, _, kind = name.rpartition(".")
     known = getattr(sys.modules.get(module), kind, ())
     return isinstance(error, known)
 
 
 def _of_setting(error: ValidationError) -> Failure:
-    """The first wrong setting by the name of its variable; its value only where that is no secret."""
+    """The first wrong setting, by its variable's name. Its value is shown unless it is a secret."""
     first = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"])
     field = Settings.model_fields.get(name) if error.title == Settings.__name__ else None

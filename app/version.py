@@ -1,4 +1,4 @@
-"""Which version of Slackwater this is."""
+"""The version of Slackwater."""
 
 from functools import cache
 from importlib import metadata
@@ -6,7 +6,7 @@ from importlib import metadata
 
 @cache
 def version() -> str:
-    """The installed package's; `unknown` where the code runs without having been installed."""
+    """The version of the installed package; `unknown` if the code is not installed."""
     try:
         return metadata.version("slackwater")
     except metadata.PackageNotFoundError:

@@ -25,7 +25,7 @@ import httpx
 import psycopg
 
 from app import processes
-from app.cli import admin
+from app.cli.key import create_key
 from app.crypto import secret_key
 from app.db import embedded
 from app.engines.engine_key import engine_key
@@ -87,7 +87,7 @@ class Installation:
 
     def key(self, account: str) -> str:
         """A key of a fresh account: its cache salt is its own."""
-        return admin.create_key(self.settings, account, "benchmark", 1)
+        return create_key(self.settings, account, "benchmark", 1)
 
     async def _until(self, check: Any, what: str) -> None:
         deadline = monotonic() + 300

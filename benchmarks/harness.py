@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from app import processes
-from app.cli import admin
+from app.cli.key import create_key
 from app.db import embedded, migrate
 from app.db.pool import Database
 from app.queue import partitions
@@ -187,7 +187,7 @@ def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A running API process and a key for it."""
     with part(settings, "app.api") as process:
         until_ready(settings)
-        yield process, admin.create_key(settings, ACCOUNT, "benchmark", 1)
+        yield process, create_key(settings, ACCOUNT, "benchmark", 1)
 
 
 # ---------------------------------------------------------------- workers that start together

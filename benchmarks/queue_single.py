@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from app import processes
-from app.cli import admin
+from app.cli.key import create_key
 from app.settings import Settings, child_environment
 from benchmarks.harness import ACCOUNT, ROOT, Api, Stage, end, say, until_ready
 from benchmarks.queue_ingest import percentiles
@@ -27,7 +27,7 @@ def single(stage: Stage, samples: int) -> dict[str, Any]:
     engine = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", str(ENGINE_SECONDS)]
     with _running(engine, Settings()), _running([sys.executable, "-m", "app.cli.main", "up"], settings):
         until_ready(settings)
-        client = Api(settings, admin.create_key(settings, ACCOUNT, "benchmark", 1))
+        client = Api(settings, create_key(settings, ACCOUNT, "benchmark", 1))
         with psycopg.connect(settings.database_url, autocommit=True) as conn:
             _until_engine_ready(conn)
             rng = random.Random(7)

@@ -65,7 +65,7 @@ class Installation:
     async def _query(self) -> dict[str, Any]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
-                return describe(await engine_service.told_engines(conn), await queue_overview.overview(conn))
+                return describe(await engine_service.recent_engines(conn), await queue_overview.overview(conn))
         except (TimeoutError, *TRANSIENT):
             return describe((), None)
 

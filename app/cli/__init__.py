@@ -1,1 +1,1 @@
-"""The command line: thin shells that run one part, all parts, or one administrative verb."""
+"""The command line. Each module holds one command or one group of commands, or what several of them share."""

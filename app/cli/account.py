@@ -1,105 +1,213 @@
-"""`slackwater account …`: who may use this installation, and what differs from account to account."""
+"""`slackwater account …`: create, list, show and delete accounts, and set the limits of one. Works on the database."""
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
 
-from app.cli import accounts, admin, tables
+from app import clock
+from app.batches import accounts
+from app.batches.accounts import Account
+from app.cli import tables
+from app.cli.database import on_database
 from app.cli.options import Json, console, settings
+from app.db.pool import Connection
+from app.settings import Settings
+from app.tenants import service as tenants
 from app.user_errors import Failure
+from app.webhooks.egress import parse_hosts
 
-app = typer.Typer(help="Create, list, show and delete accounts; set what differs between them.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, show and delete accounts; set the limits of one account.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="the account in the URL")]
+_COLUMNS = ("account", "state", "keys", "webhooks", "files", "batches", "open", "created")
+_WIDE = ("webhooks", "files", "created")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the account, as it stands in URLs")]
 
 
 @app.command("create")
 def create(account: Name, as_json: Json = False) -> None:
-    """Make an account."""
-    accounts.create(settings(), account)
-    _tell(
-        account, f"Account {account} was made. `slackwater key create --account {account}` makes a key for it.", as_json
-    )
+    """Create an account."""
+    create_account(settings(), account)
+    hint = f"`slackwater key create --account {account}` creates a key for it."
+    _confirm(account, f"Account {account} was created. {hint}", as_json)
 
 
 @app.command("list")
-def show_all(as_json: Json = False) -> None:
-    """List the accounts with how much each has."""
-    accounts.show_all(settings(), console, as_json=as_json)
+def show_list(as_json: Json = False) -> None:
+    """List the accounts and count what each of them has."""
+    found = on_database(settings(), accounts.listing)
+    if as_json:
+        tables.document(console, [_document(account) for account in found])
+    else:
+        tables.show(console, _COLUMNS, map(_row, found), whole=("account", "state"), wide=_WIDE)
 
 
 @app.command("show")
 def show(account: Name, as_json: Json = False) -> None:
-    """Show what an account has and what is set for it."""
-    accounts.show(settings(), account, console, as_json=as_json)
+    """Show what an account has and which limits are set for it."""
+    found = on_database(settings(), lambda conn: accounts.show(conn, account))
+    if as_json:
+        tables.document(console, _document(found))
+    else:
+        tables.facts(console, _described(found))
 
 
 @app.command("delete")
-def delete(account: Name, yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False) -> None:
-    """Delete an account with all it has: keys, webhooks, files, batches and their results. What runs is cancelled."""
+def delete(
+    account: Name, yes: Annotated[bool, typer.Option("--yes", help="delete without asking for confirmation")] = False
+) -> None:
+    """Delete an account and all it has: keys, webhooks, files, batches, results. Its running batches are cancelled."""
     current = settings()
-    what = accounts.contents(current, account)
+    content = contents(current, account)
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure(f"Account {account} has {what}. All of it would be deleted.", "Add --yes to do it.")
-        typer.confirm(f"Account {account} has {what}. Delete all of it?", abort=True)
-    accounts.close(current, account)
-    _tell(
+            raise Failure(
+                f"Account {account} has {content}. All of it would be deleted.", "Add --yes to confirm the deletion."
+            )
+        typer.confirm(f"Account {account} has {content}. Delete all of it?", abort=True)
+    close_account(current, account)
+    _confirm(
         account,
         f"Account {account} is being deleted: its keys are revoked, its webhooks disabled, its batches cancelled. "
         "The steward removes the rest; `slackwater account list` shows the account until then.",
     )
 
 
-def _tell(account: str, text: str, as_json: bool = False) -> None:
-    """Say what was done, or print the account as it is now."""
-    if as_json:
-        accounts.show(settings(), account, console, as_json=True)
-    else:
-        console.print(text, markup=False, highlight=False)
-
-
 @app.command("retention")
 def retention(
     account: Name,
     days: Annotated[
-        int | None, typer.Argument(min=1, max=36500, help="keep its batches at least so long; without: as all others")
+        int | None,
+        typer.Argument(min=1, max=36500, help="least days to keep its batches; default: SLACKWATER_RETENTION_DAYS"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Keep an account's batches longer than SLACKWATER_RETENTION_DAYS says."""
-    kept = admin.set_retention(settings(), account, days)
-    _tell(account, f"The batches of {account} are kept {kept}.", as_json)
+    """Keep the batches of an account longer than SLACKWATER_RETENTION_DAYS."""
+    kept = set_retention(settings(), account, days)
+    _confirm(account, f"The batches of {account} are kept {kept}.", as_json)
 
 
 @app.command("webhook-hosts")
 def webhook_hosts(
     account: Name,
     hosts: Annotated[
-        list[str] | None, typer.Argument(help="`.example.com` is every host below it; without: to any")
+        list[str] | None,
+        typer.Argument(help="host names; `.example.com` allows every host below it; default: any host"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let an account's webhooks go to these hosts only, of those that SLACKWATER_WEBHOOK_ALLOWED_HOSTS allows."""
-    admin.set_webhook_hosts(settings(), account, hosts or ())
-    _tell(account, f"The webhooks of {account} may go to {', '.join(hosts) if hosts else 'any host'}.", as_json)
+    """Restrict the webhooks of an account to these hosts. SLACKWATER_WEBHOOK_ALLOWED_HOSTS still applies."""
+    set_webhook_hosts(settings(), account, hosts or ())
+    _confirm(account, f"The webhooks of {account} may go to {', '.join(hosts) if hosts else 'any host'}.", as_json)
 
 
 @app.command("share")
 def share(
     account: Name,
     weight: Annotated[
-        float | None, typer.Option(min=0.001, max=1_000_000, help="its share beside other accounts'")
+        float | None,
+        typer.Option(min=0.001, max=1_000_000, help="share of the capacity, relative to other accounts"),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, max=10**15, help="most estimated tokens of it in flight at once, per model")
+        int | None, typer.Option(min=1, max=10**15, help="limit of estimated tokens in flight, per model")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Set, or without options show, how much of the batch capacity an account gets."""
-    weight, max_tokens = admin.set_share(settings(), account, weight, max_tokens)
+    """Set how much of the batch capacity an account gets. Without options, show it."""
+    weight, max_tokens = set_share(settings(), account, weight, max_tokens)
     if as_json:
         tables.document(console, {"account_id": account, "weight": weight, "max_inflight_tokens": max_tokens})
         return
     console.print(f"{account} has weight {weight:g} and at most {max_tokens} tokens in flight.")
+
+
+def create_account(settings: Settings, name: str) -> None:
+    """Create an account. Raises Failure if it exists or its name does not fit into a URL."""
+    on_database(settings, lambda conn: tenants.create_tenant(conn, name))
+
+
+def has_account(settings: Settings, name: str) -> bool:
+    """Whether the account exists. True also while it is being deleted."""
+    return on_database(settings, lambda conn: tenants.exists(conn, name))
+
+
+def contents(settings: Settings, name: str) -> str:
+    """A summary of what an account has, such as `1 key, 2 webhooks, 0 files and 1 batch`. Raises Failure."""
+    found = on_database(settings, lambda conn: accounts.show(conn, name))
+    batches = _count(found.batches, "batch", "batches") + (
+        f" ({found.open_batches} open)" if found.open_batches else ""
+    )
+    counts = [_count(found.keys, "key"), _count(found.webhooks, "webhook"), _count(found.files, "file")]
+    return f"{', '.join(counts)} and {batches}"
+
+
+def close_account(settings: Settings, name: str) -> None:
+    """Start to delete an account. Raises Failure."""
+
+    async def verb(conn: Connection) -> None:
+        async with conn.transaction():
+            await accounts.close(conn, name)
+
+    on_database(settings, verb)
+
+
+def set_retention(settings: Settings, account: str, days: int | None) -> str:
+    """Keep an account's batches for at least `days`. Returns a phrase that says how long they are kept now."""
+    on_database(settings, lambda conn: tenants.set_retention(conn, account, days))
+    if not settings.retention_days:
+        return "for ever (SLACKWATER_RETENTION_DAYS is 0)"
+    return f"{max(days or 0, settings.retention_days)} days from their end"
+
+
+def set_webhook_hosts(settings: Settings, account: str, hosts: Sequence[str]) -> None:
+    """Restrict an account's webhooks to these hosts. An empty list removes the restriction."""
+    known = parse_hosts(",".join(hosts)) or None
+    on_database(settings, lambda conn: tenants.set_webhook_hosts(conn, account, known))
+
+
+def set_share(settings: Settings, account: str, weight: float | None, max_tokens: int | None) -> tuple[float, int]:
+    """Set an account's share of the batch capacity. Returns its weight and its limit of tokens in flight."""
+    return on_database(settings, lambda conn: tenants.set_share(conn, account, weight, max_tokens))
+
+
+def _confirm(account: str, text: str, as_json: bool = False) -> None:
+    """Print what was done, or with `--json` the account as it is now."""
+    if as_json:
+        show(account, as_json=True)
+    else:
+        console.print(text, markup=False, highlight=False)
+
+
+def _row(account: Account) -> tuple[object, ...]:
+    counts = account.keys, account.webhooks, account.files, account.batches, account.open_batches
+    return account.account_id, account.state, *counts, tables.when(account.created_at, brief=True)
+
+
+def _described(account: Account) -> dict[str, object]:
+    days = account.retention_days
+    return {
+        "account": account.account_id,
+        "state": account.state,
+        "created": tables.when(account.created_at),
+        "keys": f"{account.keys} that work",
+        "webhooks": account.webhooks,
+        "files": account.files,
+        "batches": f"{account.batches}, {account.open_batches} of them open",
+        "share": f"weight {account.weight:g}, at most {account.max_inflight_tokens:,} tokens in flight",
+        "retention": f"{days} days at least" if days else "as SLACKWATER_RETENTION_DAYS says",
+        "webhooks to": "any host" if account.webhook_hosts is None else ", ".join(account.webhook_hosts),
+    }
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def _document(account: Account) -> dict[str, Any]:
+    """An account as `--json` prints it, without our internal number."""
+    values = {field.name: getattr(account, field.name) for field in fields(account) if field.name != "tenant_id"}
+    return {name: clock.iso(value) if isinstance(value, datetime) else value for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Where the API of this installation listens, and whether it answers there."""
+"""The address on which this installation's API listens, and checks of it."""
 
 import asyncio
 import socket
@@ -12,15 +12,15 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 def base_url(settings: Settings) -> str:
-    """The API's URL as this machine reaches it."""
+    """The URL at which this machine reaches the API."""
     host = _EVERYWHERE.get(settings.host, settings.host)
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
 def bind_problem(settings: Settings) -> str:
-    """Why the API could not listen; empty when it could."""
+    """The reason why the API cannot listen on its port; empty if it can."""
     with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server itself does
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the server sets it too
         try:
             probe.bind((settings.host, settings.port))
         except OSError as error:
@@ -29,7 +29,7 @@ def bind_problem(settings: Settings) -> str:
 
 
 async def until_ready(settings: Settings) -> None:
-    """Return when the API answers and reaches its database."""
+    """Wait until the API answers and reaches its database."""
     async with httpx.AsyncClient(base_url=base_url(settings), timeout=5, trust_env=False) as client:
         while True:
             with suppress(httpx.TransportError):

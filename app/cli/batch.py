@@ -1,4 +1,4 @@
-"""`slackwater batch …`: look at an account's batches; pause, resume, cancel, retry them."""
+"""`slackwater batch …`: list and show an account's batches; pause, resume, cancel and retry them."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, pairs, settings
 from app.headroom import reason_messages
 
-app = typer.Typer(help="Look at batches; pause, resume, cancel, retry them.", no_args_is_help=True)
+app = typer.Typer(help="List and show batches; pause, resume, cancel and retry them.", no_args_is_help=True)
 
 Object = dict[str, Any]
 _COLUMNS = ("batch", "state", "done", "failed", "submitted", "model", "ended", "tags")
@@ -20,17 +20,21 @@ _WIDE = ("model", "ended", "tags")
 @app.command("list")
 def show_list(
     state: Annotated[
-        list[str] | None, typer.Option(help="in this state, such as running or failed; may be repeated")
+        list[str] | None, typer.Option(help="only in this state, such as running or failed; may be repeated")
     ] = None,
-    model: Annotated[list[str] | None, typer.Option(help="of this model; may be repeated")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="with this tag; repeated: with all of them")] = None,
-    metadata: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: with this pair; may be repeated")] = None,
-    created_after: Annotated[datetime | None, typer.Option(help="made then or later, in this machine's zone")] = None,
-    created_before: Annotated[datetime | None, typer.Option(help="made before then")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=batch_ids.MOST_SEARCHED, help="so many at most")] = 20,
+    model: Annotated[list[str] | None, typer.Option(help="only of this model; may be repeated")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="only with this tag; if repeated, with all of them")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE: only with this metadata; may be repeated")
+    ] = None,
+    created_after: Annotated[datetime | None, typer.Option(help="created at or after this local time")] = None,
+    created_before: Annotated[datetime | None, typer.Option(help="created before this local time")] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=batch_ids.MOST_SEARCHED, help="largest number of batches to list")
+    ] = 20,
     as_json: Json = False,
 ) -> None:
-    """List batches, newest first."""
+    """List the batches of the account, newest first."""
     filters = {
         "state": state,
         "model": model,
@@ -53,7 +57,7 @@ def show(
     watch: Annotated[bool, typer.Option("--watch", help="show progress until the batch ends")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how a batch stands, when it will be done, what it waits for, and why items failed."""
+    """Show a batch: its progress, its estimated end, what it waits for, and why items failed."""
     with Client.of(settings()) as client:
         request_id = batch_ids.resolve(client, batch)
         found = progress.watch(client, request_id) if watch else client.get(f"/ai/batches/{request_id}")
@@ -68,26 +72,26 @@ def show(
 
 @app.command("pause")
 def pause(batch: BatchId, as_json: Json = False) -> None:
-    """Start nothing more of a batch; what runs, ends."""
-    _change(batch, "pause", "{id} is paused; `slackwater batch resume` goes on.", as_json=as_json)
+    """Start no more items of a batch. Items that already run are finished."""
+    _change(batch, "pause", "{id} is paused; `slackwater batch resume` continues it.", as_json=as_json)
 
 
 @app.command("resume")
 def resume(batch: BatchId, as_json: Json = False) -> None:
-    """Let a paused batch go on."""
-    _change(batch, "resume", "{id} goes on.", as_json=as_json)
+    """Continue a paused batch."""
+    _change(batch, "resume", "{id} continues.", as_json=as_json)
 
 
 @app.command("cancel")
 def cancel(batch: BatchId, as_json: Json = False) -> None:
-    """Drop what is queued, abort what runs, keep what is done."""
-    _change(batch, "cancel", "{id} is cancelled; what runs is aborted within a heartbeat.", as_json=as_json)
+    """Cancel a batch: drop queued items, abort running ones, keep the results."""
+    _change(batch, "cancel", "{id} is cancelled; running items are aborted within one heartbeat.", as_json=as_json)
 
 
 @app.command("retry")
 def retry(batch: BatchId, as_json: Json = False) -> None:
-    """Run what failed, was cancelled or has expired once more."""
-    _change(batch, "retry", "{id} runs again: {open} without an answer.", as_json=as_json)
+    """Run the items again that failed, were cancelled or expired."""
+    _change(batch, "retry", "{id} runs again, with {open} that had no answer.", as_json=as_json)
 
 
 def _change(batch: str, verb: Literal["pause", "resume", "cancel", "retry"], done: str, *, as_json: bool) -> None:
@@ -103,7 +107,7 @@ def _change(batch: str, verb: Literal["pause", "resume", "cancel", "retry"], don
 
 
 def _described(batch: Object) -> dict[str, object]:
-    """What there is to say about a batch, by name, from the API's answer. A refused one has no model."""
+    """The lines of `batch show`, by name, from the API's answer. A refused batch has no model."""
     run = batch["run"]
     return {
         "batch": batch["request_id"],
@@ -122,7 +126,7 @@ def _described(batch: Object) -> dict[str, object]:
 
 
 def _print_reasons(batch: Object) -> None:
-    """Why items failed, the most frequent reason first; or for which lines of its file the batch was refused."""
+    """Print why items failed, the most frequent reason first, or which lines of its file made the API refuse the batch."""
     failed = [(f"{each['count']:,}", each["message"]) for each in batch.get("failures") or ()]
     wrong = [(each["line"], each["message"]) for each in batch.get("errors") or ()]
     for columns, rows in ((("items", "why they failed"), failed), (("line", "why the batch was refused"), wrong)):
@@ -143,7 +147,7 @@ def _items(progress: dict[str, int]) -> str:
 
 
 def _tokens(usage: Object) -> str | None:
-    """Counted as chunks end, so that a batch which has just begun has none."""
+    """Token counts. They are added when chunks finish, so a batch that has just started has none."""
     if not usage["total_tokens"]:
         return None
     cached = usage["prompt_tokens_details"]["cached_tokens"]
@@ -154,7 +158,7 @@ def _eta(estimate: Object | None) -> str | None:
     if estimate is None:
         return None
     if (seconds := estimate["eta_seconds"]) is None:
-        return "unknown: nothing was measured yet"
+        return "unknown: nothing has been measured yet"
     return f"in about {reason_messages.duration(seconds)} (confidence: {estimate['confidence']})"
 
 

@@ -1,4 +1,4 @@
-"""How a person names a batch on the command line, and the list in which a part of an id is looked for."""
+"""Resolves a batch id on the command line, which may be abbreviated to its first digits."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _REMEDY = "`slackwater batch list` shows the ids."
 
 
 def newest(client: Client, most: int, **filters: Any) -> Iterator[dict[str, Any]]:
-    """The newest batches, at most so many, as `GET …/ai/batches` answers them with these filters. Raises Failure."""
+    """The newest batches, at most `most`, that match the filters of `GET …/ai/batches`. Raises Failure."""
     after = filters.pop("after", None)
     while most > 0:
         page = client.page("/ai/batches", limit=min(most, PAGE), after=after, **filters)
@@ -32,7 +32,7 @@ def newest(client: Client, most: int, **filters: Any) -> Iterator[dict[str, Any]
 def resolve(client: Client, text: str) -> str:
     """The id of the batch that `text` names: a UUID, `batch_…`, or the first 8 or more digits of either.
 
-    A part of an id is looked for among the newest `MOST_SEARCHED` batches. Raises Failure unless exactly one begins so.
+    An abbreviated id is searched among the newest `MOST_SEARCHED` batches. Raises Failure unless exactly one matches.
     """
     digits = text.strip().lower().removeprefix(_PREFIX).replace("-", "")
     if not _ID.fullmatch(digits):
@@ -53,5 +53,5 @@ def resolve(client: Client, text: str) -> str:
 
 
 def beginning(digits: str, ids: Iterable[str]) -> list[str]:
-    """Those of the ids whose digits begin so. Pure."""
+    """The ids that start with these digits. Pure."""
     return [each for each in ids if each.replace("-", "").startswith(digits)]

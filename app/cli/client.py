@@ -1,6 +1,6 @@
-"""The API as the caller's commands use it: over HTTP, with one account's key, from any machine.
+"""The HTTP client that the commands use to call the API with one account's key.
 
-What the API refuses, and an API that does not answer, becomes a Failure that says what to do.
+An error response, or no response, becomes a Failure that names a remedy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ _REMEDIES = {
 
 
 class ApiError(Failure):
-    """The API answered with an error. `status` is its HTTP status, `code` its own."""
+    """The API answered with an error. `status` is the HTTP status, `code` the API's error code."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message, _REMEDIES.get(status, ""))
@@ -47,13 +47,13 @@ class Client:
     """Calls one installation's API. Use as a context manager. Every call raises Failure."""
 
     def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")  # as many know it from OpenAI's clients
+        self.url = url.rstrip("/").removesuffix("/v1")  # OpenAI's clients need the /v1
         headers = {"authorization": f"Bearer {key}"}
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT, transport=transport)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The client of the installation that environment or stored credentials name. Raises Failure if there is no key."""
+        """A client for the URL and key of the environment or the stored credentials. Raises Failure if there is no key."""
         return cls(*credentials.find(settings))
 
     def __enter__(self) -> Self:
@@ -80,12 +80,12 @@ class Client:
         return ListPage(body["result"], str((body.get("result_info") or {}).get("cursor") or ""))
 
     def call(self, method: str, path: str, **options: Any) -> Any:
-        """The `result` of any call below the account; `options` are httpx's."""
+        """The `result` of any call below the account. `options` are passed to httpx."""
         return self._answer(method, path, **options).get("result")
 
     @contextmanager
     def stream(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """A successful response to any path of the installation, its body unread."""
+        """A successful response to any path of the API; its body is not read yet."""
         if isinstance(options.get("params"), Mapping):
             options["params"] = {name: value for name, value in options["params"].items() if value is not None}
         try:
@@ -94,14 +94,18 @@ class Client:
                     raise _refusal(response)
                 yield response
         except httpx.UnsupportedProtocol as error:
-            raise Failure(f"{self.url} is no URL of an API.", "It begins with http:// or https://.") from error
-        except httpx.LocalProtocolError as error:  # its words may hold the key
-            raise Failure("The request could not be sent: a header holds what no header may.") from error
+            raise Failure(
+                f"{self.url} is not the URL of an API.", "The URL must begin with http:// or https://."
+            ) from error
+        except httpx.LocalProtocolError as error:  # its message may contain the key
+            raise Failure(
+                "The request could not be sent: a header contains a character that is not allowed."
+            ) from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise self._unreachable(error) from error
 
     def below_account(self, path: str) -> str:
-        """The whole path of one below the account."""
+        """The full path of a path below the account."""
         return f"/client/v4/accounts/{self.account}{path}"
 
     def _answer(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -110,7 +114,7 @@ class Client:
 
     def _unreachable(self, error: Exception) -> Failure:
         reason = str(error) or type(error).__name__
-        remedy = "Start it with `slackwater up`, or name another with SLACKWATER_URL or `slackwater login`."
+        remedy = "Start it with `slackwater up`, or name another API with SLACKWATER_URL or `slackwater login`."
         return Failure(ended(f"No Slackwater answers at {self.url}: {reason}"), remedy)
 
 

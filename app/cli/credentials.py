@@ -1,6 +1,6 @@
-"""Where the caller's commands find the API and a key: the environment first, then what `up` or `login` has stored.
+"""The API's URL and key for the commands: from the environment, else as `up` or `login` stored them.
 
-Stored in `credentials.json` of the data directory, readable by its owner only.
+They are stored in `credentials.json` in the data directory, readable by the owner only.
 """
 
 import json
@@ -17,7 +17,7 @@ _FILE = "credentials.json"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An API key, the account that it belongs to, and the URL of the API. `local`: `slackwater up` on this machine made it."""
+    """An API key, its account, and the URL of the API. `local`: `slackwater up` on this machine created the key."""
 
     url: str
     account: str
@@ -26,32 +26,30 @@ class Credentials:
 
 
 def save(data_dir: Path, url: str, account: str, key: str, *, local: bool = True) -> Path:
-    """Store credentials in place of any others. Returns the file. Raises OSError."""
+    """Store credentials, replacing earlier ones. Returns the file. Raises OSError."""
     return _write(data_dir, Credentials(url, account, key, local))
 
 
 def stored(data_dir: Path) -> Credentials | None:
-    """What is stored; None if nothing is. Raises Failure for a file that cannot be understood."""
+    """The stored credentials, or None. Raises Failure if the file cannot be parsed."""
     file = data_dir / _FILE
     try:
         return Credentials(**json.loads(file.read_text()))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        raise Failure(
-            f"{file} cannot be understood: {error}", "Remove it; `slackwater login` writes a new one."
-        ) from error
+        raise Failure(f"{file} cannot be parsed: {error}", "Remove it; `slackwater login` writes a new one.") from error
 
 
 def relocate(data_dir: Path, url: str) -> None:
-    """Note that the API of this machine now listens at `url`. Credentials of another installation stay as they are."""
+    """Store the new `url` of this machine's API. Credentials for another installation are not changed."""
     known = stored(data_dir)
     if known and known.local and known.url != url:
         _write(data_dir, replace(known, url=url))
 
 
 def remove(data_dir: Path) -> bool:
-    """Forget what is stored. False if nothing was."""
+    """Delete the stored credentials. False if there were none."""
     file = data_dir / _FILE
     existed = file.exists()
     file.unlink(missing_ok=True)
@@ -59,15 +57,15 @@ def remove(data_dir: Path) -> bool:
 
 
 def api_url(settings: Settings) -> str:
-    """Where commands find the API: at SLACKWATER_URL, else where the stored credentials are for, else on this machine."""
+    """The API's URL: SLACKWATER_URL, else the stored one, else this machine's."""
     known = None if settings.url else stored(settings.data_dir)
     return settings.url or (known.url if known else base_url(settings))
 
 
 def find(settings: Settings) -> tuple[str, str]:
-    """URL and key for a caller's command. Raises Failure if there is no key.
+    """The URL and key for a command. Raises Failure if there is no key.
 
-    A stored key is sent only to the URL that it was stored for.
+    A stored key is sent only to the URL it was stored with.
     """
     url, known = api_url(settings), stored(settings.data_dir)
     key = settings.api_key.get_secret_value().strip() or (known.key if known and known.url == url else "")
@@ -76,7 +74,8 @@ def find(settings: Settings) -> tuple[str, str]:
         raise Failure(f"There is no API key for {url}.", remedy)
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise Failure(
-            "The API key holds characters that no key has.", "Check SLACKWATER_API_KEY, or `slackwater login`."
+            "The API key contains characters that are not allowed in a key.",
+            "Check SLACKWATER_API_KEY, or `slackwater login`.",
         )
     return url, key
 

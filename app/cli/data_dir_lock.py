@@ -1,4 +1,4 @@
-"""Who runs on a data directory: one `slackwater up` or `demo` at a time, which says where it is found."""
+"""The lock on a data directory: only one `slackwater up` or `demo` runs on it, and the lock file names its URL."""
 
 import fcntl
 import json
@@ -27,7 +27,7 @@ class Owner:
 
 @contextmanager
 def owned(settings: Settings) -> Iterator[None]:
-    """Hold the data directory's lock, and say in it who does. Raises Failure if somebody else holds it."""
+    """Hold the data directory's lock and write the owner into it. Raises Failure if another process holds it."""
     with _locked(settings) as lock:
         owner = Owner(base_url(settings), os.getpid(), clock.now().isoformat(timespec="seconds"))
         lock.truncate(0)
@@ -49,13 +49,13 @@ def _locked(settings: Settings) -> Iterator[TextIO]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            remedy = "Use it, stop it, or give this one its own SLACKWATER_DATA_DIR and SLACKWATER_PORT."
+            remedy = "Use it, stop it, or start this one with another SLACKWATER_DATA_DIR and SLACKWATER_PORT."
             raise Failure(f"Slackwater already runs on {settings.data_dir}{_where(lock)}.", remedy) from None
         yield lock
 
 
 def _where(lock: TextIO) -> str:
-    """What the lock's holder says of itself; nothing if it does not."""
+    """The owner that the lock file names, as a clause; empty if it names none."""
     lock.seek(0)
     try:
         owner = Owner(**json.loads(lock.read()))

@@ -1,4 +1,4 @@
-"""What was sent to a webhook and how it went: `slackwater subscription deliveries`, `test`, `redeliver`, `replay`."""
+"""The deliveries of a webhook: `slackwater subscription deliveries`, `delivery`, `test`, `redeliver` and `replay`."""
 
 import time
 from datetime import datetime
@@ -16,11 +16,11 @@ from app.states import DELIVERY, DeliveryState
 from app.user_errors import Failure
 
 SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
-PATIENCE_SECONDS = 20.0  # for the outcome of a test
+PATIENCE_SECONDS = 20.0  # how long `test` waits for the first attempt
 
 Object = dict[str, Any]
-_LOOK_SECONDS = 0.2
-_MOST_SHOWN = 200  # characters of a receiver's answer
+_POLL_SECONDS = 0.2
+_MOST_SHOWN = 200  # characters of a receiver's response
 _COLUMNS = ("delivery", "event", "state", "tries", "last attempt", "next, or why none", "request id")
 _ATTEMPTS = ("attempt", "at", "ms", "outcome", "address", "answer")
 
@@ -38,41 +38,41 @@ def mount(app: typer.Typer) -> None:
 
 
 def send_test(subscription_id: SubscriptionId, as_json: Json = False) -> None:
-    """Send a test event and wait for its outcome."""
+    """Send a test event and wait for the receiver's response."""
     path = _path(subscription_id)
     with Client.of(settings()) as client, tables.patience("Waiting for the receiver …"):
-        found = _attempted(client, path, client.call("POST", f"{path}/test"))
+        found = _after_first_attempt(client, path, client.call("POST", f"{path}/test"))
     if as_json:
         tables.document(console, found)
     outcome = _outcome(found["last_attempt"])
     if found["state"] != DeliveryState.DELIVERED:
-        remedy = "It is tried again; `slackwater subscription deliveries` shows how it goes."
-        raise Failure(ended(f"Not delivered: {_in_words(found['last_attempt'])}"), remedy)
+        remedy = "It will be tried again; `slackwater subscription deliveries` shows the attempts."
+        raise Failure(ended(f"Not delivered: {_failure_message(found['last_attempt'])}"), remedy)
     if not as_json:
         tables.sentence(console, f"delivered in {found['last_attempt']['duration_ms']} ms: {outcome}")
 
 
-def _attempted(client: Client, path: str, delivery: Object) -> Object:
-    """The delivery after its first attempt. Raises Failure if there is none in time."""
+def _after_first_attempt(client: Client, path: str, delivery: Object) -> Object:
+    """The delivery after its first attempt. Raises Failure if no attempt is made in time."""
     deadline = clock.monotonic() + PATIENCE_SECONDS
     while delivery["last_attempt"] is None:
         if clock.monotonic() > deadline:
             raise Failure(
-                f"Nobody has sent it within {PATIENCE_SECONDS:.0f} s.",
-                "Is a notifier running? `slackwater up` has one.",
+                f"No notifier has sent the test event within {PATIENCE_SECONDS:.0f} s.",
+                "Start a notifier: `slackwater up` runs one, `slackwater notifier` runs it alone.",
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         delivery = client.get(f"{path}/deliveries/{delivery['id']}")
     return delivery
 
 
 def show_list(
     subscription_id: SubscriptionId,
-    state: Annotated[str | None, typer.Option(help=f"only those: {', '.join(DELIVERY.stored())}")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="so many, the newest first")] = 20,
+    state: Annotated[str | None, typer.Option(help=f"only in this state: {', '.join(DELIVERY.stored())}")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="largest number of deliveries to list")] = 20,
     as_json: Json = False,
 ) -> None:
-    """List what was sent to a webhook and how it went."""
+    """List the deliveries of a webhook, newest first."""
     with Client.of(settings()) as client:
         found = client.get(f"{_path(subscription_id)}/deliveries", state=state, limit=limit)
     if as_json:
@@ -83,7 +83,7 @@ def show_list(
 
 
 def show(subscription_id: SubscriptionId, delivery_id: DeliveryId, as_json: Json = False) -> None:
-    """Show one delivery: every attempt and what the receiver answered."""
+    """Show one delivery: every attempt and the receiver's response."""
     with Client.of(settings()) as client:
         found = client.get(f"{_path(subscription_id)}/deliveries/{delivery_id}")
     if as_json:
@@ -96,24 +96,24 @@ def show(subscription_id: SubscriptionId, delivery_id: DeliveryId, as_json: Json
 
 
 def redeliver(subscription_id: SubscriptionId, delivery_id: DeliveryId) -> None:
-    """Send one delivery again, now, whatever became of it."""
+    """Send one delivery again now, in whatever state it is."""
     with Client.of(settings()) as client:
         client.call("POST", f"{_path(subscription_id)}/deliveries/{delivery_id}/redeliver")
-    tables.sentence(console, "sent within a moment; `slackwater subscription delivery` shows how it goes")
+    tables.sentence(console, "it is sent again now; `slackwater subscription delivery` shows the attempts")
 
 
 def replay(
     subscription_id: SubscriptionId,
-    since: Annotated[datetime, typer.Option(help="from this time on, in this machine's zone")],
-    until: Annotated[datetime | None, typer.Option(help="up to this time; without: now")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="what was accepted too, not only the rest")] = False,
+    since: Annotated[datetime, typer.Option(help="events from this local time on")],
+    until: Annotated[datetime | None, typer.Option(help="events up to this local time; default: now")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="also events that the receiver has accepted")] = False,
     as_json: Json = False,
 ) -> None:
-    """Send what happened in a time again: what the receiver has not accepted, or has never got."""
+    """Send the events of a period again that the receiver did not accept or never received."""
     body: Object = {"since": since.astimezone().isoformat(), "only_failed": not everything}
     if until is not None:
         body["until"] = until.astimezone().isoformat()
-    with Client.of(settings()) as client, tables.patience("Looking for what is to be sent again …"):
+    with Client.of(settings()) as client, tables.patience("Searching for events to send again …"):
         found = client.call("POST", f"{_path(subscription_id)}/replay", json=body)
     if as_json:
         tables.document(console, found)
@@ -139,8 +139,8 @@ def _attempt(found: Object) -> tuple[object, ...]:
     return found["number"], at, found["duration_ms"], _outcome(found), found["address"], answer
 
 
-def _in_words(attempt: Object) -> str:
-    """Why an attempt failed."""
+def _failure_message(attempt: Object) -> str:
+    """Why an attempt failed, for a person to read."""
     from app.webhooks.egress import FAULTS
 
     fault = FAULTS.get(attempt["error"] or "")

@@ -1,4 +1,4 @@
-"""`slackwater demo`: one batch of real prompts through the whole system, watched from the outside over HTTP."""
+"""`slackwater demo`: starts the whole system, submits one batch of real prompts over HTTP, and shows the results."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -14,9 +14,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from app import processes, telemetry
-from app.cli import admin, demo_output, privacy
+from app.cli import demo_output, engine, privacy
 from app.cli.api_address import base_url, until_ready
 from app.cli.doctor import require_engine
+from app.cli.key import create_key, revoke_key
 from app.cli.receiver import Receiver
 from app.cli.supervisor import Supervisor, on_signals
 from app.engines import catalogue
@@ -37,7 +38,7 @@ _PATIENCE_SECONDS = 900
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What is to be shown: these items, answered by this model of this installation."""
+    """The inputs of a demo: the items, the model that answers them, and the settings of the installation."""
 
     settings: Settings
     console: Console
@@ -47,7 +48,7 @@ class DemoPlan:
 
     @property
     def log_file(self) -> Path:
-        """Where all parts write while the terminal is the demo's."""
+        """The file that all parts log to, because the demo uses the terminal."""
         return self.settings.data_dir / "logs" / "demo.log"
 
 
@@ -56,7 +57,7 @@ def demo(settings: Settings, console: Console, requests: Path | None) -> None:
     items = read_items(requests or _EXAMPLES)
     settings = require_engine(settings, answering=True)
     changes = {"port": processes.free_port(), "webhook_allow_private": "loopback", "log_format": "console"}
-    changes |= {"worker_metrics_port": 0, "notifier_metrics_port": 0}  # an `up` beside it may have them
+    changes |= {"worker_metrics_port": 0, "notifier_metrics_port": 0}  # a running `slackwater up` may use these ports
     asyncio.run(_demo(DemoPlan(settings.model_copy(update=changes), console, items, model_name(settings))))
 
 
@@ -80,7 +81,7 @@ def read_items(file: Path) -> list[dict[str, Any]]:
 
 
 def model_name(settings: Settings) -> str:
-    """The well-known name where this installation's engine answers to it, else the engine's own."""
+    """The well-known model name if this installation's engine serves it, else the name in the settings."""
     models = catalogue.load(settings.models_file)
     known, own = models.resolve(MODEL), models.resolve(settings.engine_model)
     return MODEL if known and own and known.served == own.served else settings.engine_model
@@ -104,7 +105,7 @@ async def _demo(plan: DemoPlan) -> None:
 
 
 async def attended(supervisor: Supervisor, watch: Coroutine[Any, Any, None]) -> None:
-    """Run the system for as long as the watcher watches. Raises Failure when it was stopped or could not start."""
+    """Run the system until `watch` returns. Raises Failure if the system was stopped or could not start."""
     running, watching = asyncio.create_task(supervisor.run()), asyncio.create_task(watch)
     stopping = asyncio.create_task(supervisor.stopping.wait())
     try:
@@ -135,10 +136,10 @@ async def _prepare(plan: DemoPlan) -> None:
 
 
 async def _watch(plan: DemoPlan, supervisor: Supervisor) -> None:
-    """The demo as a client sees it. Its key works no longer than the demo runs."""
+    """Run the demo as an API client. Its key is revoked at the end."""
     with plan.console.status("Starting PostgreSQL, API, notifier, steward and GPU worker …"):
         await supervisor.ready.wait()
-        key = await asyncio.to_thread(admin.create_key, plan.settings, ACCOUNT, "demo", 1)
+        key = await asyncio.to_thread(create_key, plan.settings, ACCOUNT, "demo", 1)
     try:
         await _wait_for_api(plan)
         options: dict[str, Any] = {"base_url": base_url(plan.settings), "timeout": 30, "trust_env": False}
@@ -147,8 +148,8 @@ async def _watch(plan: DemoPlan, supervisor: Supervisor) -> None:
             await _wait_for_model(plan, client)
             await _drive(plan, client, receiver)
     finally:
-        with suppress(Failure):  # without a database it expires by itself
-            await asyncio.to_thread(admin.revoke_key, plan.settings, key)
+        with suppress(Failure):  # if the database does not answer, the key expires after a day
+            await asyncio.to_thread(revoke_key, plan.settings, key)
 
 
 async def _wait_for_api(plan: DemoPlan) -> None:
@@ -163,7 +164,7 @@ async def _wait_for_api(plan: DemoPlan) -> None:
 
 
 async def _wait_for_model(plan: DemoPlan, client: httpx.AsyncClient) -> None:
-    """An attached engine's own model is known once its worker has entered it."""
+    """Wait until the API knows the model. A worker enters the model of an attached engine when it starts."""
     with plan.console.status(f"Waiting for the model {escape(plan.model)} …"):
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -202,7 +203,7 @@ async def _subscribe(plan: DemoPlan, client: httpx.AsyncClient, receiver: Receiv
 
 
 async def _poll(plan: DemoPlan, client: httpx.AsyncClient, path: str, request_id: str) -> dict[str, Any]:
-    """Poll until the status is neither queued nor running; a live bar meanwhile, which says how the engine is."""
+    """Poll until the batch is neither queued nor running. Show its progress and the engine's state meanwhile."""
     text = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     started = False
@@ -226,9 +227,9 @@ async def _poll(plan: DemoPlan, client: httpx.AsyncClient, path: str, request_id
 
 
 async def _engine(settings: Settings) -> str:
-    """How the engine is, as its row in the database says."""
+    """The engine's state, from its row in the database."""
     with suppress(Failure):
-        return await asyncio.to_thread(admin.engine_state, settings) or "loading"
+        return await asyncio.to_thread(engine.reported_state, settings) or "loading"
     return "unknown: no database"
 
 
@@ -241,7 +242,7 @@ def _checked(answer: httpx.Response) -> dict[str, Any]:
 
 
 async def _show_webhooks(plan: DemoPlan, receiver: Receiver, request_id: str) -> None:
-    """Wait for the final event of this batch; everything that arrived until then is shown."""
+    """Show webhooks until the final event of this batch arrives."""
     try:
         async with asyncio.timeout(_WEBHOOK_SECONDS):
             while True:

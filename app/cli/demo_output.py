@@ -1,4 +1,4 @@
-"""What the demo shows: answers, webhooks, and where the time went."""
+"""The output of the demo: answers, webhooks, and the duration of each stage."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from rich.text import Text
 from app import clock
 from app.cli.receiver import Received
 from app.cli.text import plain
-from app.engines.native_response import said
+from app.engines.native_response import answer_in
 from app.engines.outcome import usage_of
 from app.user_errors import Failure
 
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 class StageTimes:
-    """How long each stage took."""
+    """The duration of each stage, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: list[tuple[str, float]] = []
@@ -34,7 +34,7 @@ class StageTimes:
 
 
 def answers(console: Console, items: list[Object], result: Object) -> None:
-    """Every prompt with its answer, and the batch's usage. Raises Failure when a request failed."""
+    """Print every prompt with its answer, and the batch's usage. Raises Failure if a request failed."""
     table = Table("id", "prompt", "answer", "tokens", title="Answers", show_lines=True, expand=True)
     for response in result["responses"]:
         answer, tokens = _answer(response)
@@ -52,7 +52,7 @@ def answers(console: Console, items: list[Object], result: Object) -> None:
 
 
 def webhook(console: Console, got: Received) -> None:
-    """One webhook with its body. Raises Failure when its signature is wrong."""
+    """Print one webhook with its body. Raises Failure if its signature is wrong."""
     if not got.verified:
         raise Failure(f"The webhook {got.headers.get('webhook-id')} has a wrong signature.")
     number, kind = escape(got.headers["webhook-id"]), escape(got.body["type"])
@@ -61,7 +61,7 @@ def webhook(console: Console, got: Received) -> None:
 
 
 def times(console: Console, stages: StageTimes, log_file: Path) -> None:
-    """How long each stage took, and where the log is."""
+    """Print the duration of each stage and the path of the log."""
     table = Table("stage", "seconds", title="Where the time went")
     for name, seconds in stages.seconds:
         table.add_row(name, f"{seconds:.1f}")
@@ -72,14 +72,14 @@ def times(console: Console, stages: StageTimes, log_file: Path) -> None:
 
 
 def _answer(response: Object) -> tuple[Text, str]:
-    """Text and tokens of one response, in any shape of the Workers AI routes."""
+    """The text and the token count of one response, in any response shape of the Workers AI routes."""
     if not response["success"]:
         refusal = plain(_short(response["error"]["message"], 400))
         refusal.stylize("red")
         return refusal, "–"
     result = response["result"]
     usage = usage_of(result)
-    return plain(_short(_text(said(result)), 400)), str(usage.completion_tokens if usage else "–")
+    return plain(_short(_text(answer_in(result)), 400)), str(usage.completion_tokens if usage else "–")
 
 
 def _prompt(item: Object) -> str:
@@ -88,7 +88,7 @@ def _prompt(item: Object) -> str:
 
 
 def _text(content: object) -> str:
-    """Content may be null (the model called a tool), or parts and JSON, which are shown as they are."""
+    """Content as text. Null (the model called a tool) is empty; parts and JSON are shown as they are."""
     return "" if content is None else str(content)
 
 

@@ -1,4 +1,4 @@
-"""`slackwater engine …`: run vLLM alone, list the engines, drain one and let it work again."""
+"""`slackwater engine …`: run vLLM alone, list, drain and undrain engines. All but `run` use the database."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from rich.status import Status
 
 from app import clock
 from app.cli import tables
-from app.cli.admin import on_database
+from app.cli.database import on_database
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
 from app.engines import service as engines
@@ -26,85 +26,93 @@ from app.user_errors import Failure
 app = typer.Typer(help="Run vLLM alone; list, drain and undrain engines.", invoke_without_command=True)
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="port of the engine")]
-Name = Annotated[str, typer.Argument(help="name of the engine, as `slackwater engine list` shows it")]
+Name = Annotated[str, typer.Argument(help="name of the engine (see `engine list`)")]
 Verb = Literal["drain", "drain now", "undrain"]
 
 _COLUMNS = ("engine", "state", "model", "batch", "sync", "worker")
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @app.callback()
 def alone(context: typer.Context, port: Port = 8000) -> None:
-    """Run vLLM alone; list, drain and undrain engines. Without a command: `run`."""
+    """Run vLLM alone; list, drain and undrain engines. The default command is `run`."""
     if context.invoked_subcommand is None:
         run(port)
 
 
 @app.command()
 def run(port: Port = 8000) -> None:
-    """Run only vLLM with the flags of the catalogue, for use with --attach or SLACKWATER_ENGINE_URL."""
-    configured()  # a wrong setting is reported before
+    """Run only vLLM, with the flags of the catalogue. Use it with --attach or SLACKWATER_ENGINE_URL."""
+    configured()  # reports a wrong setting before vLLM starts
     os.execv(sys.executable, python_module("workers.gpu.engine", str(port)))  # noqa: S606
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the engines: state, model, batch requests in flight / allowed, synchronous ones, and who controls them."""
+    """List the engines: state, model, batch requests in flight / allowance, synchronous requests, worker."""
     found = overview(configured())
     if as_json:
         tables.document(console, [described(engine) for engine in found])
     elif found:
         tables.show(console, _COLUMNS, map(_row, found), whole=("engine",))
     else:
-        console.print("No engine yet: `slackwater up` or `slackwater gpu-worker` enters its engine.")
+        console.print("There is no engine yet. `slackwater up` and `slackwater gpu-worker` register theirs.")
 
 
 @app.command()
 def drain(
     name: Name,
     now: Annotated[
-        bool, typer.Option("--now", help="hand back batch work in flight instead of letting it end")
+        bool, typer.Option("--now", help="return batch requests in flight to the queue instead of finishing them")
     ] = False,
-    wait: Annotated[bool, typer.Option(help="return when nothing is in flight any more")] = True,
+    wait: Annotated[bool, typer.Option(help="return only when no request is in flight")] = True,
 ) -> None:
-    """Give an engine no new work, batch or synchronous, until `undrain`; restarts do not change that."""
+    """Stop sending new requests to an engine, until `undrain`. Restarts do not change that."""
     settings = configured()
     change(settings, name, "drain now" if now else "drain")
-    said = f"{name} takes no new work from now on."
+    outcome = f"{name} receives no new requests from now on."
     try:
         if wait:
             until_drained(settings, name, console)
-            said = f"{name} is drained: nothing is in flight on it."
+            outcome = f"{name} is drained: no request is in flight on it."
     except KeyboardInterrupt:
-        said += " What is in flight is not waited for."
-    console.print(said, markup=False, highlight=False)
+        outcome += " Its requests in flight are not waited for."
+    console.print(outcome, markup=False, highlight=False)
 
 
 @app.command()
 def undrain(name: Name) -> None:
-    """Let a drained engine take work again."""
+    """Send requests to a drained engine again."""
     change(configured(), name, "undrain")
-    console.print(f"{name} takes work again.", markup=False, highlight=False)
+    console.print(f"{name} receives requests again.", markup=False, highlight=False)
 
 
 def overview(settings: Settings) -> list[EngineOverview]:
-    """Every engine as its row stands. Raises Failure."""
+    """Every engine, as its row in the database describes it. Raises Failure."""
     return on_database(settings, engines.overview)
 
 
+def reported_state(settings: Settings) -> str:
+    """The state and reason that the worker last reported for this installation's engine; empty before its first report."""
+    found = [engine for engine in on_database(settings, engines.list_engines) if engine.name == settings.engine_name]
+    return " ".join([found[0].state, f"({found[0].reason})" if found[0].reason else ""]).strip() if found else ""
+
+
 def change(settings: Settings, name: str, verb: Verb) -> None:
-    """Drain or undrain an engine; done before is done. Raises Failure."""
+    """Drain or undrain an engine. Repeating it changes nothing. Raises Failure if there is no such engine."""
     if not on_database(settings, lambda conn: engines.change_intake(conn, name, verb)):
         known = ", ".join(engine.name for engine in overview(settings))
-        raise Failure(f"There is no engine {name}.", f"Known are: {known}." if known else "None is known yet.")
+        raise Failure(
+            f"There is no engine {name}.", f"Known engines: {known}." if known else "No engine is registered yet."
+        )
 
 
 def until_drained(settings: Settings, name: str, to: Console, pause: Callable[[float], None] = time.sleep) -> None:
-    """Return when nothing is in flight on a drained engine; meanwhile show what is. Raises Failure if it is undrained."""
+    """Wait until no request is in flight on a draining engine, and show how many are. Raises Failure if it is undrained."""
     settle = (
         2 * settings.gateway_refresh_seconds + 1
-    )  # until every gateway has read the drain, and sent its last request
-    said = ""
+    )  # by then every gateway has read the drain and sent its last request
+    shown = ""
     with Status(f"{name}: draining", console=to) as status:
         while True:
             engine = next(engine for engine in overview(settings) if engine.name == name)
@@ -112,29 +120,29 @@ def until_drained(settings: Settings, name: str, to: Console, pause: Callable[[f
                 return
             if engine.intake == EngineIntake.OPEN:
                 raise Failure(f"{name} was undrained meanwhile.")
-            if (words := left(engine)) != said:
-                said = words
-                status.update(f"{name}: {words}")
+            if (text := drain_progress(engine)) != shown:
+                shown = text
+                status.update(f"{name}: {text}")
                 if not to.is_terminal:
-                    to.print(f"{name}: {words}", markup=False, highlight=False, soft_wrap=True)
-            pause(_LOOK_SECONDS)
+                    to.print(f"{name}: {text}", markup=False, highlight=False, soft_wrap=True)
+            pause(_POLL_SECONDS)
 
 
-def left(engine: EngineOverview) -> str:
-    """What a drain still waits for."""
+def drain_progress(engine: EngineOverview) -> str:
+    """The requests that a drain still waits for."""
     counts = f"{many(engine.batch_in_flight, 'batch request')} and {engine.sync_in_flight:,} synchronous in flight"
     if engine.reason != engines.DRAINING:
-        return f"its worker has not heard of the drain yet, {counts}"
+        return f"its worker has not read the drain yet, {counts}"
     return counts
 
 
 def _row(engine: EngineOverview) -> tuple[object, ...]:
     worker = f"{engine.host}:{engine.pid}" if engine.alive else None
     batch = f"{engine.batch_in_flight}/{engine.allowance}"
-    return engine.name, standing(engine), engine.model, batch, engine.sync_in_flight, worker
+    return engine.name, summary(engine), engine.model, batch, engine.sync_in_flight, worker
 
 
-def standing(engine: EngineOverview) -> str:
+def summary(engine: EngineOverview) -> str:
     """The state of an engine in one or two words."""
     if engine.intake != EngineIntake.OPEN:
         return "drained" if engine.drained(0) else "draining"

@@ -1,4 +1,4 @@
-"""`slackwater events`: what waits to be fetched, shown and acknowledged."""
+"""`slackwater events`: show the events that wait in queues, and acknowledge them."""
 
 import json
 from collections.abc import Iterator
@@ -15,16 +15,20 @@ from app.cli.text import plain
 
 Object = dict[str, Any]
 _PAGE = 100
-_WAIT_SECONDS = 20  # of one call, for a first event
+_WAIT_SECONDS = 20  # how long one call waits for a first event
 
 
 def events(
-    queue: Annotated[str | None, typer.Option(help="of one queue; without: of all")] = None,
-    ack: Annotated[bool, typer.Option("--ack", help="acknowledge what is shown: it does not come again")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="go on until interrupted")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object a line")] = False,
+    queue: Annotated[str | None, typer.Option(help="only events of this queue; default: of all queues")] = None,
+    ack: Annotated[
+        bool, typer.Option("--ack", help="acknowledge the events shown, so that they are not shown again")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="keep running and show new events until interrupted")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per line")] = False,
 ) -> None:
-    """Show the events that wait to be fetched. `slackwater subscription queue` makes a subscription that keeps them."""
+    """Show the events that wait in queues. `slackwater subscription queue` creates a queue."""
     with Client.of(settings()) as client, suppress(KeyboardInterrupt):
         for page in _pages(client, queue, ack=ack, follow=follow):
             for event in page:
@@ -34,7 +38,7 @@ def events(
 
 
 def _pages(client: Client, queue: str | None, *, ack: bool, follow: bool) -> Iterator[list[Object]]:
-    """What waits, oldest first. What was acknowledged is gone, so with `ack` each page begins at the start again."""
+    """Pages of waiting events, oldest first. With `ack`, acknowledged events are gone, so each page starts at the front."""
     after, wait = None, _WAIT_SECONDS if follow else 0
     while True:
         found = client.get("/events", queue_id=queue, after=after, limit=_PAGE, wait=wait)

@@ -1,9 +1,9 @@
-"""The files that `slackwater submit` takes. Rows come one at a time, so that a file may be larger than memory.
+"""Reads the files that `slackwater submit` accepts, row by row, so that a file may be larger than memory.
 
 items     NDJSON, one item of a Workers AI batch per line
 openai    NDJSON, one request of OpenAI's batch format per line
 prompts   text, one prompt per line
-csv, tsv, parquet   a table; a template makes a prompt of each row
+csv, tsv, parquet   a table; a template makes a prompt from each row
 """
 
 import csv
@@ -32,7 +32,7 @@ _PARQUET_ROWS = 1024
 
 
 def kind(file: Path, given: str | None) -> Kind:
-    """The `given` kind, else what the file shows. Raises Failure."""
+    """The `given` kind, else the kind that the file's name or content shows. Raises Failure."""
     if not file.is_file():
         raise Failure(f"{file}: there is no such file." if not file.is_dir() else f"{file} is a folder, not a file.")
     if given is None:
@@ -43,7 +43,7 @@ def kind(file: Path, given: str | None) -> Kind:
 
 
 def kind_of(file: Path) -> Kind:
-    """What a file holds, by its name, else by its first line. Raises Failure if it is empty or cannot be read."""
+    """The kind that a file's name shows, else its first line. Raises Failure if it is empty or cannot be read."""
     if found := _SUFFIXES.get(file.suffix.lower()):
         return found
     first = _first_line(file)
@@ -66,25 +66,25 @@ def _first_line(file: Path) -> str:
         with opened(file) as lines:
             first = next((line for line in lines if line.strip()), None)
     except UnicodeDecodeError as error:
-        raise _no_text(file, error) from error
+        raise _not_utf8(file, error) from error
     if first is None:
         raise Failure(f"{file} is empty.", "It needs at least one request.")
     return first
 
 
-def _no_text(file: Path, error: UnicodeDecodeError) -> Failure:
+def _not_utf8(file: Path, error: UnicodeDecodeError) -> Failure:
     return Failure(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.", "Convert it first.")
 
 
 def opened(file: Path) -> TextIO:
-    """A text file of UTF-8, with or without a byte order mark."""
+    """Open a UTF-8 text file, with or without a byte order mark."""
     return file.open(encoding="utf-8-sig", newline="")
 
 
 def rows(file: Path, kind: Kind) -> Iterator[dict[str, Any]]:
     """The rows of a table, the prompts of a text file as rows of the column `text`, or the objects of an NDJSON file.
 
-    Empty lines count as nothing, as they do when the file is submitted. Raises Failure that names the line.
+    Empty lines are skipped, as they are when the file is submitted. Raises Failure that names the line.
     """
     if kind == "parquet":
         yield from _parquet_rows(file)
@@ -98,9 +98,7 @@ def rows(file: Path, kind: Kind) -> Iterator[dict[str, Any]]:
             else:
                 yield from _objects(file, lines)
     except UnicodeDecodeError as error:
-        raise Failure(
-            f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.", "Convert it first."
-        ) from error
+        raise _not_utf8(file, error) from error
 
 
 def _table_rows(file: Path, lines: TextIO, delimiter: str) -> Iterator[dict[str, Any]]:
@@ -110,7 +108,9 @@ def _table_rows(file: Path, lines: TextIO, delimiter: str) -> Iterator[dict[str,
         for row in reader:
             if None in row or None in row.values():
                 columns = len(reader.fieldnames or ())
-                raise Failure(f"{file}, line {reader.line_num}: the header has {columns} columns, this row has not.")
+                raise Failure(
+                    f"{file}, line {reader.line_num}: the header has {columns} columns, this row has another number."
+                )
             yield row
     except csv.Error as error:
         raise Failure(ended(f"{file}, line {reader.line_num}: {error}")) from error
@@ -144,7 +144,7 @@ def _parquet_rows(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def parquet_module() -> Any:
-    """`pyarrow.parquet`, which is an extra. Raises NotInstalled."""
+    """The module `pyarrow.parquet`, which an extra installs. Raises NotInstalled."""
     optional_packages.PARQUET.need()
     import pyarrow.parquet
 
@@ -152,7 +152,7 @@ def parquet_module() -> Any:
 
 
 def filled(template: str, row: Row) -> str:
-    """The template with each `{column}` replaced by the row's value; `{{` and `}}` are braces. Raises Failure."""
+    """The template with each `{column}` replaced by the row's value. `{{` and `}}` stand for braces. Raises Failure."""
 
     def place(match: re.Match[str]) -> str:
         if match[0] in ("{{", "}}"):
@@ -160,7 +160,7 @@ def filled(template: str, row: Row) -> str:
         if match[1] is None:
             raise Failure(f"--prompt: a single '{match[0]}' in the template.", "Write {{ and }} for braces.")
         if match[1] not in row:
-            raise Failure(f"--prompt: there is no column '{match[1]}'.", f"Columns: {', '.join(map(str, row))}.")
+            raise Failure(f"--prompt: the file has no column '{match[1]}'.", f"Columns: {', '.join(map(str, row))}.")
         value = row[match[1]]
         return "" if value is None else str(value)
 

@@ -1,14 +1,22 @@
-"""`slackwater key …`: the API keys of this installation. For operators: it works on the database."""
+"""`slackwater key …`: create, list and revoke the API keys of this installation. Works on the database."""
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
 from app import clock
-from app.cli import admin, credentials, tables
+from app.cli import credentials, tables
+from app.cli.account import has_account
+from app.cli.database import on_database
 from app.cli.options import Account, Json, console, errors, settings
-from app.tenants.rate_limits import KeyLimits
+from app.crypto import secret_key
+from app.db.pool import Connection
+from app.settings import Settings
+from app.tenants import service as tenants
+from app.tenants.rate_limits import NO_LIMITS, KeyLimits
 from app.tenants.service import KeyInfo
+from app.user_errors import Failure
 
 app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
 
@@ -21,30 +29,32 @@ def create(
     account: Account = "local",
     name: Annotated[str, typer.Option(help="what the key is for")] = "unnamed",
     days: Annotated[
-        int | None, typer.Option(min=1, max=36500, help="valid for so many days; without: until revoked")
+        int | None, typer.Option(min=1, max=36500, help="days that the key is valid; default: until it is revoked")
     ] = None,
     requests: Annotated[
         int | None,
-        typer.Option(min=1, max=2**31 - 1, help="synchronous requests a minute; without: as the settings say"),
+        typer.Option(min=1, max=2**31 - 1, help="limit of synchronous requests per minute; default: the settings"),
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="their tokens a minute, as estimated on arrival")] = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="limit of synchronous tokens per minute, estimated on arrival")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key and print it, this once. An account that does not exist yet is made for it, which is said."""
+    """Create a key and print it. It is shown only once. The account is created if it does not exist."""
     current = settings()
-    is_new = not admin.has_account(current, account)
-    key = admin.create_key(current, account, name, days, KeyLimits(requests, tokens))
+    is_new = not has_account(current, account)
+    key = create_key(current, account, name, days, KeyLimits(requests, tokens))
     if as_json:
         tables.document(console, {"account": account, "key": key, "account_made": is_new})
         return
     if is_new:
-        errors.print(f"Account {account} did not exist; it was made for this key.", markup=False, highlight=False)
+        errors.print(f"Account {account} did not exist; it was created for this key.", markup=False, highlight=False)
     console.print(key, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command("show")
 def show(as_json: Json = False) -> None:
-    """Print the API key that the other commands use: `curl -H "Authorization: Bearer $(slackwater key show)" …`."""
+    """Print the API key that other commands use: `curl -H "Authorization: Bearer $(slackwater key show)" …`."""
     url, key = credentials.find(settings())
     if as_json:
         tables.document(console, {"url": url, "key": key})
@@ -54,8 +64,8 @@ def show(as_json: Json = False) -> None:
 
 @app.command("list")
 def show_list(as_json: Json = False) -> None:
-    """List keys without their secrets."""
-    found = admin.list_keys(settings())
+    """List the keys, without their secrets."""
+    found = list_keys(settings())
     if as_json:
         tables.document(console, [_described(key) for key in found])
     else:
@@ -63,10 +73,51 @@ def show_list(as_json: Json = False) -> None:
 
 
 @app.command("revoke")
-def revoke(key: Annotated[str, typer.Argument(help="key id or whole key")]) -> None:
-    """Make a key useless at once."""
-    admin.revoke_key(settings(), key)
+def revoke(key: Annotated[str, typer.Argument(help="key id, or the whole key")]) -> None:
+    """Revoke a key. It stops working at once."""
+    revoke_key(settings(), key)
     console.print("revoked")
+
+
+def create_key(settings: Settings, account: str, name: str, days: int | None, limits: KeyLimits = NO_LIMITS) -> str:
+    """Create an API key and return it. It cannot be read again later."""
+    lifetime = None if days is None else timedelta(days=days)
+    pepper = secret_key(settings)
+
+    async def verb(conn: Connection) -> str:
+        async with conn.transaction():
+            return str(await tenants.create_key(conn, pepper, account, name, lifetime, limits))
+
+    return on_database(settings, verb)
+
+
+def has_key(settings: Settings, account: str) -> bool:
+    """Whether the account has a live key."""
+    now = clock.now()
+    return any(key.account_id == account and key.state(now) == "live" for key in list_keys(settings))
+
+
+def is_live(settings: Settings, account: str, key: str) -> bool:
+    """Whether this is a key of the account, neither revoked nor expired. The secret is not checked."""
+    now, key_id = clock.now(), _key_id(key)
+    keys = list_keys(settings)
+    return any((known.key_id, known.account_id, known.state(now)) == (key_id, account, "live") for known in keys)
+
+
+def list_keys(settings: Settings) -> list[KeyInfo]:
+    """Every key, without its secret. Raises Failure."""
+    return on_database(settings, tenants.list_keys)
+
+
+def revoke_key(settings: Settings, key_id: str) -> None:
+    """Revoke a key at once. `key_id` may also be the whole key. Raises Failure if it is no live key."""
+    plain = _key_id(key_id)
+    if not on_database(settings, lambda conn: tenants.revoke_key(conn, plain)):
+        raise Failure(f"There is no live key {plain}.", "`slackwater key list` shows them.")
+
+
+def _key_id(key: str) -> str:
+    return key.removeprefix("sk_sw_").partition("_")[0]
 
 
 def _row(key: KeyInfo) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""`slackwater listen`: a webhook receiver on this machine that verifies what comes and shows it, for development."""
+"""`slackwater listen`: a webhook receiver on this machine that verifies and shows webhooks, for development."""
 
 import asyncio
 import ipaddress
@@ -24,13 +24,15 @@ if TYPE_CHECKING:  # its HTTP server would slow down the start of every other co
 
 
 def listen(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the receiver; 0: any free one")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port of the receiver; 0 takes any free port")] = 0,
     secret: Annotated[
-        str, typer.Option(help="of a subscription that you made; without: one is made, and removed at the end")
+        str, typer.Option(help="secret of your own subscription; default: create one, and delete it at the end")
     ] = "",
-    status: Annotated[int, typer.Option(min=200, max=599, help="answer so, to see what a failing receiver gets")] = 204,
+    status: Annotated[
+        int, typer.Option(min=200, max=599, help="HTTP status of the responses, to imitate a failing receiver")
+    ] = 204,
 ) -> None:
-    """Receive webhooks on this machine, verify them, show them. For development."""
+    """Receive, verify and show webhooks on this machine, for development."""
     from app.cli.receiver import Receiver
 
     receiver = Receiver(port, status)
@@ -50,26 +52,26 @@ def _check_local(url: str) -> None:
     with suppress(ValueError):
         if host == "localhost" or ipaddress.ip_address(host).is_loopback:
             return
-    remedy = "Use `slackwater subscription queue` and `slackwater events --follow`; or make a tunnel to this machine, "
-    remedy += "subscribe its URL, and give --secret and --port."
+    remedy = "Use `slackwater subscription queue` and `slackwater events --follow`; or open a tunnel to this machine, "
+    remedy += "create a subscription for the tunnel's URL, and pass --secret and --port."
     raise Failure(f"{url} is another machine, which cannot send webhooks to this one.", remedy)
 
 
 async def _listen(receiver: "Receiver", client: Client | None) -> None:
-    """Show what comes until a signal. Without a client the subscription is the user's own."""
+    """Show webhooks until a signal arrives. Without a client, the user has created the subscription."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    async with receiver, _subscribed(receiver, client) as whose:
-        console.print(f"listening at {receiver.url}, {whose}; Ctrl+C ends it", highlight=False, soft_wrap=True)
+    async with receiver, _subscribed(receiver, client) as source:
+        console.print(f"listening at {receiver.url}, {source}; Ctrl+C stops it", highlight=False, soft_wrap=True)
         while True:
             show(console, await receiver.received.get())
 
 
 @asynccontextmanager
 async def _subscribed(receiver: "Receiver", client: Client | None) -> AsyncIterator[str]:
-    """A subscription of its own for the block, where there is a client; in words, whose it is."""
+    """Create a subscription for the block if there is a client. Yields a phrase that says which one is used."""
     if client is None:
         yield "with your secret"
         return
@@ -77,13 +79,13 @@ async def _subscribed(receiver: "Receiver", client: Client | None) -> AsyncItera
     made = await asyncio.to_thread(subscription.register, client, "slackwater listen", to)
     receiver.secret = made["destination"]["secret"]
     try:
-        yield f"subscribed to what happens in account {client.account} until you stop it"
+        yield f"subscribed to the events of account {client.account} until you stop it"
     finally:
         await asyncio.to_thread(client.call, "DELETE", f"{subscription.PATH}/{made['id']}")
 
 
 def show(to: Console, got: "Received") -> None:
-    """One webhook: when, what, whether it is genuine, its id, its body."""
+    """Print one webhook: time, type, result of the verification, id, body."""
     kind = got.body.get("type", "?") if isinstance(got.body, dict) else "?"
     verdict = Text("signature verified", "green") if got.verified else Text("WRONG SIGNATURE", "bold red")
     head = Text.assemble(

@@ -1,4 +1,4 @@
-"""The log files of an installation: which there are, their last lines, and what is added to them."""
+"""The log files of an installation: list them, read their last lines, follow them."""
 
 import heapq
 import time
@@ -11,13 +11,13 @@ from app.cli import log_lines
 from app.telemetry import old_log
 from app.user_errors import Failure
 
-OURS = ("up", "api", "steward", "notifier", "gpu-worker")  # an engine's own log is shown on demand only
-_LOOK_SECONDS = 0.2
+OURS = ("up", "api", "steward", "notifier", "gpu-worker")  # an engine's own log is shown only on request
+_POLL_SECONDS = 0.2
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class Tail:
-    """What is added to one file, in whole lines. It may not exist yet, and may be rotated at any time."""
+    """Reads the lines that are appended to one file. The file may not exist yet and may be rotated at any time."""
 
     def __init__(self, file: Path, offset: int = 0) -> None:
         self.file = file
@@ -27,15 +27,14 @@ class Tail:
 
     @classmethod
     def from_end(cls, file: Path) -> "Tail":
-        """Only what comes from now on."""
+        """A tail that starts at the end of the file."""
         return cls(file, file.stat().st_size if file.exists() else 0)
 
     def read(self) -> list[str]:
-        """The lines that are new."""
+        """The complete lines that were appended since the last call."""
         found = self._rest
-        if (
-            old := _identity(old_log(self.file))
-        ) != self._old:  # rotated: what was not read yet is at the old one's end
+        old = _identity(old_log(self.file))
+        if old != self._old:  # the file was rotated: the unread rest is at the end of the old file
             found += _from(old_log(self.file), self._offset)
             self._old, self._offset = old, 0
         new = _from(self.file, self._offset)
@@ -62,7 +61,7 @@ def _from(file: Path, offset: int) -> bytes:
 
 
 def parts(data_dir: Path) -> list[str]:
-    """The parts that have a log."""
+    """The parts that have a log file."""
     return sorted(file.stem for file in (data_dir / "logs").glob("*.log"))
 
 
@@ -78,7 +77,7 @@ def chosen(data_dir: Path, part: str | None) -> list[Path]:
 
 
 def latest(files: Sequence[Path], count: int) -> list[str]:
-    """The last `count` lines of the files together, in order of time. A line without a time stays behind its neighbour."""
+    """The last `count` lines of all files, ordered by time. A line without a time stays behind the line before it."""
     merged = heapq.merge(*(_last(file, count) for file in files), key=lambda line: line[0])
     return [line for _, line in deque(merged, maxlen=count)]
 
@@ -96,8 +95,8 @@ def _last(file: Path, count: int) -> Iterable[tuple[datetime, str]]:
 
 
 def follow(tails: Sequence[Tail], show: Callable[[str], None], pause: Callable[[float], None] = time.sleep) -> None:
-    """Show what is added, until interrupted."""
+    """Show appended lines until interrupted."""
     while True:
         for line in (line for tail in tails for line in tail.read()):
             show(line)
-        pause(_LOOK_SECONDS)
+        pause(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Log lines as they stand in a file and as a terminal shows them: parse, shorten, colour. Pure."""
+"""Parses log lines, and formats them for a terminal. Pure."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _TRACEBACK = re.compile(r"\s*(\+ )?(Exception Group )?Traceback \(most recent ca
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One event: when, how grave, which part, and the rest."""
+    """One log event: time, level, part, and the rest of the line."""
 
     at: datetime
     level: str
@@ -24,12 +24,12 @@ class LogLine:
 
     @property
     def quiet(self) -> bool:
-        """Nothing that asks for attention."""
+        """Whether the level is below warning."""
         return self.level in ("info", "debug")
 
 
 def parse(line: str) -> LogLine | None:
-    """An event in either log format; None for what is none, such as a line of a traceback."""
+    """The event of a line in either log format; None for other lines, such as those of a traceback."""
     if line.startswith("{"):
         return _from_json(line)
     found = _CONSOLE.match(line)
@@ -49,7 +49,7 @@ def _from_json(line: str) -> LogLine | None:
 
 
 def shown(line: LogLine, width: int) -> Text:
-    """The event in one row of a terminal, by local time. What asks for attention is never cut, nor what is said of a batch."""
+    """The event for a terminal, in local time. Only quiet events are cut to one row; those about a batch are not cut."""
     style = _STYLES.get(line.level, "")
     at = f"{line.at.astimezone():%H:%M:%S} ", "dim"
     if line.quiet and (batch := _batch(line.text)):
@@ -61,7 +61,7 @@ def shown(line: LogLine, width: int) -> Text:
 
 
 def _batch(text: str) -> str:
-    """What is told of a batch, short enough for its whole id to stand in one row; nothing if it is about something else."""
+    """An event about a batch in a short form that keeps the whole id; empty for other events."""
     event, _, rest = text.partition(" ")
     facts = dict(_FACT.findall(rest))
     if not event.startswith("batch.") or "request_id" not in facts:
@@ -77,13 +77,13 @@ def _batch(text: str) -> str:
 
 
 class Tracebacks:
-    """Drops tracebacks from the lines of one part, down to their last line, which says what happened."""
+    """Drops the tracebacks in one part's lines, except their last line, which names the exception."""
 
     def __init__(self) -> None:
         self._inside = False
 
     def drops(self, line: str) -> bool:
-        """Whether this line, which is no event, belongs to a traceback."""
+        """Whether to drop this line, which is not an event, as part of a traceback."""
         if _TRACEBACK.match(line):
             self._inside = True
         elif self._inside and line and not line[0].isspace():

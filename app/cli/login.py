@@ -1,4 +1,4 @@
-"""`slackwater login` and `logout`: store for this user where the API is and which key to use."""
+"""`slackwater login` and `logout`: store or delete the API's URL and key for this user."""
 
 from typing import Annotated
 
@@ -11,12 +11,12 @@ from app.cli.options import console, settings
 
 
 def login(
-    url: Annotated[str | None, typer.Argument(help="URL of the API; without: the one of this machine")] = None,
+    url: Annotated[str | None, typer.Argument(help="URL of the API; default: this machine's API")] = None,
     key: Annotated[
-        str | None, typer.Option(help="the API key; without: asked for, or SLACKWATER_API_KEY", show_default=False)
+        str | None, typer.Option(help="API key; default: SLACKWATER_API_KEY, else a prompt", show_default=False)
     ] = None,
 ) -> None:
-    """Check an API key and store it, so that the other commands use it. SLACKWATER_URL and SLACKWATER_API_KEY win over it."""
+    """Check an API key and store it for the other commands. SLACKWATER_URL and SLACKWATER_API_KEY take precedence."""
     current = settings()
     target = (url or current.url or base_url(current)).rstrip("/")
     secret = key or current.api_key.get_secret_value() or typer.prompt(f"API key for {target}", hide_input=True)
@@ -27,6 +27,6 @@ def login(
 
 
 def logout() -> None:
-    """Remove the stored API key from this machine. The key itself stays valid; `slackwater key revoke` ends it."""
-    known = credentials.remove(settings().data_dir)
-    console.print("Logged out." if known else "There was no stored key.")
+    """Delete the stored API key from this machine. The key stays valid; `slackwater key revoke` revokes it."""
+    removed = credentials.remove(settings().data_dir)
+    console.print("Logged out." if removed else "There was no stored key.")

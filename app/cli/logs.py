@@ -1,4 +1,4 @@
-"""`slackwater logs`: what the parts of this installation have logged."""
+"""`slackwater logs`: show the logs of this installation's parts."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -13,7 +13,7 @@ from app.cli.options import settings as configured
 Part = Annotated[
     str | None,
     typer.Argument(
-        help="api, engine-0, gpu-worker, notifier, steward or up; without: all but the engines' own",
+        help="api, engine-0, gpu-worker, notifier, steward or up; default: all except the engines",
         autocompletion=lambda: log_files.parts(configured().data_dir),
     ),
 ]
@@ -21,8 +21,10 @@ Part = Annotated[
 
 def logs(
     part: Part = None,
-    count: Annotated[int, typer.Option("-n", "--lines", min=0, max=1_000_000, help="so many of the last lines")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until interrupted")] = False,
+    count: Annotated[
+        int, typer.Option("-n", "--lines", min=0, max=1_000_000, help="number of last lines to show")
+    ] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="show new lines until interrupted")] = False,
 ) -> None:
     """Show the logs of the parts that `slackwater up` runs on this machine."""
     settings = configured()
@@ -39,6 +41,6 @@ def logs(
 
 
 def show(line: str) -> None:
-    """A terminal gets one row per event, a pipe the line as it is."""
+    """Print a line: as one row per event on a terminal, unchanged in a pipe."""
     event = log_lines.parse(line) if console.is_terminal else None
     console.print(log_lines.shown(event, console.width) if event else Text(line), soft_wrap=True, highlight=False)

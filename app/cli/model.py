@@ -1,4 +1,4 @@
-"""`slackwater model …`: the models of this installation's catalogue, and their weights on this machine."""
+"""`slackwater model …`: list the models of this installation, and prepare weights on this machine."""
 
 from contextlib import suppress
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import tables
-from app.cli.admin import on_database
+from app.cli.database import on_database
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
 from app.engines import catalogue
@@ -16,7 +16,7 @@ from app.engines.model_registry import with_adopted
 from app.settings import Settings
 from app.user_errors import Failure
 
-app = typer.Typer(help="The models of this installation.", no_args_is_help=True)
+app = typer.Typer(help="List the models of this installation; prepare their weights.", no_args_is_help=True)
 
 _COLUMNS = ("model", "served by", "weights", "context", "shape", "capabilities")
 _WIDE = ("context", "shape", "capabilities")
@@ -24,7 +24,7 @@ _WIDE = ("context", "shape", "capabilities")
 
 @app.command("list")
 def show_list(as_json: Json = False) -> None:
-    """List the catalogue: names, what serves them, whether weights are at hand."""
+    """List the models: name, name at the engine, and whether their weights are on this machine."""
     found = described(configured())
     if as_json:
         tables.document(console, found)
@@ -37,17 +37,19 @@ def show_list(as_json: Json = False) -> None:
 
 
 @app.command("prepare")
-def prepare(name: Annotated[str | None, typer.Argument(help="catalogue model")] = None) -> None:
-    """Fetch and convert a model's weights once."""
+def prepare(
+    name: Annotated[str | None, typer.Argument(help="catalogue model; default: the engine's model")] = None,
+) -> None:
+    """Download and convert the weights of a model."""
     current = configured()
-    wanted = name or current.engine_model
-    if (model := catalogue.load(current.models_file).resolve(wanted)) is None:
-        raise Failure(f"No such model {wanted}.", "`slackwater model list` shows them.")
+    requested = name or current.engine_model
+    if (model := catalogue.load(current.models_file).resolve(requested)) is None:
+        raise Failure(f"There is no model {requested}.", "`slackwater model list` shows them.")
     weights.prepare(current, model)
 
 
 def described(settings: Settings) -> list[dict[str, Any]]:
-    """Every model as `--json` prints it; `weights`: whether an engine of it can start here at once."""
+    """Every model as `--json` prints it. `weights` says whether an engine can start with it here at once."""
     return [
         {
             "name": model.name,
@@ -64,7 +66,7 @@ def described(settings: Settings) -> list[dict[str, Any]]:
 
 
 def known_models(settings: Settings) -> Catalogue:
-    """The catalogue, with what attached engines brought where the database can be reached."""
+    """The catalogue, with the models of attached engines if the database can be reached."""
     file = catalogue.load(settings.models_file)
     with suppress(Failure):
         return on_database(settings, lambda conn: with_adopted(conn, file))

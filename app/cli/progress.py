@@ -1,4 +1,4 @@
-"""What is shown of a batch on its way: a bar in a terminal, a line now and then in a pipe."""
+"""Shows the progress of a batch, an upload or a download: a bar on a terminal, a line every few seconds in a pipe."""
 
 import time
 from collections import deque
@@ -25,14 +25,14 @@ from app.cli.text import plain
 from app.headroom import reason_messages
 
 _FINAL = ("completed", "failed", "cancelled", "expired", "refused")
-_PAUSES = (0.3, 2.0)  # seconds between two looks: at first, and after half a minute
+_PAUSES = (0.3, 2.0)  # seconds between two polls: in the first half minute, and later
 _RATE_SECONDS = 30.0
 _LINE_SECONDS = 10.0
 _MESSAGES = 5
 
 
 def watch(client: Client, request_id: str, console: Console = errors) -> dict[str, Any]:
-    """Show a batch until it ends, then how it ended; returns its overview. Leaving it does not stop the batch.
+    """Show a batch until it ends, then its outcome. Returns its overview. Interrupting this does not stop the batch.
 
     Raises Failure.
     """
@@ -43,27 +43,27 @@ def watch(client: Client, request_id: str, console: Console = errors) -> dict[st
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[prospect]}", markup=False, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[forecast]}", markup=False, table_column=Column(no_wrap=True)),
         console=console,
         expand=True,
         transient=True,
         disable=not console.is_terminal,
     )
-    said = -_LINE_SECONDS
+    printed = -_LINE_SECONDS
     try:
         with bar:
-            task = bar.add_task("queued", total=None, prospect="")
+            task = bar.add_task("queued", total=None, forecast="")
             while not final(found := client.get(f"/ai/batches/{request_id}")):
                 done, total = counts(found)
-                prospect = _prospect(found, pace.of(done, clock.monotonic()))
-                bar.update(task, description=found["status"], completed=done, total=total, prospect=prospect)
-                if not console.is_terminal and clock.monotonic() - said >= _LINE_SECONDS:
-                    said = clock.monotonic()
-                    console.print(f"{found['status']}  {done}/{total}  {prospect}".rstrip(), soft_wrap=True)
+                forecast = _forecast(found, pace.of(done, clock.monotonic()))
+                bar.update(task, description=found["status"], completed=done, total=total, forecast=forecast)
+                if not console.is_terminal and clock.monotonic() - printed >= _LINE_SECONDS:
+                    printed = clock.monotonic()
+                    console.print(f"{found['status']}  {done}/{total}  {forecast}".rstrip(), soft_wrap=True)
                 time.sleep(_PAUSES[clock.monotonic() - began > _RATE_SECONDS])
     except KeyboardInterrupt:
         console.print(
-            f"\nThe batch goes on. `slackwater batch show {request_id} --watch` shows it again.", soft_wrap=True
+            f"\nThe batch continues. `slackwater batch show {request_id} --watch` shows it again.", soft_wrap=True
         )
         raise
     for line in ending(found):
@@ -72,23 +72,23 @@ def watch(client: Client, request_id: str, console: Console = errors) -> dict[st
 
 
 def final(overview: dict[str, Any]) -> bool:
-    """Whether nothing of the batch runs any more."""
+    """Whether the batch has ended."""
     return overview["status"] in _FINAL
 
 
 def counts(overview: dict[str, Any]) -> tuple[int, int]:
-    """Items that have ended, and all."""
+    """The number of items that have ended, and of all items."""
     progress = overview["progress"]
     return progress["succeeded"] + progress["failed"], progress["total"]
 
 
 def exit_code(overview: dict[str, Any]) -> int:
-    """0 if an item succeeded or the batch was cancelled on purpose, else 1."""
+    """0 if an item succeeded or the batch was cancelled, else 1."""
     return 0 if overview["progress"]["succeeded"] or overview["status"] == "cancelled" else 1
 
 
 def ending(overview: dict[str, Any]) -> Iterator[str]:
-    """How a batch ended: counts, tokens, and its failures grouped by message."""
+    """Lines about a batch that has ended: counts, tokens, and its failures grouped by message."""
     progress, usage = overview["progress"], overview.get("usage") or {}
     yield (
         f"{overview['status']}: {progress['succeeded']:,} of {progress['total']:,} succeeded, {progress['failed']:,} failed; "
@@ -98,12 +98,12 @@ def ending(overview: dict[str, Any]) -> Iterator[str]:
 
 
 def failures(overview: dict[str, Any]) -> Iterator[str]:
-    """The commonest errors with their counts."""
+    """Lines with the most frequent errors and their counts."""
     groups = overview.get("failures") or []
     for group in groups[:_MESSAGES]:
         yield f"  {group['count']:,} x {group['message']}"
     if len(groups) > _MESSAGES:
-        yield f"  … and {len(groups) - _MESSAGES} more kinds; `slackwater results {overview['request_id']} --failed` has all"
+        yield f"  … and {len(groups) - _MESSAGES} more messages; `slackwater results {overview['request_id']} --failed` shows all"
 
 
 class ItemRate:
@@ -113,7 +113,7 @@ class ItemRate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def of(self, done: int, now: float) -> float | None:
-        """The pace when `done` items have ended by `now`; None until it can be told."""
+        """The rate when `done` items have ended by `now`; None until there is enough data."""
         self._seen.append((now, done))
         while now - self._seen[0][0] > _RATE_SECONDS:
             self._seen.popleft()
@@ -121,8 +121,8 @@ class ItemRate:
         return (done - before) / (now - began) if now - began >= 1 and done > before else None
 
 
-def _prospect(overview: dict[str, Any], pace: float | None) -> str:
-    """Pace and time left, or what the batch waits for."""
+def _forecast(overview: dict[str, Any], pace: float | None) -> str:
+    """The rate and the time left, or what the batch waits for."""
     estimate = overview.get("estimate") or {}
     parts = [] if pace is None else [f"{pace:.1f} items/s"]
     if (eta := estimate.get("eta_seconds")) is not None:
@@ -134,8 +134,8 @@ def _prospect(overview: dict[str, Any], pace: float | None) -> str:
 
 @contextmanager
 def uploading(blocks: Iterator[bytes], size: int | None) -> Iterator[Iterator[bytes]]:
-    """The blocks again, with a bar of the bytes that went out; it appears after a second."""
-    with _late_bar(DownloadColumn()) as bar:
+    """The same blocks, with a progress bar of the bytes that were sent."""
+    with _progress_bar(DownloadColumn()) as bar:
         task = bar.add_task("uploading", total=size)
 
         def counted() -> Iterator[bytes]:
@@ -148,13 +148,13 @@ def uploading(blocks: Iterator[bytes], size: int | None) -> Iterator[Iterator[by
 
 @contextmanager
 def reading(total: int | None) -> Iterator[Any]:
-    """A function that is called once per result; a bar counts the calls."""
-    with _late_bar(MofNCompleteColumn()) as bar:
+    """A function to call once per result, and a progress bar that counts its calls."""
+    with _progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("results", total=total)
         yield lambda: bar.update(task, advance=1)
 
 
-def _late_bar(column: Any) -> Progress:
+def _progress_bar(column: Any) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""A small webhook receiver on the loopback interface that verifies what it gets."""
+"""A small webhook receiver on the loopback interface that verifies signatures."""
 
 import asyncio
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from app.user_errors import Failure
 
 @dataclass(frozen=True)
 class Received:
-    """One webhook that arrived. `body` is what its JSON says, or its bytes if they are none."""
+    """One webhook that arrived. `body` is the parsed JSON, or the bytes if they are not JSON."""
 
     body: Any
     headers: dict[str, str]
@@ -24,7 +24,7 @@ class Received:
 class Receiver:
     """`async with Receiver() as receiver`: then give `receiver.url` to a subscription and set `receiver.secret`.
 
-    `port` 0: any free one. What is verified is answered with `status`, the rest with 401. Entering it raises Failure.
+    `port` 0 takes any free port. A verified webhook is answered with `status`, any other with 401. Entering raises Failure.
     """
 
     def __init__(self, port: int = 0, status: int = 204) -> None:
@@ -42,7 +42,9 @@ class Receiver:
             await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
         except OSError as error:
             await self._runner.cleanup()
-            raise Failure(ended(f"Cannot listen: {error.strerror}"), "Choose another port; 0 takes any.") from error
+            raise Failure(
+                ended(f"Cannot listen: {error.strerror}"), "Choose another port; 0 takes any free one."
+            ) from error
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{port}/webhook"
         return self

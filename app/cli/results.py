@@ -1,4 +1,4 @@
-"""`slackwater results`: the answers of a batch as NDJSON or as a table, also beside the rows that they answer."""
+"""`slackwater results`: the answers of a batch as NDJSON or as a table, optionally joined with the input rows."""
 
 import contextlib
 import csv
@@ -18,35 +18,41 @@ from app.cli import input_files, progress
 from app.cli.batch_ids import resolve
 from app.cli.client import Client
 from app.cli.options import errors, settings
-from app.engines.native_response import said
+from app.engines.native_response import answer_in
 from app.user_errors import Failure
 
-Form = Literal["jsonl", "csv", "tsv", "parquet"]
-_FORMS: dict[str, Form] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-_FORMS[".parquet"] = "parquet"
+OutputFormat = Literal["jsonl", "csv", "tsv", "parquet"]
+_FORMATS: dict[str, OutputFormat] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+}
+_FORMATS[".parquet"] = "parquet"
 _ERROR = "error"
 _PARQUET_ROWS = 4096
 
 
 def results(
-    request_id: Annotated[str, typer.Argument(metavar="ID", help="the batch, as `slackwater submit` printed it")],
+    request_id: Annotated[str, typer.Argument(metavar="ID", help="id of the batch, as `slackwater submit` printed it")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="file: .jsonl, .csv, .tsv or .parquet; without: standard output"),
+        typer.Option("--output", "-o", help="file: .jsonl, .csv, .tsv or .parquet; default: standard output"),
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="only items that failed")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="only the items that failed")] = False,
     join: Annotated[
         Path | None,
-        typer.Option(metavar="INPUT", help="the file that was submitted: its rows with the answers beside them"),
+        typer.Option(metavar="INPUT", help="the submitted file; its rows are printed with their answers"),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help=f"of the joined file: {', '.join(input_files.KINDS)}")
+        str | None, typer.Option("--format", help=f"with --join: format of INPUT: {', '.join(input_files.KINDS)}")
     ] = None,
-    column: Annotated[str, typer.Option(help="with --join: name of the column of answers")] = "answer",
+    column: Annotated[str, typer.Option(help="with --join: name of the column for the answers")] = "answer",
 ) -> None:
-    """Print or save the results of a batch, also while it runs."""
+    """Print or save the results of a batch. They are available while it runs."""
     kind = input_files.kind(join, form) if join else None
-    to = _form(output, kind)
+    to = _output_format(output, kind)
     with Client.of(settings()) as client:
         batch = client.get(f"/ai/batches/{resolve(client, request_id)}")
         found = _lines(client, batch, failed=failed)
@@ -61,17 +67,17 @@ def results(
         errors.print(f"The batch is {batch['status']}: {done:,} of {total:,} items have ended so far.")
 
 
-def _form(output: Path | None, kind: input_files.Kind | None) -> Form:
-    """What to write: by the output's name, else as the joined input, else NDJSON."""
+def _output_format(output: Path | None, kind: input_files.Kind | None) -> OutputFormat:
+    """The format to write: by the output's name, else that of the joined input, else NDJSON."""
     if output is None:
         return "jsonl" if kind in (None, "items", "openai") else "tsv" if kind == "tsv" else "csv"
-    if (form := _FORMS.get(output.suffix.lower())) is None:
-        raise Failure(f"{output}: results are written as {', '.join(_FORMS)}.", "Name the file accordingly.")
+    if (form := _FORMATS.get(output.suffix.lower())) is None:
+        raise Failure(f"{output}: the format is not known by this name.", f"Use one of {', '.join(_FORMATS)}.")
     return form
 
 
 def _lines(client: Client, batch: dict[str, Any], *, failed: bool) -> Iterator[bytes]:
-    """The results as the API sends them, one JSON object each, without the line's end."""
+    """The results as the API sends them: one JSON object each, without the line feed."""
     path = client.below_account(f"/ai/batches/{batch['request_id']}/results")
     with (
         progress.reading(None if failed else progress.counts(batch)[0]) as count,
@@ -83,7 +89,7 @@ def _lines(client: Client, batch: dict[str, Any], *, failed: bool) -> Iterator[b
 
 
 def split_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of a body that are not empty. Only a line feed ends a line: an answer may hold all other separators."""
+    """The lines of a body that are not empty. Only a line feed ends a line; answers may contain other separators."""
     rest = b""
     for block in blocks:
         *lines, rest = (rest + block).split(b"\n")
@@ -107,15 +113,15 @@ def _outcome(entry: dict[str, Any]) -> tuple[str | None, str | None]:
 
 
 def _answer(result: dict[str, Any]) -> str:
-    """The text that a model answered; the whole result as JSON where there is none, as of embeddings and tool calls."""
-    text = said(result)
+    """The text of an answer. Without text, as for embeddings and tool calls, the whole result as JSON."""
+    text = answer_in(result)
     return text if isinstance(text, str) else orjson.dumps(text if text is not None else result).decode()
 
 
 def _joined(
     file: Path, kind: input_files.Kind, lines: Iterable[bytes], batch: dict[str, Any], column: str, *, failed: bool
 ) -> Iterator[dict[str, Any]]:
-    """The rows of the input with answer and error. The n-th row is the item `id` n. Raises Failure if it is another file."""
+    """The input rows with answer and error. The n-th row is the item with `id` n. Raises Failure if the row count differs."""
     count, total = sum(1 for _ in input_files.rows(file, kind)), batch["progress"]["total"]
     if count != total:
         raise Failure(f"{file} has {count:,} rows, the batch has {total:,} items.", "Join the file that was submitted.")
@@ -125,21 +131,21 @@ def _joined(
         found[entry["id"]] = _outcome(entry)
     for number, row in enumerate(input_files.rows(file, kind)):
         if taken := {column, _ERROR} & row.keys():
-            raise Failure(f"{file} has a column '{min(taken)}' already.", "Choose another name with --column.")
+            raise Failure(f"{file} already has a column '{min(taken)}'.", "Choose another name with --column.")
         answer, error = found.get(number, (None, None))
         if not failed or error is not None:
             yield {**row, column: answer, _ERROR: error}
 
 
 def write_lines(output: Path | None, lines: Iterable[bytes]) -> None:
-    """Write lines to a file, which appears once it is whole, or to standard output."""
+    """Write lines to standard output, or to a file that appears when it is complete."""
     with _target(output) as file:
         for line in lines:
             file.write(line + b"\n")
 
 
-def write(output: Path | None, form: Form, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows in a form to a file, which appears once it is whole, or to standard output."""
+def write(output: Path | None, form: OutputFormat, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows in a format to standard output, or to a file that appears when it is complete."""
     if form == "jsonl":
         write_lines(output, (orjson.dumps(row) for row in rows))
     elif form == "parquet":
@@ -162,7 +168,7 @@ def _write_table(file: Any, rows: Iterable[dict[str, Any]], delimiter: str) -> N
 
 def _write_parquet(output: Path | None, rows: Iterable[dict[str, Any]]) -> None:
     if output is None:
-        raise Failure("Parquet is not written to a terminal.", "Name a file with --output.")
+        raise Failure("Parquet cannot be written to standard output.", "Name a file with --output.")
     parquet = input_files.parquet_module()
     import pyarrow
 
@@ -192,13 +198,15 @@ def _pages(rows: Iterable[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]
 
 @contextmanager
 def _target(output: Path | None) -> Iterator[Any]:
-    """Where to write bytes. A file takes its name only when all of it is written."""
+    """A binary file to write to. It gets its name only when it is complete."""
     if output is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     if not output.parent.is_dir():
-        raise Failure(f"{output}: there is no folder {output.parent}.", "Make it, or write elsewhere with --output.")
+        raise Failure(
+            f"{output}: there is no folder {output.parent}.", "Create it, or choose another file with --output."
+        )
     partial = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         with processes.usual_modes():

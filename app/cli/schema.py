@@ -1,4 +1,4 @@
-"""Bring the database to the newest schema, starting the embedded server for it where that is ours."""
+"""`slackwater migrate`: migrate the database to the newest schema. The embedded server is started for it."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from app.settings import Settings
 
 
 def migrate(settings: Settings, console: Console) -> None:
-    """Run what is missing, make today's partitions, and say at which revision the database is."""
+    """Run the missing migrations, create today's partitions, and print the database's revision."""
     if not settings.database_url:
         embedded.start(settings)
     url = embedded.database_url(settings)

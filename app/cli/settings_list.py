@@ -1,4 +1,4 @@
-"""`slackwater settings`: every setting with its value in force."""
+"""`slackwater settings`: list every setting with its current value."""
 
 from app.cli import tables
 from app.cli.options import Json, console
@@ -10,7 +10,7 @@ _COLUMNS = ("variable", "value", "meaning")
 
 
 def show(as_json: Json = False) -> None:
-    """List every setting with its value in force and what it means."""
+    """List every setting with its current value and its meaning."""
     found = described(configured())
     if as_json:
         tables.document(console, found)
@@ -23,7 +23,7 @@ def show(as_json: Json = False) -> None:
 
 
 def described(settings: Settings) -> list[dict[str, str]]:
-    """Every setting as `--json` prints it, passwords hidden."""
+    """Every setting as `--json` prints it. Passwords are hidden."""
     return [
         {
             "variable": f"SLACKWATER_{name.upper()}",

@@ -1,4 +1,4 @@
-"""`slackwater status`: one screen that says how the installation is, read from the API's `GET /status`."""
+"""`slackwater status`: the state of the installation on one screen, from the API's `GET /status`."""
 
 import json
 import re
@@ -25,29 +25,27 @@ _COLOURS = {"ok": "green", "ready": "green", "degraded": "yellow", "starting": "
 
 
 def fetch(settings: Settings) -> Status:
-    """What the API says. Raises Failure where it does not answer."""
+    """The API's status document. Raises Failure if the API does not answer."""
     return fetch_from(api_url(settings))
 
 
 def fetch_from(url: str) -> Status:
-    """What the API at `url` says. Raises Failure where it does not answer."""
+    """The status document of the API at `url`. Raises Failure if it does not answer."""
     try:
         answer = httpx.get(f"{url}/status", timeout=SECONDS, trust_env=False)
         found: Status = answer.raise_for_status().json()
     except (httpx.TransportError, httpx.InvalidURL) as error:
-        remedy = "Start it with `slackwater up` (or `slackwater api`), or set SLACKWATER_URL to where it is."
+        remedy = "Start it with `slackwater up` (or `slackwater api`), or set SLACKWATER_URL to its URL."
         reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
         raise Failure(f"The API at {url} does not answer: {reason}", remedy) from error
     except (httpx.HTTPStatusError, ValueError) as error:
-        remedy = (
-            "Something else listens there: set SLACKWATER_PORT or SLACKWATER_URL. Or its Slackwater is older than this."
-        )
-        raise Failure(f"What listens at {url} has no status to tell.", remedy) from error
+        remedy = "Another program listens there, or an older Slackwater. Set SLACKWATER_PORT or SLACKWATER_URL."
+        raise Failure(f"The program at {url} has no Slackwater status.", remedy) from error
     return found
 
 
 def status(as_json: Json = False) -> None:
-    """Tell how the installation is: parts, engines, queue, problems. Exit code 1 when it is down."""
+    """Show the state of the installation: parts, engines, queue, problems. The exit code is 1 if it is down."""
     raise typer.Exit(report(configured(), console, as_json=as_json))
 
 
@@ -62,7 +60,7 @@ def report(settings: Settings, to: Console, *, as_json: bool) -> int:
 
 
 def show(found: Status, url: str, to: Console) -> None:
-    """One screen: the verdict, parts, engines, queue, and each problem with what to do about it."""
+    """Print one screen: overall state, parts, engines, queue, and each problem with its remedy."""
     head = Text.assemble(_coloured(found["status"]), f" · Slackwater {found['version']} at {url}")
     to.print(head, soft_wrap=True)
     to.print()
@@ -81,7 +79,7 @@ def show(found: Status, url: str, to: Console) -> None:
 
 
 def problems(found: Status) -> list[str]:
-    """Each problem of a status document in words: what is wrong, and on a line of its own what to do about it."""
+    """The problems of a status document: each a message and, on a second line, its remedy."""
     return [
         f"{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
         for problem in found["problems"]
@@ -91,8 +89,8 @@ def problems(found: Status) -> list[str]:
 def _parts(parts: Status) -> Text:
     text = Text()
     for name, state in parts.items():
-        said = plain(name + " ") if name != "workers" else plain("GPU workers ")
-        text.append(" · " if text else "").append(said).append(_coloured("unknown" if state is None else str(state)))
+        label = plain(name + " ") if name != "workers" else plain("GPU workers ")
+        text.append(" · " if text else "").append(label).append(_coloured("unknown" if state is None else str(state)))
     return text
 
 
@@ -100,15 +98,15 @@ def _queue(queue: Status) -> str:
     if queue["open_batches"] is None:
         return "unknown"
     batches = reason_messages.many(queue["open_batches"], "open batch").replace("batchs", "batches")
-    said = (
+    summary = (
         f"{batches}: {reason_messages.many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} running"
     )
     oldest = queue["oldest_waiting_seconds"]
-    return said if oldest is None else f"{said}; the oldest has waited {reason_messages.duration(oldest)}"
+    return summary if oldest is None else f"{summary}; the oldest has waited {reason_messages.duration(oldest)}"
 
 
 def _engine(engine: Status) -> Text:
-    """Two or three lines: how it is, what it is, what it may take."""
+    """The lines about one engine: state and model, message, limits."""
     window = "" if engine["max_model_len"] is None else f", {engine['max_model_len']:,} tokens"
     version = "" if engine["version"] is None else f" · vLLM {engine['version']}"
     places = f"batch may hold {engine['allowance']} of {reason_messages.many(engine['slots'], 'slot')}"

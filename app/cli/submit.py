@@ -1,4 +1,4 @@
-"""`slackwater submit`: a batch made of a file of items, of OpenAI requests, of prompts, or of a table."""
+"""`slackwater submit`: submit a file of items, OpenAI requests, prompts or table rows as a batch."""
 
 import json
 import shutil
@@ -23,10 +23,30 @@ from app.user_errors import Failure
 _SHOWN_ERRORS = 5
 _BLOCK_BYTES = 256 * 1024
 
+File = Annotated[
+    Path, typer.Argument(help="NDJSON of items or OpenAI requests, prompts, CSV, TSV, Parquet; - is stdin")
+]
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", help="model; default: the engines' model, if there is one only")
+]
+Template = Annotated[
+    str | None, typer.Option(help="template for the rows of a table or text file, as 'Summarise: {text}'")
+]
+System = Annotated[str | None, typer.Option(help="system message of every prompt")]
+MaxTokens = Annotated[int | None, typer.Option(min=1, max=2**31 - 1, help="longest answer to each prompt, in tokens")]
+Temperature = Annotated[float | None, typer.Option(min=0, max=5, help="temperature of every prompt")]
+Reference = Annotated[str | None, typer.Option(metavar="COLUMN", help="column that names a row in the results")]
+Window = Annotated[str | None, typer.Option(help="time until the batch expires, as 90s, 30m, 24h or 7d")]
+Tag = Annotated[list[str] | None, typer.Option(help="tag of the batch; may be repeated")]
+Metadata = Annotated[list[str] | None, typer.Option(help="KEY=VALUE, metadata of the batch; may be repeated")]
+IdempotencyKey = Annotated[str | None, typer.Option(help="a second submit with this key returns the first batch")]
+Format = Annotated[str | None, typer.Option("--format", help=f"format of the file: {', '.join(KINDS)}")]
+Watch = Annotated[bool, typer.Option("--watch", help="show progress until the batch ends")]
+
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """How a row becomes an item: template, options of every item, and the column that names the item."""
+    """How a row becomes an item: the template, the options of every item, and the column that names the item."""
 
     template: str | None = None
     system: str | None = None
@@ -60,7 +80,7 @@ class Prompts:
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """What is asked for beside the items."""
+    """The options of the batch."""
 
     model: str | None
     window: str | None
@@ -70,38 +90,28 @@ class SubmitOptions:
 
 
 def submit(
-    file: Annotated[
-        Path, typer.Argument(help="NDJSON of items or of OpenAI requests, prompts, CSV, Parquet; - is stdin")
-    ],
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="model that answers; without: the only one that has an engine")
-    ] = None,
-    prompt: Annotated[
-        str | None, typer.Option(help="template for the rows of a table or text file, like 'Summarise: {text}'")
-    ] = None,
-    system: Annotated[str | None, typer.Option(help="system message of every prompt")] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, max=2**31 - 1, help="longest answer to a prompt, in tokens")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=5, help="temperature of every prompt")] = None,
-    reference: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="column that names a row in the results")
-    ] = None,
-    window: Annotated[str | None, typer.Option(help="expire after this time, like 90s, 30m, 24h or 7d")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="a tag of the batch; may be repeated")] = None,
-    metadata: Annotated[list[str] | None, typer.Option(help="KEY=VALUE of the batch; may be repeated")] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="the same key submits the same batch once")] = None,
-    form: Annotated[str | None, typer.Option("--format", help=f"of the file: {', '.join(KINDS)}")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="show progress until the batch ends")] = False,
+    file: File,
+    model: Model = None,
+    prompt: Template = None,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    reference: Reference = None,
+    window: Window = None,
+    tag: Tag = None,
+    metadata: Metadata = None,
+    idempotency_key: IdempotencyKey = None,
+    form: Format = None,
+    watch: Watch = False,
     as_json: Json = False,
 ) -> None:
-    """Submit a file as a batch, and print the id of the batch."""
+    """Submit a file as a batch and print the batch's id."""
     prompts = Prompts(prompt, system, max_tokens, temperature, reference)
     if idempotency_key is not None and not idempotency_key.isascii():
         raise Failure(f"--idempotency-key: must be ASCII, got '{idempotency_key}'")
-    wish = SubmitOptions(model, window, tuple(tag or ()), pairs(metadata), idempotency_key)
-    with _at_hand(file) as path, Client.of(settings()) as client:
-        request_id = _send(client, path, _kind(file, path, form, prompts), prompts, wish)
+    options = SubmitOptions(model, window, tuple(tag or ()), pairs(metadata), idempotency_key)
+    with _as_path(file) as path, Client.of(settings()) as client:
+        request_id = _send(client, path, _kind(file, path, form, prompts), prompts, options)
         if not watch:
             _print_made(client, request_id, as_json=as_json)
             return
@@ -121,17 +131,17 @@ def _print_made(client: Client, request_id: str, *, as_json: bool) -> None:
 
 
 def _kind(file: Path, path: Path, form: str | None, prompts: Prompts) -> Kind:
-    """What is to be submitted. A table on standard input looks like prompts, so with a template its format must be said."""
+    """The kind of the file. Tables on standard input look like prompts, so with a template --format is required."""
     if form is None and str(file) == "-" and prompts.template is not None:
         raise Failure(
-            "--format is needed: standard input has no name that shows what it holds.", "Such as --format csv."
+            "--format is needed: standard input has no file name that shows its format.", "For example: --format csv."
         )
     return input_files.kind(path, form)
 
 
 @contextmanager
-def _at_hand(file: Path) -> Iterator[Path]:
-    """The file itself, or what comes on standard input in a file of its own for the block."""
+def _as_path(file: Path) -> Iterator[Path]:
+    """The file itself, or standard input copied into a temporary file for the block."""
     if str(file) != "-":
         yield file
         return
@@ -141,19 +151,19 @@ def _at_hand(file: Path) -> Iterator[Path]:
         yield Path(copy.name)
 
 
-def _send(client: Client, path: Path, kind: Kind, prompts: Prompts, wish: SubmitOptions) -> str:
+def _send(client: Client, path: Path, kind: Kind, prompts: Prompts, options: SubmitOptions) -> str:
     """Submit and return the batch's id. Raises Failure."""
     if kind in ("items", "openai") and prompts != Prompts():
         raise Failure(
-            f"{path} holds whole requests, each with its own options.",
-            "Leave out --prompt, --system, --max-tokens, --temperature and --reference; `--format prompts` takes plain lines.",
+            f"{path} contains complete requests, each with its own options.",
+            "Leave out --prompt, --system, --max-tokens, --temperature and --reference; `--format prompts` reads plain lines.",
         )
     if kind == "openai":
-        return _send_requests(client, path, wish)
+        return _send_requests(client, path, options)
     if kind == "items":
-        return _send_items(client, _blocks(path), path.stat().st_size, wish)
+        return _send_items(client, _blocks(path), path.stat().st_size, options)
     lines = (orjson.dumps(prompts.item(row)) + b"\n" for row in input_files.rows(path, kind))
-    return _send_items(client, lines, None, wish)
+    return _send_items(client, lines, None, options)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -164,24 +174,24 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def _send_items(client: Client, lines: Iterator[bytes], size: int | None, wish: SubmitOptions) -> str:
-    """One NDJSON submit, streamed as it is made."""
-    params: dict[str, Any] = {"queueRequest": "true", "completion_window": wish.window}
-    if wish.tags:
-        params["tags"] = ",".join(wish.tags)
+def _send_items(client: Client, lines: Iterator[bytes], size: int | None, options: SubmitOptions) -> str:
+    """Submit NDJSON lines, streamed as they are produced. Returns the batch's id."""
+    params: dict[str, Any] = {"queueRequest": "true", "completion_window": options.window}
+    if options.tags:
+        params["tags"] = ",".join(options.tags)
     headers = {"content-type": "application/x-ndjson"}
-    if wish.metadata:
-        headers["cf-aig-metadata"] = json.dumps(wish.metadata)  # ASCII, as a header must be
-    if wish.key:
-        headers["idempotency-key"] = wish.key
-    path = f"/ai/run/{wish.model or default_model(client)}"
+    if options.metadata:
+        headers["cf-aig-metadata"] = json.dumps(options.metadata)  # ASCII, as a header must be
+    if options.key:
+        headers["idempotency-key"] = options.key
+    path = f"/ai/run/{options.model or default_model(client)}"
     with progress.uploading(lines, size) as content:
         result = client.call("POST", path, params=params, headers=headers, content=content)
     return str(result["request_id"])
 
 
-def _send_requests(client: Client, path: Path, wish: SubmitOptions) -> str:
-    """An upload and a batch of it, by OpenAI's routes. Raises Failure with the first wrong lines."""
+def _send_requests(client: Client, path: Path, options: SubmitOptions) -> str:
+    """Upload a file and create a batch by OpenAI's routes. Raises Failure that lists the first wrong lines."""
     urls, models = set(), set()
     for row in input_files.rows(path, "openai"):
         body = row.get("body")
@@ -189,8 +199,10 @@ def _send_requests(client: Client, path: Path, wish: SubmitOptions) -> str:
         models.add(str(body.get("model")) if isinstance(body, dict) else "")
     if not urls:
         raise Failure(f"{path} is empty.", "It needs at least one request.")
-    if wish.tags or wish.model:
-        raise Failure("--tag and --model do not go with OpenAI requests.", "Each line names its model; use --metadata.")
+    if options.tags or options.model:
+        raise Failure(
+            "--tag and --model cannot be used with OpenAI requests.", "Each line names its model; use --metadata."
+        )
     with path.open("rb") as file, tables.patience(f"Uploading {path.name} …"):
         upload = {"file": (path.name, file, "application/jsonl")}
         with client.stream("POST", "/v1/files", data={"purpose": "batch"}, files=upload) as response:
@@ -198,11 +210,11 @@ def _send_requests(client: Client, path: Path, wish: SubmitOptions) -> str:
     body = {
         "input_file_id": file_id,
         "endpoint": min(urls),
-        "completion_window": wish.window or "background",
-        "metadata": wish.metadata or None,
+        "completion_window": options.window or "background",
+        "metadata": options.metadata or None,
         "mixed": len(urls) > 1 or len(models) > 1,
     }
-    headers = {"idempotency-key": wish.key} if wish.key else {}
+    headers = {"idempotency-key": options.key} if options.key else {}
     with client.stream("POST", "/v1/batches", json=body, headers=headers) as response:
         batch = response_json(response)
     if batch["status"] == "failed":
@@ -216,12 +228,13 @@ def _refused(batch: dict[str, Any]) -> Failure:
     if len(found) > _SHOWN_ERRORS:
         lines.append(f"… and {len(found) - _SHOWN_ERRORS} more")
     return Failure(
-        f"The batch was refused; nothing of it runs.\n{chr(10).join(lines)}", "Mend the file and submit it again."
+        f"The batch was refused; none of its items runs.\n{chr(10).join(lines)}",
+        "Correct the file and submit it again.",
     )
 
 
 def default_model(client: Client) -> str:
-    """The model of the engines, if they all serve the same. Raises Failure that lists the models."""
+    """The model of the engines, if all serve the same one. Raises Failure that lists the models."""
     with client.stream("GET", "/status") as response:
         models = sorted({engine["model"] for engine in response_json(response)["engines"] if engine.get("model")})
     if len(models) == 1:

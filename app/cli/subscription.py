@@ -1,4 +1,4 @@
-"""`slackwater subscription …`: webhooks and queues, and where their events go. What was sent is in `deliveries`."""
+"""`slackwater subscription …`: create, list and change webhooks and queues. Their deliveries are in `deliveries`."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -13,7 +13,10 @@ from app.events import KINDS, USUAL_KINDS
 from app.webhooks.formats import FORMATS, known_kinds
 from app.webhooks.validation import MOST_IN_FLIGHT
 
-app = typer.Typer(help="Webhooks: who is told when a batch is queued or done, and what was sent.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create and manage webhooks and queues for the events of batches; see what was delivered.",
+    no_args_is_help=True,
+)
 
 Object = dict[str, Any]
 PATH = deliveries.SUBSCRIPTIONS
@@ -21,37 +24,41 @@ _PAGE = 100
 _COLUMNS = ("id", "state", "name", "to", "model", "events", "format")
 _WIDE = ("model", "events", "format")
 
-Name = Annotated[str, typer.Option(help="a name to find it by")]
-Model = Annotated[str | None, typer.Option(help="only this model's events; without: all")]
-Tag = Annotated[list[str] | None, typer.Option(help="only batches with this tag; repeated: with all of them")]
+Name = Annotated[str, typer.Option(help="name of the subscription")]
+Model = Annotated[str | None, typer.Option(help="only events of this model; default: all models")]
+Tag = Annotated[list[str] | None, typer.Option(help="only batches with this tag; if repeated, with all of them")]
 Pair = Annotated[
     list[str] | None, typer.Option("--metadata", help="KEY=VALUE: only batches with this metadata; may be repeated")
 ]
 Event = Annotated[
     list[str] | None,
-    typer.Option(help=f"one of {', '.join(KINDS)}; may be repeated; without: {', '.join(USUAL_KINDS)}"),
+    typer.Option(help=f"one of {', '.join(KINDS)}; may be repeated; default: {', '.join(USUAL_KINDS)}"),
 ]
-Shape = Annotated[str, typer.Option("--format", help=f"of its bodies: {', '.join(FORMATS)}")]
+Format = Annotated[str, typer.Option("--format", help=f"format of the bodies: {', '.join(FORMATS)}")]
 
 
 @app.command("create")
 def create(
-    url: Annotated[str, typer.Argument(help="https URL that takes the webhooks")],
+    url: Annotated[str, typer.Argument(help="https URL that receives the webhooks")],
     name: Name = "webhook",
     model: Model = None,
     tag: Tag = None,
     metadata: Pair = None,
     event: Event = None,
-    shape: Shape = "workers_ai",
-    at_once: Annotated[int, typer.Option(min=1, max=MOST_IN_FLIGHT, help="deliveries on their way to it at once")] = 8,
-    per_second: Annotated[float | None, typer.Option(min=0.01, help="deliveries a second; without: any")] = None,
-    ordered: Annotated[bool, typer.Option("--ordered", help="of one batch, one event after the other")] = False,
+    shape: Format = "workers_ai",
+    at_once: Annotated[int, typer.Option(min=1, max=MOST_IN_FLIGHT, help="largest number of deliveries in flight")] = 8,
+    per_second: Annotated[
+        float | None, typer.Option(min=0.01, help="largest number of deliveries per second; default: no limit")
+    ] = None,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="send the events of one batch one after the other")
+    ] = False,
     asymmetric: Annotated[
-        bool, typer.Option("--asymmetric", help="sign with ed25519 as well, and print the public key")
+        bool, typer.Option("--asymmetric", help="also sign with ed25519, and print the public key")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Register a webhook and print its id and keys, this once. It is active once it has accepted a test event."""
+    """Create a webhook. Its id and keys are shown only once. It becomes active when it accepts a test event."""
     destination = {"type": "webhook", "url": url, "asymmetric": asymmetric, "ordered": ordered}
     destination |= {"max_in_flight": at_once, "max_per_second": per_second}
     source = _source(model, tag, metadata)
@@ -62,16 +69,16 @@ def create(
 
 @app.command("queue")
 def create_queue(
-    queue: Annotated[str, typer.Argument(metavar="NAME", help="by which its events are fetched; any name will do")],
+    queue: Annotated[str, typer.Argument(metavar="NAME", help="name of the queue, chosen freely")],
     name: Name = "queue",
     model: Model = None,
     tag: Tag = None,
     metadata: Pair = None,
     event: Event = None,
-    shape: Shape = "workers_ai",
+    shape: Format = "workers_ai",
     as_json: Json = False,
 ) -> None:
-    """Keep events until they are fetched, for those without a public URL. `slackwater events` shows and acknowledges them."""
+    """Create a queue that keeps events until they are fetched, without a public URL. `slackwater events` reads it."""
     destination = {"type": "queues.queue", "queue_id": queue}
     source = _source(model, tag, metadata)
     with Client.of(settings()) as client:
@@ -88,7 +95,7 @@ def register(
     events: list[str] | None = None,
     shape: str = "workers_ai",
 ) -> Object:
-    """Make a subscription, without `events` for the usual ones. The answer alone holds its keys. Raises Failure."""
+    """Create a subscription, by default for the usual events. Only this response contains its keys. Raises Failure."""
     body = {
         "name": name,
         "source": source or {},
@@ -100,7 +107,7 @@ def register(
 
 @app.command("list")
 def show_list(as_json: Json = False) -> None:
-    """List webhooks and queues."""
+    """List the webhooks and queues of the account."""
     with Client.of(settings()) as client, tables.patience("Reading the list …"):
         found = list(_all(client))
     if as_json:
@@ -111,7 +118,7 @@ def show_list(as_json: Json = False) -> None:
 
 @app.command("show")
 def show(subscription_id: SubscriptionId, as_json: Json = False) -> None:
-    """Show one subscription: where its events go, which ones, and how that goes."""
+    """Show one subscription: its destination, its events and its state."""
     found = _call("GET", f"{PATH}/{subscription_id.hex}")
     if as_json:
         tables.document(console, found)
@@ -122,10 +129,12 @@ def show(subscription_id: SubscriptionId, as_json: Json = False) -> None:
 @app.command("rotate")
 def rotate(
     subscription_id: SubscriptionId,
-    overlap_hours: Annotated[float, typer.Option(min=0, max=168, help="the old key signs too for so long")] = 24,
+    overlap_hours: Annotated[
+        float, typer.Option(min=0, max=168, help="hours for which the old secret also signs")
+    ] = 24,
     as_json: Json = False,
 ) -> None:
-    """Change the signing secret and print the new one, this once."""
+    """Replace the signing secret and print the new one. It is shown only once."""
     found = _call("POST", f"{PATH}/{subscription_id.hex}/rotate_secret", {"overlap_hours": overlap_hours})
     if as_json:
         tables.document(console, found)
@@ -135,28 +144,28 @@ def rotate(
 
 @app.command("pause")
 def pause(subscription_id: SubscriptionId) -> None:
-    """Send a webhook nothing for now; what happens waits for it."""
+    """Pause a webhook. Its events wait until `enable`."""
     found = _call("POST", f"{PATH}/{subscription_id.hex}/pause")
-    tables.sentence(console, f"{found['state']}; `enable` goes on")
+    tables.sentence(console, f"{found['state']}; `enable` continues it")
 
 
 @app.command("disable")
 def disable(subscription_id: SubscriptionId) -> None:
-    """Send a webhook nothing more; `replay` makes up for it later."""
+    """Disable a webhook. Events are not kept for it; `replay` can send them later."""
     tables.sentence(console, _call("POST", f"{PATH}/{subscription_id.hex}/disable")["state"])
 
 
 @app.command("enable")
 def enable(subscription_id: SubscriptionId) -> None:
-    """Go on after `pause` or `disable`: a test event is sent, and once it is accepted what was waiting."""
+    """Continue after `pause` or `disable`. A test event is sent first; when it is accepted, waiting events follow."""
     found = _call("PATCH", f"{PATH}/{subscription_id.hex}", {"enabled": True})
-    rest = "`test` shows whether it is accepted, `replay` sends what was missed while disabled"
+    rest = "`test` shows whether it is accepted, `replay` sends the events of the time while it was disabled"
     tables.sentence(console, f"{found['state']}; {rest}")
 
 
 @app.command("delete")
 def delete(subscription_id: SubscriptionId) -> None:
-    """Remove a webhook or a queue, with what was still to be sent or fetched."""
+    """Delete a webhook or a queue, with the events that wait in it."""
     _call("DELETE", f"{PATH}/{subscription_id.hex}")
     tables.sentence(console, "deleted")
 
@@ -184,7 +193,7 @@ def _source(model: str | None, tags: list[str] | None, metadata: list[str] | Non
 
 
 def _print_made(made: Object, *, as_json: bool) -> None:
-    """What can be read this once: never wrapped, so that it can be copied."""
+    """Print the id and keys of a new subscription. They are shown only once, and not wrapped, so they can be copied."""
     if as_json:
         tables.document(console, made)
     else:

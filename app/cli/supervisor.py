@@ -1,4 +1,4 @@
-"""Every part of Slackwater on one machine, under one process: started, restarted when it crashes, stopped together."""
+"""Runs every part of Slackwater on one machine: starts them, restarts them when they crash, stops them together."""
 
 import asyncio
 import os
@@ -23,14 +23,14 @@ from app.user_errors import Failure
 
 MARK = "SLACKWATER_SUPERVISOR"
 PART = "SLACKWATER_PART"
-ENGINE_MARK = "SLACKWATER_ENGINE"  # what workers.gpu.managed_engine marks its engines with
+ENGINE_MARK = "SLACKWATER_ENGINE"  # workers.gpu.managed_engine marks its engines with it
 PARTS = {
     "api": "app.api",
     "steward": "workers.steward",
     "notifier": "workers.notifier",
     "gpu-worker": "workers.gpu",
 }
-_STOP_MARGIN_SECONDS = 25.0  # beyond the drain: for the engine to go, and for the notifier's last attempts
+_STOP_MARGIN_SECONDS = 25.0  # after the drain: for the engine's exit and the notifier's last attempts
 _STEADY_SECONDS = 30.0
 _BACKOFF_SECONDS = (0.5, 30.0)
 log = structlog.get_logger("supervisor")
@@ -47,10 +47,10 @@ class Child:
 
 
 class Supervisor:
-    """Runs the database (if embedded) and all parts. `run` returns when `stop` was called and everything is down.
+    """Runs the database (if embedded) and all parts. `run` returns after `stop`, when everything has stopped.
 
-    Parts write to `output`, or without one each to its own file in `data_dir/logs`. `on_stage` hears what is begun on the way
-    to `ready`.
+    Parts write to `output`, or without it each to its own file in `data_dir/logs`. `on_stage` is called with the name of
+    each stage of the start.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Supervisor:
         self.ready = asyncio.Event()
 
     def stop(self) -> None:
-        """Begin to stop everything."""
+        """Start to stop everything."""
         self.stopping.set()
 
     async def run(self) -> None:
-        """Start everything, keep it running until `stop`. Raises Failure when the start itself is impossible."""
+        """Start everything and keep it running until `stop`. Raises Failure if it cannot start."""
         optional_packages.check(self._settings)
         async with self._sole_owner(), self._database():
             tasks = [asyncio.create_task(self._keep(child)) for child in self._children]
@@ -87,21 +87,21 @@ class Supervisor:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await keeper  # not cancelled: a server that it is just starting must be up before it can be stopped
+            await keeper  # not cancelled, because a server that is starting cannot be stopped yet
         log.info("stopped")
 
     @asynccontextmanager
     async def _sole_owner(self) -> AsyncIterator[None]:
-        """Hold the data directory's lock; kill what a killed predecessor left running."""
+        """Hold the data directory's lock, and kill processes that a killed predecessor left running."""
         with owned(self._settings):
-            await self._sweep()
+            await self._kill_leftovers()
             try:
                 yield
             finally:
-                await self._sweep()
+                await self._kill_leftovers()
 
-    async def _sweep(self) -> None:
-        """Kill every part of this installation, and the engine, which carries a mark of its own."""
+    async def _kill_leftovers(self) -> None:
+        """Kill every part of this installation and its engine, which has its own mark."""
         while pids := [*processes.marked(MARK, self._mark), *processes.marked(ENGINE_MARK, self._engine_mark)]:
             log.warning("leftovers.killed", pids=pids)
             processes.kill(pids)
@@ -109,7 +109,7 @@ class Supervisor:
 
     @asynccontextmanager
     async def _database(self) -> AsyncIterator[None]:
-        """A reachable, migrated database with partitions; the embedded one is stopped again at the end."""
+        """Start and migrate the database, and create partitions. An embedded database is stopped at the end."""
         settings = self._settings
         try:
             self._on_stage("database")
@@ -124,8 +124,8 @@ class Supervisor:
                 await asyncio.to_thread(embedded.stop, settings)
 
     async def _keep_database(self) -> None:
-        """Start the embedded server again whenever it does not answer, until `stop`."""
-        while not self._settings.database_url and not await self._told_to_stop(within=1):
+        """Restart the embedded server whenever it does not answer, until `stop`."""
+        while not self._settings.database_url and not await self._stop_requested(within=1):
             try:
                 async with await psycopg.AsyncConnection.connect(
                     embedded.database_url(self._settings), connect_timeout=5
@@ -139,13 +139,13 @@ class Supervisor:
                 except Exception as failure:
                     log.error("database.restart_failed", error=str(failure))
 
-    async def _told_to_stop(self, within: float) -> bool:
+    async def _stop_requested(self, within: float) -> bool:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.stopping.wait(), within)
         return self.stopping.is_set()
 
     async def _keep(self, child: Child) -> None:
-        """Run one part for ever, restarting it with backoff."""
+        """Keep one part running until `stop`. Restart it with backoff when it dies."""
         pause = _BACKOFF_SECONDS[0]
         while not self.stopping.is_set():
             began = clock.monotonic()
@@ -180,14 +180,14 @@ class Supervisor:
             return nullcontext(self._output)
         file = log_file(self._settings.data_dir, child.name)
         file.parent.mkdir(parents=True, exist_ok=True)
-        return file.open("ab")  # append only: it is rotated while it is written
+        return file.open("ab")  # opened for append, because it is rotated while it is written
 
     def deaths(self, part: str) -> int:
-        """How often a part has died since the start."""
+        """The number of times a part has died since the start."""
         return next(child.deaths for child in self._children if child.name == part)
 
     async def _stop_children(self) -> None:
-        """SIGTERM to all; the GPU worker drains meanwhile; SIGKILL to whoever is left at the end."""
+        """Send SIGTERM to all parts, wait while the GPU worker drains, then send SIGKILL to those that remain."""
         running = [child.process for child in self._children if child.process and child.process.returncode is None]
         for process in running:
             processes.signal_group(process.pid, signal.SIGTERM)
@@ -202,19 +202,19 @@ class Supervisor:
 
 
 async def _start_embedded(settings: Settings) -> None:
-    """Raises Failure."""
+    """Start the embedded PostgreSQL. Raises Failure."""
     try:
         await asyncio.to_thread(embedded.start, settings)
     except NotInstalled as missing:
         raise Failure(str(missing), missing.remedy) from missing
-    except Exception as error:  # the wheel raises whatever its programs make of it
+    except Exception as error:  # the package raises many kinds of errors
         reason = (str(error).strip().splitlines() or [repr(error)])[-1]
         remedy = f"Its own log is {embedded.log_file(settings)}. `slackwater doctor` checks the machine."
         raise Failure(f"The embedded PostgreSQL did not start: {reason}", remedy) from error
 
 
 async def _migrate(settings: Settings) -> None:
-    """Bring the schema up to date and make today's partitions. Raises Failure."""
+    """Migrate the schema and create today's partitions. Raises Failure."""
     url = embedded.database_url(settings)
     try:
         await asyncio.to_thread(migrate.upgrade, url)
@@ -226,15 +226,15 @@ async def _migrate(settings: Settings) -> None:
 
 
 def on_signals(supervisor: Supervisor) -> None:
-    """Let SIGINT and SIGTERM begin the stop; a second one ends the process at once."""
+    """Stop the supervisor on SIGINT or SIGTERM. A second signal ends the process at once."""
     loop = asyncio.get_running_loop()
-    asked = False
+    stopping = False
 
     def handle() -> None:
-        nonlocal asked
-        if asked:
+        nonlocal stopping
+        if stopping:
             os._exit(130)
-        asked = True
+        stopping = True
         supervisor.stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,6 +1,6 @@
-"""How every command prints data: for the eye on a terminal, for other programs in a pipe, and as JSON.
+"""How every command prints data: on a terminal, in a pipe, and as JSON.
 
-A terminal gets aligned columns in which long cells fold. A pipe gets one line for each row, its cells separated by tabs.
+A terminal gets aligned columns with long cells folded. A pipe gets one line per row, with cells separated by tabs.
 """
 
 import json
@@ -17,7 +17,7 @@ from rich.text import Text
 from app import clock
 from app.cli.text import plain
 
-WIDE_COLUMNS = 100  # from this width on a terminal shows the columns that a narrow one leaves out
+WIDE_COLUMNS = 100  # a narrower terminal leaves out the columns in `wide`
 _PATIENCE_SECONDS = 1.0
 _NONE = "–"
 _GAP = (0, 2, 0, 0)
@@ -33,8 +33,8 @@ def show(
 ) -> None:
     """Print rows under the names of their columns.
 
-    A cell is any value, a list of lines, or None: a dash on a terminal, nothing in a pipe. Columns in `whole`, such as ids, are
-    never cut or folded. Columns in `wide` are left out on a narrow terminal.
+    A cell is any value, a list of lines, or None (a dash on a terminal, empty in a pipe). Columns in `whole`, such as ids,
+    are never cut or folded. Columns in `wide` are left out on a narrow terminal.
     """
     if not console.is_terminal:
         for row in (columns, *rows):
@@ -49,7 +49,7 @@ def show(
 
 
 def lines(console: Console, rows: Iterable[Sequence[object]]) -> None:
-    """Print rows without a heading, aligned; on a terminal the last cell folds under itself."""
+    """Print aligned rows without a heading. On a terminal, the last cell is folded."""
     cells = [[_text(cell) for cell in row] for row in rows]
     if console.is_terminal:
         others = [Column(no_wrap=True) for _ in cells[0][1:]] if cells else []
@@ -65,12 +65,12 @@ def lines(console: Console, rows: Iterable[Sequence[object]]) -> None:
 
 
 def facts(console: Console, values: dict[str, object]) -> None:
-    """Print names with their values, one a line; a name whose value is None is left out."""
+    """Print names with their values, one per line. Values that are None are left out."""
     lines(console, [(Text(name, "dim"), value) for name, value in values.items() if value is not None])
 
 
 def sentence(console: Console, text: object, style: str = "") -> None:
-    """Print prose: a terminal wraps it between words, a pipe gets it in one line."""
+    """Print a sentence. A terminal wraps it between words, a pipe gets it in one line."""
     shown = plain(text)
     shown.stylize(style)
     console.print(shown, soft_wrap=not console.is_terminal, highlight=False)
@@ -82,13 +82,13 @@ def document(console: Console, data: Any) -> None:
 
 
 def raw(console: Console, line: str) -> None:
-    """Print a line as it is: neither wrapped nor coloured, and its tabs stay tabs."""
+    """Print a line unchanged: not wrapped, not coloured, with its tabs."""
     console.file.write(f"{line}\n")
 
 
 @contextmanager
 def patience(text: str) -> Iterator[None]:
-    """Say on the terminal what is waited for, if the block takes longer than a second."""
+    """Show `text` on the terminal while the block runs, if it takes longer than a second."""
     status = Console(stderr=True).status(plain(text))
     timer = threading.Timer(_PATIENCE_SECONDS, status.start)
     timer.start()
@@ -101,7 +101,7 @@ def patience(text: str) -> Iterator[None]:
 
 
 def when(moment: str | datetime | None, *, brief: bool = False) -> str | None:
-    """A moment of the API in this machine's zone; `brief` has the day only where it is not today."""
+    """A time in this machine's zone. With `brief`, the day is left out if it is today."""
     if moment is None:
         return None
     local = (datetime.fromisoformat(moment) if isinstance(moment, str) else moment).astimezone()
@@ -114,7 +114,7 @@ def when(moment: str | datetime | None, *, brief: bool = False) -> str | None:
 
 
 def _text(cell: object) -> Text:
-    """One cell for a terminal; a Text of ours keeps its style."""
+    """One cell for a terminal. A Text keeps its style."""
     if isinstance(cell, Text):
         return cell
     if isinstance(cell, (list, tuple)):
@@ -123,7 +123,7 @@ def _text(cell: object) -> Text:
 
 
 def _flat(cell: object) -> str:
-    """One cell in one line without a tab."""
+    """One cell as one line."""
     if cell is None:
         return ""
     text = ",".join(map(str, cell)) if isinstance(cell, (list, tuple)) else cell

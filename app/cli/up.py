@@ -1,4 +1,4 @@
-"""`slackwater up`: everything on this machine until Ctrl-C."""
+"""`slackwater up`: run everything on this machine until Ctrl-C."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -23,15 +23,15 @@ from app.settings import Settings, masked
 from app.user_errors import Failure
 from app.version import version
 
-_LOOK_SECONDS = 0.5
-_ATTACH_SECONDS = 5.0  # an attached engine not ready by then is reported
-_DEATHS = 2  # of the GPU worker, after which nobody waits for its engine
+_POLL_SECONDS = 0.5
+_ATTACH_SECONDS = 5.0  # after this time an attached engine that is not ready is reported
+_DEATHS = 2  # of the GPU worker; after so many its engine is reported as not ready
 
 log = structlog.get_logger("supervisor")
 
 
 def up(settings: Settings, console: Console) -> None:
-    """Run until told to stop. A machine without a key gets one, which is shown and stored. Raises Failure."""
+    """Run until a signal stops it. If this machine has no API key, create, show and store one. Raises Failure."""
     refuse_second(settings)
     private_targets.check(settings)
     settings = require_engine(settings)
@@ -48,30 +48,30 @@ def up(settings: Settings, console: Console) -> None:
 
 
 def _port_taken(settings: Settings, problem: str) -> Failure:
-    remedy = "Stop what listens there, or choose another port: SLACKWATER_PORT or --port."
-    whose = " Another Slackwater, with another data directory, answers there." if our_api(settings) else ""
+    remedy = "Stop the program that listens there, or choose another port with SLACKWATER_PORT or --port."
+    owner = " Another Slackwater, with another data directory, answers there." if our_api(settings) else ""
     return Failure(
-        ended(f"The API cannot listen on port {settings.port} of {settings.host}: {problem}") + whose, remedy
+        ended(f"The API cannot listen on port {settings.port} of {settings.host}: {problem}") + owner, remedy
     )
 
 
 async def _up(settings: Settings, console: Console, screen: Screen) -> None:
     supervisor = Supervisor(settings, on_stage=screen.stages.begin)
     screen.stages.open()
-    async with _beside(screen.run()):
+    async with _in_background(screen.run()):
         try:
             if not settings.engine_url:
                 await _prepare(settings, screen.stages)
             on_signals(supervisor)
-            async with _beside(Greeter(settings, supervisor, console, screen.stages).run()):
+            async with _in_background(Greeter(settings, supervisor, console, screen.stages).run()):
                 await supervisor.run()
         finally:
             screen.stages.close()
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something until the block is left."""
+async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a coroutine while the block runs, and cancel it at the end."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -81,11 +81,11 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def _prepare(settings: Settings, stages: StartStages) -> None:
-    """Make sure that the weights of a managed engine are there. Raises ModelUnavailable."""
+    """Prepare the weights of a managed engine if they are missing. Raises ModelUnavailable."""
     model = catalogue.load(settings.models_file).resolve(settings.engine_model)
-    if model is None or weights.is_ready(settings, model):  # an unknown one is refused before
+    if model is None or weights.is_ready(settings, model):  # an unknown model was refused before
         return
-    stages.begin("model", "preparing, this once", slow=True)
+    stages.begin("model", "preparing, only once", slow=True)
 
     def report(line: str) -> None:
         stages.note(line.removeprefix("model: "))
@@ -95,7 +95,7 @@ async def _prepare(settings: Settings, stages: StartStages) -> None:
 
 
 class Greeter:
-    """Follows the start from stage to stage, and says where everything is once a request would succeed."""
+    """Shows the stages of the start, and prints the ready message when a request would succeed."""
 
     def __init__(self, settings: Settings, supervisor: Supervisor, console: Console, stages: StartStages) -> None:
         self._settings = settings
@@ -105,7 +105,7 @@ class Greeter:
         self._access: ready_message.Access | None = None
 
     async def run(self) -> None:
-        """Greet. What keeps it from greeting is no reason to stop what runs, but it is logged."""
+        """Print the message. An error here is logged, and does not stop the parts that run."""
         try:
             problem = await self._start()
             self._stages.close()
@@ -118,7 +118,7 @@ class Greeter:
             log.error("start.not_greeted", error=str(error), url=base_url(self._settings), remedy=remedy)
 
     async def _start(self) -> str:
-        """Returns why no request would succeed, after all stages; nothing if it would."""
+        """Run through the stages. Returns why a request would fail afterwards; empty if it would succeed."""
         settings, stages = self._settings, self._stages
         await self._supervisor.ready.wait()
         stages.begin("API")
@@ -127,31 +127,31 @@ class Greeter:
         if settings.engine_url:
             stages.begin("engine", masked(settings.engine_url))
         else:
-            usual = await asyncio.to_thread(ready_message.usual_start, settings)
+            usual = await asyncio.to_thread(ready_message.usual_start_seconds, settings)
             stages.begin("engine", f"loading {settings.engine_model}", usual=usual, slow=True)
         problem = await self._engine_ready(self._gives_up)
         if problem:
             if settings.engine_url:
-                problem = await asyncio.to_thread(attached_engine.absence, settings) or problem
+                problem = await asyncio.to_thread(attached_engine.connection_problem, settings) or problem
             stages.end(problem, failed=True)
             return problem
         stages.end(f"{settings.engine_model} at {masked(settings.engine_url) or settings.engine_name}")
         return ""
 
     def _gives_up(self) -> bool:
-        """Whether it is time to say that the engine is not ready."""
+        """Whether to stop waiting and report that the engine is not ready."""
         patience = _ATTACH_SECONDS if self._settings.engine_url else self._settings.engine_start_seconds
         return self._stages.seconds > patience or self._supervisor.deaths("gpu-worker") >= _DEATHS
 
     async def _engine_ready(self, gives_up: Callable[[], bool]) -> str:
-        """Wait until a request would succeed. Returns why it would not, if it is given up before."""
+        """Wait until a request would succeed. Returns the problem if `gives_up` returns true before."""
         while True:
             problem = "The database does not answer."
             with suppress(Failure):
                 _, problem = await asyncio.to_thread(ready_message.engine_problem, self._settings)
             if not problem or gives_up():
                 return problem
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     def _greet(self, problem: str) -> None:
         first = self._access is None
@@ -161,5 +161,5 @@ class Greeter:
             return
         engine, _ = ready_message.engine_problem(self._settings)
         served = engine.model if engine else self._settings.engine_model
-        shown = self._access if first else ready_message.again(self._access)
+        shown = self._access if first else ready_message.without_key(self._access)
         ready_message.ready(self._settings, shown, served, self._console)

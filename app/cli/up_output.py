@@ -1,6 +1,6 @@
-"""What `slackwater up` shows: the stages of its start, and what its parts log.
+"""The output of `slackwater up`: the stages of its start, and the logs of its parts.
 
-A terminal gets a bar for each stage and one row per event, by local time; a pipe gets the lines of the logs as they are.
+A terminal gets a bar for each stage and one row per event, in local time. A pipe gets the log lines unchanged.
 """
 
 import asyncio
@@ -21,43 +21,43 @@ from app.cli.log_files import OURS, Tail
 from app.headroom.reason_messages import duration
 from app.telemetry import log_file, rotate
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _STALLED_SECONDS = 2.0
 _BAR_WIDTH = 20
 log = structlog.get_logger("start")
 
 
 class Screen:
-    """Follows the logs of all parts from now on; `stages` are shown above them, while there are any."""
+    """Follows the logs of all parts. The stages of the start are shown at the same time."""
 
     def __init__(self, data_dir: Path, console: Console, engine_name: str) -> None:
         self.console = console
         self.stages = StartStages(console)
         self._files = [log_file(data_dir, part) for part in (*OURS, engine_name)]
         self._tails = [Tail.from_end(log_file(data_dir, part)) for part in OURS]
-        self._looking = threading.Lock()
+        self._polling = threading.Lock()
         self._tracebacks: defaultdict[Path, log_lines.Tracebacks] = defaultdict(log_lines.Tracebacks)
 
     async def run(self) -> None:
-        """Show what comes, and keep the files bounded, until cancelled. A terminal that is stopped stops nothing else."""
+        """Show new lines and rotate the files, until cancelled. A terminal that blocks does not block the supervisor."""
         try:
             while True:
-                await asyncio.to_thread(self.look)
+                await asyncio.to_thread(self.poll)
                 for file in self._files:
                     rotate(file)
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
         finally:
-            self.look()
+            self.poll()
 
-    def look(self) -> None:
-        """Show what is new, unless somebody else is just doing so and does not come to an end."""
-        if self._looking.acquire(timeout=_STALLED_SECONDS):
+    def poll(self) -> None:
+        """Show new lines, unless another thread has been doing so for longer than `_STALLED_SECONDS`."""
+        if self._polling.acquire(timeout=_STALLED_SECONDS):
             try:
                 for tail in self._tails:
                     for line in tail.read():
                         self._show(tail.file, line)
             finally:
-                self._looking.release()
+                self._polling.release()
 
     def _show(self, file: Path, line: str) -> None:
         if not self.console.is_terminal:
@@ -70,7 +70,7 @@ class Screen:
 
 
 class StartStages:
-    """The stages of a start, one at a time. `begin` ends the one before."""
+    """The stages of a start, one at a time. `begin` ends the stage before."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -81,23 +81,23 @@ class StartStages:
 
     @property
     def shown(self) -> bool:
-        """Whether stages are on the screen."""
+        """Whether the stages are shown on the terminal."""
         return self._progress is not None
 
     @property
     def seconds(self) -> float:
-        """How long the current stage has taken."""
+        """How long the current stage has taken so far."""
         return clock.monotonic() - self._began
 
     def open(self) -> None:
-        """Show stages from now on, where there is a terminal."""
+        """Start to show stages, if there is a terminal."""
         if self._console.is_terminal:
             name, note = TextColumn("{task.description:<9}"), TextColumn("{task.fields[note]}", markup=False)
             self._progress = Progress(_Mark(), name, note, _Bar(), _Time(), console=self._console)
             self._progress.start()
 
     def close(self) -> None:
-        """Show no more of them; those that are through stay on the screen. Safe to repeat."""
+        """Stop showing stages. Finished stages stay on the screen. May be called again."""
         if self._progress is not None:
             if self._name:
                 self.end("not finished", failed=True)
@@ -105,7 +105,7 @@ class StartStages:
         self._progress, self._task, self._name = None, None, ""
 
     def begin(self, name: str, note: str = "", *, usual: float | None = None, slow: bool = False) -> None:
-        """A stage begins, which usually takes so many seconds. `slow`: it is worth a bar, and a line in a pipe."""
+        """Begin a stage. `usual`: how many seconds it usually takes. `slow`: show a bar, or a line in a pipe."""
         self.end()
         self._name, self._began = name, clock.monotonic()
         if self._progress is not None:
@@ -115,14 +115,14 @@ class StartStages:
             log.info("starting", stage=name, note=note, **known)
 
     def note(self, text: str) -> None:
-        """What the current stage does now."""
+        """Show what the current stage does now."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, note=text)
         else:
             log.info("starting", stage=self._name, note=text)
 
     def end(self, note: str | None = None, *, failed: bool = False) -> None:
-        """The current stage, if there is one, is over."""
+        """End the current stage, if there is one."""
         if not self._name:
             return
         more: dict[str, Any] = {} if note is None else {"note": note}
@@ -135,7 +135,7 @@ class StartStages:
 
 
 class _Mark(SpinnerColumn):
-    """Turns while a stage goes on; then whether it came to a good end."""
+    """A spinner while a stage runs, then a mark for success or failure."""
 
     def render(self, task: Task) -> RenderableType:
         """One character."""
@@ -145,10 +145,10 @@ class _Mark(SpinnerColumn):
 
 
 class _Bar(ProgressColumn):
-    """How far a slow stage should be by the time that it usually takes; without that, only that it goes on."""
+    """The progress of a slow stage, estimated from its usual duration. Without one, a pulsing bar."""
 
     def render(self, task: Task) -> RenderableType:
-        """The bar, or nothing."""
+        """The bar, or empty text for a stage that is not slow."""
         if not task.fields["slow"]:
             return Text("")
         if usual := task.fields["usual"]:
@@ -157,10 +157,10 @@ class _Bar(ProgressColumn):
 
 
 class _Time(ProgressColumn):
-    """How long a stage took, or has taken so far, and what is usual."""
+    """The duration of a stage so far, and its usual duration."""
 
     def render(self, task: Task) -> RenderableType:
-        """Such as `23 s, usually 47 s`."""
+        """For example `23 s, usually 47 s`."""
         elapsed = task.elapsed or 0.0
         if task.finished:
             return Text(duration(task.finished_time or elapsed), "dim")

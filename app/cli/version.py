@@ -13,8 +13,8 @@ def text() -> str:
     return f"slackwater {version()} (Python {platform.python_version()})"
 
 
-def _show(wanted: bool) -> None:
-    if wanted:
+def _show(requested: bool) -> None:
+    if requested:
         typer.echo(text())
         raise typer.Exit
 
@@ -24,4 +24,4 @@ def options(
         bool, typer.Option("--version", callback=_show, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """The options in front of every command."""
+    """The options that come before the command."""

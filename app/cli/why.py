@@ -1,4 +1,7 @@
-"""`slackwater why`: what a batch waits for, since when, and what the engines of its model decided lately."""
+"""`slackwater why`: what a batch waits for, since when, and the latest decisions of its model's engines.
+
+This module only prints; `app.batches.why` makes the sentences.
+"""
 
 from typing import Annotated, Any
 
@@ -12,16 +15,16 @@ from app.headroom import reason_messages
 
 Object = dict[str, Any]
 _ENDS = ("completed", "failed", "cancelled", "expired", "refused")
-_PASSED, _HELD, _AHEAD = Text("✓", "green"), Text("✗", "yellow"), Text("·", "dim")
+_PASSED, _BLOCKED, _AHEAD = Text("✓", "green"), Text("✗", "yellow"), Text("·", "dim")
 _COLUMNS = ("at", "engine", "by", "change", "requests", "because")
 
 
 def why(
     batch: BatchId,
-    last: Annotated[int, typer.Option(min=0, max=1000, help="so many of the engines' latest decisions")] = 8,
+    last: Annotated[int, typer.Option(min=0, max=1000, help="number of the engines' latest decisions to show")] = 8,
     as_json: Json = False,
 ) -> None:
-    """Explain why a batch waits, since when, and what its engines decided lately."""
+    """Explain why a batch waits, since when, and what its engines decided last."""
     with Client.of(settings()) as client:
         found = client.get(f"/ai/batches/{batch_ids.resolve(client, batch)}/why", last=last)
     if as_json:
@@ -42,12 +45,12 @@ def _headline(found: Object) -> tuple[str, str]:
     if found["status"] in _ENDS:
         return f"The batch is {found['status']}; it waits for nothing.", "bold"
     if found["waiting"] is None:
-        return "The batch runs; nothing of it waits.", "bold green"
+        return "The batch runs; none of its items waits.", "bold green"
     return f"Waiting: {found['waiting']['message']}", "bold yellow"
 
 
 def _standing(found: Object) -> str:
-    """Model, counts, and since when it waits. A refused batch has no model."""
+    """Model, counts, and since when the batch waits. A refused batch has no model."""
     progress = found["progress"]
     total = reason_messages.many(progress["total"], "item")
     facts = [found["model"]] if found["model"] else []
@@ -58,12 +61,12 @@ def _standing(found: Object) -> str:
 
 
 def _chain(found: Object) -> list[tuple[Text, Text, str]]:
-    """What is passed, what holds the batch up, and what comes after that."""
+    """The conditions of the batch: those it meets, the one that blocks it, and those after that."""
     rows, chain = [], found["chain"]
-    held = next((n for n, link in enumerate(chain) if link["blocks"]), None)
+    blocked = next((n for n, link in enumerate(chain) if link["blocks"]), None)
     for n, link in enumerate(chain):
-        passed = _PASSED if n < (len(chain) - 1 if held is None else held) else _AHEAD
-        rows.append((_HELD if n == held else passed, Text(link["code"], "cyan"), link["message"]))
+        passed = _PASSED if n < (len(chain) - 1 if blocked is None else blocked) else _AHEAD
+        rows.append((_BLOCKED if n == blocked else passed, Text(link["code"], "cyan"), link["message"]))
     return rows
 
 

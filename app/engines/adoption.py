@@ -1,7 +1,7 @@
-"""What a running engine says of itself, held against what is promised of its model. Pure.
+"""Compares a running engine's description of itself with what is promised for its model. Pure.
 
-A model's context window is a promise to callers: every engine that serves it has that window or a larger one. The
-catalogue makes the promise where it knows the model; else the engine does, and the model is *adopted*.
+A model's context window is a promise to callers: every engine that serves the model has at least that window. The catalogue
+makes the promise if it describes the model. Otherwise the engine makes it, and the model is *adopted*.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ NO_PRIORITY = "no_priority_scheduling"
 OPEN_MEDIA = "media_domains_open"
 
 PRIORITY = "priority"
-NO_DOMAIN = "none.invalid"  # RFC 2606: it never exists; with no domain named vLLM would fetch media from any
+NO_DOMAIN = "none.invalid"  # RFC 2606: it never exists. If no domain is named, vLLM fetches media from any host
 
 
 @dataclass(frozen=True, slots=True)
 class EngineProblem:
-    """What is wrong with an engine, and what its operator can do about it. Names no URL and no secret."""
+    """A problem of an engine, and the remedy for its operator. Contains no URL and no secret."""
 
     code: str
     message: str
@@ -33,7 +33,7 @@ class EngineProblem:
 
 
 class Contradiction(Exception):
-    """The engine is not what it is said to be."""
+    """The engine does not match the settings or the catalogue."""
 
     def __init__(self, problem: EngineProblem) -> None:
         super().__init__(f"{problem.message} {problem.remedy}")
@@ -42,10 +42,9 @@ class Contradiction(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What an engine said. `windows`: the names it serves, LoRA adapters last, each with its context window in tokens.
+    """An engine's description of itself. `windows`: the context window in tokens by served name, LoRA adapters last.
 
-    None is what it did not say; vLLM tells its scheduling policy in development mode only, and whether it fetches media from
-    anywhere (`open_media`).
+    None means not reported. vLLM reports `policy` and `open_media` (it may fetch media from any host) only in development mode.
     """
 
     windows: Mapping[str, int | None]
@@ -55,7 +54,7 @@ class Sighting:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it serves."""
+        """The names that the engine serves."""
         return tuple(self.windows)
 
 
@@ -63,47 +62,47 @@ UNSEEN = Sighting({})
 
 
 def read(models: object, version: object = None, info: object = None) -> Sighting:
-    """From the JSON at /v1/models, /version and /server_info, each None if there is none. Raises ValueError for no list."""
+    """Parse the JSON of /v1/models, /version and /server_info; None if missing. Raises ValueError without a model list."""
     data = models.get("data") if isinstance(models, Mapping) else None
     if not isinstance(data, list):
         raise ValueError("/v1/models: no list of models")  # noqa: TRY004
     entries = [entry for entry in data if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)]
     entries.sort(key=lambda entry: entry.get("parent") is not None)
     policy = _inside(info, "vllm_config", "scheduler_config", "policy")
-    said = _inside(version, "version")
+    release = _inside(version, "version")
     return Sighting(
         {entry["id"]: _count(entry.get("max_model_len")) for entry in entries},
-        said if isinstance(said, str) else None,
+        release if isinstance(release, str) else None,
         policy if isinstance(policy, str) else None,
-        _fetches_anything(_inside(info, "vllm_config", "model_config")),
+        _fetches_from_any_host(_inside(info, "vllm_config", "model_config")),
     )
 
 
 def task_of(document: object) -> Task:
-    """What an engine is for, by its OpenAPI document: one that generates nothing has no chat."""
+    """The task of an engine, from its OpenAPI document: an embeddings engine has no chat route."""
     paths = document.get("paths") if isinstance(document, Mapping) else None
     if isinstance(paths, Mapping) and "/v1/embeddings" in paths and "/v1/chat/completions" not in paths:
         return "text-embeddings"
     return "text-generation"
 
 
-def model_for(models: Catalogue, seen: Sighting, wanted: str | None, task: Task = "text-generation") -> Model:
-    """The model that an attached engine is to serve: the `wanted` one, else the first of its names that the catalogue
-    knows, else its own. Raises Contradiction.
+def model_for(models: Catalogue, seen: Sighting, requested: str | None, task: Task = "text-generation") -> Model:
+    """The model that an attached engine serves: the `requested` one, else the first of its names that the catalogue knows,
+    else its first name. Raises Contradiction.
     """
-    names = (wanted,) if wanted else seen.names
+    names = (requested,) if requested else seen.names
     entry = next((found for name in names if (found := models.resolve(name)) is not None), None)
     if entry is None:
-        return _adopted(seen, wanted, task)
+        return _adopted(seen, requested, task)
     if (problem := fault(entry, seen, entry.context_window)) is not None:
         raise Contradiction(problem)
     return entry
 
 
 def fault(model: Model, seen: Sighting, window: int) -> EngineProblem | None:
-    """Why nothing may be sent to this engine for a model of that promised window in tokens; None: it may.
+    """Why the engine cannot serve this model with the promised window in tokens; None if it can.
 
-    What the engine does not say is believed of it.
+    A value that the engine does not report is assumed to be right.
     """
     name = model.name_at(seen.names)
     if name is None:
@@ -124,7 +123,7 @@ def fault(model: Model, seen: Sighting, window: int) -> EngineProblem | None:
 
 
 def shortcomings(seen: Sighting, *, inside: bool = False) -> tuple[EngineProblem, ...]:
-    """What is wrong with an engine that can be used all the same, the worst first. `inside`: its scheduler is ours."""
+    """Problems of an engine that can still be used, the worst first. `inside`: it runs Slackwater's scheduler (L2)."""
     found = []
     if not inside and seen.policy not in (None, PRIORITY):
         late = f"The engine's scheduling policy is {seen.policy}: batch requests in its queue delay synchronous ones."
@@ -136,16 +135,16 @@ def shortcomings(seen: Sighting, *, inside: bool = False) -> tuple[EngineProblem
 
 
 def away(*, managed: bool = False) -> EngineProblem:
-    """The engine does not answer. `managed`: its worker starts it, and starts it anew."""
+    """The problem of an engine that does not answer. `managed`: its worker starts and restarts it."""
     if managed:
         return EngineProblem(
-            DOWN, "The engine is being started.", "Wait; the log of its GPU worker says how far it is."
+            DOWN, "The engine is being started.", "Wait; the log of its GPU worker shows the progress."
         )
-    return EngineProblem(DOWN, "The engine does not answer.", "Start it, or mend SLACKWATER_ENGINE_URL.")
+    return EngineProblem(DOWN, "The engine does not answer.", "Start it, or correct SLACKWATER_ENGINE_URL.")
 
 
 def key_refused(status: int) -> EngineProblem:
-    """The engine wants another key, or one at all."""
+    """The problem of an engine that refuses the API key."""
     return EngineProblem(
         KEY,
         f"The engine refuses our key (HTTP {status}).",
@@ -154,45 +153,45 @@ def key_refused(status: int) -> EngineProblem:
 
 
 def foreign() -> EngineProblem:
-    """Something else listens there, or the URL has a path too many."""
+    """The problem of a URL where another program answers, or which has a path."""
     return EngineProblem(
         FOREIGN,
-        "What is at the engine's URL answers, but not as vLLM does: it has neither /health nor /v1/models (HTTP 404).",
-        "Mend --attach (SLACKWATER_ENGINE_URL): host and port of vLLM, without a path.",
+        "The server at the engine's URL answers, but not as vLLM does: it has neither /health nor /v1/models (HTTP 404).",
+        "Correct --attach (SLACKWATER_ENGINE_URL): host and port of vLLM, without a path.",
     )
 
 
-def _adopted(seen: Sighting, wanted: str | None, task: Task) -> Model:
-    name = wanted or next(iter(seen.names), None)
+def _adopted(seen: Sighting, requested: str | None, task: Task) -> Model:
+    name = requested or next(iter(seen.names), None)
     if name is None or name not in seen.windows:
-        raise Contradiction(_missing(wanted, seen))
+        raise Contradiction(_missing(requested, seen))
     window = seen.windows[name]
     if window is None:
         raise Contradiction(
             EngineProblem(
                 UNTOLD,
-                f"The engine does not tell the context window of {name} (max_model_len at /v1/models).",
+                f"The engine does not report the context window of {name} (max_model_len at /v1/models).",
                 f"Describe {name} in the catalogue: SLACKWATER_MODELS_FILE.",
             )
         )
     return adopted(name, window, task)
 
 
-def _missing(wanted: str | None, seen: Sighting) -> EngineProblem:
-    if wanted is None:
-        fix = "Name the model, which the catalogue must describe: SLACKWATER_ENGINE_MODEL."
+def _missing(requested: str | None, seen: Sighting) -> EngineProblem:
+    if requested is None:
+        fix = "Set SLACKWATER_ENGINE_MODEL to a model that the catalogue describes."
         return EngineProblem(MISSING, "The engine does not say what it serves.", fix)
     served = ", ".join(seen.names) or "no model that it names"
     other = f", or set SLACKWATER_ENGINE_MODEL={seen.names[0]}" if seen.names else ""
     return EngineProblem(
         MISSING,
-        f"The engine serves {served}, not {wanted}.",
-        f"Start it with --served-model-name {wanted}{other}.",
+        f"The engine serves {served}, not {requested}.",
+        f"Start it with --served-model-name {requested}{other}.",
     )
 
 
-def _fetches_anything(config: object) -> bool:
-    """Whether that is vLLM's configuration of a multimodal model for which no media domain is named."""
+def _fetches_from_any_host(config: object) -> bool:
+    """Whether this vLLM configuration has a multimodal model without a list of allowed media domains."""
     return _inside(config, "multimodal_config") is not None and not _inside(config, "allowed_media_domains")
 
 

@@ -1,6 +1,6 @@
-"""The catalogue: which names callers may ask for, what answers them, in what shape and at what price.
+"""The catalogue: the model names that callers may request, the models that answer, response shapes and prices.
 
-Read from a TOML file (`app/models.toml` shows every key). Mistakes in it are reported with file, table and key.
+It is read from a TOML file (`app/models.toml` shows every key). Errors are reported with file, table and key.
 """
 
 import tomllib
@@ -41,12 +41,12 @@ def _keyless(flags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class CatalogueError(ValueError):
-    """The models file is unreadable or wrong; the message names the file, the table and the key."""
+    """The models file cannot be read or is invalid. The message names the file, the table and the key."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """What a million tokens cost, in `currency`."""
+    """The price of a million tokens, in `currency`."""
 
     __pydantic_config__ = _STRICT
 
@@ -58,7 +58,7 @@ class Price:
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """Where weights that we prepare ourselves come from: a GGUF file inside a package of the Python registry."""
+    """The source of weights that are prepared locally: a GGUF file inside a package of the Python registry."""
 
     __pydantic_config__ = _STRICT
 
@@ -85,7 +85,7 @@ class Launch:
 class Model:
     """One entry under its canonical name. `served` is the model whose engines answer: the pool's key.
 
-    `served_aliases` are that model's. `adopted`: no file names it, an attached engine brought it.
+    `served_aliases` are that model's aliases. `adopted`: an attached engine brought it, and no file describes it.
     """
 
     __pydantic_config__ = _STRICT
@@ -106,16 +106,16 @@ class Model:
     adopted: bool = False
 
     def name_at(self, serves: Sequence[str]) -> str | None:
-        """The name to ask an engine for that serves these: the model's own or an alias; None if the model is missing.
+        """The name of this model in requests to an engine that serves these names; None if the engine does not serve it.
 
-        One that does not say what it serves is asked for the model by its own name.
+        An engine that reports no names is assumed to serve the model under its own name.
         """
         if not serves:
             return self.served
         return next((name for name in (self.served, *self.served_aliases) if name in serves), None)
 
     def to_launch(self) -> Launch:
-        """How to start an engine of our own. Raises CatalogueError where only attached engines serve the model."""
+        """How to start a managed engine. Raises CatalogueError if only attached engines can serve the model."""
         if self.launch is None:
             remedy = "attach an engine with SLACKWATER_ENGINE_URL"
             raise CatalogueError(f"model {self.served!r} has no [launch] table; {remedy}")
@@ -149,11 +149,11 @@ class Catalogue:
     _by_name: Mapping[str, Model]
 
     def resolve(self, name: str) -> Model | None:
-        """The model that this canonical name or alias means; None when unknown."""
+        """The model with this canonical name or alias; None if unknown."""
         return self._by_name.get(name)
 
     def extended(self, more: Sequence[Model]) -> "Catalogue":
-        """This catalogue and, of these models, those whose name it does not know."""
+        """This catalogue, extended by those of the models whose name it does not have."""
         new = {model.name: model for model in more if model.name not in self._by_name}
         if not new:
             return self
@@ -162,7 +162,7 @@ class Catalogue:
 
 @lru_cache(256)
 def adopted(name: str, window: int, task: Task) -> Model:
-    """The entry of a model that an attached engine serves and no file describes; the same object for the same facts."""
+    """The entry of a model that an attached engine serves and no file describes. Equal arguments return the same object."""
     return Model(
         name=name, served=name, context_window=window, task=task, capabilities=frozenset({"async_queue"}), adopted=True
     )
@@ -185,7 +185,7 @@ def load(path: Path) -> Catalogue:
 
 
 def _model(path: Path, tables: Mapping[str, Any], name: str) -> Model:
-    """The checked entry `name`, completed from the model it serves."""
+    """The validated entry `name`, with missing keys taken from the model it serves."""
     where = f"{path}: [models.{_quoted(name)}"
     if not isinstance(tables[name], dict):
         raise CatalogueError(f"{where}]: must be a table")
@@ -194,9 +194,9 @@ def _model(path: Path, tables: Mapping[str, Any], name: str) -> Model:
     if served != name:
         target = tables.get(served) if isinstance(served, str) else None
         if not isinstance(target, dict) or "serves" in target:
-            raise CatalogueError(f"{where}] serves: {served!r} is no model of this file with its own engines")
+            raise CatalogueError(f"{where}] serves: {served!r} is not a model of this file with its own engines")
         if "launch" in own:
-            raise CatalogueError(f"{where}] launch: stands at {served!r}, whose engines answer")
+            raise CatalogueError(f"{where}] launch: belongs to {served!r}, whose engines answer")
         own = {key: value for key, value in target.items() if key not in _NOT_INHERITED} | own
         _check_window(where, own, served, target)
     for key in ("name", "served", "served_aliases", "adopted"):
@@ -212,7 +212,7 @@ def _model(path: Path, tables: Mapping[str, Any], name: str) -> Model:
 
 
 def _check_window(where: str, own: Mapping[str, Any], served: str, target: Mapping[str, Any]) -> None:
-    """A name may promise less than the engines that answer it have, never more."""
+    """Check that a name promises no larger context window than its engines have."""
     ours, theirs = own.get("context_window"), target.get("context_window")
     if isinstance(ours, int) and isinstance(theirs, int) and ours > theirs:
         raise CatalogueError(
@@ -221,7 +221,7 @@ def _check_window(where: str, own: Mapping[str, Any], served: str, target: Mappi
 
 
 def _names(path: Path, models: Mapping[str, Model]) -> dict[str, Model]:
-    """Every canonical name and alias with its model; a name means one thing only."""
+    """The models by canonical name and alias. Raises CatalogueError if a name is used twice."""
     names = dict(models)
     for model in models.values():
         for alias in model.aliases:

@@ -1,9 +1,9 @@
-"""The HTTP client of an OpenAI-compatible engine. What can go wrong is an Outcome, never an exception."""
+"""The HTTP client of an OpenAI-compatible engine. A failed request is returned as an Outcome, not raised."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -15,20 +15,20 @@ from app.engines.adoption import Contradiction, Sighting
 from app.engines.catalogue import Task
 from app.engines.context_window import Count, counted, question
 from app.engines.continuation import Continuation
-from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Retry, from_response
+from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Retry, from_response, from_stream_error
 from app.engines.requests import EngineRequest
 from app.engines.stream_merge import Chunks
 
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 2.0
-PATIENCE = 6  # so many times longer has a request that the engine's own scheduler may freeze
+FREEZE_TIMEOUT_FACTOR = 6  # longer timeout of a request that the engine's scheduler may freeze
 
 T = TypeVar("T")
 
 
 class EngineAway(Exception):
-    """The engine does not answer, or not as an engine does; the message says why, without its address. `status`: of its
-    HTTP answer, if there was one.
+    """The engine does not answer, or not as an engine does. The message says why, without its address. `status` is the
+    HTTP status, if there was a response.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -45,12 +45,14 @@ class EngineClient:
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_SECONDS)
-        self._patience = aiohttp.ClientTimeout(total=PATIENCE * timeout_seconds, sock_connect=CONNECT_SECONDS)
+        self._freeze_timeout = aiohttp.ClientTimeout(
+            total=FREEZE_TIMEOUT_FACTOR * timeout_seconds, sock_connect=CONNECT_SECONDS
+        )
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # One connection per request: a server may close an idle one just as we reuse it, and a lost connection has to
-        # mean that the engine died. Beside an inference the handshake is nothing.
+        # One connection per request, because a server may close an idle connection just when it is reused, and a lost
+        # connection must mean that the engine died. The handshake costs little compared with an inference.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=self._timeout)
         return self
@@ -62,10 +64,10 @@ class EngineClient:
     async def complete(self, request: EngineRequest, *, patient: bool = False) -> Outcome:
         """Run one request. Cancelling the call closes its connection, which makes the engine abort it.
 
-        `patient`: the engine may freeze it at will, so it has longer, and if that does not do it was no fault of its own.
+        `patient`: the engine may freeze the request, so its timeout is longer, and a timeout counts as a busy engine.
         """
         assert self._session is not None
-        limit = self._patience if patient else self._timeout
+        limit = self._freeze_timeout if patient else self._timeout
         url = self.url + request.route
         try:
             headers = trace_context.onward(request.traceparent)
@@ -81,23 +83,25 @@ class EngineClient:
             return EngineDown(f"connection lost: {error!r}", suspect=True)
 
     async def stream(self, transcript: Continuation, on_first_token: Callable[[], None]) -> Outcome | None:
-        """Run a request, or what is left of it, into its transcript. None: the transcript is complete.
+        """Run a request, or the rest of it, into its transcript. Returns None when the transcript is complete.
 
-        Cancelling the call makes the engine abort it; the transcript keeps what was heard.
+        Cancelling the call makes the engine abort it. The transcript keeps what was received.
         """
-        return await self._streamed(transcript.call(), lambda content: _heard(content, transcript, on_first_token))
+        return await self._streamed(
+            transcript.call(), lambda content: _read_transcript(content, transcript, on_first_token)
+        )
 
-    async def events(self, request: EngineRequest, hear: Callable[[bytes], None], *, begun: bool) -> Outcome:
-        """Run one response or chat completion as a stream, telling every event; the outcome holds the whole answer.
+    async def events(self, request: EngineRequest, on_event: Callable[[bytes], None], *, begun: bool) -> Outcome:
+        """Run one response or chat completion as a stream, and pass each event to `on_event`. The outcome has the whole answer.
 
-        `begun`: that a response was begun and queued is told already. Cancelling the call makes the engine abort it.
+        `begun`: skip the events `created` and `queued`, which were sent before. Cancelling makes the engine abort.
         """
-        return await self._streamed(request, lambda content: _answered(content, hear, begun=begun))
+        return await self._streamed(request, lambda content: _read_events(content, on_event, begun=begun))
 
     async def _streamed(
         self, request: EngineRequest, read: Callable[[aiohttp.StreamReader], Awaitable[T]]
     ) -> T | Outcome:
-        """What `read` makes of the stream that answers a request, or what became of the request instead."""
+        """The result of `read` on the stream that answers a request, or the outcome if the request failed."""
         assert self._session is not None
         url, headers = self.url + request.route, trace_context.onward(request.traceparent)
         try:
@@ -112,10 +116,10 @@ class EngineClient:
         except (aiohttp.ClientError, OSError) as error:
             return EngineDown(f"connection lost: {error!r}", suspect=True)
         except ValueError as error:
-            return Retry(f"the engine streamed what is no JSON: {error}")
+            return Retry(f"the engine streamed invalid JSON: {error}")
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str | None:
-        """The text of these tokens, special ones included; None if the engine does not say."""
+        """The text of these tokens, including special ones; None if the engine does not answer."""
         assert self._session is not None
         body = orjson.dumps({"model": model, "tokens": list(tokens)})
         try:
@@ -125,13 +129,13 @@ class EngineClient:
             return None
 
     async def count(self, request: EngineRequest) -> Count | None:
-        """The tokens of a request's prompt, as the engine counts them; None if it does not say."""
+        """The tokens of a request's prompt, as the engine counts them; None if it does not answer."""
         assert self._session is not None
-        asked = question(request)
-        if asked is None:
+        body = question(request)
+        if body is None:
             return None
         try:
-            async with self._session.post(f"{self.url}/tokenize", data=orjson.dumps(asked)) as response:
+            async with self._session.post(f"{self.url}/tokenize", data=orjson.dumps(body)) as response:
                 return counted(await response.json()) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
@@ -147,18 +151,18 @@ class EngineClient:
             return False
 
     async def look(self) -> Sighting:
-        """What the engine says of itself: names and windows, version, scheduling policy.
+        """The engine's description of itself: names and windows, version, scheduling policy.
 
-        One without a list of models says nothing. Raises EngineAway with the reason, Contradiction if it refuses our key or
-        is no engine.
+        It is empty if the engine has no list of models. Raises EngineAway with the reason, Contradiction if the engine
+        refuses the API key or is not an engine.
         """
         try:
-            told = await asyncio.gather(
+            documents = await asyncio.gather(
                 self._json("/v1/models"),
                 _or_none(self._json("/version")),
                 _or_none(self._json("/server_info", config_format="json")),
             )
-            return adoption.read(*told)
+            return adoption.read(*documents)
         except ValueError as error:
             raise EngineAway(str(error)) from error
         except EngineAway as error:
@@ -171,11 +175,11 @@ class EngineClient:
             raise
 
     async def task(self) -> Task:
-        """What the engine is for; text generation where it does not say."""
+        """The engine's task; text generation if it does not report one."""
         return adoption.task_of(await _or_none(self._json("/openapi.json")))
 
     async def page(self, path: str) -> str:
-        """The text at this path. Raises EngineAway."""
+        """The text of the page at this path. Raises EngineAway."""
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
         try:
@@ -201,7 +205,7 @@ class EngineClient:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
-            raise EngineAway(f"{path}: what it answers is no JSON") from None
+            raise EngineAway(f"{path}: the answer is not JSON") from None
 
 
 async def _or_none(asking: Awaitable[object]) -> object:
@@ -212,7 +216,7 @@ async def _or_none(asking: Awaitable[object]) -> object:
 
 
 def without_address(error: Exception) -> str:
-    """Of a connection that failed, why, without the address."""
+    """Why a connection failed, without the address."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its TLS certificate is not trusted: {getattr(error.os_error, 'verify_message', '') or error.os_error}"
     if isinstance(error, aiohttp.ClientSSLError):
@@ -221,33 +225,33 @@ def without_address(error: Exception) -> str:
         return "the connection was closed without an answer (https:// instead of http://?)"
     if not isinstance(error, aiohttp.ClientConnectorError):
         return str(error) or type(error).__name__
-    number = error.os_error.errno or 0  # those of name resolution are negative
+    number = error.os_error.errno or 0  # name resolution errors have negative numbers
     return (os.strerror(number) if number > 0 else error.os_error.strerror) or "cannot connect"
 
 
-async def _heard(
+async def _read_transcript(
     content: aiohttp.StreamReader, transcript: Continuation, on_first_token: Callable[[], None]
 ) -> Outcome | None:
-    before, told = len(transcript.output_ids), False
+    before, notified = len(transcript.output_ids), False
     async for line in _lines(content):
         data = line.removeprefix(b"data:").strip()
         if data == b"[DONE]":
             break
         if line.startswith(b"data:"):
-            transcript.hear(data)
-        if not told and len(transcript.output_ids) > before:
-            told = True
+            transcript.feed(data)
+        if not notified and len(transcript.output_ids) > before:
+            notified = True
             on_first_token()
         if transcript.error is not None:
             error, transcript.error = transcript.error, None
-            return _failed(error)
+            return from_stream_error(error)
     if transcript.finish_reason is None:
         return EngineDown("the stream ended early", suspect=True)
     return None
 
 
-async def _answered(content: aiohttp.StreamReader, hear: Callable[[bytes], None], *, begun: bool) -> Outcome:
-    """The outcome of the events of a response, or of the chunks of a chat completion."""
+async def _read_events(content: aiohttp.StreamReader, on_event: Callable[[bytes], None], *, begun: bool) -> Outcome:
+    """Read the events of a response or the chunks of a chat completion. Returns the outcome."""
     chunks = Chunks()
     async for line in _lines(content):
         data = line.removeprefix(b"data:").strip()
@@ -256,9 +260,9 @@ async def _answered(content: aiohttp.StreamReader, hear: Callable[[bytes], None]
         event = orjson.loads(data)
         kind = event.get("type")
         if kind in ("error", "response.failed") or "error" in event:
-            return _failed(event.get("error") or (event.get("response") or {}).get("error") or event)
+            return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
         if not (begun and kind in ("response.created", "response.queued")):
-            hear(data)
+            on_event(data)
         if kind in ("response.completed", "response.incomplete"):
             return from_response(200, orjson.dumps(event["response"]))
         if kind is None:
@@ -271,14 +275,8 @@ async def _answered(content: aiohttp.StreamReader, hear: Callable[[bytes], None]
     )
 
 
-def _failed(error: Mapping[str, Any]) -> Outcome:
-    """The meaning of an error in a stream, as if the engine had answered with its status."""
-    code = error.get("code")
-    return from_response(code if isinstance(code, int) else 500, orjson.dumps({"error": error}))
-
-
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: the first event of a stream holds the token ids of a whole prompt."""
+    """The lines of a stream, of any length. The first event contains the token ids of a whole prompt."""
     pieces: list[bytes] = []
     async for block in content.iter_any():
         *ended, rest = block.split(b"\n")

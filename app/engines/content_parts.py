@@ -1,7 +1,7 @@
-"""The parts that a message's content is made of: the keys that each kind has. Pure.
+"""The content parts of messages, and the keys that each kind of part may have. Pure.
 
-vLLM goes by a part's other keys where it has a `uuid` or no type: a text can be an image. So an engine is sent no key that the
-kind does not have.
+If a part has a `uuid` or no type, vLLM uses its other keys, so that a text part can be an image. Therefore a part is sent to
+an engine only with the keys of its kind.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ IMAGES = ("image_url", "input_image")
 KEYS: Mapping[str, frozenset[str]] = {
     "text": frozenset({"type", "text"}),
     "image_url": frozenset({"type", "image_url"}),
-    # of the Responses API
+    # parts of the Responses API
     "input_text": frozenset({"type", "text"}),
     "input_image": frozenset({"type", "image_url", "detail"}),
     "output_text": frozenset({"type", "text", "annotations", "logprobs"}),
@@ -20,11 +20,11 @@ KEYS: Mapping[str, frozenset[str]] = {
     "summary_text": frozenset({"type", "text"}),
 }
 OF_CHAT = ("text", "image_url")
-OF_URL = frozenset({"url", "detail"})  # an image's address in a chat
+OF_URL = frozenset({"url", "detail"})  # keys of an image's URL in a chat
 
 
 def rebuilt(part: Any) -> Any:
-    """A part of a chat with the keys of its kind alone, a bare URL in an object as vLLM wants it."""
+    """A part of a chat with only the keys of its kind. A bare image URL is put into an object, as vLLM requires."""
     if not isinstance(part, Mapping) or part.get("type") not in OF_CHAT:
         return part
     kept = {key: part[key] for key in KEYS[part["type"]] if key in part}

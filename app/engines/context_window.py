@@ -1,6 +1,6 @@
-"""Whether a prompt fits a model's context window, as the engine's own tokenizer counts. Pure.
+"""Checks whether a prompt fits a model's context window, as counted by the engine's tokenizer. Pure.
 
-An engine refuses a prompt that is too long without counting it to its end; what it says is made whole here.
+An engine refuses a prompt that is too long without counting all of it; the message here has the full count.
 """
 
 import re
@@ -15,32 +15,34 @@ from app.engines.requests import CHAT, COMPLETIONS, RESPONSES, EngineRequest
 TOO_LONG = "context_length_exceeded"  # OpenAI's code
 _LENGTHS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _TEMPLATE = ("tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
-_SAID = re.compile(r"maximum context length|max_model_len|longer than the maximum model length", re.IGNORECASE)
+_TOO_LONG_MESSAGE = re.compile(
+    r"maximum context length|max_model_len|longer than the maximum model length", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Tokens of a prompt, and of the context window of the engine that counted them."""
+    """The tokens of a prompt, and the context window of the engine that counted them."""
 
     prompt_tokens: int
     window: int
 
     def problem(self, answer_tokens: int, promised: int | None = None) -> str | None:
-        """What is wrong with a prompt that is to be answered with so many tokens; None: it fits.
+        """Why a prompt with an answer of `answer_tokens` does not fit; None if it fits.
 
-        `promised`: the model's own window, which holds where the engine's is larger: another engine may have no more.
-        A limit of the whole window or more means whatever room is left, as it does to vLLM.
+        `promised`: the model's window. It applies if the engine's window is larger, because another engine may have less.
+        As in vLLM, an `answer_tokens` of the whole window or more means all the room that is left.
         """
         window = min(self.window, promised or self.window)
         answer_tokens = answer_tokens if answer_tokens < window else 0
         if self.prompt_tokens + max(1, answer_tokens) <= window:
             return None
-        asked = f", and {answer_tokens} are asked for the answer: together" if answer_tokens else ":"
-        return f"the prompt has {self.prompt_tokens} tokens{asked} beyond the context window of {window}"
+        answer = f", and {answer_tokens} are asked for the answer: together" if answer_tokens else ":"
+        return f"the prompt has {self.prompt_tokens} tokens{answer} beyond the context window of {window}"
 
 
 def question(request: EngineRequest) -> dict[str, Any] | None:
-    """The body of vLLM's `/tokenize` for the prompt of a request; None where it cannot be asked so."""
+    """The body of a `/tokenize` call to vLLM for the prompt of a request; None if there is no such call for it."""
     body = orjson.loads(request.body)
     template = {name: body[name] for name in _TEMPLATE if body.get(name) is not None}
     if request.route == CHAT and isinstance(body.get("messages"), list):
@@ -54,13 +56,13 @@ def question(request: EngineRequest) -> dict[str, Any] | None:
 
 
 def answer_tokens(request: EngineRequest) -> int:
-    """What the request asks for at most; 0: whatever room is left."""
+    """The request's limit of answer tokens; 0 means all the room that is left."""
     body: Mapping[str, Any] = orjson.loads(request.body)
     return min((body[name] for name in _LENGTHS if isinstance(body.get(name), int)), default=0)
 
 
 def counted(answer: object) -> Count | None:
-    """The meaning of vLLM's answer."""
+    """Parse vLLM's answer to `/tokenize`; None if it is not valid."""
     numbers: Sequence[object] = (
         [answer.get(name) for name in ("count", "max_model_len")] if isinstance(answer, dict) else ()
     )
@@ -71,5 +73,5 @@ def counted(answer: object) -> Count | None:
 
 
 def is_too_long(message: str) -> bool:
-    """Whether an engine has refused a request with these words because its prompt does not fit."""
-    return _SAID.search(message) is not None
+    """Whether this error message of an engine says that the prompt does not fit the context window."""
+    return _TOO_LONG_MESSAGE.search(message) is not None

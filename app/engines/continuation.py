@@ -1,12 +1,12 @@
-"""A request whose answer is taken as a stream, so that it can be yielded and continued without losing a token. Pure.
+"""A streamed batch request that can be yielded and continued later without losing a token. Pure.
 
     first call       the item's own request, streamed with `return_token_ids`
-    after a yield    /v1/completions with the prompt's and the generated token ids as prompt, for what is left
-    at the end       one answer, as if there had been one call: the prompt counts once, the pieces' text is joined
+    after a yield    /v1/completions with the prompt's and the generated token ids as prompt, for the remaining tokens
+    at the end       one answer, as of one call: the prompt counts once, and the text of all calls is joined
 
-Continuing is exact at temperature 0 and sound when sampling without a seed. Where the engine keeps more state than the
-tokens (a seed, penalties, a grammar, logprobs, tools, several choices, stop strings that may span the cut) it is neither:
-such requests are called as they are, and start again if they have to yield.
+Continuing is exact at temperature 0, and has the same distribution when sampling without a seed. It is neither if the engine
+keeps more state than the tokens: a seed, penalties, a grammar, logprobs, tools, several choices, or stop strings that may
+span the cut. Such requests are not continued; they start again after a yield.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,14 @@ _CARRIED = (
     "user",
 )
 _RESUMABLE = frozenset({*_CARRIED, "messages", "prompt", "max_tokens", "max_completion_tokens", "stream"})
-_LONGEST_GAP = 2  # characters that may hang between two pieces: bytes of one character lay on both sides of the cut
-STREAM_INTERVAL = 8  # tokens between two messages of a stream; a yield loses at most so many
+_LONGEST_GAP = (
+    2  # characters that may be missing between two pieces, because a cut may split the bytes of one character
+)
+STREAM_INTERVAL = 8  # tokens per message of a stream; a yield loses at most this many
 
 
 def resumable(request: EngineRequest) -> bool:
-    """Whether a yield may continue this request from its tokens."""
+    """Whether this request can be continued from its tokens after a yield."""
     if request.route not in (CHAT, COMPLETIONS):
         return False
     body = orjson.loads(request.body)
@@ -47,9 +49,9 @@ def resumable(request: EngineRequest) -> bool:
 
 @dataclass
 class Continuation:
-    """What the engine has said so far to one resumable request, over all its calls.
+    """The transcript of one resumable request: what the engine has returned so far, over all calls.
 
-    `context_window` of the model, in tokens: where the answer ends at the latest.
+    `context_window` of the model, in tokens, limits prompt and answer together.
     """
 
     request: EngineRequest
@@ -64,7 +66,7 @@ class Continuation:
     error: dict[str, Any] | None = None
     _head: dict[str, Any] = field(default_factory=dict)
     _calls: int = 0
-    _told: Usage | None = None
+    _reported_usage: Usage | None = None
 
     @property
     def started(self) -> bool:
@@ -73,13 +75,13 @@ class Continuation:
 
     @property
     def context_tokens(self) -> int:
-        """Prompt and output so far."""
+        """The number of tokens of prompt and output so far."""
         return len(self.prompt_ids) + len(self.output_ids)
 
     def call(self) -> EngineRequest:
-        """The request to send now: the first, or the continuation of what was yielded."""
+        """The request to send now: the first call, or a continuation after a yield."""
         self._calls += 1
-        if not self.output_ids:  # nothing was kept, so it begins again
+        if not self.output_ids:  # there are no tokens to continue from, so it starts again
             self.pieces.clear()
         self.pieces.append("")
         body = orjson.loads(self.request.body)
@@ -100,8 +102,8 @@ class Continuation:
             return True
         return self.started and len(self.output_ids) >= self._limit(orjson.loads(self.request.body))
 
-    def hear(self, data: bytes) -> None:
-        """Take one message of the stream: the JSON behind `data:`. Raises ValueError where it is none."""
+    def feed(self, data: bytes) -> None:
+        """Process one message of the stream: the JSON after `data:`. Raises ValueError if it is not JSON."""
         message = orjson.loads(data)
         if "error" in message:
             self.error = message["error"] if isinstance(message["error"], dict) else {"message": str(message["error"])}
@@ -121,42 +123,42 @@ class Continuation:
             self.prompt_ids = list(message.get("prompt_token_ids") or choice.get("prompt_token_ids") or ())
         self.output_ids += choice.get("token_ids") or ()
         delta = choice.get("delta")
-        said = choice.get("text") if delta is None else delta.get("content")
-        self.pieces[-1] += said or ""
+        text = choice.get("text") if delta is None else delta.get("content")
+        self.pieces[-1] += text or ""
         if choice.get("finish_reason"):
             self.finish_reason, self.stop_reason = choice["finish_reason"], choice.get("stop_reason")
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        self._told = usage_of({"usage": usage})
+        self._reported_usage = usage_of({"usage": usage})
         if self._calls == 1:
             self.cached_tokens = cached
         else:
             self.resumed_cached += cached
 
     def _limit(self, body: Mapping[str, Any]) -> int:
-        """Tokens that the answer may have in all: the request's own limit, at most what the prompt leaves."""
+        """The limit of answer tokens: the request's own limit, at most the room that the prompt leaves."""
         room = self.context_window - len(self.prompt_ids)
         limit = body.get("max_completion_tokens") if body.get("max_tokens") is None else body["max_tokens"]
         return room if limit is None else min(int(limit), room)
 
     @property
-    def spoken_ids(self) -> Sequence[int]:
-        """The output without the token that ended it, which is no text."""
+    def text_ids(self) -> Sequence[int]:
+        """The output ids without the stop token, which has no text."""
         return self.output_ids[:-1] if self.finish_reason == "stop" else self.output_ids
 
     @property
     def usage(self) -> Usage:
-        """The tokens as of one call: the prompt once, cached where the first call found it cached.
+        """The usage as of one call: the prompt counts once, with the cached tokens of the first call.
 
-        Of an engine that tells no token ids, what it counted itself.
+        If the engine returns no token ids, this is the usage that it reported.
         """
-        if not self.output_ids and self._told is not None:
-            return self._told
+        if not self.output_ids and self._reported_usage is not None:
+            return self._reported_usage
         return Usage(len(self.prompt_ids), self.cached_tokens, len(self.output_ids))
 
     def answer(self, text: str) -> bytes:
-        """The whole answer in the shape of one call that was not streamed."""
+        """The whole answer in the shape of one call without streaming."""
         counted = self.usage
         usage = {
             "prompt_tokens": counted.prompt_tokens,
@@ -174,9 +176,9 @@ class Continuation:
 
 
 def joined(pieces: Sequence[str], whole: str) -> str:
-    """The text of all calls. `whole` is the engine's text of all tokens together, which alone has the character that the
-    cut went through; but it also shows special tokens that a stream leaves out, and then the pieces are right. An
-    unfinished character at the end, which `whole` marks, no stream tells.
+    """The text of all calls. `whole` is the engine's text of all tokens together. Only `whole` has a character that a cut
+    has split. But it also shows special tokens, which a stream leaves out; if it does, the pieces are used instead.
+    `whole` marks an unfinished character at the end, which a stream leaves out.
     """
     at = 0
     for piece in pieces:
@@ -189,9 +191,9 @@ def joined(pieces: Sequence[str], whole: str) -> str:
 
 
 def _end(piece: str, whole: str, at: int) -> int | None:
-    """Where the piece that begins at `at` ends; None: it does not fit.
+    """The end of the piece that begins at `at`; None if `whole` does not contain it there.
 
-    vLLM's stream of a prompt that ends within a character begins with the text of the whole prompt, earlier output included.
+    If a prompt ends within a character, vLLM's stream begins with the text of the whole prompt and the earlier output.
     """
     found = whole.find(piece, at)
     if 0 <= found - at <= _LONGEST_GAP:

@@ -1,10 +1,10 @@
-"""Mends vLLM 0.32 on CPU, where one request with a `seed` could kill the engine.
+"""Fixes vLLM 0.32 on CPU, where one request with a `seed` can crash the engine.
 
-A prompt that is prefilled in several steps has its early samples thrown away, and vLLM turns the request's random
-generator back by its offset. A CPU generator has no offset: RuntimeError, and the engine dies with all that it holds.
-Prefill is over before the first sample counts, so turning back to the seed itself is the same, and works.
+When a prompt is prefilled in several steps, vLLM discards the early samples and rewinds the request's random generator by
+its offset. A CPU generator has no offset, which raises RuntimeError and ends the engine with all its requests. The first
+sample that counts comes after the prefill, so resetting the generator to its seed has the same effect.
 
-Loaded by vLLM's workers through `--worker-extension-cls`, see `models.toml`; nothing else imports it.
+vLLM's workers load this module through `--worker-extension-cls` (see `models.toml`). Nothing else imports it.
 """
 
 from typing import Any
@@ -16,11 +16,11 @@ _bookkeeping_sync = _runner_class._bookkeeping_sync
 
 
 class Extension:
-    """Adds nothing to the worker; to name it is to load this module."""
+    """Adds nothing to the worker. Naming it in the option loads this module."""
 
 
-def _with_seeds_turned_back(runner: Any, *args: Any, **kwargs: Any) -> Any:
-    """vLLM's bookkeeping of one step, without sight of the generators that it would break on."""
+def _with_seeds_reset(runner: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run vLLM's bookkeeping of one step without the generators that it would fail on."""
     generators = runner.input_batch.generators
     discarded = runner.discard_request_mask.np[: runner.input_batch.num_reqs].nonzero()[0].tolist()
     hidden = {row: generators.pop(row) for row in discarded if row in generators}
@@ -31,4 +31,4 @@ def _with_seeds_turned_back(runner: Any, *args: Any, **kwargs: Any) -> Any:
             generators[row] = generator.manual_seed(generator.initial_seed())
 
 
-_runner_class._bookkeeping_sync = _with_seeds_turned_back
+_runner_class._bookkeeping_sync = _with_seeds_reset

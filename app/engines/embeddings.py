@@ -1,10 +1,10 @@
-"""Workers AI's embedding items, as an engine's `/v1/embeddings` request and back. Pure.
+"""Converts Workers AI's embedding items to `/v1/embeddings` requests, and the answers back. Pure.
 
     {"text": …}                      {"shape": [n, d], "data": [[…]], "pooling": …}
     {"contexts": [{"text": …}]}      {"response": [[…]], "shape": [n, d], "pooling": …}
     {"query": …, "contexts": […]}    {"response": [{"id", "score"}]}   (score: the cosine of query and context)
 
-Forms: Cloudflare's published types of its bge models. The engine's answer does not tell the forms apart; the item does.
+These forms are from Cloudflare's published types of its bge models. The item decides the form of the answer.
 """
 
 import math
@@ -22,26 +22,26 @@ _FORMS = (*NATIVE_FORMS, "truncate_inputs", "pooling")
 
 
 def engine_body(item: Mapping[str, Any]) -> dict[str, Any]:
-    """The item with OpenAI's `input`: the text or texts; or the query, if there is one, in front of the contexts.
+    """The item with OpenAI's `input`: the text or texts, or the query (if there is one) followed by the contexts.
 
-    What is in OpenAI's form already stays as it is.
+    An item in OpenAI's form is not changed.
     """
     if not is_native(item):
         return dict(item)
     body = {key: value for key, value in item.items() if key not in _FORMS}
     body |= {"input": _inputs(item), "encoding_format": "float"}
     if item.get("truncate_inputs"):
-        body["truncate_prompt_tokens"] = -1  # vLLM: to what the model takes
+        body["truncate_prompt_tokens"] = -1  # vLLM: truncate to the model's limit
     return body
 
 
 def is_native(item: Mapping[str, Any]) -> bool:
-    """Whether it has one of the forms above, and not OpenAI's."""
+    """Whether the item has one of the Workers AI forms."""
     return item.get("text") is not None or item.get("contexts") is not None
 
 
 def as_result(answer: bytes, item: Mapping[str, Any], pooling: str, price: Price | None = None) -> bytes:
-    """The JSON of an item's or a synchronous call's `result`, with the engine's usage. `pooling`: how the engine pools."""
+    """The JSON `result` of an item or a synchronous call, with the engine's usage. `pooling`: the engine's pooling method."""
     whole = orjson.loads(answer)
     vectors = [entry["embedding"] for entry in sorted(whole["data"], key=lambda entry: entry.get("index", 0))]
     result: dict[str, Any]
@@ -59,7 +59,7 @@ def as_result(answer: bytes, item: Mapping[str, Any], pooling: str, price: Price
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """Of the angle between two vectors; 0 where one of them has no direction."""
+    """The cosine of the angle between two vectors; 0 if one of them is zero."""
     lengths = math.hypot(*one) * math.hypot(*other)
     return sum(map(mul, one, other)) / lengths if lengths else 0.0
 

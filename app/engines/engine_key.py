@@ -1,7 +1,7 @@
-"""The bearer token by which an engine knows us, on the routes that compute something.
+"""The bearer token for requests to an engine.
 
-An attached engine's is a setting. One that we start gets a token of its own, derived from the deployment's secret key, so that
-its worker and every gateway know it and nothing has to tell it.
+The token of an attached engine is a setting. The token of a managed engine is derived from the deployment's secret key, so
+that its worker and every gateway can compute it.
 """
 
 from functools import lru_cache
@@ -11,7 +11,7 @@ from app.settings import Settings
 
 
 def engine_key(settings: Settings, secret: bytes, name: str, mode: str) -> str:
-    """What the engine of this name wants to be shown; empty: nothing. `mode`: `managed` or `attached`."""
+    """The token of this engine; empty if it needs none. `mode`: `managed` or `attached`."""
     return _managed(secret, name) if mode == "managed" else settings.engine_api_key.get_secret_value()
 
 

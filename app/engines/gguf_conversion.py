@@ -1,4 +1,4 @@
-"""Turn one GGUF file into the safetensors folder that vLLM reads. Runs as its own process: torch takes 1 GiB."""
+"""Converts one GGUF file to the safetensors folder that vLLM reads. Runs as its own process, as torch needs 1 GiB."""
 
 import sys
 from pathlib import Path

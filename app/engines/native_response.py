@@ -1,8 +1,8 @@
-"""An engine's answer as the `result` of Workers AI. Pure.
+"""Converts an engine's answer to the `result` of Workers AI. Pure.
 
-Older text models answer `{"response", "tool_calls", "usage"}` ("native"), newer ones a whole chat completion ("openai"), those
-with the Responses API in the form they were asked in ("responses").
-The queue stores the engine's answer; the shape is made when it is read.
+Older text models answer with `{"response", "tool_calls", "usage"}` ("native"), newer ones with a whole chat completion
+("openai"), and models with the Responses API in the form of the request ("responses"). The queue stores the engine's
+answer; it is converted when it is read.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from app.engines.pricing import priced, with_cost
 
 
 def as_result(body: bytes, shape: Shape, price: Price | None = None, *, wants_json: bool = False) -> bytes:
-    """The JSON of an item's or a synchronous call's `result`. In JSON mode a native `response` is an object, not text.
+    """The JSON `result` of an item or a synchronous call. In JSON mode a native `response` is an object, not text.
 
-    What has no room in the native shape (several choices, a response) stays as the engine answered.
+    An answer that does not fit the native shape (several choices, a response) is not converted.
     """
     if shape != "native":
         return priced(body, price)
@@ -31,7 +31,7 @@ def as_result(body: bytes, shape: Shape, price: Price | None = None, *, wants_js
 
 
 def native(completion: dict[str, Any], *, wants_json: bool = False) -> dict[str, Any]:
-    """A chat or text completion in the native shape; what is absent there is absent here."""
+    """A chat or text completion in the native shape. Missing fields stay missing."""
     choice = completion["choices"][0]
     message = choice.get("message") or {}
     text = message.get("content", choice.get("text")) or ""
@@ -46,8 +46,8 @@ def native(completion: dict[str, Any], *, wants_json: bool = False) -> dict[str,
     return result
 
 
-def said(result: Mapping[str, Any]) -> Any:
-    """The answer in a `result` of any shape: its text, in JSON mode a value, None if it only calls tools."""
+def answer_in(result: Mapping[str, Any]) -> Any:
+    """The answer in a `result` of any shape: its text, a value in JSON mode, or None if it only calls tools."""
     if "choices" in result:
         choice = result["choices"][0]
         return choice["message"]["content"] if "message" in choice else choice["text"]
@@ -58,7 +58,7 @@ def said(result: Mapping[str, Any]) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """The JSON value, or the text itself where it was cut short."""
+    """The JSON value, or the text itself if it is incomplete JSON."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

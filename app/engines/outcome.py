@@ -1,12 +1,12 @@
-"""What an engine's answer means for the item that was sent. Pure.
+"""Classifies an engine's answer: what it means for the item that was sent. Pure.
 
 200 with an answer and usage                   Done      (choices, embeddings in data, or a response's output)
 200 with anything else                         Retry
 408 425 429, 5xx, no answer in time            Retry     (429 and 503: the engine is busy, not broken)
-401 403 404 405, redirects                     EngineDown: its operator has to mend it; no item is at fault
-500 of an engine that says its core died       EngineDown
+401 403 404 405, redirects                     EngineDown: misconfigured; its operator must fix it
+500 that says that the engine core died        EngineDown
 refused, reset, closed mid-answer              EngineDown
-other 4xx                                      Reject: the engine refuses this item, now and for ever
+other 4xx                                      Reject: the engine will always refuse this item
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _MISCONFIGURED = frozenset({401, 403, 404, 405})
 _TRY_LATER = frozenset({408, 425, 429})
 _BUSY = frozenset({429, 503})
 _ANSWERS = ("choices", "data", "output")
-_WORDS = (
+_USAGE_NAMES = (
     ("prompt_tokens", "prompt_tokens_details", "completion_tokens"),
     ("input_tokens", "input_tokens_details", "output_tokens"),
 )
@@ -50,7 +50,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """May succeed later. `busy`: the engine has no room now, which is no fault of the item. `code` if it never does."""
+    """May succeed later. `busy`: the engine has no room, which is not the item's fault. `code`: the final error."""
 
     reason: str
     code: int = FAILED
@@ -59,7 +59,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Will never succeed: the item's error. `param`, `reason`: what is wrong with it, in OpenAI's words, where that is known."""
+    """Will never succeed: the item's error. `param` and `reason` are OpenAI's fields of an error, None if unknown."""
 
     code: int
     message: str
@@ -69,7 +69,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class EngineDown:
-    """The engine cannot serve anyone. `suspect`: it had taken the item, which may be what brought it down."""
+    """The engine cannot serve any request. `suspect`: it had accepted the item, which may have crashed it."""
 
     reason: str
     suspect: bool
@@ -82,21 +82,27 @@ def from_response(status: int, body: bytes) -> Outcome:
     """The meaning of a complete HTTP answer."""
     if status == 200:
         return _success(body)
-    said = message(body) or f"HTTP {status}"
+    reason = message(body) or f"HTTP {status}"
     if status in _MISCONFIGURED or 300 <= status < 400:
-        return EngineDown(f"engine answered {status}: {said}", suspect=False)
+        return EngineDown(f"engine answered {status}: {reason}", suspect=False)
     if any(mark in body for mark in _CORE_DIED):
-        return EngineDown(said, suspect=True)
+        return EngineDown(reason, suspect=True)
     if status in _TRY_LATER or status >= 500:
         code = TIMED_OUT if status in (408, 504) else FAILED
-        return Retry(f"engine answered {status}: {said}", code, busy=status in _BUSY)
+        return Retry(f"engine answered {status}: {reason}", code, busy=status in _BUSY)
     if 400 <= status < 500:
-        return Reject(INVALID, said, _param(body))
-    return Retry(f"engine answered {status}: {said}")
+        return Reject(INVALID, reason, _param(body))
+    return Retry(f"engine answered {status}: {reason}")
+
+
+def from_stream_error(error: Mapping[str, Any]) -> Outcome:
+    """The meaning of an error event in a stream, as if the engine had answered with its status."""
+    code = error.get("code")
+    return from_response(code if isinstance(code, int) else 500, orjson.dumps({"error": error}))
 
 
 def _param(body: bytes) -> str | None:
-    """The field that the engine says is wrong."""
+    """The name of the wrong field in an engine's error, if it has one."""
     with suppress(orjson.JSONDecodeError, KeyError, TypeError, IndexError):
         param = orjson.loads(body)["error"]["param"]
         return param if isinstance(param, str) and param else None
@@ -104,15 +110,15 @@ def _param(body: bytes) -> str | None:
 
 
 def message(body: bytes) -> str:
-    """The engine's own words in an error body, at most 2,000 characters."""
+    """The message in an engine's error body, at most 2,000 characters."""
     try:
-        said: Any = orjson.loads(body)
+        value: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         return body[:2000].decode(errors="replace").strip()
-    if isinstance(said, dict):
-        inner = said.get("error", said)
-        said = inner.get("message", inner) if isinstance(inner, dict) else inner
-    text = said if isinstance(said, str) else orjson.dumps(said).decode()
+    if isinstance(value, dict):
+        inner = value.get("error", value)
+        value = inner.get("message", inner) if isinstance(inner, dict) else inner
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
     return text[:2000]
 
 
@@ -120,7 +126,7 @@ def _success(body: bytes) -> Outcome:
     try:
         answer: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return Retry("engine answered 200 with what is no JSON")
+        return Retry("engine answered 200 with invalid JSON")
     if not isinstance(answer, dict) or not any(
         isinstance(answer.get(name), list) and answer[name] for name in _ANSWERS
     ):
@@ -130,11 +136,11 @@ def _success(body: bytes) -> Outcome:
 
 
 def usage_of(answer: Mapping[str, Any]) -> Usage | None:
-    """The token counts of an answer, in the words of chat completions or of responses; None where it has none."""
+    """The token counts of an answer, by the field names of chat completions or of responses; None if it has none."""
     usage = answer.get("usage")
     if not isinstance(usage, dict):
         return None
-    prompt, details, output = _WORDS[0] if "prompt_tokens" in usage else _WORDS[1]
+    prompt, details, output = _USAGE_NAMES[0] if "prompt_tokens" in usage else _USAGE_NAMES[1]
     cached = usage.get(details)
     return Usage(
         _count(usage.get(prompt)),
@@ -144,5 +150,5 @@ def usage_of(answer: Mapping[str, Any]) -> Usage | None:
 
 
 def _count(value: object) -> int:
-    """A token count; whatever is none counts 0, since the answer itself is good."""
+    """A token count. An invalid value counts as 0, because the answer itself is good."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

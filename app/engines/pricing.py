@@ -1,6 +1,6 @@
-"""What tokens cost by the catalogue's prices, told beside the tokens as `cost` and `currency`. Pure.
+"""Computes the cost of tokens from the catalogue's prices, and adds it to a usage as `cost` and `currency`. Pure.
 
-A model without a price has no cost, which is not the same as a cost of 0.
+A model without a price has no cost, which differs from a cost of 0.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _MILLION = 1_000_000
 
 @lru_cache(4096)
 def cost(price: Price, usage: Usage) -> float:
-    """In the price's currency. Cached tokens are a part of the prompt's and cost less."""
+    """The cost in the price's currency. Cached tokens are part of the prompt tokens and have their own price."""
     fresh = max(0, usage.prompt_tokens - usage.cached_tokens)
     cached = usage.prompt_tokens - fresh
     whole = fresh * price.input + cached * price.cached_input + usage.completion_tokens * price.output
@@ -25,7 +25,7 @@ def cost(price: Price, usage: Usage) -> float:
 
 
 def with_cost(usage: Mapping[str, Any], price: Price | None) -> dict[str, Any]:
-    """The `usage` object of an answer, of any route, with its cost where there is a price."""
+    """The `usage` object of an answer of any route, with its cost if there is a price."""
     counted = usage_of({"usage": dict(usage)})
     if price is None or counted is None:
         return dict(usage)
@@ -33,7 +33,7 @@ def with_cost(usage: Mapping[str, Any], price: Price | None) -> dict[str, Any]:
 
 
 def priced(answer: bytes, price: Price | None, more: Mapping[str, Any] | None = None) -> bytes:
-    """An engine's whole answer with its cost and the fields of `more`; the same bytes where there is neither."""
+    """An engine's whole answer with its cost and the fields of `more`. Unchanged if there is neither."""
     if price is None and more is None:
         return answer
     body = orjson.loads(answer) | (more or {})

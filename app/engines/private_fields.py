@@ -1,7 +1,7 @@
-"""What callers may not say to an engine: fields of vLLM's API that belong to whoever operates it.
+"""Fields of vLLM's API that callers may not set, because they belong to the operator.
 
-From vLLM 0.32's chat and completion requests. Slackwater alone sets `priority` and `cache_salt`. Of a caller's headers none
-is relayed to an engine.
+They are from vLLM 0.32's chat and completion requests. Only Slackwater sets `priority` and `cache_salt`. No header of a
+caller is relayed to an engine.
 """
 
 ENGINE_PRIVATE_FIELDS = frozenset(

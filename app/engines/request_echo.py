@@ -1,10 +1,10 @@
-"""What a response says again of its request, as OpenAI's objects do; an engine's answer leaves some of it out. Pure."""
+"""Fields of a response that repeat its request, as in OpenAI's objects. An engine's answer lacks some of them. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
 FLEX = "flex"
-# With what it is where nothing was said. An engine's own word for these is not OpenAI's, or is none.
+# By field: its value if the request does not set it. Engines return other values, or none.
 _ECHOED: dict[str, Any] = {
     "max_output_tokens": None,
     "prompt_cache_key": None,
@@ -15,12 +15,12 @@ _ECHOED: dict[str, Any] = {
 ECHOED = frozenset({*_ECHOED, "service_tier"})
 
 
-def echo(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a response that repeat what was asked. `service_tier` is the one that served it."""
-    tier = FLEX if asked.get("service_tier") == FLEX else "default"
-    return repeated(asked, _ECHOED) | {"service_tier": tier}
+def echo(requested: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a response that repeat the request. `service_tier` is the tier that served it."""
+    tier = FLEX if requested.get("service_tier") == FLEX else "default"
+    return repeated(requested, _ECHOED) | {"service_tier": tier}
 
 
-def repeated(asked: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields named by `usual` as they were asked for; where they were not, as `usual` has them."""
-    return {name: value if asked.get(name) is None else asked[name] for name, value in usual.items()}
+def repeated(requested: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields named in `usual`, with the request's values, or the values of `usual` if the request has none."""
+    return {name: value if requested.get(name) is None else requested[name] for name, value in usual.items()}

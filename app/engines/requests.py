@@ -1,4 +1,4 @@
-"""From a caller's item to the body an engine is sent. Pure."""
+"""Builds the request body for an engine from a caller's item. Pure."""
 
 import hashlib
 import hmac
@@ -17,7 +17,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 RESPONSES = "/v1/responses"
-UNFIT = "unfit"  # in place of a route: the item is no request, its body is what is wrong with it
+UNFIT = "unfit"  # used as the route of an invalid item, whose body is the error
 # vLLM serves lower numbers first.
 BATCH_PRIORITY = 10
 SYNC_PRIORITY = 0
@@ -36,7 +36,7 @@ _OURS = frozenset(
         "service_tier",
     }
 )
-# What limits the answer, by route; none on a route that generates nothing.
+# The fields that limit the answer, by route. A route that generates nothing has none.
 _LENGTHS = {
     CHAT: ("max_tokens", "max_completion_tokens"),
     COMPLETIONS: ("max_tokens",),
@@ -56,9 +56,9 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the engine side adds to every item: the name the engine serves the model under, and its defaults.
+    """What is added to every item: the model's name at the engine, and its defaults.
 
-    `context_window`: tokens of prompt and answer together. `pooling`: it makes embeddings and generates nothing.
+    `context_window`: tokens of prompt and answer together. `pooling`: the model makes embeddings and generates nothing.
     """
 
     model: str
@@ -68,7 +68,7 @@ class Target:
 
     @classmethod
     def of(cls, model: Model) -> Self:
-        """The target of a catalogue's model, under the catalogue's name for it."""
+        """The target of a catalogue model, with the catalogue's name for it."""
         return cls(model.served, model.default_max_tokens, model.context_window, model.task == "text-embeddings")
 
 
@@ -82,10 +82,10 @@ def build(
     stream: bool = False,
     open_ended: bool = False,
 ) -> EngineRequest:
-    """The request for one item. `endpoint` is the route the item asks for; `salt` separates tenants' prefix caches.
+    """The engine's request for one item. `endpoint` is the item's route. `salt` separates the prefix caches of tenants.
 
-    An answer whose item sets no limit ends after the target's default; if `open_ended`, it may take what is left of the
-    context. A stream ends with the usage, whether the item asks for it or not. The engine keeps no answer for later.
+    If the item sets no limit of answer tokens, the target's default applies, or with `open_ended` the rest of the context.
+    A stream always ends with the usage. The engine does not store the answer.
     """
     hidden = _OURS | ENGINE_PRIVATE_FIELDS
     body = {key: value for key, value in item.items() if key not in hidden}
@@ -109,8 +109,8 @@ def build(
 
 
 def _routed(body: dict[str, Any], item: Mapping[str, Any]) -> str:
-    """Where a body goes that is a chat unless its form says otherwise; a prompt in it becomes what that route takes."""
-    if asks_for_response(item):
+    """The route of a body that is a chat unless its form differs. A prompt is converted to the form of that route."""
+    if is_response_request(item):
         return RESPONSES
     if "prompt" not in body or body.get("messages") is not None:
         return CHAT
@@ -123,21 +123,21 @@ def _routed(body: dict[str, Any], item: Mapping[str, Any]) -> str:
     return CHAT
 
 
-def asks_for_response(item: Mapping[str, Any]) -> bool:
-    """Whether an item of Workers AI's routes has the form of the Responses API, and so its answer."""
+def is_response_request(item: Mapping[str, Any]) -> bool:
+    """Whether an item of Workers AI's routes has the form of the Responses API, and gets such an answer."""
     return item.get("input") is not None and item.get("prompt") is None and item.get("messages") is None
 
 
 def _usual_limit(route: str, target: Target, *, open_ended: bool) -> dict[str, int]:
-    """What limits an answer whose item sets no limit."""
+    """The limit of an answer whose item sets none."""
     if not open_ended:
         return {_LENGTHS[route][0]: target.default_max_tokens}
-    # vLLM would give a text completion 16 tokens. Of the whole window it takes what the prompt leaves.
+    # vLLM's default for a text completion is 16 tokens. It reduces a limit of the whole window to what the prompt leaves.
     return {"max_tokens": target.context_window} if route == COMPLETIONS else {}
 
 
 def _with_content(message: object) -> object:
-    """With parts of known keys. Workers AI takes a null content from anyone, vLLM only from an assistant that calls tools."""
+    """The message with known keys in its parts. Null content becomes empty, as vLLM allows it only beside tool calls."""
     if not isinstance(message, Mapping) or "content" not in message:
         return message
     content = message["content"]
@@ -163,11 +163,11 @@ def tenant_salt(secret: bytes, tenant_id: int) -> str:
     return urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-PROBE = "0"  # the prompt of a synthetic request
+PROBE = "0"  # the prompt of a probe
 
 
 def probe_request(target: Target) -> EngineRequest:
-    """The least that makes an engine work: one token, in batch class."""
+    """The smallest request that makes an engine compute: one token, with batch priority."""
     if target.pooling:
         body = {"model": target.model, "input": PROBE, "priority": BATCH_PRIORITY}
         return EngineRequest(EMBEDDINGS, orjson.dumps(body))

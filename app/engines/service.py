@@ -1,4 +1,4 @@
-"""The verbs of engines: find a model's pool, promise its window, take, release, report on, list, drain and undrain an engine."""
+"""Operations on engines: find pools, promise windows, take, release, report, list, drain and undrain engines."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,16 +13,16 @@ from app.engines.adoption import EngineProblem
 from app.engines.catalogue import Task
 from app.states import EngineIntake, EngineState
 
-DRAINING = "draining"  # the reason that a worker reports while it obeys
+DRAINING = "draining"  # the reason that a worker reports while its engine is drained
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """An engine as its worker last reported it. `controlled`: a live worker holds its controller lease.
 
-    `arrival_url`: where that worker hears of synchronous requests; None if nowhere. `slots`: requests it runs at once.
-    `served_name`: its own name for the model, if that is another.
-    `expected_seconds`: until it should answer; None: it does, or nobody knows.
+    `arrival_url`: where that worker receives announcements of synchronous requests. `slots`: requests it runs at once.
+    `served_name`: the engine's own name for the model, if it differs.
+    `expected_seconds`: time until it should answer; None if it answers, or if this is unknown.
     """
 
     engine_id: int
@@ -42,15 +42,15 @@ class Engine:
     expected_seconds: float | None = None
 
     @property
-    def asked_for(self) -> str:
-        """The model's name in a request to it."""
+    def request_model(self) -> str:
+        """The model's name in requests to this engine."""
         return self.served_name or self.model
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a worker knows of its engine beside its state. `protection`: `inside` where its own scheduler shares each step
-    between synchronous and batch requests, `outside` where only the amount of batch work is controlled.
+    """What a worker knows about its engine in addition to its state. `protection`: `inside` if the engine's scheduler (L2)
+    divides each step between synchronous and batch requests, `outside` if only the allowance (L1) is controlled.
     """
 
     served_name: str | None = None
@@ -67,7 +67,10 @@ NOTHING_KNOWN = Facts()
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """An engine as people are told of it. `since` it has its state and `reason`; `silent_seconds`: since its worker spoke."""
+    """An engine in the status document. `since`: of state and `reason`. `silent_seconds`: time since its last heartbeat.
+
+    `held_seconds`: time since `since`.
+    """
 
     name: str
     model: str | None
@@ -93,7 +96,7 @@ class EngineInfo:
 
 
 async def ensure_pool(conn: Connection, model: str) -> int:
-    """The pool of the engines that serve this model, made on first use."""
+    """The pool of the engines that serve this model. It is created on first use."""
     while True:
         row = await (await conn.execute(sql.FIND_POOL, {"model": model})).fetchone()
         if row is not None:
@@ -112,10 +115,10 @@ async def take_engine(
     slots: int = 256,
     arrival_url: str | None = None,
 ) -> int | None:
-    """Take the controller lease of the engine `name`, entering the engine if it is new. Returns its id.
+    """Take the controller lease of the engine `name`, and register the engine if it is new. Returns its id.
 
-    None: another worker controls it, by this name or another one for the same URL, and that worker's lease has not lapsed;
-    stand by and ask again.
+    None if another worker with a live lease controls it, under this name or under another name for the same URL. The
+    caller then stands by and tries again.
     """
     parameters = {
         "name": name,
@@ -134,7 +137,7 @@ async def take_engine(
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The worker that controls an engine, what it runs there, and until when its lease holds."""
+    """The worker that controls an engine, the engine's URL, mode and model, and the end of the worker's lease."""
 
     worker_id: int
     url: str
@@ -143,19 +146,19 @@ class Holder:
     lease_until: datetime
 
     def outlives(self, before: "Holder | None") -> bool:
-        """Whether it has renewed its lease since `before`: a worker that was killed does not."""
+        """Whether it has renewed its lease since `before`. A killed worker does not."""
         return before is not None and before.worker_id == self.worker_id and before.lease_until < self.lease_until
 
 
 async def holder(conn: Connection, name: str) -> Holder | None:
-    """Who controls the engine of this name; None: nobody whose lease holds."""
+    """The worker that controls the engine of this name; None if no worker with a live lease does."""
     row = await (await conn.execute(sql.HOLDER, {"name": name})).fetchone()
     return None if row is None else Holder(*row)
 
 
 async def promise(conn: Connection, pool_id: int, name: str, window: int, task: Task) -> int:
-    """Enter what the engine `name` that was just taken promises of a model that no catalogue describes: its context window in
-    tokens. Returns the window in force, which the engine may fall short of. Call inside the transaction of `take_engine`.
+    """Store the context window in tokens that the engine `name`, which was just taken, promises for a model that no catalogue
+    describes. Returns the window in force, which may be larger. Call inside the transaction of `take_engine`.
     """
     await conn.execute(sql.LOCK_POOL, {"pool_id": pool_id})
     parameters = {"pool_id": pool_id, "name": name, "window": window, "task": task}
@@ -165,8 +168,8 @@ async def promise(conn: Connection, pool_id: int, name: str, window: int, task: 
 
 
 async def promised(conn: Connection, model: str, name: str, window: int) -> int:
-    """The window in tokens that would be in force if the engine `name`, which has this one, were taken now for a model that
-    no catalogue describes. Changes nothing.
+    """The window in tokens that would be in force if the engine `name` with this `window` were taken now for a model that no
+    catalogue describes. Changes nothing.
     """
     row = await (await conn.execute(sql.PROMISED, {"model": model, "name": name, "window": window})).fetchone()
     return window if row is None else int(row[0])
@@ -178,7 +181,7 @@ async def adopted_models(conn: Connection) -> list[tuple[str, int, Task]]:
 
 
 async def note_engine(conn: Connection, *, name: str, url: str, problem: EngineProblem) -> None:
-    """Say what is wrong with an attached engine that nobody controls. Says nothing if another worker does."""
+    """Store the problem of an attached engine that no worker controls. Does nothing if another worker controls it."""
     parameters = {"name": name, "url": url, "mode": "attached", "reason": problem.code, "problems": _json((problem,))}
     await conn.execute(sql.NOTE, parameters | {"worker_id": None})
 
@@ -201,10 +204,10 @@ async def report_engine(
     batch_in_flight: int = 0,
     sync_in_flight: int = 0,
 ) -> EngineIntake | None:
-    """Say how the engine is, and why: `signal` was `value` against `threshold`; `detail` is what its telemetry lacks.
+    """Store the engine's state and its reason: `signal` was `value`, compared with `threshold`; `detail`: a telemetry problem.
 
-    `start_seconds`: how long it took lately to come back, None: nothing new; `expected_seconds`: until it should answer;
-    `…_in_flight`: its requests. Returns whether the engine is to take new work. None: another worker has taken it over.
+    `start_seconds`: how long its last start took, None if not measured anew. `expected_seconds`: time until it should answer.
+    Returns whether the engine is to take new work, or None if another worker has taken it over.
     """
     parameters = {
         "engine_id": engine_id,
@@ -216,16 +219,12 @@ async def report_engine(
         "threshold": threshold,
         "batch_in_flight": batch_in_flight,
         "sync_in_flight": sync_in_flight,
-        "served_name": facts.served_name,
-        "serves": list(facts.serves),
-        "max_model_len": facts.max_model_len,
-        "version": facts.version,
-        "scheduling_policy": facts.scheduling_policy,
-        "protection": facts.protection,
-        "problems": _json(facts.problems),
         "detail": detail,
         "start_seconds": start_seconds,
         "expected_seconds": expected_seconds,
+        **asdict(facts),
+        "serves": list(facts.serves),
+        "problems": _json(facts.problems),
     }
     statement = sql.report("report_ready" if ready else "report_down")
     row = await (await conn.execute(statement, parameters)).fetchone()
@@ -233,13 +232,13 @@ async def report_engine(
 
 
 async def start_seconds(conn: Connection, engine_id: int) -> float | None:
-    """How long the engine took lately to come back, as any of its workers learned; None: none did."""
+    """How long the engine's last start took, as its workers measured; None if none did."""
     row = await (await conn.execute(sql.START_SECONDS, {"engine_id": engine_id})).fetchone()
     return None if row is None else row[0]
 
 
 async def release_engine(conn: Connection, engine_id: int, worker_id: int) -> None:
-    """Give up the controller lease, so that a standby worker need not wait for it to lapse."""
+    """Release the controller lease, so that a standby worker need not wait until it lapses."""
     await conn.execute(sql.RELEASE, {"engine_id": engine_id, "worker_id": worker_id})
 
 
@@ -250,10 +249,10 @@ async def list_engines(conn: Connection) -> list[Engine]:
 
 @dataclass(frozen=True, slots=True)
 class EngineOverview:
-    """An engine for the operator's eye. `alive`: a worker with a live lease controls it; `host` and `pid` are that worker's.
+    """An engine for operators. `alive`: a worker with a live lease controls it; `host` and `pid` are that worker's.
 
-    `leased`: chunks that this worker holds; `intake_seconds`: since when `intake` is what it is; `start_seconds`: how long it
-    took lately to start.
+    `leased`: chunks leased by this worker. `intake_seconds`: time since `intake` changed. `start_seconds`: duration of its
+    last start.
     """
 
     name: str
@@ -279,18 +278,18 @@ class EngineOverview:
     start_seconds: float | None
 
     def drained(self, settle_seconds: float) -> bool:
-        """Whether it takes no new work and nothing is in flight on it.
+        """Whether the engine takes no new work and no request is in flight on it.
 
-        Its worker must have said that it obeys, and every gateway must have heard of it, which takes `settle_seconds`.
+        Its worker must have confirmed the drain, and every gateway must have read it, which takes `settle_seconds`.
         """
         if self.intake == EngineIntake.OPEN or self.intake_seconds < settle_seconds:
             return False
-        obeys = self.reason == DRAINING and not (self.leased or self.batch_in_flight or self.sync_in_flight)
-        return not self.alive or obeys
+        is_empty = self.reason == DRAINING and not (self.leased or self.batch_in_flight or self.sync_in_flight)
+        return not self.alive or is_empty
 
     @property
     def ready(self) -> bool:
-        """Whether it answers, is controlled, and takes new work."""
+        """Whether the engine answers, has a worker, and takes new work."""
         return self.alive and self.state == EngineState.READY and self.intake == EngineIntake.OPEN
 
 
@@ -300,15 +299,15 @@ async def overview(conn: Connection) -> list[EngineOverview]:
 
 
 async def change_intake(conn: Connection, name: str, verb: Literal["drain", "drain now", "undrain"]) -> bool:
-    """Drain an engine, or let it take work again; done before is done. False: no engine has this name."""
+    """Drain or undrain an engine. Repeating it changes nothing. Returns False if no engine has this name."""
     if await (await conn.execute(sql.change_intake(verb), {"name": name})).fetchone() is not None:
         return True
     return await (await conn.execute(sql.EXISTS, {"name": name})).fetchone() is not None
 
 
-async def told_engines(conn: Connection) -> list[EngineInfo]:
-    """Every engine that somebody looks after, or did within the last day, by name."""
-    return [EngineInfo(*row) for row in await (await conn.execute(sql.TOLD)).fetchall()]
+async def recent_engines(conn: Connection) -> list[EngineInfo]:
+    """Every engine that has a worker, or that a worker reported within the last day, by name."""
+    return [EngineInfo(*row) for row in await (await conn.execute(sql.RECENT)).fetchall()]
 
 
 def _json(problems: Sequence[EngineProblem]) -> Jsonb:

@@ -1,4 +1,4 @@
-"""All SQL of pools and engines."""
+"""The SQL of pools and engines."""
 
 from app.engines.adoption import MISSING, TOO_SMALL
 from app.states import CHUNK, ENGINE, INTAKE, EngineState
@@ -6,8 +6,9 @@ from app.states import CHUNK, ENGINE, INTAKE, EngineState
 FIND_POOL = "select pool_id from pool where model = %(model)s"
 ADD_POOL = "insert into pool (model) values (%(model)s) on conflict (model) do nothing"
 
-# The window of a model that no catalogue describes is promised by its first engine. One that joins may promise more, and less if
-# no unfinished work was accepted under the old promise; neither while another live engine keeps it. One pool at a time.
+# The first engine of a model that no catalogue describes promises its context window. While another live engine keeps that
+# promise, it does not change. Else an engine may promise more, or less if no unfinished chunk was accepted under the old
+# promise. LOCK_POOL serialises this for each pool.
 LOCK_POOL = "select from pool where pool_id = %(pool_id)s for no key update"
 _IN_FORCE = f"""case
     when p.context_window is null then %(window)s
@@ -22,10 +23,10 @@ where p.pool_id = %(pool_id)s returning context_window"""
 PROMISED = f"select {_IN_FORCE} from pool p where p.model = %(model)s"
 ADOPTED = "select model, context_window, coalesce(task, 'text-generation') from pool where context_window is not null"
 
-# Of one URL at a time, so that two workers do not both find it free.
+# Serialises TAKE for each URL, so that two workers cannot both take it.
 ONE_URL = "select pg_advisory_xact_lock(hashtext('engine'), hashtext(%(url)s))"
 
-# The controller lease: an engine row names the worker that controls it, and that worker's own lease says how long.
+# The controller lease: an engine row names the worker that controls it. It holds as long as that worker's lease.
 _FREE = """(e.worker_id is null or e.worker_id = excluded.worker_id or not exists
     (select from worker w where w.worker_id = e.worker_id and w.lease_until > now()))"""
 
@@ -45,7 +46,7 @@ returning engine_id"""
 
 
 def report(verb: str) -> str:
-    """The holder's word on its engine: state, allowance and reason, and by Postgres's clock since when these two hold."""
+    """UPDATE of an engine by the worker that holds it: state, reason and allowance. `reason_since` is Postgres's time."""
     target = ENGINE.target(verb)
     return f"""
 update engine set state = '{target}', reason = %(reason)s, allowance = %(allowance)s, heartbeat_at = now(),
@@ -72,7 +73,7 @@ where e.name = %(name)s and w.lease_until > now()"""
 
 START_SECONDS = "select start_seconds from engine where engine_id = %(engine_id)s"
 
-# An engine of which nobody knows what it serves, or that is not what it should be: no worker controls it, one looks at it.
+# An engine whose model is unknown, or that contradicts the settings. A worker reports it without controlling it.
 NOTE = f"""
 insert into engine as e (name, url, mode, state, reason, problems)
 values (%(name)s, %(url)s, %(mode)s, '{EngineState.DOWN}', %(reason)s, %(problems)s)
@@ -99,7 +100,7 @@ where name = %(name)s and {INTAKE.guard(verb)} returning engine_id"""
 
 EXISTS = "select from engine where name = %(name)s"
 
-# Leases are counted where they stand; what the row itself says is one heartbeat old.
+# Leased chunks are counted now; the other values are as old as the last heartbeat.
 OVERVIEW = f"""
 select e.name, coalesce(p.model, ''), e.mode, e.state, e.reason, e.reason_since, e.intake, e.intake_since, e.allowance,
        e.slots, e.batch_in_flight, e.sync_in_flight, e.url, e.heartbeat_at, w.host, w.pid,
@@ -108,8 +109,8 @@ select e.name, coalesce(p.model, ''), e.mode, e.state, e.reason, e.reason_since,
        extract(epoch from now() - e.intake_since)::float8, e.problems, e.start_seconds
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
 
-# As LIST, for people: also those that nobody controls now, as long as somebody spoke of them within the last day.
-TOLD = """
+# The engines for status documents: also those without a worker, if a worker reported them within the last day.
+RECENT = """
 select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshold, e.reason_since, e.slots, e.allowance,
        e.serves, e.max_model_len, e.version, e.scheduling_policy, e.protection, e.problems,
        coalesce(w.lease_until > now(), false), extract(epoch from now() - e.heartbeat_at)::float8,

@@ -1,14 +1,14 @@
-"""Puts the chunks of a streamed chat completion together again, as if the call had not been streamed. Pure."""
+"""Merges the chunks of a streamed chat completion into one answer, as of a call without streaming. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# Texts of a message that a stream tells piece by piece.
+# Fields of a message that a stream sends in pieces.
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
 
 
 class Chunks:
-    """The chunks of one answer, in their order."""
+    """Collects the chunks of one answer, in order."""
 
     def __init__(self) -> None:
         self._head: dict[str, Any] = {}
@@ -16,7 +16,7 @@ class Chunks:
         self._choices: dict[int, dict[str, Any]] = {}
 
     def take(self, chunk: Mapping[str, Any]) -> None:
-        """The next chunk."""
+        """Add the next chunk."""
         self._head = self._head or {name: chunk.get(name) for name in ("id", "created", "model")}
         self._usage = chunk.get("usage") or self._usage
         for part in chunk.get("choices") or ():
@@ -28,7 +28,7 @@ class Chunks:
                 choice[name] = choice.get(name) if part.get(name) is None else part[name]
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole answer; None: a choice has no end."""
+        """The whole answer; None if a choice is incomplete."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         if not choices or any(choice["finish_reason"] is None for choice in choices):
             return None
@@ -43,10 +43,10 @@ def _add_delta(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
         calls = message.setdefault("tool_calls", [])
         while len(calls) <= part.get("index", 0):
             calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
-        call, said = calls[part.get("index", 0)], part.get("function") or {}
+        call, function = calls[part.get("index", 0)], part.get("function") or {}
         call["id"] = part.get("id") or call["id"]
         for name in ("name", "arguments"):
-            call["function"][name] += said.get(name) or ""
+            call["function"][name] += function.get(name) or ""
 
 
 def _add_logprobs(choice: dict[str, Any], logprobs: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Tables: pools (the engines that serve one model) and engines."""
+"""The tables `pool` (the engines that serve one model) and `engine`."""
 
 from sqlalchemy import (
     ARRAY,

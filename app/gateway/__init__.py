@@ -1,1 +1,1 @@
-"""The gateway: relays synchronous requests to ready engines, and tells their workers in time."""
+"""The gateway: relays synchronous requests to ready engines, and announces them to the engines' workers beforehand."""

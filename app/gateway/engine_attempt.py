@@ -1,4 +1,4 @@
-"""One try of one request at one engine: what its worker is told of it, and what its failure means for the caller."""
+"""One attempt to send a request to an engine: the events for its worker, and the errors for its caller."""
 
 import asyncio
 import uuid
@@ -22,32 +22,32 @@ log = structlog.get_logger("gateway")
 
 
 class EngineAttempt:
-    """Made by `entered`."""
+    """One request at one engine. Created by `attempt_at`."""
 
-    def __init__(self, engine: Engine, announcer: Announcer, watch: RequestTimer) -> None:
+    def __init__(self, engine: Engine, announcer: Announcer, timer: RequestTimer) -> None:
         self.engine = engine
         self._announcer = announcer
-        self._watch = watch
+        self._timer = timer
         self._id = uuid.uuid4().hex
 
     async def arrived(self, prompt_tokens: int, answer_tokens: int) -> None:
-        """Announce the request before it is sent."""
+        """Announce the request to the worker, before it is sent to the engine."""
         size = {"prompt_tokens": prompt_tokens, "max_tokens": answer_tokens}
-        await self._announcer.announce(self.engine.arrival_url, {**self._said("arrived"), "class": SYNC, **size})
+        await self._announcer.announce(self.engine.arrival_url, {**self._event("arrived"), "class": SYNC, **size})
 
     def answered(self, ttft_ms: float | None) -> None:
-        """Its first token has come, `ttft_ms` after the request where that is known."""
-        self._announcer.mention(self.engine.arrival_url, {**self._said("first_token"), "ttft_ms": ttft_ms})
+        """Report that the answer has begun. `ttft_ms`: time to first token, None if not known."""
+        self._announcer.report(self.engine.arrival_url, {**self._event("first_token"), "ttft_ms": ttft_ms})
 
     def finished(self) -> None:
-        """It is over, whichever way."""
-        watch = self._watch
-        gaps = {"itl_p50_ms": watch.itl_ms(0.5), "itl_p95_ms": watch.itl_ms(0.95)}
-        said = {**self._said("finished"), "output_tokens": watch.output_tokens, **gaps}
-        self._announcer.mention(self.engine.arrival_url, said)
+        """Report that the request is over, for whatever reason."""
+        timer = self._timer
+        gaps = {"itl_p50_ms": timer.itl_ms(0.5), "itl_p95_ms": timer.itl_ms(0.95)}
+        event = {**self._event("finished"), "output_tokens": timer.output_tokens, **gaps}
+        self._announcer.report(self.engine.arrival_url, event)
 
     def failed(self, outcome: Outcome) -> SlackwaterError:
-        """What to tell the caller of an engine's answer that is none."""
+        """The caller's error for a failed outcome."""
         match outcome:
             case Reject(message=message, param=param):
                 reason = TOO_LONG if is_too_long(message) else None
@@ -70,7 +70,7 @@ class EngineAttempt:
                 return self._counted("broken", ExecutionFailed(f"Model execution failed: {reason}"))
 
     def lost(self, error: Exception) -> SlackwaterError:
-        """What to tell the caller of an answer that broke off."""
+        """The caller's error for an answer that broke off."""
         if isinstance(error, TimeoutError):
             return self._counted("timeout", TimedOut("Request timeout"))
         log.warning("engine.lost", engine=self.engine.name, error=repr(error))
@@ -79,39 +79,39 @@ class EngineAttempt:
         )
 
     def abandoned(self) -> None:
-        """The caller has gone."""
+        """Count that the caller has disconnected."""
         ERRORS.labels(SYNC, self.engine.model, "caller_gone").inc()
 
     def _counted(self, kind: str, error: SlackwaterError) -> SlackwaterError:
         ERRORS.labels(SYNC, self.engine.model, kind).inc()
         return error
 
-    def _said(self, event: str) -> dict[str, Any]:
-        return {"id": self._id, "event": event}
+    def _event(self, name: str) -> dict[str, Any]:
+        return {"id": self._id, "event": name}
 
 
 @asynccontextmanager
-async def entered(
+async def attempt_at(
     engine: Engine,
     balance: Balance,
-    line: WaitQueue,
+    queue: WaitQueue,
     announcer: Announcer,
-    watch: RequestTimer,
+    timer: RequestTimer,
     prompt_tokens: int,
     answer_tokens: int,
 ) -> AsyncIterator[EngineAttempt]:
-    """A request to this engine: counted, announced, and said to be over on leaving the block."""
-    exchange = EngineAttempt(engine, announcer, watch)
+    """A request to this engine. It is counted and announced on entry, and reported as finished on exit."""
+    attempt = EngineAttempt(engine, announcer, timer)
     balance.enter(engine.name)
     OPEN.labels(SYNC, engine.model).inc()
     try:
-        await exchange.arrived(prompt_tokens, answer_tokens)
-        yield exchange
+        await attempt.arrived(prompt_tokens, answer_tokens)
+        yield attempt
     except (asyncio.CancelledError, GeneratorExit):
-        exchange.abandoned()
+        attempt.abandoned()
         raise
     finally:
         balance.leave(engine.name)
-        line.wake(engine.model)
+        queue.wake(engine.model)
         OPEN.labels(SYNC, engine.model).dec()
-        exchange.finished()
+        attempt.finished()

@@ -1,4 +1,4 @@
-"""Which engines are ready, as the database had it a moment ago, and when one should be."""
+"""A cached list of the engines, from the database: which are ready, and when the next one is expected."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -10,76 +10,76 @@ from app.engines import service as engines
 from app.engines.service import Engine
 from app.states import EngineIntake, EngineState
 
-GRACE_SECONDS = 2.0  # an engine that is away for less may be back at once, whatever is expected of it
-BLIND_SECONDS = 2.0  # a list that is older tells nothing of the leases that have lapsed since
-RETURN_SECONDS = 10.0  # for a worker to take its lease again after the database was away; the pools take up to two
+GRACE_SECONDS = 2.0  # an engine that is down for less may return at once, whatever its worker expects
+BLIND_SECONDS = 2.0  # after a list this old, it is unknown why a lease has lapsed
+RETURN_SECONDS = 10.0  # time for a worker to renew its lease after a database outage; its pool needs up to two
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyEngines:
-    """The engines as the database told them at a moment; `pardoned`: which count as looked after until when all the same."""
+class EngineList:
+    """The engines as read at a monotonic time. `grace_until`: by engine, until when a lapsed lease still counts as held."""
 
     engines: Sequence[Engine]
     at: float
-    pardoned: Mapping[str, float]
+    grace_until: Mapping[str, float]
 
-    def looked_after(self, engine: Engine) -> bool:
-        """Whether a worker's lease on it holds, or lapsed while nobody could renew it and may be taken again any moment."""
-        return engine.controlled or self.pardoned.get(engine.name, 0.0) > self.at
+    def has_worker(self, engine: Engine) -> bool:
+        """Whether a worker holds the engine's lease, or may renew it at any moment because it lapsed in a database outage."""
+        return engine.controlled or self.grace_until.get(engine.name, 0.0) > self.at
 
 
-def seen(before: ReadyEngines | None, engines: Sequence[Engine], now: float) -> ReadyEngines:
-    """What to make of what the database says now. Pure.
+def updated(before: EngineList | None, engines: Sequence[Engine], now: float) -> EngineList:
+    """The next list, from the engines that the database returns now. Pure.
 
-    A lease that lapsed under our eyes is a worker that died. One that lapsed while we saw nothing may be any worker's, since
-    while the database is away none can renew it.
+    If a lease lapses while the database answers, its worker has died. If it lapses during an outage, the worker may live,
+    because no worker can renew a lease then; such engines get a period of grace.
     """
-    pardoned = dict(before.pardoned) if before else {}
+    grace_until = dict(before.grace_until) if before else {}
     if before and now - before.at > BLIND_SECONDS:
-        pardoned |= {engine.name: now + RETURN_SECONDS for engine in before.engines if engine.controlled}
-    return ReadyEngines(engines, now, pardoned)
+        grace_until |= {engine.name: now + RETURN_SECONDS for engine in before.engines if engine.controlled}
+    return EngineList(engines, now, grace_until)
 
 
 class EngineDirectory:
-    """The list of engines, read again when it is older than `refresh_seconds` and somebody asks."""
+    """Answers from a list of the engines, which is read again on demand when it is older than `refresh_seconds`."""
 
     def __init__(self, database: Database, refresh_seconds: float) -> None:
         self._database = database
         self._refresh = refresh_seconds
-        self._sight = StaleIfError[ReadyEngines]()
-        self._away: dict[str, float] = {}  # models without a ready engine: since when we know
+        self._list = StaleIfError[EngineList]()
+        self._down_since: dict[str, float] = {}  # by model without a ready engine: the second when this was first seen
 
     async def ready(self, model: str) -> list[Engine]:
-        """The engines of this served model that answer and are looked after. Raises as the database does."""
+        """The engines of this served model that answer and have a worker. Raises database errors."""
         found = [engine for engine in await self._known(model) if engine.state == EngineState.READY]
         if found:
-            self._away.pop(model, None)
+            self._down_since.pop(model, None)
         return found
 
-    async def expects(self, model: str, tried: Set[str] = frozenset()) -> bool:
-        """Whether somebody looks after an engine of this served model that was not tried, be it ready or on its way."""
+    async def has_untried(self, model: str, tried: Set[str] = frozenset()) -> bool:
+        """Whether this served model has an engine with a worker, ready or starting, that was not tried."""
         return any(engine.name not in tried for engine in await self._known(model))
 
-    async def hopeless(self, model: str, seconds: float) -> bool:
-        """Whether no engine of this served model is ready, nor expected within that time, and this is no mere blip."""
+    async def should_give_up(self, model: str, seconds: float) -> bool:
+        """Whether no engine of this served model is ready or expected within `seconds`, for longer than GRACE_SECONDS."""
         if await self.ready(model):
             return False
-        since, expected = self._away.setdefault(model, clock.monotonic()), await self.expected(model)
+        since, expected = self._down_since.setdefault(model, clock.monotonic()), await self.expected(model)
         soon = expected is not None and expected <= seconds
         return not soon and clock.monotonic() - since >= GRACE_SECONDS
 
     async def expected(self, model: str) -> float | None:
-        """Seconds until an engine of this served model should answer; None: nobody can tell."""
+        """Seconds until an engine of this served model should answer; None if unknown."""
         known = [engine.expected_seconds for engine in await self._known(model)]
         return min((seconds for seconds in known if seconds is not None), default=None)
 
     async def _known(self, model: str) -> list[Engine]:
-        sight = await self._sight.get(self._look, self._refresh)
+        listed = await self._list.get(self._read, self._refresh)
         return [
-            e for e in sight.engines if e.model == model and sight.looked_after(e) and e.intake == EngineIntake.OPEN
+            e for e in listed.engines if e.model == model and listed.has_worker(e) and e.intake == EngineIntake.OPEN
         ]
 
-    async def _look(self) -> ReadyEngines:
+    async def _read(self) -> EngineList:
         async with self._database.relaxed() as conn:
             found = await engines.list_engines(conn)
-        return seen(self._sight.last, found, clock.monotonic())
+        return updated(self._list.last, found, clock.monotonic())

@@ -1,7 +1,7 @@
-"""What callers of the gateway meet, in Prometheus's terms; exported by the API's `/metrics`.
+"""Prometheus metrics of the gateway, exported by the API's `/metrics`. `RequestTimer` observes the latencies.
 
-Every figure has the class of the request; all that pass the gateway are `sync`. Time to first token and between tokens are
-known of streams only: a call that does not stream is relayed as one, and only its duration is measured.
+Every metric has the class of the request, which is `sync` for all requests of the gateway. Time to first token (TTFT) and
+inter-token latency (ITL) are measured for streams only; of other calls only the duration is measured.
 """
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -11,22 +11,27 @@ _BUCKETS = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7
 _LABELS = ("class", "model")
 
 TTFT = Histogram(
-    "slackwater_ttft_seconds", "from a streamed request's coming to its first token", _LABELS, buckets=_BUCKETS
+    "slackwater_ttft_seconds",
+    "time from the arrival of a streamed request to its first token",
+    _LABELS,
+    buckets=_BUCKETS,
 )
-ITL = Histogram("slackwater_itl_seconds", "between two events with tokens of one stream", _LABELS, buckets=_BUCKETS)
+ITL = Histogram(
+    "slackwater_itl_seconds", "time between two events with tokens of one stream", _LABELS, buckets=_BUCKETS
+)
 DURATION = Histogram(
-    "slackwater_request_seconds", "from a request's coming to the end of its answer", (*_LABELS, "streamed"),
+    "slackwater_request_seconds", "time from the arrival of a request to the end of its answer", (*_LABELS, "streamed"),
     buckets=(*_BUCKETS, 120, 300, 600),
 )  # fmt: skip
-OPEN = Gauge("slackwater_open_requests", "requests that are in an engine by way of this gateway", _LABELS)
-QUEUED = Gauge("slackwater_queued_requests", "requests that wait here for a place at an engine", _LABELS)
+OPEN = Gauge("slackwater_open_requests", "requests of this gateway that an engine processes", _LABELS)
+QUEUED = Gauge("slackwater_queued_requests", "requests that wait in this gateway for an engine", _LABELS)
 ERRORS = Counter(
     "slackwater_relay_errors_total",
-    "requests that got no good answer: no_engine, busy, unreachable, lost, timeout, refused, broken, caller_gone",
+    "requests without a successful answer: no_engine, busy, unreachable, lost, timeout, refused, broken, caller_gone",
     (*_LABELS, "kind"),
 )
 ANNOUNCEMENTS = Counter(
     "slackwater_announcements_total",
-    "requests announced to the engine's worker: told, failed, skipped (it is left alone)",
+    "requests announced to the engine's worker: told, failed, skipped (no worker, or a recent failure)",
     ("outcome",),
 )

@@ -1,14 +1,17 @@
-"""Times one synchronous request: first token, gaps, end. Seconds of the monotonic clock."""
+"""Measures one synchronous request: time to first token (TTFT), inter-token latency (ITL), and duration.
+
+All times are seconds of the monotonic clock.
+"""
 
 from app import clock
 from app.gateway.metrics import DURATION, ITL, SYNC, TTFT
 from app.headroom.arrivals import percentile
 
-_MOST_GAPS = 4096  # kept for the percentiles; the histogram has all
+_MOST_GAPS = 4096  # kept for the percentiles; the histogram gets all
 
 
 class RequestTimer:
-    """Starts when it is made."""
+    """A timer that starts when it is created."""
 
     def __init__(self, model: str, *, streamed: bool) -> None:
         self._streamed = streamed
@@ -19,10 +22,10 @@ class RequestTimer:
         self._gaps: list[float] = []
 
     def token(self) -> float | None:
-        """An event with tokens has come. Returns the milliseconds to the first one, when it is that."""
+        """Record an event with tokens. For the first one, observe TTFT and return it in milliseconds; else return None."""
         now, before = clock.monotonic(), self._last
         self._last = now
-        self.output_tokens += 1  # until the engine says how many there were
+        self.output_tokens += 1  # an estimate until the engine reports its usage
         if before is None:
             TTFT.labels(*self._labels).observe(now - self._began)
             return (now - self._began) * 1000
@@ -32,7 +35,7 @@ class RequestTimer:
         return None
 
     def end(self) -> None:
-        """The answer is complete."""
+        """Record that the answer is complete."""
         DURATION.labels(*self._labels, "yes" if self._streamed else "no").observe(clock.monotonic() - self._began)
 
     def itl_ms(self, share: float) -> float | None:

@@ -1,6 +1,6 @@
-"""Calls that their client may send again while they run: what it sends again is answered by the call already under way.
+"""Joins a call that a client sends again to the same call that is still running, so that the engine runs it once.
 
-A client hangs up before it sends again, so such a call goes on for a moment when nobody waits for it.
+A client disconnects before it sends again, so a call keeps running for a moment without a waiting client.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ GRACE_SECONDS = 2.0  # OpenAI's and Cloudflare's clients send again within one s
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What the client says of a call: its idempotency key, and whether it may have sent it before."""
+    """From a call's headers: its idempotency key, and whether the client may have sent it before (`again`)."""
 
     key: str | None
     again: bool
@@ -30,19 +30,19 @@ class _Running:
 
 
 class ResentRequests:
-    """The calls of one process that may be sent again. Not a cache: an answer is forgotten once somebody was given it."""
+    """The running calls of one process. Not a cache: an answer is dropped when a client has received it."""
 
     def __init__(self, work: Callable[[SyncCall], Coroutine[Any, Any, bytes]]) -> None:
         self._work = work
         self._running: dict[Hashable, list[_Running]] = {}
 
     async def answer(self, call: SyncCall, sending: Sending) -> bytes:
-        """The answer of the same call, if that is under way, else of this one. Raises as `work` does."""
-        place = (call.tenant_id, call.model.name, call.endpoint, call.open_ended, sending.key)
-        running = self._same(place, call) if sending.again else None
+        """The answer of the same call if it is running, else of this one. Raises the errors of `work`."""
+        identity = (call.tenant_id, call.model.name, call.endpoint, call.open_ended, sending.key)
+        running = self._same(identity, call) if sending.again else None
         if running is None:
             running = _Running(call.item, asyncio.create_task(self._work(call)))
-            self._running.setdefault(place, []).append(running)
+            self._running.setdefault(identity, []).append(running)
         running.waiting += 1
         grace = GRACE_SECONDS
         try:
@@ -50,23 +50,25 @@ class ResentRequests:
             grace = 0.0
         finally:
             running.waiting -= 1
-            asyncio.get_running_loop().call_later(grace, self._forget, place, running)
+            asyncio.get_running_loop().call_later(grace, self._forget, identity, running)
         return found
 
-    def _same(self, place: Hashable, call: SyncCall) -> _Running | None:
-        found = (each for each in self._running.get(place, ()) if each.item == call.item and not _failed(each.answer))
+    def _same(self, identity: Hashable, call: SyncCall) -> _Running | None:
+        found = (
+            each for each in self._running.get(identity, ()) if each.item == call.item and not _failed(each.answer)
+        )
         return next(found, None)
 
-    def _forget(self, place: Hashable, running: _Running) -> None:
-        """Unless somebody waits for it, or it was forgotten before."""
+    def _forget(self, identity: Hashable, running: _Running) -> None:
+        """Cancel and drop a call, unless a client waits for it. May be called again."""
         if running.waiting:
             return
         running.answer.cancel()
-        _failed(running.answer)  # nobody else hears of it
+        _failed(running.answer)  # marks its exception as retrieved
         with suppress(KeyError, ValueError):
-            self._running[place].remove(running)
-            if not self._running[place]:
-                del self._running[place]
+            self._running[identity].remove(running)
+            if not self._running[identity]:
+                del self._running[identity]
 
 
 def _failed(answer: "asyncio.Task[bytes]") -> bool:

@@ -1,8 +1,8 @@
-"""Which engine serves a synchronous request.
+"""Chooses the engine for a synchronous request: `Balance.order` ranks the engines.
 
-With a session: by rendezvous hashing, so that a session stays where its prefix is cached, and moves only when its engine is
-gone or has clearly more than its share (Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, 2016).
-Without: the one with the fewest open requests of this gateway for its slots, among equals the one that waited longest.
+With a session: by rendezvous hashing, so that a session stays at the engine that caches its prefix. It moves only if that
+engine is gone or overloaded (Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, 2016).
+Without a session: the engine with the fewest open requests of this gateway per slot; among equals, the least recently used.
 """
 
 import hashlib
@@ -12,30 +12,29 @@ from collections.abc import Mapping
 
 from app import clock
 
-BOUND = (
-    1.25  # a session leaves an engine that has more than this many times its share, by slots, of the open requests …
-)
-AVOIDED_SECONDS = 1.0  # an engine that could not be reached is asked only after the others for so long
-FEW = 8  # … unless these are so few that they cost less than a prompt computed anew
+# A session leaves an engine that has more than BOUND times its share (by slots) of the open requests, and more than FEW.
+BOUND = 1.25
+FEW = 8  # waiting behind so few requests costs less than computing a prompt again elsewhere
+AVOIDED_SECONDS = 1.0  # for this time an engine that could not be reached is ranked last
 
 
 class Balance:
-    """Counts this gateway's open requests by engine name."""
+    """Ranks engines by this gateway's open requests, which it counts by engine name."""
 
     def __init__(self) -> None:
         self.open: Counter[str] = Counter()
-        self._avoided: dict[str, float] = {}  # until which second
+        self._avoided: dict[str, float] = {}  # by engine: the monotonic second until which it is ranked last
         self._turns: dict[str, int] = {}
         self._turn = 0
 
     def order(self, slots: Mapping[str, int], session: str | None) -> list[str]:
-        """The engines, by name and how many requests each runs at once, best first; last those that could not be reached."""
+        """Rank engines, best first. `slots`: by engine name, how many requests it runs at once. Unreachable ones come last."""
         now = clock.monotonic()
         found = self._by_load(slots) if session is None else self._by_session(slots, session)
         return sorted(found, key=lambda name: self._avoided.get(name, 0.0) > now)
 
     def avoid(self, name: str) -> None:
-        """This engine could not be reached."""
+        """Record that an engine could not be reached."""
         self._avoided[name] = clock.monotonic() + AVOIDED_SECONDS
 
     def _by_load(self, slots: Mapping[str, int]) -> list[str]:
@@ -48,13 +47,13 @@ class Balance:
         return sorted(ranked, key=lambda name: self.open[name] >= most[name])
 
     def enter(self, name: str) -> None:
-        """A request goes to this engine."""
+        """Count a request that is sent to an engine."""
         self._turn += 1
         self._turns[name] = self._turn
         self.open[name] += 1
 
     def leave(self, name: str) -> None:
-        """A request has left it."""
+        """Count the end of a request at an engine."""
         self.open[name] -= 1
         if not self.open[name]:
             del self.open[name]

@@ -1,8 +1,8 @@
-"""An engine's event stream, and the forms in which callers get it. Pure.
+"""Parses an engine's event stream and formats it for callers. Pure.
 
-openai      the engine's events as they are, less the usage that only we asked for
-responses   the same with the name of each event, which the Responses API has in front of its data
-native      Workers AI's frames: {"response"}, {"tool_calls"}, {"finish_reason"}, at last {"response": "", "usage"}
+openai      the engine's events unchanged, without the usage if the caller did not request it
+responses   the same, with each event's name before its data, as in the Responses API
+native      Workers AI's frames: {"response"}, {"tool_calls"}, {"finish_reason"}, finally {"response": "", "usage"}
 """
 
 from collections.abc import Mapping
@@ -20,32 +20,32 @@ _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed
 
 @dataclass(frozen=True, slots=True)
 class SseEvent:
-    """One event of an engine: `data` verbatim, and as JSON."""
+    """One event of an engine: its `data` verbatim, and parsed as `body`."""
 
     data: bytes
     body: dict[str, Any]
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """What went wrong, if that is what the event says."""
+        """The error, if the event is one."""
         error = self.body.get("error")
         return error if isinstance(error, dict) else None
 
     @property
     def usage(self) -> dict[str, Any] | None:
-        """The token counts, in the one event without choices that has them."""
+        """The token counts, if this is the event that has them and no choices."""
         response = self.body.get("response")
         usage = (response if isinstance(response, dict) else self.body).get("usage")
         return usage if isinstance(usage, dict) and not self.body.get("choices") else None
 
     @property
     def ends(self) -> bool:
-        """Whether it is the last one of its stream; only the Responses API says so."""
+        """Whether this is the last event of a Responses API stream. Other streams do not mark it."""
         return self.body.get("type") in _ENDS
 
     @property
     def carries_tokens(self) -> bool:
-        """Whether the caller sees output in it; an event of the role or of the end alone has none."""
+        """Whether the event has output. Events with only a role or a finish reason have none."""
         if str(self.body.get("type", "")).endswith(".delta"):
             return True
         for choice in self.body.get("choices") or ():
@@ -56,25 +56,25 @@ class SseEvent:
 
 
 class Splitter:
-    """Takes a body of `text/event-stream` apart, however its bytes arrive."""
+    """Splits a `text/event-stream` body into events, however its bytes are divided into blocks."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, block: bytes) -> list[bytes]:
-        """The data of the events that are complete now. vLLM sends one line of data an event."""
+        """The data of the events that this block completes. vLLM sends one data line per event."""
         *lines, self._rest = (self._rest + block).split(b"\n")
         return [line[5:].strip() for line in lines if line.startswith(b"data:")]
 
 
 def failed(code: int, message: str) -> SseEvent:
-    """The event that ends a stream which cannot go on."""
+    """The error event that ends a failed stream."""
     body = {"error": {"message": message, "type": "server_error", "param": None, "code": code}}
     return SseEvent(orjson.dumps(body), body)
 
 
 def priced(event: SseEvent, price: Price | None) -> SseEvent:
-    """The event with the cost of its tokens, where it tells them and they have a price."""
+    """The event with the cost of its tokens, if it has a usage and there is a price."""
     if price is None or event.usage is None:
         return event
     body, usage = event.body, with_cost(event.usage, price)
@@ -83,33 +83,33 @@ def priced(event: SseEvent, price: Price | None) -> SseEvent:
     return SseEvent(orjson.dumps(body), body)
 
 
-def echoed(event: SseEvent, said: Mapping[str, Any]) -> SseEvent:
-    """The event with these fields in the response that it tells of, if it tells of one."""
+def echoed(event: SseEvent, fields: Mapping[str, Any]) -> SseEvent:
+    """The event with these fields added to its response object, if it has one."""
     response = event.body.get("response")
     if not isinstance(response, dict):
         return event
-    body = {**event.body, "response": {**response, **said}}
+    body = {**event.body, "response": {**response, **fields}}
     return SseEvent(orjson.dumps(body), body)
 
 
 def openai(event: SseEvent, *, usage: bool) -> bytes:
-    """The event for a caller who speaks OpenAI; nothing for the usage if it is not wanted."""
+    """The event for an OpenAI client. Empty for the usage event unless `usage` is set."""
     return b"" if event.usage and not usage else _frame(event.data)
 
 
 def responses(event: SseEvent) -> bytes:
-    """The event as the Responses API frames it."""
+    """The event in the framing of the Responses API."""
     kind = "error" if event.error else str(event.body.get("type", ""))
     return b"event: " + kind.encode() + b"\n" + _frame(event.data)
 
 
 def run_responses(event: SseEvent) -> bytes:
-    """The same on Workers AI's routes, where every stream ends in `[DONE]`."""
+    """The same for Workers AI's routes, where every stream ends with `[DONE]`."""
     return responses(event) + (DONE if event.ends else b"")
 
 
 def native(event: SseEvent) -> bytes:
-    """The event in Workers AI's own frames, none to three of them."""
+    """The event as zero to three of Workers AI's own frames."""
     if event.error:
         return _frame(event.data)
     if event.usage:

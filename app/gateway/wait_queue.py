@@ -1,6 +1,7 @@
-"""Where synchronous callers wait, first come first served, while every engine of their model is full or coming back.
+"""The FIFO queue of synchronous requests that wait because every engine of their model is full or starting.
 
-Woken when a request ends, and now and then, since other gateways' requests end too and engines come up.
+The first request checks again when a request of this gateway ends. It also checks every RECHECK_SECONDS, because requests
+of other gateways end too, and engines become ready.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ Find = Callable[[], Awaitable[Sequence[Place]]]
 
 
 class WaitQueue:
-    """One gateway's lines, by served model: one of those who come, one of those whose first engine was lost."""
+    """One gateway's queues: for each served model one for new requests, and one for requests whose first engine was lost."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, bool], deque[asyncio.Event]] = {}
@@ -26,22 +27,22 @@ class WaitQueue:
     async def wait(
         self, model: str, find: Find[Place], patience_seconds: float, *, again: bool = False
     ) -> Sequence[Place]:
-        """What `find` finds, as soon as it is something and nobody has waited longer; nothing once patience is over.
+        """The result of `find`, as soon as it is not empty and this request is the first in the queue; empty after the timeout.
 
-        Between the look that finds a place and the return nothing else runs, so that the place can be taken. Who comes
-        `again` may not use every place, and so waits apart.
+        Nothing else runs between the call of `find` and the return, so the engines found still have room. A request that
+        comes `again` may not use every engine, so it waits in a separate queue.
         """
-        line = self._waiting.setdefault((model, again), deque())
-        if not line and (found := await find()):
+        queue = self._waiting.setdefault((model, again), deque())
+        if not queue and (found := await find()):
             return found
         if patience_seconds <= 0:
             return ()
         deadline, turn = clock.monotonic() + patience_seconds, asyncio.Event()
-        line.append(turn)
+        queue.append(turn)
         QUEUED.labels(SYNC, model).inc()
         try:
             while (left := deadline - clock.monotonic()) > 0:
-                if line[0] is turn and (found := await find()):
+                if queue[0] is turn and (found := await find()):
                     return found
                 try:
                     async with asyncio.timeout(min(left, RECHECK_SECONDS)):
@@ -52,11 +53,11 @@ class WaitQueue:
             return ()
         finally:
             QUEUED.labels(SYNC, model).dec()
-            line.remove(turn)
+            queue.remove(turn)
             self.wake(model)
 
     def wake(self, model: str) -> None:
-        """A request has left one of the model's engines, or its place in the line."""
+        """Let the first waiting requests of a model check again, after a request has left an engine or the queue."""
         for again in (True, False):
-            if line := self._waiting.get((model, again)):
-                line[0].set()
+            if queue := self._waiting.get((model, again)):
+                queue[0].set()

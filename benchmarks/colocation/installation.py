@@ -14,7 +14,7 @@ import httpx
 import psycopg
 
 from app import processes
-from app.cli import admin
+from app.cli.key import create_key
 from app.db import embedded
 from app.engines import catalogue
 from app.headroom.engine_metrics import EngineGauges, parse
@@ -60,7 +60,7 @@ class System:
             environment = child_environment(self.settings, {})
             self._process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         await self._until(self._ready)
-        key = await asyncio.to_thread(admin.create_key, self.settings, ACCOUNT, "benchmark", 1)
+        key = await asyncio.to_thread(create_key, self.settings, ACCOUNT, "benchmark", 1)
         self.headers = {"authorization": f"Bearer {key}"}
         return self
 

@@ -28,9 +28,10 @@ from typing import Any
 import psycopg
 
 from app import processes
-from app.cli import admin, subscription
+from app.cli import subscription
 from app.cli.api_address import base_url
 from app.cli.client import Client
+from app.cli.key import create_key
 from benchmarks.gateway.installation import running
 from benchmarks.harness import ACCOUNT, Api, Stage, part, say, stage, until_ready
 from benchmarks.machine import describe
@@ -81,7 +82,7 @@ def idle(on: Stage, sizes: Sizes) -> dict[str, Any]:
             part(own, "workers.notifier"),
         ):
             until_ready(own)
-            key = admin.create_key(own, ACCOUNT, "benchmark", 1)
+            key = create_key(own, ACCOUNT, "benchmark", 1)
             client = Api(own, key)
             with Client(base_url(own), key) as caller:
                 to = {"type": "webhook", "url": receiver.url("/ok/0")}

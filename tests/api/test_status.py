@@ -62,13 +62,13 @@ async def test_the_status_is_public_and_shows_engines_without_their_addresses(
 async def test_however_many_ask_at_once_the_database_is_asked_once(
     anybody: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, real = [], engines.told_engines
+    asked, real = [], engines.recent_engines
 
     async def counted(conn: object) -> object:
         asked.append(1)
         return await real(conn)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engines, "told_engines", counted)
+    monkeypatch.setattr(engines, "recent_engines", counted)
     monkeypatch.setattr("app.batches.installation_status.FRESH_SECONDS", 60)
     answers = await asyncio.gather(*(anybody.get("/status") for _ in range(8)))
     assert len(asked) == 1

@@ -1,12 +1,9 @@
 """Claims about the status of an installation: missing parts, and engines with problems."""
 
 import asyncio
-from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from app import clock
 from app.batches import installation_status
 from app.db.pool import Database
 from app.engines import service as engines
@@ -15,37 +12,9 @@ from app.queue import overview
 from app.queue import service as queue
 from app.queue.overview import Overview
 from app.settings import Settings
+from tests.fakes.installation import CALM, MISSING, WRONG, engine
 from tests.queue import support
 from workers.steward import leader
-
-CALM = Overview(0, 0, 0, None, 1, steward=True, notifier=True)
-
-
-def engine(**changes: Any) -> EngineInfo:
-    """An engine that takes batch work, with changes."""
-    usual: dict[str, Any] = {
-        "name": "engine-0",
-        "model": "toy",
-        "mode": "attached",
-        "state": "ready",
-        "reason": "open",
-        "signal": None,
-        "value": None,
-        "threshold": None,
-        "since": clock.now() - timedelta(seconds=40),
-        "slots": 32,
-        "allowance": 30,
-        "serves": ["toy"],
-        "max_model_len": 8192,
-        "version": "0.32.0",
-        "scheduling_policy": "priority",
-        "protection": "outside",
-        "problems": [],
-        "controlled": True,
-        "silent_seconds": 1.0,
-        "held_seconds": 40.0,
-    }
-    return EngineInfo(**usual | changes)
 
 
 def judged(*told: EngineInfo, seen: Overview | None = CALM) -> tuple[str, list[str]]:
@@ -55,8 +24,6 @@ def judged(*told: EngineInfo, seen: Overview | None = CALM) -> tuple[str, list[s
     return document["status"], [problem["code"] for problem in document["problems"]]
 
 
-WRONG = {"code": "model_missing", "message": "The engine serves a, not b.", "remedy": "Mend it."}
-MISSING = {"state": "down", "reason": "model_missing", "problems": [WRONG]}
 GONE = {"controlled": False, "silent_seconds": 90.0}
 
 

@@ -14,14 +14,15 @@ from typer.testing import CliRunner
 
 from app import settings as configuration
 from app.api.app import create_app
-from app.cli import admin, main, options
+from app.cli import main, options
+from app.cli.key import create_key
 from app.settings import Settings, child_environment
 from app.user_errors import Failure
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command printed, the words of its failure included, and its exit code."""
+    """What a command printed, including its error message, and its exit code."""
 
     output: str
     exit_code: int
@@ -33,7 +34,7 @@ TERMINAL = {"TTY_COMPATIBLE": "1"}  # the environment in which rich takes what i
 
 @pytest.fixture
 def api(settings: Settings) -> Iterator[Settings]:
-    """Settings whose host and port an API of this database listens on. What it logs stays out of what a command prints."""
+    """Settings whose host and port an API of this database listens on. Its logs do not appear in the output of commands."""
     logging = structlog.get_config()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stdout__), cache_logger_on_first_use=False)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -51,7 +52,7 @@ def api(settings: Settings) -> Iterator[Settings]:
 @pytest.fixture
 def key(api: Settings) -> str:
     """An API key of the account `acme`."""
-    return admin.create_key(api, "acme", "test", None)
+    return create_key(api, "acme", "test", None)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Accounts by the command line: made, listed, shown, deleted; `key create` alone makes one by the way, and says so."""
+"""Claims about `slackwater account …`. Of the other commands only `key create` creates an account, with a message."""
 
 import json
 import os
@@ -10,10 +10,11 @@ import uuid
 import psycopg
 import pytest
 
-from app.cli import accounts, admin
+from app.cli.account import close_account, create_account
+from app.cli.key import create_key, has_key
 from app.settings import Settings, child_environment
 from app.user_errors import Failure
-from tests.cli.test_admin import slackwater
+from tests.cli.support import slackwater
 
 
 def states(settings: Settings) -> dict[str, str]:
@@ -52,7 +53,7 @@ def test_only_key_create_makes_an_account_by_the_way_and_says_so(settings: Setti
     made = slackwater(settings, "key", "create", "--account", "new")
     assert made.stdout.startswith("sk_sw_")
     assert len(made.stdout.split()) == 1  # what a script takes is the key alone
-    assert made.stderr == "Account new did not exist; it was made for this key.\n"
+    assert made.stderr == "Account new did not exist; it was created for this key.\n"
     for command in (("show", "nope"), ("delete", "nope", "--yes"), ("share", "nope"), ("retention", "nope", "9")):
         answer = slackwater(settings, "account", *command)
         assert answer.returncode == 1
@@ -61,11 +62,11 @@ def test_only_key_create_makes_an_account_by_the_way_and_says_so(settings: Setti
 
 
 def test_an_account_is_made_once_and_its_name_fits_into_a_url(settings: Settings) -> None:
-    accounts.create(settings, "acme")
+    create_account(settings, "acme")
     with pytest.raises(Failure, match="Account acme exists already"):
-        accounts.create(settings, "acme")
+        create_account(settings, "acme")
     with pytest.raises(Failure, match="must be 1 to 64 letters"):
-        accounts.create(settings, "a/b")
+        create_account(settings, "a/b")
 
 
 def batch(settings: Settings) -> None:
@@ -78,19 +79,19 @@ def batch(settings: Settings) -> None:
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_deleted_and_what_would_be_is_told(settings: Settings) -> None:
-    admin.create_key(settings, "acme", "name", None)
+    create_key(settings, "acme", "name", None)
     batch(settings)
     answer = slackwater(settings, "account", "delete", "acme")
     assert answer.returncode == 1
     assert "Account acme has 1 key, 0 webhooks, 0 files and 1 batch (1 open)." in answer.stderr
     assert "--yes" in answer.stderr
     assert states(settings) == {"acme": "active"}
-    assert admin.has_key(settings, "acme")
+    assert has_key(settings, "acme")
 
 
 @pytest.mark.parametrize(("typed", "state"), [("n\n", "active"), ("y\n", "closing")])
 def test_in_a_terminal_it_asks(settings: Settings, typed: str, state: str) -> None:
-    admin.create_key(settings, "acme", "name", None)
+    create_key(settings, "acme", "name", None)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "app.cli.main", "account", "delete", "acme"]
     with subprocess.Popen(
@@ -102,15 +103,15 @@ def test_in_a_terminal_it_asks(settings: Settings, typed: str, state: str) -> No
     os.close(theirs)
     assert "Delete all of it?" in output
     assert states(settings) == {"acme": state}
-    assert admin.has_key(settings, "acme") == (state == "active")
+    assert has_key(settings, "acme") == (state == "active")
 
 
 def test_an_account_that_is_being_deleted_takes_nothing_new(settings: Settings) -> None:
-    accounts.create(settings, "acme")
-    accounts.close(settings, "acme")
+    create_account(settings, "acme")
+    close_account(settings, "acme")
     answer = slackwater(settings, "key", "create", "--account", "acme")
     assert answer.returncode == 1
     assert "Account acme is being deleted" in answer.stderr
     assert "slackwater account list" in answer.stderr
     with pytest.raises(Failure, match="exists already"):
-        accounts.create(settings, "acme")
+        create_account(settings, "acme")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.cli import admin, batch_ids, tables
+from app.cli import account, batch_ids, tables
 from app.cli.client import Client, ListPage, response_json
 from app.db.pool import Database
 from app.settings import Settings
@@ -55,10 +55,10 @@ def test_callers_commands_need_no_database(run: Run, submit: Submit) -> None:
 def test_a_batch_is_paused_resumed_cancelled_and_retried(run: Run, submit: Submit) -> None:
     made = submit(40)
     for verb, message, state in (
-        ("pause", f"{made} is paused; `slackwater batch resume` goes on.", "paused"),
-        ("resume", f"{made} goes on.", "queued"),
-        ("cancel", f"{made} is cancelled; what runs is aborted within a heartbeat.", "cancelled"),
-        ("retry", f"{made} runs again: 40 items without an answer.", "queued, run 2"),
+        ("pause", f"{made} is paused; `slackwater batch resume` continues it.", "paused"),
+        ("resume", f"{made} continues.", "queued"),
+        ("cancel", f"{made} is cancelled; running items are aborted within one heartbeat.", "cancelled"),
+        ("retry", f"{made} runs again, with 40 items that had no answer.", "queued, run 2"),
     ):
         assert run("batch", verb, made).output.strip() == message
         assert f"state      {state}\n" in run("batch", "show", made).output
@@ -214,8 +214,8 @@ def test_a_long_wait_is_announced_and_a_short_one_is_not(
 
 
 def test_an_accounts_share_is_set_and_shown(run: Run, settings: Settings) -> None:
-    assert admin.set_share(settings, "acme", 2.5, None) == (2.5, 1_000_000_000)
-    assert admin.set_share(settings, "acme", None, 5000) == (2.5, 5000)
+    assert account.set_share(settings, "acme", 2.5, None) == (2.5, 1_000_000_000)
+    assert account.set_share(settings, "acme", None, 5000) == (2.5, 5000)
     shown = run("account", "share", "acme").output
     assert shown.strip() == "acme has weight 2.5 and at most 5000 tokens in flight."
     assert run("account", "share", "acme", "--weight", "0").exit_code == 2

@@ -1,4 +1,4 @@
-"""Claims about the demo: what it refuses before it starts, what it asks for, and how it ends when it is stopped."""
+"""Claims about the demo: what it refuses before it starts, what it requests, and how it ends when it is stopped."""
 
 import asyncio
 import io

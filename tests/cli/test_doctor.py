@@ -1,12 +1,9 @@
-"""`slackwater doctor`: what it sees, and that every complaint says how to mend it."""
+"""Claims about `slackwater doctor`: what it finds, and that every problem has a fix."""
 
 import io
 import json
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,9 +19,9 @@ from app.cli.doctor import machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok
 from app.engines.service import EngineInfo
 from app.settings import Settings
-from tests.batches.test_installation import CALM, MISSING, engine
 from tests.cli.conftest import Run
-from tests.fakes.engine import METRICS
+from tests.cli.support import GAUGES, INFO, PRIORITY, engine_pages, serving
+from tests.fakes.installation import CALM, MISSING, engine
 
 
 @pytest.fixture
@@ -42,25 +39,6 @@ def listener() -> Iterator[int]:
     """A port on which something that is not ours listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
-
-
-@contextmanager
-def serving(pages: dict[str, str]) -> Iterator[str]:
-    """A real HTTP server with these pages; yields its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path in pages else 404)
-            self.end_headers()
-            self.wfile.write(pages.get(self.path, "").encode())
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def test_every_check_answers_and_every_complaint_has_a_fix(settings: Settings) -> None:
@@ -223,24 +201,6 @@ def test_broker_on_the_database_or_unknown(settings: Settings) -> None:
     assert services.broker(changed(settings, broker_url="kafka://x")).status is CheckStatus.FAIL
 
 
-GAUGES = METRICS.format(model="m", running=0, waiting=0, kv=0.0, prompt_tokens=0, generation_tokens=0)
-PRIORITY = '{"vllm_config": {"scheduler_config": {"policy": "priority"}}}'
-INFO = "/server_info?config_format=json"
-
-
-def engine_pages(*names: str, window: int = 8192, **pages: str) -> dict[str, str]:
-    """What a running vLLM answers."""
-    models = json.dumps({"data": [{"id": name, "max_model_len": window} for name in names]})
-    usual = {
-        "/health": "",
-        "/version": '{"version": "0.32.0"}',
-        "/v1/models": models,
-        "/metrics": GAUGES,
-        INFO: PRIORITY,
-    }
-    return usual | pages
-
-
 def test_attached_engine(settings: Settings) -> None:
     with serving(engine_pages("m", window=4096)) as url:
         check = services.engine(changed(settings, engine_url=url))
@@ -275,7 +235,7 @@ def test_the_running_installation_is_asked_for_its_engines(settings: Settings) -
     wrong = "The engine serves a, not b."
     assert check.status is CheckStatus.FAIL
     assert check.detail.splitlines() == [f"{url} is down", f"engine-0: {wrong}", f"engine-1: {wrong}"]
-    assert check.fix.splitlines() == ["engine-0: Mend it.", "engine-1: Mend it."]
+    assert check.fix.splitlines() == ["engine-0: Correct it.", "engine-1: Correct it."]
 
 
 def test_the_running_installation_is_found_where_its_data_directory_says(settings: Settings) -> None:

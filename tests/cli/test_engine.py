@@ -64,12 +64,12 @@ def test_a_list_of_no_engines_says_where_they_come_from(local: Run) -> None:
 
 
 def test_a_drain_is_shown_until_it_is_ended(local: Run, row: Callable[..., None]) -> None:
-    assert "no new work" in local("engine", "drain", "engine-0", "--no-wait").output
+    assert "receives no new requests" in local("engine", "drain", "engine-0", "--no-wait").output
     assert "draining" in local("engine", "list").output
     obeyed(row)
     assert "drained" in local("engine", "list").output
     assert "is drained" in local("engine", "drain", "engine-0").output
-    assert "takes work again" in local("engine", "undrain", "engine-0").output
+    assert "receives requests again" in local("engine", "undrain", "engine-0").output
     assert json.loads(local("engine", "list", "--json").output)[0]["intake"] == "open"
 
 
@@ -102,7 +102,7 @@ def test_a_drain_waits_for_batch_and_synchronous_requests_and_counts_them(
     ]
     said = waited(settings, lambda _: steps.pop(0)())
     assert said.splitlines() == [
-        "engine-0: its worker has not heard of the drain yet, 3 batch requests and 1 synchronous in flight",
+        "engine-0: its worker has not read the drain yet, 3 batch requests and 1 synchronous in flight",
         "engine-0: 3 batch requests and 1 synchronous in flight",
         "engine-0: 0 batch requests and 1 synchronous in flight",
     ]

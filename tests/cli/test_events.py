@@ -1,4 +1,4 @@
-"""Events by the command line: kept, shown, acknowledged, over HTTP."""
+"""Claims about `slackwater events`: events are kept, shown and acknowledged over HTTP."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`slackwater listen` shows what comes and whether it is genuine, and leaves no subscription behind."""
+"""`slackwater listen` shows and verifies webhooks, and deletes its subscription at the end."""
 
 import os
 import signal
@@ -81,7 +81,7 @@ def test_without_one_it_subscribes_itself_until_it_is_stopped(run: Run, port: in
     looker.join()
     assert shown.exit_code == 0, shown.output
     assert seen == [f"http://127.0.0.1:{port}/webhook"]
-    assert "subscribed to what happens in account acme" in shown.output
+    assert "subscribed to the events of account acme" in shown.output
     assert endpoints() == []
 
 

@@ -1,4 +1,4 @@
-"""Claims about what is printed: nobody's text is taken for markup, and no password is shown."""
+"""Claims about printed lists: no text is interpreted as markup, and no password is shown."""
 
 import asyncio
 import dataclasses

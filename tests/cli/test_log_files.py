@@ -1,4 +1,4 @@
-"""Claims about the logs of an installation: what is kept, how it is read back, and what a terminal shows of it."""
+"""Claims about the logs of an installation: what is kept, how it is read, and how a terminal shows it."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Claims about where callers' commands find the API and their key."""
+"""Claims about where commands find the API's URL and key."""
 
 import stat
 

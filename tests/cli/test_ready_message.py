@@ -1,4 +1,4 @@
-"""Claims about what `slackwater up` says once it runs, and before that."""
+"""Claims about the messages of `slackwater up` during and after its start."""
 
 import asyncio
 import io
@@ -14,8 +14,9 @@ import psycopg
 import pytest
 from rich.console import Console
 
-from app.cli import admin, credentials, ready_message, up
+from app.cli import credentials, ready_message, up
 from app.cli.data_dir_lock import owned, refuse_second
+from app.cli.key import create_key, revoke_key
 from app.cli.supervisor import Supervisor
 from app.cli.up_output import Screen, StartStages
 from app.engines import adoption
@@ -56,17 +57,17 @@ def text(show: Any, *, terminal: bool = False) -> str:
 
 
 def test_a_machine_without_a_key_gets_one_once_and_stores_it(settings: Settings) -> None:
-    admin.create_key(settings, "demo", "of the demo", 1)
+    create_key(settings, "demo", "of the demo", 1)
     first = ready_message.access(settings)
-    assert credentials.find(settings) == (first.url, first.made)
-    assert first.made in text(lambda console: ready_message.ready(settings, first, MODEL, console))
+    assert credentials.find(settings) == (first.url, first.new_key)
+    assert first.new_key in text(lambda console: ready_message.ready(settings, first, MODEL, console))
     again = ready_message.access(settings)
-    assert (again.made, again.stored) == ("", True)
+    assert (again.new_key, again.stored) == ("", True)
     assert "sk_sw_" not in text(lambda console: ready_message.ready(settings, again, MODEL, console))
     moved = ready_message.access(settings.model_copy(update={"port": 9999}))
     assert credentials.find(settings)[0] == moved.url == "http://127.0.0.1:9999"
-    admin.revoke_key(settings, first.made)
-    assert ready_message.access(settings).made not in ("", first.made)
+    revoke_key(settings, first.new_key)
+    assert ready_message.access(settings).new_key not in ("", first.new_key)
 
 
 def test_a_login_elsewhere_stays_and_the_commands_say_whom_they_ask(settings: Settings) -> None:
@@ -76,8 +77,8 @@ def test_a_login_elsewhere_stays_and_the_commands_say_whom_they_ask(settings: Se
     [(_, curl), (_, submit)] = ready_message.commands(settings, access, MODEL)
     for command in (curl, submit):
         assert f"SLACKWATER_URL={access.url}" in command
-        assert f"SLACKWATER_API_KEY={access.made}" in command
-    assert ready_message.access(settings).made == ""
+        assert f"SLACKWATER_API_KEY={access.new_key}" in command
+    assert ready_message.access(settings).new_key == ""
 
 
 def test_a_key_that_cannot_be_stored_is_shown_with_commands_that_carry_it(
@@ -88,8 +89,8 @@ def test_a_key_that_cannot_be_stored_is_shown_with_commands_that_carry_it(
 
     monkeypatch.setattr(credentials, "save", full)
     access = ready_message.access(settings)
-    assert (access.made[:6], access.stored) == ("sk_sw_", False)
-    assert access.made in ready_message.commands(settings, access, MODEL)[0][1]
+    assert (access.new_key[:6], access.stored) == ("sk_sw_", False)
+    assert access.new_key in ready_message.commands(settings, access, MODEL)[0][1]
 
 
 def test_every_line_but_a_key_fits_into_80_columns(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +121,8 @@ def test_the_data_directory_is_named_where_it_is_not_the_default(settings: Setti
     ("row", "said"),
     [
         (("ready",), ""),
-        (("ready", "draining", "draining"), "engine-0 is drained; `slackwater engine undrain engine-0` ends that."),
-        (("down", "engine_down"), "The engine does not answer. Start it, or mend SLACKWATER_ENGINE_URL."),
+        (("ready", "draining", "draining"), "engine-0 is drained; `slackwater engine undrain engine-0` undoes it."),
+        (("down", "engine_down"), "The engine does not answer. Start it, or correct SLACKWATER_ENGINE_URL."),
         (("down", "model_missing"), "engine-0 runs, but without this model."),
         (("starting",), "engine-0 is starting."),
     ],
@@ -163,7 +164,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
     monkeypatch.setattr(up, "until_ready", answers)
-    monkeypatch.setattr(up, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(up, "_POLL_SECONDS", 0.02)
     monkeypatch.setattr(up, "_ATTACH_SECONDS", 0.05)
 
 
@@ -184,12 +185,12 @@ async def test_the_commands_come_only_when_a_request_would_succeed(settings: Set
 
 
 def test_the_usual_time_of_a_start_is_the_one_that_the_worker_learned(settings: Settings, engine: Any) -> None:
-    assert ready_message.usual_start(settings) is None
+    assert ready_message.usual_start_seconds(settings) is None
     engine("ready")
-    assert ready_message.usual_start(settings) is None
+    assert ready_message.usual_start_seconds(settings) is None
     with psycopg.connect(settings.database_url) as conn:
         conn.execute("update engine set start_seconds = 46.5")
-    assert ready_message.usual_start(settings) == 46.5
+    assert ready_message.usual_start_seconds(settings) == 46.5
 
 
 @pytest.mark.usefixtures("fast")
@@ -249,14 +250,14 @@ def test_while_stages_are_shown_a_terminal_gets_only_what_asks_for_attention_and
     shown = screen(settings, terminal=True)
     shown.stages.open()
     write(settings, event("info", "quiet"), event("error", "engine.died log=/x"), *TRACE, "error said plainly")
-    shown.look()
+    shown.poll()
     shown.stages.close()
     text = shown.console.export_text(clear=False)
     assert "quiet" not in text
     assert "Traceback" not in text
     assert all(part in text for part in ("engine.died log=/x", "RuntimeError: no device", "error said plainly"))
     write(settings, event("info", "later"))
-    shown.look()
+    shown.poll()
     assert "later" in shown.console.export_text()
 
 
@@ -264,7 +265,7 @@ def test_a_pipe_gets_every_line_as_it_is(settings: Settings) -> None:
     shown = screen(settings, terminal=False)
     lines = [event("info", "x" * 200), *TRACE]
     write(settings, *lines)
-    shown.look()
+    shown.poll()
     assert shown.console.export_text().splitlines() == lines
 
 

@@ -1,4 +1,4 @@
-"""`slackwater status`: one screen of what the API tells."""
+"""Claims about `slackwater status`: the API's status on one screen."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from app.batches import installation_status
 from app.cli import status
 from app.settings import Settings
 from app.user_errors import Failure
-from tests.batches.test_installation import CALM, MISSING, engine
+from tests.fakes.installation import CALM, MISSING, engine
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def test_problems_come_with_what_to_do_and_down_is_exit_code_1() -> None:
     code, text = shown(installation_status.describe([engine(**MISSING)], CALM))
     assert code == 1
     assert text.startswith("down · ")
-    assert "engine-0: The engine serves a, not b.\n→ Mend it." in text
+    assert "engine-0: The engine serves a, not b.\n→ Correct it." in text
 
 
 def test_degraded_is_exit_code_0() -> None:
@@ -107,7 +107,7 @@ def test_an_api_that_is_away_is_said_with_how_to_start_it() -> None:
 
 @pytest.mark.parametrize(("body", "code"), [("<html>", 200), ("{}", 404)])
 def test_something_else_on_the_port_is_not_taken_for_the_api(body: str, code: int) -> None:
-    with api(body, code) as settings, pytest.raises(Failure, match="no status"):
+    with api(body, code) as settings, pytest.raises(Failure, match="no Slackwater status"):
         status.fetch(settings)
 
 

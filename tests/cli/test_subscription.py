@@ -1,4 +1,4 @@
-"""Claims about `slackwater subscription …`: made, tried, looked at, sent again, all over HTTP."""
+"""Claims about `slackwater subscription …`: create, test, show and redeliver, all over HTTP."""
 
 import asyncio
 import json

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from app import processes
 from app import settings as configuration
-from app.cli import api_address, demo, doctor, up
-from app.cli import main as cli
+from app.cli import api_address, demo, doctor, installation, up
 from app.cli.supervisor import ENGINE_MARK, MARK, Child, Supervisor
 from app.cli.up_output import Screen
 from app.db import embedded
@@ -27,7 +26,7 @@ from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
 from app.version import version
-from tests.cli.test_doctor import engine_pages, serving
+from tests.cli.support import engine_pages, serving
 from workers.gpu import managed_engine
 
 
@@ -108,7 +107,7 @@ def test_the_version_at_the_end_of_an_engines_url_is_dropped(given: str, url: st
     assert Settings(engine_url=given).engine_url == url
 
 
-@pytest.mark.parametrize("command", [cli.up, lambda attach: cli.demo(None, attach)])
+@pytest.mark.parametrize("command", [installation.up, lambda attach: installation.demo(None, attach)])
 @pytest.mark.parametrize("empty", ["", " "])
 def test_an_empty_attach_is_refused_and_starts_no_engine(
     monkeypatch: pytest.MonkeyPatch, command: Callable[..., None], empty: str
@@ -199,7 +198,7 @@ def test_up_allows_local_receivers_to_callers_of_the_same_machine_unless_told_no
     if said:
         monkeypatch.setenv("SLACKWATER_WEBHOOK_ALLOW_PRIVATE", said)
     configuration.load.cache_clear()
-    cli.up(attach="http://gpu:8000/", port=8701)
+    installation.up(attach="http://gpu:8000/", port=8701)
     configuration.load.cache_clear()
     assert (ran[0].webhook_allow_private, ran[0].engine_url, ran[0].port) == (allowed, "http://gpu:8000", 8701)
 

@@ -1,4 +1,4 @@
-"""Claims about mistakes that a user can mend: two lines, exit code 1, no traceback; our own mistakes keep theirs."""
+"""Claims about errors that a user can fix: two lines, exit code 1, no traceback. Bugs keep their traceback."""
 
 import errno
 from pathlib import Path
@@ -15,7 +15,7 @@ from app.engines.model_weights import ModelUnavailable
 from app.errors import BadInput
 from app.settings import Settings
 from app.user_errors import Failure, explained, guarded
-from tests.cli.test_admin import slackwater
+from tests.cli.support import slackwater
 
 
 @pytest.mark.parametrize(

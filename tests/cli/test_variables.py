@@ -1,4 +1,4 @@
-"""Claims about variables that look like settings and are none."""
+"""Claims about environment variables that look like settings but are not."""
 
 import io
 
@@ -8,7 +8,7 @@ from rich.console import Console
 from app import settings as configuration
 from app.cli import options
 from app.settings import Settings, child_environment
-from tests.cli.test_admin import slackwater
+from tests.cli.support import slackwater
 
 
 def warned(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
@@ -36,13 +36,13 @@ def test_a_mistyped_variable_is_named_with_the_nearest_real_one(
     monkeypatch: pytest.MonkeyPatch, written: str, near: str
 ) -> None:
     (line,) = warned(monkeypatch, **{written: "hunter2"})
-    assert line.startswith(f"warning {written} (did you mean {near}?) is no setting")
+    assert line.startswith(f"warning {written} (did you mean {near}?) is not a setting")
     assert "hunter2" not in line
 
 
 def test_several_are_one_line_and_what_resembles_nothing_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = warned(monkeypatch, SLACKWATER_PROT="1", SLACKWATER_XYZZYQQ="1", SLACKWATER_HOST="::1")
-    assert "SLACKWATER_PROT (did you mean SLACKWATER_PORT?), SLACKWATER_XYZZYQQ are no settings" in line
+    assert "SLACKWATER_PROT (did you mean SLACKWATER_PORT?), SLACKWATER_XYZZYQQ are not settings" in line
 
 
 def test_real_settings_and_what_others_read_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

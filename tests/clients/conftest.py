@@ -63,7 +63,7 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(scope="module", autouse=True)
 def rules(stack: Stack) -> None:
-    """How the engine of text answers; what tests before have told it is forgotten."""
+    """The rules of the text engine, without those of earlier tests."""
     if "CLIENTS_BASE_URL" not in os.environ:
         told = urllib.request.Request(f"http://127.0.0.1:{stack.engine_port}/_script", json.dumps(RULES).encode())
         urllib.request.urlopen(told, timeout=SECONDS).close()
@@ -92,7 +92,7 @@ def _key(stack: Stack) -> str:
 
 @contextlib.contextmanager
 def _embedder(stack: Stack) -> Iterator[None]:
-    """A second engine and its worker, until the block is left."""
+    """Run a second engine and its worker while the block runs."""
     port = processes.free_port()
     own = {"engine_name": "embedder", "engine_model": EMBEDDER, "engine_url": f"http://127.0.0.1:{port}"}
     environment = child_environment(stack.settings.model_copy(update=own), {})
@@ -125,7 +125,7 @@ def api_key(stack: Stack) -> str:
 
 @pytest.fixture(scope="module", params=BASES)
 def client(request: pytest.FixtureRequest, base_url: str, api_key: str) -> Iterator[OpenAI]:
-    """OpenAI's client on each of our base URLs; it tries nothing twice."""
+    """OpenAI's client on each base URL, without retries."""
     with OpenAI(api_key=api_key, base_url=f"{base_url}{request.param}", max_retries=0) as client:
         yield client
 
@@ -184,7 +184,7 @@ def created(client: OpenAI, file_id: str, endpoint: str = "/v1/chat/completions"
 
 
 def ended(client: OpenAI, batch: Batch) -> Batch:
-    """The batch once it has come to an end."""
+    """Wait until the batch has ended, and return it."""
     deadline = time.monotonic() + SECONDS
     while batch.status not in ("failed", "completed", "expired", "cancelled"):
         assert time.monotonic() < deadline, batch
@@ -194,12 +194,12 @@ def ended(client: OpenAI, batch: Batch) -> Batch:
 
 
 def lines_of(client: OpenAI, file_id: str | None) -> list[dict[str, Any]]:
-    """The lines of a file; of none, none."""
+    """The lines of a file; empty if there is no file."""
     return [json.loads(each) for each in client.files.content(file_id).text.splitlines()] if file_id else []
 
 
 def shown(client: OpenAI, path: str) -> dict[str, Any]:
-    """What the API says there, before any client has read it."""
+    """The API's raw answer at a path."""
     headers = {"authorization": f"Bearer {client.api_key}"}
     answer = httpx.get(f"{client.base_url}{path}", headers=headers, timeout=SECONDS, trust_env=False, verify=False)
     assert answer.status_code == 200, answer.text

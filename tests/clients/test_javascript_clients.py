@@ -1,4 +1,4 @@
-"""The JavaScript clients, unmodified: each test of the `.mjs` files as a test of ours."""
+"""The JavaScript clients, unmodified: each test of the `.mjs` files runs as one test here."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How batches of files end, and what is in their files then. § as in `test_openai_batches.py`."""
+"""How batches of files end, and what their files contain then. § as in `test_openai_batches.py`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What OpenAI's client is told of calls that are refused, and of batches that fail at once. § as in `test_openai_batches.py`."""
+"""The errors that OpenAI's client gets for refused calls and for batches that fail at once. § as in `test_openai_batches.py`."""
 
 from collections.abc import Callable
 from typing import Any

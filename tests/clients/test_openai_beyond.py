@@ -1,4 +1,4 @@
-"""What no API of this shape has, reached by OpenAI's client through `extra_body` and paths; none of it breaks a plain client."""
+"""Features beyond OpenAI's API, used with its client through `extra_body` and paths. None of them breaks a plain client."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What users have installed is not always the newest client: the suite of batches passes with older ones too."""
+"""The tests of batches also pass with older versions of OpenAI's client."""
 
 from pathlib import Path
 

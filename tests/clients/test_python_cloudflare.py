@@ -1,4 +1,4 @@
-"""The Python `cloudflare` client as it is: only the base URL and the token are ours."""
+"""The unmodified Python `cloudflare` client; only the base URL and the token are set."""
 
 from collections.abc import Iterator
 from typing import Any

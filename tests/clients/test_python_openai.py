@@ -1,4 +1,4 @@
-"""The Python `openai` client as it is, on both of our base URLs."""
+"""The unmodified Python `openai` client, on both base URLs."""
 
 from collections.abc import Iterator
 

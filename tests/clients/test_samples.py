@@ -1,4 +1,4 @@
-"""The samples for receivers, as they stand in the documentation, with a webhook as it was sent."""
+"""The documentation's samples for receivers, run with a real webhook."""
 
 import re
 import socket
@@ -14,14 +14,21 @@ from app import processes
 from app.db.pool import Database
 from app.settings import Settings
 from tests.api.conftest import SUBMIT
-from tests.api.test_events import ITEMS, QUEUE, SUBSCRIPTIONS
 from tests.clients import node
-from tests.clients.test_verifiers import forged, sent
+from tests.clients.support import forged, sent
 from tests.system.stack import ACCOUNT
 from tests.webhooks.support import Received
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/webhooks.md"
+SUBSCRIPTIONS = "/client/v4/accounts/acme/event_subscriptions/subscriptions"
+QUEUE = {
+    "name": "mine",
+    "source": {"type": "workersAi.model"},
+    "destination": {"type": "queues.queue", "queue_id": "q1"},
+    "events": ["batch.queued", "batch.succeeded"],
+}
+ITEMS = {"requests": [{"prompt": "hi"}]}
 
 
 def sample(page: str, language: str, word: str, **values: str) -> str:

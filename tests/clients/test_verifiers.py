@@ -1,4 +1,4 @@
-"""A webhook as it was sent, verified by what its receivers use."""
+"""A real webhook, verified with the libraries that receivers use."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -9,38 +9,10 @@ from standardwebhooks import Webhook as StandardWebhook
 from standardwebhooks import WebhookVerificationError
 from svix.webhooks import Webhook as SvixWebhook
 
-from app import crypto
 from app.db.pool import Database
 from app.settings import Settings
-from app.webhooks import endpoints
-from app.webhooks.egress import Egress
 from tests.clients import node
-from tests.webhooks.support import Received, emit, receiving, send_due, subscribe
-from workers.notifier.delivery import Sender
-
-
-async def sent(
-    database: Database, settings: Settings, shape: str, *, rotated: bool = False
-) -> tuple[Received, list[str]]:
-    """One webhook of a format as it arrived, and the secrets that it is signed with; after a rotation there are two."""
-    key = crypto.secret_key(settings)
-    with receiving() as receiver:
-        async with database.transaction() as conn:
-            kinds = ["batch.succeeded"]
-            endpoint, secret = await subscribe(conn, settings, receiver.url, shape=shape, kinds=kinds)
-            secrets = [secret]
-            if rotated:
-                values = {"key": key, "tenant_id": 1, "endpoint_id": endpoint.endpoint_id}
-                _, keys = await endpoints.rotate_secret(conn, **values, secret=None, overlap_seconds=60)
-                secrets.append(keys.secret)
-            await emit(conn, 7)
-        async with Egress.of(settings) as egress:
-            await send_due(Sender(database, egress, key, settings), database)
-        return receiver.wait(1)[0], secrets
-
-
-def forged(got: Received) -> bytes:
-    return got.body.replace(b"succeeded", b"failed").replace(b"completed", b"failed")
+from tests.clients.support import forged, sent
 
 
 async def test_standardwebhooks_verifies(database: Database, settings: Settings) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from app import processes
-from app.cli import admin
+from app.cli.key import create_key
 from app.db import migrate
 from app.db.pool import Database
 from app.queue import partitions
@@ -167,7 +167,7 @@ class System:
         self._tasks.append(asyncio.create_task(self.postgres.keep()))
         direct = self.settings.model_copy(update={"database_url": self.postgres.url})
         for tenant in TENANTS:
-            self.keys[tenant] = await asyncio.to_thread(admin.create_key, direct, tenant, "crash", 1)
+            self.keys[tenant] = await asyncio.to_thread(create_key, direct, tenant, "crash", 1)
         await self.until_ready()
 
     async def _begin(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs requests twice on a real engine, once cut by yields and once in one piece, and compares what they say."""
+"""Runs requests twice on a real engine, once with yields and once without, and compares the answers."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What the real vLLM tells of itself, and what the installation says of it."""
+"""The description that the real vLLM gives of itself, and the status that the installation reports."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the real vLLM answers: right text, usage, cached tokens, schemas and refusals. The first runs while it still loads."""
+"""The answers of the real vLLM: text, usage, cached tokens, schemas and refusals. The first runs while it still loads."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""How often a yielded request says the same in bfloat16, where near-ties are common: a rate, not a claim.
+"""How often a yielded request has the same answer in bfloat16, where near-ties are common: a rate, not a claim.
 
 pytest -m slow tests/engine/test_bf16.py
 """

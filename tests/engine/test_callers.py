@@ -1,4 +1,4 @@
-"""The synchronous surface over the real vLLM: frames, usage, responses, and a caller who hangs up."""
+"""The synchronous surface over the real vLLM: frames, usage, responses, and a client that disconnects."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Yield and resume on a real engine, by the controller outside it: a request that was cut says what it would have said."""
+"""Yield and resume on a real engine, by the controller outside it (L1): a yielded request has the same answer."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Claims about the real engine's death: nothing is lost, nothing doubled, nothing left behind."""
+"""Claims about the real engine's death: no result is lost or doubled, and no process is left."""
 
 import os
 import signal

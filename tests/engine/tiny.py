@@ -1,4 +1,4 @@
-"""A BERT of two layers without weights (vLLM makes them up), and a tokenizer of a few words, written on the spot."""
+"""Writes a BERT of two layers without weights (vLLM makes random ones), and a tokenizer of a few words."""
 
 import json
 from pathlib import Path

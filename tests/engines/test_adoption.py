@@ -1,4 +1,4 @@
-"""What an engine says of itself, held against the catalogue and the settings."""
+"""Claims about the check of an engine's description against the catalogue and the settings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The catalogue: the shipped file, inheritance through `serves`, and mistakes named by file, table and key."""
+"""Claims about the catalogue: the shipped file, inheritance through `serves`, and errors with file, table and key."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -116,8 +116,8 @@ def test_the_name_to_ask_an_engine_for(tmp_path: Path, serves: list[str], name: 
         (MODEL.replace("async_queue", "asink_queue"), '[models."tiny"] capabilities: Input should be '),
         (MODEL.replace("context_window", "colour = 1\ncontext_window"), '[models."tiny"] colour: Unexpected'),
         (MODEL.replace("aliases =", 'name = "y"\naliases ='), '[models."tiny"] name: unknown'),
-        (MODEL + '[models.b]\nserves = "c"\n', "[models.\"b\"] serves: 'c' is no model"),
-        (MODEL + '[models.b]\nserves = "tiny"\nlaunch = {}\n', '[models."b"] launch: stands at'),
+        (MODEL + '[models.b]\nserves = "c"\n', "[models.\"b\"] serves: 'c' is not a model"),
+        (MODEL + '[models.b]\nserves = "tiny"\nlaunch = {}\n', '[models."b"] launch: belongs to'),
         (MODEL + '[models.b]\nserves = "tiny"\naliases = ["small"]\n', "[models.\"b\"] aliases: 'small' already means"),
         (MODEL + '[models.b]\nserves = "tiny"\ncontext_window = 256\n', "256 is more than the 128 of 'tiny'"),
         (MODEL + "[models]\nc = 1\n", "models.toml"),

@@ -1,4 +1,4 @@
-"""The client against an engine that misbehaves in every way it can."""
+"""Claims about the client of an engine that misbehaves."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a yielded request keeps, and how its pieces become one answer."""
+"""Claims about a yielded request: what it keeps, and how its pieces become one answer."""
 
 import orjson
 import pytest
@@ -51,7 +51,7 @@ def test_whatever_keeps_more_state_than_its_tokens_is_not_continued(options: dic
 
 def spoken(transcript: Continuation, *events: dict[str, object]) -> None:
     for event in events:
-        transcript.hear(orjson.dumps(event))
+        transcript.feed(orjson.dumps(event))
 
 
 def piece(text: str, ids: list[int], *, finish: str | None = None, completion: bool = False) -> dict[str, object]:
@@ -104,7 +104,7 @@ def test_usage_counts_the_prompt_once_and_every_output_token_once() -> None:
         usage(5, 4, 3),
     )
     assert transcript.complete
-    assert list(transcript.spoken_ids) == [10, 11, 12, 13]
+    assert list(transcript.text_ids) == [10, 11, 12, 13]
     answer = orjson.loads(transcript.answer("abcd"))
     assert answer["object"] == "chat.completion"
     assert answer["choices"][0]["message"]["content"] == "abcd"

@@ -1,4 +1,4 @@
-"""The mend of vLLM's CPU runner, on a stand-in that breaks as the real one does. The real one runs in the demo batch."""
+"""The fix of vLLM's CPU runner, on a substitute that fails as the real one does. The demo batch runs the real one."""
 
 import sys
 from importlib import import_module

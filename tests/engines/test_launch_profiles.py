@@ -1,4 +1,4 @@
-"""The examples of deploy/models: each is a whole catalogue, and vLLM's own parser takes every command line in it."""
+"""The examples of deploy/models: each is a complete catalogue, and vLLM's own parser accepts every command line in it."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Preparing weights: once, whole or not at all, and clear about what went wrong. Download and conversion are faked."""
+"""Claims about preparing weights: once, complete or not at all, with clear errors. Download and conversion are faked."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""An engine's answer in the shapes of Workers AI, and what it says in each of them."""
+"""Claims about an engine's answer in the shapes of Workers AI, and about the text in each of them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from app.engines.catalogue import Shape
-from app.engines.native_response import as_result, said
+from app.engines.native_response import answer_in, as_result
 
 CHAT = {
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
@@ -24,10 +24,10 @@ RESPONSE = {
 @pytest.mark.parametrize("answer", [CHAT, RESPONSE])
 def test_every_answer_has_a_result_in_every_shape_that_says_the_same(answer: dict[str, Any], shape: Shape) -> None:
     result = orjson.loads(as_result(orjson.dumps(answer), shape))
-    assert said(result) == "hi"
+    assert answer_in(result) == "hi"
     assert (result == answer) is (shape != "native" or answer is RESPONSE)
 
 
 def test_an_answer_that_only_calls_tools_says_nothing() -> None:
-    assert said({"output": [{"type": "function_call", "name": "f", "arguments": "{}"}]}) is None
-    assert said({"choices": [{"message": {"content": None}}]}) is None
+    assert answer_in({"output": [{"type": "function_call", "name": "f", "arguments": "{}"}]}) is None
+    assert answer_in({"choices": [{"message": {"content": None}}]}) is None

@@ -1,4 +1,4 @@
-"""What each answer of an engine means."""
+"""Claims about the outcome of each answer of an engine."""
 
 import orjson
 import pytest
@@ -48,7 +48,7 @@ def test_without_cached_tokens_the_count_is_zero(details: object) -> None:
             error("EngineCore encountered an issue. See stack trace"),
             EngineDown("EngineCore encountered an issue. See stack trace", suspect=True),
         ),
-        (200, b"<html>", Retry("engine answered 200 with what is no JSON")),
+        (200, b"<html>", Retry("engine answered 200 with invalid JSON")),
         (200, b'{"choices": []}', Retry("engine answered 200 without choices")),
         (200, b'{"choices": [1]}', Retry("engine answered 200 without usage")),
         (200, b"[]", Retry("engine answered 200 without choices")),

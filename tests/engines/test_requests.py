@@ -1,4 +1,4 @@
-"""From a caller's item to an engine's body."""
+"""Claims about the engine's request that is built from a caller's item."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who controls an engine: one worker at a time, by whatever name it knows it."""
+"""Claims about the control of an engine: one worker at a time, under whichever name."""
 
 import pytest
 

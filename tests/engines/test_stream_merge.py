@@ -1,4 +1,4 @@
-"""The chunks of a stream make the answer that the same call has without one."""
+"""The merged chunks of a stream equal the answer of the same call without streaming."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the fake engine says to one request, in vLLM's JSON: whole, or as the events of a stream."""
+"""The fake engine's answer to one request, in vLLM's JSON: whole, or as the events of a stream."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.fakes.tokens import Answer
 
 
 class Run:
-    """One completion: of `answer` the tokens from `done`, what a continuation brought, to `stop`."""
+    """One completion: the tokens of `answer` from `done` (those that a continuation already has) to `stop`."""
 
     def __init__(self, body: dict[str, Any], answer: Answer, name: str = "cmpl-1") -> None:
         self.chat = "messages" in body
@@ -32,7 +32,7 @@ class Run:
         return len(self._prompt)
 
     def whole(self) -> dict[str, Any]:
-        """The answer of a call that does not stream. It does not look at `max_tokens`."""
+        """The answer of a call without streaming. It ignores `max_tokens`."""
         text = "".join(self.answer.text(i) for i in range(self.done, self.answer.length))
         said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
         return {
@@ -61,13 +61,13 @@ class Run:
         return {"id": self.name, "object": kind, "created": 1, "model": self.model, "choices": choices, **extra}
 
     def opening(self) -> dict[str, Any]:
-        """The event in front of a chat's first token: the role, and the prompt's tokens if asked for."""
+        """The event before a chat's first token: the role, and the prompt's tokens if requested."""
         delta = {"role": "assistant", "content": ""}
         extra = {"prompt_token_ids": self._prompt} if self._ids else {}
         return self.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}], **extra)
 
     def piece(self, begin: int, end: int) -> dict[str, Any]:
-        """The tokens from `begin` to `end`; the last one says why the answer ends."""
+        """The tokens from `begin` to `end`; the last one has the finish reason."""
         text = "".join(self.answer.text(i) for i in range(begin, end))
         finish = None if end < self.stop else "stop" if end == self.answer.length else "length"
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish}

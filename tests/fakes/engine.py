@@ -129,7 +129,7 @@ class FakeEngine:
         return web.Response(text=self.page() if self.metrics_text is None else self.metrics_text)
 
     def page(self) -> str:
-        """What `/metrics` says now, if nothing is wrong with it."""
+        """The text of `/metrics` now, without scripted faults."""
         gauges = {
             "running": self.running + self.extra_running,
             "waiting": self.waiting + self.extra_waiting,
@@ -186,7 +186,7 @@ class FakeEngine:
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body = await self._note(request)
-        rule = self._rule(others.said(body))
+        rule = self._rule(others.last_text(body))
         if rule["mode"] in ("status", "junk"):
             return _odd(rule)
         if rule["mode"] == "hang":

@@ -14,7 +14,7 @@ _GENERATED = 1 << 50
 
 @dataclass(frozen=True)
 class Answer:
-    """What the engine says to `prompt`, in `length` tokens."""
+    """The engine's answer to `prompt`, in `length` tokens."""
 
     prompt: str
     length: int
@@ -24,7 +24,7 @@ class Answer:
         return _GENERATED | zlib.crc32(self.prompt.encode()) << 16 | index
 
     def text(self, index: int) -> str:
-        """The text of the token at `index`; nothing for the end token."""
+        """The text of the token at `index`; empty for the end token."""
         said, pieces = f"echo: {self.prompt}", self.length - 1
         if index >= pieces:
             return ""
@@ -54,7 +54,7 @@ def owner(token: int) -> int:
 
 
 def index(token: int) -> int:
-    """The place of an answer's token in its answer."""
+    """The index of a token in its answer."""
     return token & 0xFFFF
 
 

@@ -1,10 +1,7 @@
-"""A gateway on the test's database, and a worker's ear."""
+"""A gateway on the test's database, and a fake worker that receives its announcements."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
-import orjson
 import pytest
 from aiohttp import web
 
@@ -13,50 +10,19 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.gateway.relay import Gateway, SyncCall
 from app.settings import Settings
-from tests.gateway.support import Registry
-
-
-class Ear:
-    """Hears what a worker is told, in `events`; `before` runs at each. It may refuse by `status`, or be `deaf`."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-        self.messages = 0
-        self.status = 204
-        self.deaf = False
-        self.before: Callable[[], None] = lambda: None
-        self.url = ""
-
-    async def take(self, request: web.Request) -> web.Response:
-        """POST /arrivals."""
-        self.messages += 1
-        assert request.headers["authorization"].startswith("Bearer ")
-        if self.deaf:
-            await asyncio.Event().wait()
-        if self.status == 204:
-            async for line in request.content:
-                self.before()
-                self.events.append(orjson.loads(line))
-        return web.Response(status=self.status)
-
-    async def told(self, event: str) -> dict[str, Any]:
-        """The first such event, once it has come."""
-        async with asyncio.timeout(5):
-            while not (found := [each for each in self.events if each["event"] == event]):
-                await asyncio.sleep(0.01)
-        return found[0]
+from tests.gateway.support import FakeWorker, Registry
 
 
 @pytest.fixture
-async def ear() -> AsyncIterator[Ear]:
-    ear = Ear()
+async def worker() -> AsyncIterator[FakeWorker]:
+    worker = FakeWorker()
     app = web.Application()
-    app.router.add_post("/arrivals", ear.take)
+    app.router.add_post("/arrivals", worker.take)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    ear.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield ear
+    worker.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield worker
     await runner.cleanup()
 
 

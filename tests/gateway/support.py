@@ -1,10 +1,13 @@
-"""Engines that are ready by the database's word, and the API behind a real socket."""
+"""Engines that are ready in the database, a worker that receives announcements, and the API behind a real socket."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+import orjson
 import uvicorn
+from aiohttp import web
 
 from app.api.app import create_app
 from app.db.pool import Database
@@ -15,7 +18,7 @@ from tests.fakes.engine import FakeEngine
 
 
 class Registry:
-    """Enters engines as a worker does."""
+    """Registers engines as a worker does."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,7 +32,7 @@ class Registry:
         lease_seconds: float = 60,
         slots: int = 256,
     ) -> tuple[int, int]:
-        """Take it and report it ready. Returns engine id and worker id."""
+        """Take an engine and report it ready. Returns the engine id and the worker id."""
         async with self._database.durable() as conn:
             pool_id = await engines.ensure_pool(conn, engine.model)
             worker_id = await queue.register_worker(conn, pool_id=pool_id, host="h", pid=1, lease_seconds=lease_seconds)
@@ -46,6 +49,37 @@ class Registry:
             assert engine_id is not None
             assert await engines.report_engine(conn, engine_id, worker_id, ready=True, reason=None, allowance=0)
         return engine_id, worker_id
+
+
+class FakeWorker:
+    """Receives announcements into `events`. `before` runs at each. It refuses with `status`, or never answers if `deaf`."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.messages = 0
+        self.status = 204
+        self.deaf = False
+        self.before: Callable[[], None] = lambda: None
+        self.url = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        """POST /arrivals."""
+        self.messages += 1
+        assert request.headers["authorization"].startswith("Bearer ")
+        if self.deaf:
+            await asyncio.Event().wait()
+        if self.status == 204:
+            async for line in request.content:
+                self.before()
+                self.events.append(orjson.loads(line))
+        return web.Response(status=self.status)
+
+    async def event(self, name: str) -> dict[str, Any]:
+        """The first event of this name, once it has arrived."""
+        async with asyncio.timeout(5):
+            while not (found := [each for each in self.events if each["event"] == name]):
+                await asyncio.sleep(0.01)
+        return found[0]
 
 
 @asynccontextmanager

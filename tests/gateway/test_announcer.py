@@ -1,4 +1,4 @@
-"""What becomes of announcements when a worker does not listen."""
+"""Claims about announcements to a worker that does not read them."""
 
 import asyncio
 
@@ -54,5 +54,5 @@ async def test_nobody_listens_where_there_is_no_address() -> None:
     skipped = count("skipped")
     async with Announcer("token", rest_seconds=5) as speaker:
         await speaker.announce(None, EVENT)
-        speaker.mention(None, EVENT)
+        speaker.report(None, EVENT)
     assert count("skipped") == skipped + 1

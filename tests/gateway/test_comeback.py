@@ -1,4 +1,4 @@
-"""A caller waits in line for an engine only if one is expected in time, and else hears when to come back."""
+"""A request waits for an engine only if one is expected in time. Otherwise it is refused with Retry-After."""
 
 import asyncio
 

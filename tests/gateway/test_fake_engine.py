@@ -1,4 +1,4 @@
-"""The fake engine streams and continues as vLLM does; what the relay's and the worker's tests rest on."""
+"""The fake engine streams and continues as vLLM does. The tests of the relay and the worker depend on that."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""An engine is killed under load: streams that had not begun go to the other one, the rest end in a clear error."""
+"""An engine is killed under load: streams that had not begun move to the other engine, the others end in a clear error."""
 
 import asyncio
 import signal

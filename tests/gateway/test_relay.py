@@ -1,4 +1,4 @@
-"""The relay: whom it asks, when it asks another one, what the worker hears."""
+"""Claims about the relay: which engine it uses, when it tries another one, and what the worker is sent."""
 
 import asyncio
 from collections import Counter
@@ -17,8 +17,7 @@ from app.gateway.sse_frames import SseEvent
 from app.queue import service as queue
 from app.settings import Settings
 from tests.fakes.engine import FakeEngine
-from tests.gateway.conftest import Ear
-from tests.gateway.support import Registry
+from tests.gateway.support import FakeWorker, Registry
 
 
 async def listen(gateway: Gateway, call: SyncCall) -> list[SseEvent]:
@@ -26,32 +25,32 @@ async def listen(gateway: Gateway, call: SyncCall) -> list[SseEvent]:
 
 
 async def test_the_worker_is_told_before_the_engine_gets_the_request(
-    gateway: Gateway, registry: Registry, call: SyncCall, ear: Ear
+    gateway: Gateway, registry: Registry, call: SyncCall, worker: FakeWorker
 ) -> None:
     async with FakeEngine() as engine:
         came: list[int] = []
-        ear.before = lambda: came.append(engine.count.total())
-        await registry.ready(engine, arrival_url=ear.url)
+        worker.before = lambda: came.append(engine.count.total())
+        await registry.ready(engine, arrival_url=worker.url)
         await listen(gateway, call)
-        await ear.told("finished")
+        await worker.event("finished")
     assert came[0] == 0
-    arrived, first, finished = ear.events
+    arrived, first, finished = worker.events
     assert {**arrived, "id": ""} == {
         "id": "", "event": "arrived", "class": "sync", "prompt_tokens": 12, "max_tokens": 34,
     }  # fmt: skip
     assert (first["event"], first["ttft_ms"] > 0, finished["output_tokens"]) == ("first_token", True, 4)
     assert 0 <= finished["itl_p50_ms"] <= finished["itl_p95_ms"]
-    assert len({event["id"] for event in ear.events}) == 1
+    assert len({event["id"] for event in worker.events}) == 1
 
 
 async def test_of_a_call_that_does_not_stream_the_first_token_is_told_at_the_end_without_a_time(
-    gateway: Gateway, registry: Registry, call: SyncCall, ear: Ear
+    gateway: Gateway, registry: Registry, call: SyncCall, worker: FakeWorker
 ) -> None:
     async with FakeEngine() as engine:
-        await registry.ready(engine, arrival_url=ear.url)
+        await registry.ready(engine, arrival_url=worker.url)
         await gateway.complete(call)
-        assert (await ear.told("first_token"))["ttft_ms"] is None
-        finished = await ear.told("finished")
+        assert (await worker.event("first_token"))["ttft_ms"] is None
+        finished = await worker.event("finished")
     assert (finished["output_tokens"], finished["itl_p50_ms"]) == (4, None)
 
 
@@ -61,11 +60,11 @@ async def test_a_worker_that_cannot_be_told_fails_no_request_and_is_left_alone_f
     database: Database,
     registry: Registry,
     call: SyncCall,
-    ear: Ear,
+    worker: FakeWorker,
     trouble: str,
 ) -> None:
-    ear.deaf, ear.status = trouble == "deaf", 500
-    url = "http://127.0.0.1:9" if trouble == "gone" else ear.url
+    worker.deaf, worker.status = trouble == "deaf", 500
+    url = "http://127.0.0.1:9" if trouble == "gone" else worker.url
     own = settings.model_copy(update={"announce_rest_seconds": 3600})
     async with FakeEngine() as engine, Gateway(own, database, secret_key(own)) as gateway:
         await registry.ready(engine, arrival_url=url)
@@ -73,21 +72,21 @@ async def test_a_worker_that_cannot_be_told_fails_no_request_and_is_left_alone_f
             for _ in range(3):
                 assert b"echo: hello" in await gateway.complete(call)
         if trouble == "refuses":
-            assert ear.messages == 1
+            assert worker.messages == 1
         assert engine.finished.total() == 3
 
 
 async def test_a_worker_hears_of_the_end_when_the_caller_goes(
-    gateway: Gateway, registry: Registry, call: SyncCall, ear: Ear
+    gateway: Gateway, registry: Registry, call: SyncCall, worker: FakeWorker
 ) -> None:
     async with FakeEngine() as engine:
         engine.script({"mode": "hang", "after": 2})
-        await registry.ready(engine, arrival_url=ear.url)
+        await registry.ready(engine, arrival_url=worker.url)
         events = gateway.stream(call)
         for _ in range(3):
             await anext(events)
         await events.aclose()
-        assert (await ear.told("finished"))["output_tokens"] == 2
+        assert (await worker.event("finished"))["output_tokens"] == 2
         async with asyncio.timeout(5):
             while not engine.aborted:
                 await asyncio.sleep(0.01)

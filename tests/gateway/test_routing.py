@@ -1,4 +1,4 @@
-"""Which engine a request goes to."""
+"""Claims about the choice of the engine for a request."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Event streams taken apart and put together."""
+"""Claims about parsing and formatting event streams."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""Callers who wait for a place are served in the order in which they came, or not at all."""
+"""Waiting requests are served in the order of their arrival, or not at all."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from app.gateway.wait_queue import WaitQueue
 
 
 class Places:
-    """So many places at one engine."""
+    """A number of places at one engine."""
 
     def __init__(self, free: int) -> None:
         self.free = free

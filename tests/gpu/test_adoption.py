@@ -234,7 +234,7 @@ async def test_a_worker_whose_engine_contradicts_refuses_to_start_and_lets_every
     assert f"SLACKWATER_ENGINE_MODEL={THEIRS}" in refusal.value.remedy
     assert (await problem(world))["code"] == "model_missing"
     async with world.database.durable() as conn:
-        [told] = await engines.told_engines(conn)
+        [told] = await engines.recent_engines(conn)
     assert (told.model, told.state, told.reason, told.controlled) == (None, "down", "model_missing", False)
 
 

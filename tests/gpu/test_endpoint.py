@@ -129,10 +129,10 @@ async def test_the_gateways_announcer_is_heard_event_by_event_over_one_request(s
         for number in range(3):
             await announcer.announce(served.url, {**ARRIVED, "id": str(number)})
             await until(lambda open=number + 1: served.ledger.load(0).open == open)
-        announcer.mention(served.url, {"id": "0", "event": "first_token", "ttft_ms": 1.0})
-        announcer.mention(served.url, {"id": "0", "event": "finished", "output_tokens": 3, "itl_p50_ms": None})
+        announcer.report(served.url, {"id": "0", "event": "first_token", "ttft_ms": 1.0})
+        announcer.report(served.url, {"id": "0", "event": "finished", "output_tokens": 3, "itl_p50_ms": None})
         await until(lambda: served.ledger.load(0).open == 2)
-        announcer.mention(served.url, {"id": "1", "event": "finished"})
+        announcer.report(served.url, {"id": "1", "event": "finished"})
     await until(lambda: served.ledger.load(0).open == 1)  # what was said last is heard, though the gateway has gone
     assert served.woken == 3
 

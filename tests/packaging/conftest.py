@@ -1,4 +1,4 @@
-"""The wheel, built once, and environments of its own outside of the repository."""
+"""The wheel, built once, and fresh environments outside the repository."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""What `pip install slackwater` without extras takes on the disk, and what it is enough for. Installs from the package index."""
+"""The disk space of `pip install slackwater` without extras, and what can be done with it. Installs from the package index."""
 
 from importlib.metadata import Distribution, distributions
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Claims about the wheel: it holds what runs, and what it installs runs anywhere."""
+"""Claims about the wheel: it contains every module that is needed, and it runs from any directory."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The whole product as a user runs it: a real `slackwater up --attach` on a fake engine, seen from outside."""
+"""A whole installation as a user runs it: a real `slackwater up --attach` on a fake engine, used from outside."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ import httpx
 import psycopg
 
 from app import processes
-from app.cli import admin
+from app.cli.key import create_key
 from app.cli.supervisor import MARK, PART
 from app.db import embedded
 from app.settings import Settings, child_environment
@@ -39,7 +39,7 @@ def open_to_others(folder: Path) -> list[str]:
 
 
 def wait_for(get: Callable[[], T], seconds: float = 60, what: str = "") -> T:
-    """The first truthy value of `get`; connection errors meanwhile are waited out."""
+    """The first truthy value of `get`; connection errors are ignored until then."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -96,17 +96,17 @@ class Stack:
                 command, env=child_environment(self.settings, {}), stdout=log, stderr=log, umask=USUAL_UMASK
             )
         wait_for(lambda: self.client.get("/ready").status_code == 200, what=f"API up; see {self.log}")
-        key = admin.create_key(self.settings, ACCOUNT, "test", 1)
+        key = create_key(self.settings, ACCOUNT, "test", 1)
         self.client.headers["authorization"] = f"Bearer {key}"
 
     def stop(self) -> int:
-        """SIGTERM to `slackwater up`; its exit code."""
+        """Send SIGTERM to `slackwater up`. Returns its exit code."""
         assert self.process
         self.process.terminate()
         return self.process.wait(60)
 
     def close(self) -> None:
-        """End everything, however it stands."""
+        """End every process, in whatever state it is."""
         for process in (self.process, self.engine):
             if process and process.poll() is None:
                 process.kill()
@@ -125,7 +125,7 @@ class Stack:
         return [pid for pid in self.marked() if pid in processes.marked(PART, part)]
 
     def kill(self, part: str) -> None:
-        """SIGKILL to one part; waits until the supervisor has started another."""
+        """Send SIGKILL to one part, and wait until the supervisor has restarted it."""
         old = self.pids(part)
         assert old, f"{part} is not running"
         for pid in old:
@@ -138,7 +138,7 @@ class Stack:
             return conn.execute(sql.encode(), parameters or None).fetchall()
 
     def seen(self) -> dict[str, int]:
-        """How often the engine got each prompt."""
+        """How often the engine received each prompt."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.engine_port}/_seen") as answer:
             count: dict[str, int] = json.load(answer)["count"]
         return count
@@ -173,7 +173,7 @@ class Stack:
 
 @contextlib.contextmanager
 def running(*, real_engine: bool = False, **changes: Any) -> Iterator[Stack]:
-    """A started installation that is gone afterwards. A real engine uses the weights prepared on this machine."""
+    """A started installation, which is removed afterwards. A real engine uses the weights prepared on this machine."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
     stack = Stack(folder, **changes)
     try:

@@ -1,4 +1,4 @@
-"""`slackwater up` as a newcomer sees it: in a terminal of 80 columns, then in a pipe; what it says to paste is pasted."""
+"""`slackwater up` as a new user sees it: on a terminal of 80 columns, and in a pipe. The printed commands are run."""
 
 import contextlib
 import fcntl

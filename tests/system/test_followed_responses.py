@@ -1,4 +1,4 @@
-"""A background response that is being followed outlives the death of whoever serves it."""
+"""A background response that is streamed survives the death of the process that serves it."""
 
 import json
 import urllib.request

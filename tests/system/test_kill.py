@@ -1,4 +1,4 @@
-"""kill -9 of any part in the middle of a batch: nothing lost, nothing doubled, nothing flushed is run again."""
+"""kill -9 of any part in the middle of a batch: no result is lost or doubled, and no flushed item runs again."""
 
 import http.server
 import os

@@ -172,7 +172,7 @@ class Caller:
         self.resumed_cached_tokens += transcript.resumed_cached
         text = transcript.pieces[0]
         if len(transcript.pieces) > 1:
-            whole = await self._client.detokenize(self.target.model, transcript.spoken_ids)
+            whole = await self._client.detokenize(self.target.model, transcript.text_ids)
             text = joined(transcript.pieces, whole or "")
         return Done(transcript.answer(text), transcript.usage)
 

@@ -15,7 +15,7 @@ from app.engines.catalogue import Model
 from app.engines.native_response import as_result
 from app.engines.pricing import priced
 from app.engines.request_echo import echo
-from app.engines.requests import asks_for_response
+from app.engines.requests import is_response_request
 from app.gateway import sse_frames
 from app.tenants.service import Tenant
 
@@ -30,7 +30,7 @@ async def answer(model: Model, item: dict[str, Any], request: Request, tenant: T
     body = await sync_requests.whole(call, request, parts)
     if model.task == "text-embeddings":
         result = await asyncio.to_thread(embeddings.as_result, body, item, model.pooling, model.price)
-    elif asks_for_response(item):
+    elif is_response_request(item):
         result = priced(body, model.price, echo(item))
     else:
         result = as_result(body, model.shape, model.price, wants_json=facts.wants_json)
@@ -38,7 +38,7 @@ async def answer(model: Model, item: dict[str, Any], request: Request, tenant: T
 
 
 def _render(model: Model, item: dict[str, Any]) -> sync_requests.Render:
-    if asks_for_response(item):
+    if is_response_request(item):
         repeated = echo(item)
         return lambda event: sse_frames.run_responses(sse_frames.echoed(event, repeated))
     return sse_frames.native if model.shape == "native" else partial(sse_frames.openai, usage=True)

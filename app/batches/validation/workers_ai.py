@@ -7,7 +7,7 @@ from typing import Any
 
 from app.batches.validation import openai, text_generation
 from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules
-from app.engines.requests import asks_for_response
+from app.engines.requests import is_response_request
 
 _FORMS = ("prompt", "messages", "input")
 
@@ -16,7 +16,7 @@ def examine(item: Any, rules: ItemRules) -> ItemFacts:
     """Check an item against all rules. Raises ItemError for the first violation."""
     if not isinstance(item, dict) or (item.get("input") is None and not rules.responses):
         return text_generation.examine(item, rules)
-    if asks_for_response(item):
+    if is_response_request(item):
         return _response(item, rules)
     sent = [name for name in _FORMS if item.get(name) is not None]
     if rules.responses and len(sent) != 1:

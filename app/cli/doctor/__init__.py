@@ -1,4 +1,4 @@
-"""`slackwater doctor`: looks at the set-up as it is, changes nothing, and says how to mend what is wrong."""
+"""`slackwater doctor`: check the machine and the settings, change nothing, and say how to fix each problem."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -34,12 +34,12 @@ _COLOUR = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.FAIL
 
 
 def run_checks(settings: Settings) -> list[Check]:
-    """Every check, in the order in which a newcomer would mend them. A check that itself breaks counts as failed."""
+    """Run every check, in the order in which problems are best fixed. A check that raises an error counts as failed."""
     return [_run(check, settings) for check in CHECKS]
 
 
 def render(checks: list[Check]) -> Table:
-    """The checks as a table; what is wrong is followed by how to mend it."""
+    """The checks as a table. Each problem is followed by its fix."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for check in checks:
         mark = f"[{_COLOUR[check.status]}]{check.status}[/]"
@@ -49,7 +49,7 @@ def render(checks: list[Check]) -> Table:
 
 
 def main(settings: Settings, *, as_json: bool = False) -> int:
-    """Print the checks; 1 if anything failed, else 0."""
+    """Print the checks. Returns 1 if one failed, else 0."""
     with tables.patience("Checking …"):
         checks = run_checks(settings)
     if as_json:
@@ -60,13 +60,13 @@ def main(settings: Settings, *, as_json: bool = False) -> int:
 
 
 def require_engine(settings: Settings, *, answering: bool = False) -> Settings:
-    """The settings with the model that the engine serves. Raises Failure with the first thing that would keep a managed engine
-    from ever starting, or in which an attached one contradicts the settings or the catalogue.
+    """The settings with the model that the engine serves. Raises Failure if a managed engine could never start, or if an
+    attached one contradicts the settings or the catalogue.
 
-    An attached engine may be away, unless it has to be `answering` already.
+    An attached engine may be unreachable, unless `answering` is set.
     """
     if settings.engine_url:
-        return attached_engine.adopting(settings, answering=answering)
+        return attached_engine.with_served_model(settings, answering=answering)
     for check in (
         _run(check, settings) for check in (machine.processor, machine.memory, services.model, services.engine)
     ):

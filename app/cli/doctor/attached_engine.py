@@ -1,4 +1,4 @@
-"""One look at the engine to attach to, before anything starts."""
+"""Inspects the engine to attach to, before anything starts."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ DATABASE_SECONDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is there, and the model that it is to serve. `lack`: why no batch work is admitted by its telemetry, empty: it is."""
+class AttachedEngine:
+    """An engine and the model that it is to serve. `telemetry_problem`: why its metrics cannot be used, or empty."""
 
     seen: Sighting
     model: Model
-    lack: str
+    telemetry_problem: str
 
 
-def look(settings: Settings) -> Found:
-    """What the engine is. Raises EngineAway, Contradiction, CatalogueError."""
-    return asyncio.run(_look(settings))
+def inspect(settings: Settings) -> AttachedEngine:
+    """Inspect the engine. Raises EngineAway, Contradiction, CatalogueError."""
+    return asyncio.run(_inspect(settings))
 
 
-def adopting(settings: Settings, *, answering: bool = False) -> Settings:
-    """The settings with the model that the attached engine serves. Raises Failure where it contradicts them.
+def with_served_model(settings: Settings, *, answering: bool = False) -> Settings:
+    """The settings with the model that the attached engine serves. Raises Failure if the engine contradicts them.
 
-    One that does not answer may come later, unless it has to be `answering` already.
+    An engine that does not answer may start later, unless `answering` is set.
     """
     try:
-        found = look(settings)
+        found = inspect(settings)
     except EngineAway as error:
         if answering:
             raise _away(settings, error) from error
@@ -48,24 +48,24 @@ def adopting(settings: Settings, *, answering: bool = False) -> Settings:
     return settings.model_copy(update={"engine_model": settings.wanted_model or found.model.name})
 
 
-def absence(settings: Settings) -> str:
-    """Why the engine does not answer now, and what to do; nothing if it does. Names its URL: for the operator only."""
+def connection_problem(settings: Settings) -> str:
+    """Why the engine does not answer, and the remedy; empty if it answers. Names the URL, so it is for operators only."""
     try:
-        look(settings)
+        inspect(settings)
     except EngineAway as error:
         away = _away(settings, error)
         return f"{away.problem}. {away.remedy}"
-    except (Contradiction, CatalogueError):  # it answers; its worker says what is wrong
+    except (Contradiction, CatalogueError):  # the engine answers; its worker reports what is wrong
         return ""
     return ""
 
 
 def _away(settings: Settings, error: EngineAway) -> Failure:
-    fix = "Start it, or mend --attach (SLACKWATER_ENGINE_URL) and SLACKWATER_ENGINE_API_KEY."
+    fix = "Start it, or correct --attach (SLACKWATER_ENGINE_URL) and SLACKWATER_ENGINE_API_KEY."
     return Failure(f"The engine at {masked(settings.engine_url)} does not answer: {error}", fix)
 
 
-async def _look(settings: Settings) -> Found:
+async def _inspect(settings: Settings) -> AttachedEngine:
     models = catalogue.load(settings.models_file)
     key = settings.engine_api_key.get_secret_value()
     async with EngineClient(settings.engine_url, key, timeout_seconds=settings.request_timeout_seconds) as client:
@@ -75,11 +75,11 @@ async def _look(settings: Settings) -> Found:
         model = adoption.model_for(models, seen, settings.wanted_model, await client.task())
         if model.adopted and (problem := adoption.fault(model, seen, await _promised(settings, model))) is not None:
             raise Contradiction(problem)
-        return Found(seen, model, await _lack(client))
+        return AttachedEngine(seen, model, await _telemetry_problem(client))
 
 
 async def _promised(settings: Settings, model: Model) -> int:
-    """The window in tokens that an adopted model has to have; its own where no database says more."""
+    """The window in tokens that is promised for an adopted model. Without a database, the model's own window."""
     try:
         url = embedded.database_url(settings)
         async with await psycopg.AsyncConnection.connect(
@@ -90,8 +90,8 @@ async def _promised(settings: Settings, model: Model) -> int:
         return model.context_window
 
 
-async def _lack(client: EngineClient) -> str:
-    """What keeps `/metrics` from being read; empty if nothing does."""
+async def _telemetry_problem(client: EngineClient) -> str:
+    """Why `/metrics` cannot be read; empty if it can."""
     try:
         parse(await client.page("/metrics"))
     except (EngineAway, TelemetryError) as error:

@@ -1,11 +1,11 @@
-"""What one check says."""
+"""The result of one check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class CheckStatus(StrEnum):
-    """`warn` works but not as well as it could; `fail` does not work."""
+    """`warn`: it works, but not as well as it could. `fail`: it does not work."""
 
     OK = "ok"
     WARN = "warn"
@@ -14,7 +14,7 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """`detail` is what was seen, `fix` what to do about it."""
+    """`detail` says what was found, `fix` what to do about it."""
 
     name: str
     status: CheckStatus
@@ -23,15 +23,15 @@ class Check:
 
 
 def ok(name: str, detail: str) -> Check:
-    """As it should be."""
+    """A check without a problem."""
     return Check(name, CheckStatus.OK, detail)
 
 
 def warn(name: str, detail: str, fix: str) -> Check:
-    """Works, but read this."""
+    """A problem that does not prevent operation."""
     return Check(name, CheckStatus.WARN, detail, fix)
 
 
 def fail(name: str, detail: str, fix: str) -> Check:
-    """Does not work until mended."""
+    """A problem that prevents operation."""
     return Check(name, CheckStatus.FAIL, detail, fix)

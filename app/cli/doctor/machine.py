@@ -22,7 +22,7 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def python(settings: Settings) -> Check:
-    """Python is new enough."""
+    """Whether Python is new enough."""
     version = platform.python_version()
     if sys.version_info < OLDEST_PYTHON:
         return fail("python", version, "use Python 3.11 or newer: make install PYTHON=python3.12")
@@ -30,7 +30,7 @@ def python(settings: Settings) -> Check:
 
 
 def processor(settings: Settings) -> Check:
-    """The processor can run a managed engine."""
+    """Whether the processor can run a managed engine."""
     kind = f"{platform.system()} {platform.machine()}"
     if settings.engine_url:
         return ok("processor", f"{kind}; the engine runs elsewhere")
@@ -47,7 +47,7 @@ def processor(settings: Settings) -> Check:
 
 
 def memory(settings: Settings) -> Check:
-    """There is memory for what runs here."""
+    """Whether there is enough memory for the parts that run here."""
     free = _available_bytes() / GIB
     seen = f"{free:.1f} GiB available"
     if settings.engine_url or free >= ENGINE_GIB:
@@ -56,18 +56,18 @@ def memory(settings: Settings) -> Check:
 
 
 def disk(settings: Settings) -> Check:
-    """The data directory can be written and has room."""
-    place = settings.data_dir
-    while not place.exists():
-        place = place.parent
-    if not os.access(place, os.W_OK):
-        return fail("disk", f"{place} cannot be written", "choose another folder: SLACKWATER_DATA_DIR")
-    free = shutil.disk_usage(place).free / GIB
+    """Whether the data directory is writable and has free space."""
+    folder = settings.data_dir
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        return fail("disk", f"{folder} cannot be written", "choose another folder: SLACKWATER_DATA_DIR")
+    free = shutil.disk_usage(folder).free / GIB
     seen = f"{free:.1f} GiB free for {settings.data_dir}"
     if free < 1:
         return fail("disk", seen, "free at least 1 GiB, or choose another folder: SLACKWATER_DATA_DIR")
     if free < 5:
-        return warn("disk", seen, "results and spools grow there; 5 GiB or more is comfortable")
+        return warn("disk", seen, "results and uploads are stored there; have at least 5 GiB free")
     return ok("disk", seen)
 
 
@@ -80,22 +80,22 @@ def privacy(settings: Settings) -> Check:
 
 
 def port(settings: Settings) -> Check:
-    """The API's port is free, or it is our API that has it."""
+    """Whether the API's port is free, or already used by Slackwater's API."""
     place = f"{settings.host}:{settings.port}"
     if problem := bind_problem(settings):
         if our_api(settings):
             return ok("port", f"{place} answers as Slackwater's API")
-        return fail("port", f"{place}: {problem}", "stop what listens there, or set SLACKWATER_PORT")
+        return fail("port", f"{place}: {problem}", "stop the program that listens there, or set SLACKWATER_PORT")
     return ok("port", f"{place} is free")
 
 
 def our_api(settings: Settings) -> bool:
-    """Whether what has the API's port is a Slackwater."""
+    """Whether a Slackwater API listens on the API's port."""
     return slackwater_at(base_url(settings))
 
 
 def slackwater_at(url: str) -> bool:
-    """Whether a Slackwater answers there."""
+    """Whether a Slackwater API answers at this URL."""
     try:
         return bool(httpx.get(f"{url}/health", timeout=2).json() == {"status": "ok"})
     except (httpx.HTTPError, ValueError):
@@ -103,7 +103,7 @@ def slackwater_at(url: str) -> bool:
 
 
 def _available_bytes() -> int:
-    """Memory that can be had without swapping; all of it where the system does not say."""
+    """Memory available without swapping. All memory, if the system does not report it."""
     if MEMINFO.exists():
         line = next(line for line in MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:"))
         return int(line.split()[1]) * 1024

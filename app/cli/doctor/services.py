@@ -1,4 +1,4 @@
-"""Checks of what Slackwater stands on: key, database, broker, engine, model."""
+"""Checks of secret key, webhooks, database, object store, broker, engine and model."""
 
 import asyncio
 import ctypes
@@ -33,7 +33,7 @@ INSTALL_ENGINE = "pip install 'slackwater[gpu]' for CUDA, or `make install` in a
 
 
 def secret_key(settings: Settings) -> Check:
-    """The master key is there, and long enough to be one."""
+    """Whether the secret key exists and is long enough."""
     configured = settings.secret_key.get_secret_value()
     kept = settings.data_dir / "secret_key"
     if configured and len(configured) < 32:
@@ -44,28 +44,28 @@ def secret_key(settings: Settings) -> Check:
         return ok("secret key", "from SLACKWATER_SECRET_KEY")
     if settings.database_url and not kept.exists():
         fix = "on more than one host set SLACKWATER_SECRET_KEY, the same everywhere"
-        return warn("secret key", f"none yet; the first start makes {kept}", fix)
-    return ok("secret key", str(kept) if kept.exists() else f"the first start makes {kept}")
+        return warn("secret key", f"none yet; the first start creates {kept}", fix)
+    return ok("secret key", str(kept) if kept.exists() else f"the first start creates {kept}")
 
 
 def webhooks(settings: Settings) -> Check:
-    """Webhooks go to this machine and its networks only for those who may have that."""
+    """Whether webhooks to this machine and private networks are allowed only for trusted callers."""
     try:
         private_targets.check(settings)
     except Failure as failure:
         return fail("webhooks", failure.problem, failure.remedy)
     if settings.webhook_allow_private == "all" and not private_targets.only_here(settings):
-        seen = f"{private_targets.told(settings)}, for all callers of SLACKWATER_HOST={settings.host}"
+        seen = f"{private_targets.describe(settings)}, for all callers of SLACKWATER_HOST={settings.host}"
         return warn(
             "webhooks",
             seen,
-            "fine for callers whom you trust in your network; else SLACKWATER_WEBHOOK_ALLOW_PRIVATE=off",
+            "keep it only if you trust all callers; else set SLACKWATER_WEBHOOK_ALLOW_PRIVATE=off",
         )
-    return ok("webhooks", private_targets.told(settings))
+    return ok("webhooks", private_targets.describe(settings))
 
 
 def database(settings: Settings) -> Check:
-    """PostgreSQL answers, is new enough and has the schema of this code."""
+    """Whether PostgreSQL answers, is new enough and has this version's schema."""
     url = embedded.database_url(settings)
     try:
         with psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as conn:
@@ -77,7 +77,7 @@ def database(settings: Settings) -> Check:
         if not settings.database_url:
             return ok("database", "embedded, not running; `slackwater up` starts it")
         first = str(error).strip().splitlines()[0]
-        return fail("database", first, "start PostgreSQL, or mend SLACKWATER_DATABASE_URL")
+        return fail("database", first, "start PostgreSQL, or correct SLACKWATER_DATABASE_URL")
     if number < OLDEST_POSTGRES * 10000:
         return fail("database", place, f"PostgreSQL {OLDEST_POSTGRES} or newer is needed")
     current, newest = migrate.revisions(url)
@@ -87,7 +87,7 @@ def database(settings: Settings) -> Check:
 
 
 def object_store(settings: Settings) -> Check:
-    """The object store is the one that the other parts use."""
+    """Whether the object store is the one that the other parts use."""
     return asyncio.run(_object_store(settings))
 
 
@@ -102,14 +102,14 @@ async def _object_store(settings: Settings) -> Check:
     except StoreNotShared as error:
         return fail("object store", error.message, error.remedy)
     except StorageError as error:
-        return fail("object store", f"{at}: {error.__cause__ or error}", "mend SLACKWATER_STORAGE_URL, or the store")
+        return fail("object store", f"{at}: {error.__cause__ or error}", "correct SLACKWATER_STORAGE_URL, or the store")
     except (psycopg.Error, PoolTimeout):
-        return ok("object store", f"{at}; whether all parts share it, the database knows, which does not answer")
+        return ok("object store", f"{at}; whether all parts share it is unknown, because the database does not answer")
     return ok("object store", f"{at}, the one that {found.writer} uses")
 
 
 def broker(settings: Settings) -> Check:
-    """The broker that carries the hints answers and is new enough."""
+    """Whether the broker that carries the hints answers and is new enough."""
     url = settings.broker_url
     scheme = url.split(":", 1)[0]
     try:
@@ -117,15 +117,15 @@ def broker(settings: Settings) -> Check:
             return _rabbitmq(url)
         if scheme in {"redis", "rediss"}:
             return _redis(url)
-    except Exception as error:  # every client library raises its own kind
-        return fail("broker", f"{scheme}: {error}", "start the broker, or mend SLACKWATER_BROKER_URL")
+    except Exception as error:  # each client library raises its own errors
+        return fail("broker", f"{scheme}: {error}", "start the broker, or correct SLACKWATER_BROKER_URL")
     if url and scheme != "pgmq":
         return fail("broker", f"{scheme}:// is not known", "use amqp://, redis:// or leave SLACKWATER_BROKER_URL empty")
     return ok("broker", "pgmq, on the database" if not url else "pgmq, on a database of its own")
 
 
 def engine(settings: Settings) -> Check:
-    """The attached engine answers, or one can be started here."""
+    """Whether the attached engine answers, or an engine can be started here."""
     if settings.engine_url:
         return _attached(settings)
     if find_spec("vllm") is None:
@@ -140,12 +140,12 @@ def engine(settings: Settings) -> Check:
 
 
 def model(settings: Settings) -> Check:
-    """The catalogue can be read, and the model that a managed engine serves is prepared."""
+    """Whether the catalogue can be read and a managed engine's model is prepared."""
     name = settings.engine_model
     try:
         entry = catalogue.load(settings.models_file).resolve(name)
     except catalogue.CatalogueError as error:
-        return fail("model", str(error), "mend that line")
+        return fail("model", str(error), "correct that line")
     if settings.engine_url:
         return ok("model", f"{settings.wanted_model or 'what it serves'}, of the attached engine")
     if entry is None:
@@ -156,7 +156,7 @@ def model(settings: Settings) -> Check:
 def _weights(settings: Settings, entry: Model) -> Check:
     name = entry.name
     if entry.launch is None:
-        return fail("model", f"{name} has no [launch] table: no engine of it can be started here", ATTACH)
+        return fail("model", f"{name} has no [launch] table: no engine can be started with it here", ATTACH)
     if is_ready(settings, entry):
         return ok("model", f"{name} in {entry.path(settings.data_dir)}")
     if entry.launch.source is None:
@@ -188,9 +188,9 @@ def _redis(url: str) -> Check:
 def _attached(settings: Settings) -> Check:
     url = settings.engine_url
     try:
-        found = attached_engine.look(settings)
+        found = attached_engine.inspect(settings)
     except EngineAway as error:
-        fix = "start it, or mend SLACKWATER_ENGINE_URL and SLACKWATER_ENGINE_API_KEY"
+        fix = "start it, or correct SLACKWATER_ENGINE_URL and SLACKWATER_ENGINE_API_KEY"
         return fail("engine", f"{url}: {error}", fix)
     except Contradiction as error:
         return fail("engine", f"{url}: {error.problem.message}", error.problem.remedy)
@@ -198,15 +198,15 @@ def _attached(settings: Settings) -> Check:
     window = seen.windows.get(found.model.name_at(seen.names) or name)
     of = "" if window is None else f", {window} tokens"
     place = f"{url} serves {', '.join(seen.names) or name}{of}"
-    if found.lack:
-        fix = "without telemetry no batch work is admitted: use vLLM, and let /metrics through"
-        return fail("engine", f"{place}, but its telemetry cannot be read: {found.lack}", fix)
+    if found.telemetry_problem:
+        fix = "without telemetry no batch request is sent: use vLLM, and allow access to /metrics"
+        return fail("engine", f"{place}, but its telemetry cannot be read: {found.telemetry_problem}", fix)
     for problem in adoption.shortcomings(seen):
-        wrong = fail if problem.code == adoption.NO_PRIORITY else warn
-        return wrong("engine", f"{place}. {problem.message}", problem.remedy)
+        result = fail if problem.code == adoption.NO_PRIORITY else warn
+        return result("engine", f"{place}. {problem.message}", problem.remedy)
     version = f"; vLLM {seen.version}" if seen.version else ""
     if seen.policy is None:
-        fix = "make sure that it runs with --scheduling-policy priority; vLLM tells it in development mode only"
+        fix = "make sure that it runs with --scheduling-policy priority; vLLM reports it only in development mode"
         return warn("engine", f"{place}{version}; its scheduling policy is not known", fix)
     return ok("engine", f"{place}{version}, scheduling policy {seen.policy}")
 

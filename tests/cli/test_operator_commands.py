@@ -1,26 +1,19 @@
-"""Claims about the administrative commands, run as a user runs them."""
+"""Claims about commands that work on the database, run as an operator runs them."""
 
 import json
-import subprocess
-import sys
 from datetime import datetime, timedelta
 
 import psycopg
 import pytest
 
 from app import clock
-from app.cli import admin
-from app.settings import Settings, child_environment
+from app.cli import engine
+from app.cli.key import create_key, has_key, list_keys, revoke_key
+from app.settings import Settings
 from app.tenants import service as tenants
 from app.user_errors import Failure
 from tests.cli.conftest import TERMINAL, Run
-
-
-def slackwater(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One run of the command line."""
-    command = [sys.executable, "-m", "app.cli.main", *arguments]
-    environment = child_environment(settings, {"COLUMNS": "200"})
-    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+from tests.cli.support import slackwater
 
 
 def test_keys_are_made_listed_and_revoked(settings: Settings) -> None:
@@ -41,17 +34,17 @@ def test_keys_are_made_listed_and_revoked(settings: Settings) -> None:
 
 
 def test_only_a_live_key_of_the_account_counts(settings: Settings) -> None:
-    admin.create_key(settings, "demo", "of the demo", 1)
-    assert not admin.has_key(settings, "local")
-    key = admin.create_key(settings, "local", "first", None)
-    assert admin.has_key(settings, "local")
-    admin.revoke_key(settings, key)
-    assert not admin.has_key(settings, "local")
-    admin.create_key(settings, "local", "short", 1)
+    create_key(settings, "demo", "of the demo", 1)
+    assert not has_key(settings, "local")
+    key = create_key(settings, "local", "first", None)
+    assert has_key(settings, "local")
+    revoke_key(settings, key)
+    assert not has_key(settings, "local")
+    create_key(settings, "local", "short", 1)
     with psycopg.connect(settings.database_url) as conn:
         conn.execute("update api_key set expires_at = now() - interval '1 second' where name = 'short'")
-    assert not admin.has_key(settings, "local")
-    assert [key.state(clock.now()) for key in admin.list_keys(settings)].count("expired") == 1
+    assert not has_key(settings, "local")
+    assert [key.state(clock.now()) for key in list_keys(settings)].count("expired") == 1
 
 
 def test_a_keys_state_says_why_it_does_not_work() -> None:
@@ -65,7 +58,7 @@ def test_a_keys_state_says_why_it_does_not_work() -> None:
 
 
 def test_a_keys_name_is_no_markup(run: Run, settings: Settings) -> None:
-    admin.create_key(settings, "acme", "[/b]x", None)
+    create_key(settings, "acme", "[/b]x", None)
     assert "\t[/b]x\t" in run("key", "list").output
     refused = run("key", "revoke", "[/x]")
     assert refused.exit_code == 1
@@ -98,11 +91,11 @@ def test_a_lifetime_out_of_range_is_refused(settings: Settings, days: str) -> No
 @pytest.mark.parametrize("account", ["", "a/b c", "x" * 65, "a\n", "ü"])
 def test_an_account_must_fit_into_a_url(settings: Settings, account: str) -> None:
     with pytest.raises(Failure, match="account: "):
-        admin.create_key(settings, account, "name", None)
+        create_key(settings, account, "name", None)
 
 
 def test_the_state_of_the_engine_is_told(settings: Settings) -> None:
-    assert admin.engine_state(settings) == ""
+    assert engine.reported_state(settings) == ""
     with psycopg.connect(settings.database_url) as conn:
         conn.execute("insert into pool (model) values ('m')")
         conn.execute(
@@ -110,7 +103,7 @@ def test_the_state_of_the_engine_is_told(settings: Settings) -> None:
             " select %s, pool_id, 'http://x', 'managed', 'down', 'engine_down' from pool",
             (settings.engine_name,),
         )
-    assert admin.engine_state(settings) == "down (engine_down)"
+    assert engine.reported_state(settings) == "down (engine_down)"
 
 
 def test_an_unreachable_database_is_said_in_two_lines(settings: Settings) -> None:
@@ -123,7 +116,7 @@ def test_an_unreachable_database_is_said_in_two_lines(settings: Settings) -> Non
 
 
 def test_an_accounts_retention_is_set_and_taken_back(settings: Settings) -> None:
-    admin.create_key(settings, "acme", "first", None)
+    create_key(settings, "acme", "first", None)
     with psycopg.connect(settings.database_url, autocommit=True) as conn:
         for arguments, stored, said in ((["90"], 90, "90 days"), (["7"], 7, "30 days"), ([], None, "30 days")):
             done = slackwater(settings, "account", "retention", "acme", *arguments)

@@ -1,0 +1,67 @@
+"""`slackwater up`, `demo`, `doctor` and `migrate`: the commands for a whole installation.
+
+Each imports its implementation when it runs, because those imports would slow down every other command.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app import private_targets
+from app.cli.options import Json, console, settings
+from app.user_errors import Failure
+
+
+def up(
+    attach: Annotated[
+        str | None, typer.Option(metavar="URL", help="use the vLLM that runs at this URL; start none")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="catalogue model that the engine serves")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="port of the API")] = None,
+) -> None:
+    """Run everything on this machine: database, API, engine, GPU worker, notifier, steward."""
+    from app.cli.up import up as run
+
+    current = settings(engine_url=_engine_url(attach), engine_model=model, port=port)
+    # On one machine, receivers are on it too.
+    if "webhook_allow_private" not in current.model_fields_set and private_targets.only_here(current):
+        current = current.model_copy(update={"webhook_allow_private": "loopback"})
+    run(current, console)
+
+
+def demo(
+    requests: Annotated[Path | None, typer.Option(help="NDJSON file of batch items")] = None,
+    attach: Annotated[
+        str | None, typer.Option(metavar="URL", help="use the vLLM that runs at this URL; start none")
+    ] = None,
+) -> None:
+    """Run a batch of real prompts through the whole system, show the answers and the webhook, and stop."""
+    from app.cli.demo import demo as run
+
+    run(settings(engine_url=_engine_url(attach)), console, requests)
+
+
+def doctor(
+    attach: Annotated[str | None, typer.Option(metavar="URL", help="check the vLLM that runs at this URL")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check this machine and its settings, and say how to fix each problem."""
+    from app.cli.doctor import main as check
+
+    raise typer.Exit(check(settings(engine_url=attach), as_json=as_json))
+
+
+def migrate() -> None:
+    """Migrate the database to the newest schema and create today's partitions."""
+    from app.cli import schema
+
+    schema.migrate(settings(), console)
+
+
+def _engine_url(attach: str | None) -> str | None:
+    """The URL of `--attach`. Raises Failure if it is empty, for example because a script's variable is not set."""
+    if attach is not None and not attach.strip():
+        fix = "Name the URL of a running vLLM, or leave --attach out to start an engine here."
+        raise Failure("--attach: the URL is empty.", fix)
+    return attach

@@ -1,0 +1,104 @@
+"""Reads an engine's answer to a synchronous request, whole or as a stream, and classifies its failures."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import aiohttp
+import orjson
+
+from app.engines.outcome import TIMED_OUT, Done, EngineDown, Outcome, Retry, from_response, from_stream_error
+from app.gateway.sse_frames import Splitter, SseEvent
+
+_END_SECONDS = 0.05
+_SMALL_BYTES = 256 * 1024  # a body up to this size is parsed without delaying other requests noticeably
+
+T = TypeVar("T")
+Begin = Callable[[aiohttp.ClientResponse], Awaitable[T]]
+
+
+class NotBegun(Exception):
+    """The engine failed before its answer began. `outcome` says how."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+async def begun_by(response: aiohttp.ClientResponse, begin: Begin[T]) -> T:
+    """What `begin` makes of a response with status 200. Raises NotBegun for any other status."""
+    if response.status != 200:
+        raise NotBegun(from_response(response.status, await response.read()))
+    return await begin(response)
+
+
+async def read_whole(response: aiohttp.ClientResponse) -> Done:
+    """Read a complete answer. Raises NotBegun if it is not a good one."""
+    body = await response.read()
+    if len(body) <= _SMALL_BYTES:
+        outcome = from_response(200, body)
+    else:
+        outcome = await asyncio.to_thread(from_response, 200, body)
+    if not isinstance(outcome, Done):
+        raise NotBegun(outcome)
+    return outcome
+
+
+async def read_first_event(response: aiohttp.ClientResponse) -> tuple[SseEvent | None, AsyncIterator[SseEvent]]:
+    """Read a stream's first event. Returns it and the iterator of the others. Raises NotBegun if it is an error."""
+    events = _events(response)
+    first = await anext(events, None)
+    if first is not None and first.error:
+        raise NotBegun(from_stream_error(first.error))
+    return first, events
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:
+    """The events up to the end of the stream. Raises ClientPayloadError if the end is missing, ValueError for bad JSON."""
+    splitter = Splitter()
+    async for block in response.content.iter_any():
+        for data in splitter.feed(block):
+            if data == b"[DONE]":
+                await _ended(response)
+                return
+            body = orjson.loads(data)
+            if not isinstance(body, dict):
+                raise ValueError(f"not an object: {data[:80]!r}")  # noqa: TRY004
+            event = SseEvent(data, body)
+            yield event
+            if event.ends:
+                return
+    raise aiohttp.ClientPayloadError("the stream ended early")
+
+
+async def _ended(response: aiohttp.ClientResponse) -> None:
+    """Read the body's end, which follows the last event at once, so that the connection can be reused."""
+    with suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(_END_SECONDS):
+            await response.content.readany()
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """The outcome of a request whose answer failed with this error before it began."""
+    match error:
+        case NotBegun():
+            return error.outcome
+        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+            return EngineDown(f"cannot connect: {error}", suspect=False)
+        case TimeoutError():
+            return Retry("the engine gave no answer in time", TIMED_OUT)
+        case ValueError():
+            return Retry(f"the engine sent invalid JSON: {error}")
+        case _:
+            return EngineDown("the engine was lost before its answer was complete", suspect=True)
+
+
+def is_unreachable(outcome: Outcome) -> bool:
+    """Whether no connection to the engine could be made, or it is misconfigured."""
+    return isinstance(outcome, EngineDown) and not outcome.suspect
+
+
+def another_may_succeed(outcome: Outcome) -> bool:
+    """Whether to try another engine. The request may have crashed the first one, so only one more is tried."""
+    return isinstance(outcome, EngineDown) or (isinstance(outcome, Retry) and outcome.busy)
