@@ -1,4 +1,4 @@
-# Slackwater in one image, started as `slackwater PART`.
+# All processes of Slackwater in one image; the command selects one: `slackwater api`, `slackwater steward`, …
 #   docker build -t slackwater .                                  api, steward, notifier; a gpu-worker that attaches
 #   docker build -t slackwater-engine --build-arg EXTRA=cpu .     with vLLM for CPU inside (gpu: for CUDA)
 FROM python:3.11-slim AS build
@@ -12,7 +12,7 @@ COPY migrations migrations
 RUN ENGINE=${EXTRA} EXTRAS=parquet,redis,s3 deploy/install.sh
 
 FROM python:3.11-slim
-# libnuma1: vLLM for CPU loads it. The compiler is what triton calls on CUDA.
+# vLLM for CPU loads libnuma1. On CUDA, triton calls the compiler.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev libnuma1 \
     && rm -rf /var/lib/apt/lists/* \

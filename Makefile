@@ -15,10 +15,10 @@ install: ## create .venv with everything, the engine included (instant when noth
 demo: install ## run a batch of real prompts through the whole system on this machine
 	@$(BIN)/slackwater demo
 
-test: install ## run every test, those on the real engine too, in two processes, and print the time per folder
+test: install ## run every test, including those on the real engine, in two processes, and print the time per folder
 	@$(BIN)/python -m $(PYTEST) -n 2 --no-loadscope-reorder
 
-slow: install ## run the tests that take minutes each: vLLM killed, and crashed by a request; an encoder; answers in bfloat16; the size of the core
+slow: install ## run the tests that take minutes each: vLLM killed or crashed by a request, an encoder, answers in bfloat16, the size of the core
 	@$(BIN)/python -m pytest -m slow
 
 lint: install ## ruff, mypy --strict, the import contracts

@@ -23,218 +23,212 @@ class Settings(BaseSettings):
 
     # Where things live
     data_dir: Path = Field(
-        Path.home() / ".slackwater", description="embedded database, model, secrets, spools, objects"
+        Path.home() / ".slackwater", description="embedded database, models, secrets, spooled bodies, objects"
     )
-    database_url: str = Field("", description="postgresql://… ; empty: the embedded server in data_dir")
+    database_url: str = Field("", description="postgresql://… ; if empty, the embedded server in data_dir is used")
     broker_url: str = Field(
         "",
         pattern="^((amqps?|rediss?|pgmq)://.+)?$",
-        description="amqp://… or redis://… ; empty: pgmq on the database itself",
+        description="amqp://… or redis://… ; if empty, pgmq in the same database is used",
     )
-    models_file: Path = Field(PACKAGE / "models.toml", description="catalogue: aliases, capabilities, prices, flags")
+    models_file: Path = Field(PACKAGE / "models.toml", description="model catalogue: aliases, prices, engine flags")
     secret_key: SecretStr = Field(
-        SecretStr(""), description="peppers API keys, encrypts webhook secrets; empty: kept in data_dir"
+        SecretStr(""), description="peppers API keys, encrypts webhook secrets; if empty, one is created in data_dir"
     )
 
     # API
     host: str = Field(
-        "127.0.0.1", description="address the API listens on, and the metrics pages of notifiers and GPU workers"
+        "127.0.0.1", description="address of the API, and of the metrics pages of notifiers and GPU workers"
     )
-    port: int = Field(8700, ge=1, le=65535, description="port the API listens on")
+    port: int = Field(8700, ge=1, le=65535, description="port that the API listens on")
     connections: int = Field(
-        8192, gt=0, description="most connections to the API at once; fewer where the limit of open files is lower"
+        8192, gt=0, description="maximum number of open connections to the API; fewer if open files are limited"
     )
     connections_per_address: int = Field(
-        0, ge=0, description="of them, from one address; 0: half of them. Behind a proxy: as many as `connections`"
+        0, ge=0, description="maximum from one address; 0: half of `connections`. Behind a proxy: `connections`"
     )
-    header_seconds: float = Field(10, gt=0, description="a request's headers must be complete within this time")
+    header_seconds: float = Field(10, gt=0, description="time limit for a request to send all its headers")
     body_seconds: float = Field(30, gt=0, description="longest pause between two bytes of a request's body")
     metrics_token: SecretStr = Field(
-        SecretStr(""), description="bearer token that the API's `/metrics` asks for; empty: none"
+        SecretStr(""), description="bearer token that the API's `/metrics` requires, if any"
     )
-    json_body_mb: float = Field(10, gt=0, description="cap of a JSON body; Workers AI's own is 10 MB")
-    ndjson_body_mb: float = Field(200, gt=0, description="cap of an application/x-ndjson body")
-    ndjson_line_mb: float = Field(4, gt=0, description="cap of one NDJSON line")
-    batch_items: int = Field(200_000, gt=0, description="most items in one batch")
-    spool_memory_mb: float = Field(8, gt=0, description="a body beyond this is spooled to disk while it arrives")
+    json_body_mb: float = Field(10, gt=0, description="maximum size of a JSON body; Workers AI's limit is 10 MB")
+    ndjson_body_mb: float = Field(200, gt=0, description="maximum size of an NDJSON body and of an uploaded file")
+    ndjson_line_mb: float = Field(4, gt=0, description="maximum size of one NDJSON line")
+    batch_items: int = Field(200_000, gt=0, description="maximum number of items in one batch")
+    spool_memory_mb: float = Field(8, gt=0, description="larger bodies are written to a file while they arrive")
 
     # Commands of callers, from any machine
     url: str = Field(
-        "", pattern="^(https?://.+)?$", description="http://… or https://… of the API that callers' commands use"
+        "", pattern="^(https?://.+)?$", description="http://… or https://… of the API that the callers' commands use"
     )
     api_key: SecretStr = Field(
-        SecretStr(""), description="API key for callers' commands; empty: the one that `up` or `login` has stored"
+        SecretStr(""), description="API key of callers' commands; if empty, what `up` or `login` stored"
     )
 
     # Database
     database_pool_size: int = Field(8, gt=0, description="connections per process and durability class")
-    partition_days_ahead: int = Field(3, ge=1, description="daily partitions kept in stock")
+    partition_days_ahead: int = Field(3, ge=1, description="number of daily partitions that are created in advance")
 
     retention_days: int = Field(
-        30, ge=0, description="final batches are kept this long, then dropped a day at a time; 0: for ever"
+        30, ge=0, description="final batches are kept this long, then deleted in whole days; 0: for ever"
     )
 
     # Object store
-    object_kb: int = Field(0, ge=0, description="an item or answer beyond this lies in the object store; 0: none does")
+    object_kb: int = Field(0, ge=0, description="larger items and results go to the object store; 0: none do")
     storage_url: str = Field(
         "",
         pattern="^(s3://[^/]+.*|file:///.+)?$",
-        description="s3://bucket/prefix, with the extra `s3` and AWS_… variables for access, "
-        "or file:///folder; empty: objects in data_dir",
+        description="s3://bucket/prefix (extra `s3`, AWS_… variables) or file:///folder; if empty, data_dir",
     )
     storage_endpoint: str = Field(
-        "", pattern="^(https?://.+)?$", description="https://… of an S3-compatible store that is not AWS's"
+        "", pattern="^(https?://.+)?$", description="https://… of an S3-compatible store other than AWS"
     )
 
     # Queue
-    chunk_tokens: int = Field(16_000, gt=0, description="estimated tokens after which a chunk is cut")
-    chunk_items: int = Field(64, gt=0, description="most items in a chunk")
-    lease_seconds: float = Field(10, gt=0, description="a worker silent for this long loses its chunks")
-    heartbeat_seconds: float = Field(2, gt=0, description="how often a worker renews its lease")
-    poll_seconds: float = Field(
-        0.05, gt=0, description="longest pause of an idle worker between two looks at the queue"
+    chunk_tokens: int = Field(
+        16_000, gt=0, description="maximum estimated tokens in a chunk; a larger item has its own"
     )
+    chunk_items: int = Field(64, gt=0, description="maximum number of items in a chunk")
+    lease_seconds: float = Field(10, gt=0, description="a worker that is silent for this long loses its chunks")
+    heartbeat_seconds: float = Field(2, gt=0, description="interval at which a worker renews its lease")
+    poll_seconds: float = Field(0.05, gt=0, description="longest interval at which an idle worker checks the queue")
     steward_seconds: float = Field(0.2, gt=0, description="pause between two rounds of the steward")
 
     # GPU worker and engine
-    engine_name: str = Field("engine-0", description="name of this worker's engine; one controller per name")
+    engine_name: str = Field("engine-0", description="this worker's engine; one worker at a time is active per name")
     engine_model: str = Field(
-        "smollm2-135m-instruct", description="model of the engine; not set, an attached engine says it"
+        "smollm2-135m-instruct", description="model of the engine; if not set, an attached engine's own model"
     )
     engine_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="http://… or https://… of a running engine to attach to, a `/v1` at its end is dropped; "
-        "empty: start and own one",
+        description="http://… or https://… of an engine to attach to, with or without `/v1`; if empty, one is started",
     )
     engine_api_key: SecretStr = Field(SecretStr(""), description="bearer token of an attached engine")
-    engine_host: str = Field(
-        "127.0.0.1", description="address a managed engine listens on; the API's gateway calls it there"
-    )
-    engine_port: int = Field(0, ge=0, description="port of a managed engine; 0: any free one")
+    engine_host: str = Field("127.0.0.1", description="address of a managed engine; the API's gateway calls it there")
+    engine_port: int = Field(0, ge=0, description="port of a managed engine; 0: any free port")
     engine_slots: int = Field(256, gt=0, description="requests an attached engine runs at once: its --max-num-seqs")
     engine_start_seconds: float = Field(600, gt=0, description="a managed engine not healthy by then is restarted")
-    request_timeout_seconds: float = Field(600, gt=0, description="longest single inference request")
+    request_timeout_seconds: float = Field(600, gt=0, description="time limit of one inference request")
     request_attempts: int = Field(
-        4, gt=0, description="tries of one request on transient engine errors, within seconds"
+        4, gt=0, description="attempts of a request on transient engine errors, seconds apart"
     )
-    item_retries: int = Field(2, ge=0, description="rounds of such tries after the first one, minutes apart")
-    item_attempts: int = Field(4, ge=3, description="workers lost under an item before it is given up")
+    item_retries: int = Field(2, ge=0, description="further rounds of request_attempts for one item, minutes apart")
+    item_attempts: int = Field(4, ge=3, description="an item is given up after this many lost workers")
     answer_mb: int = Field(
-        64, ge=1, le=512, description="an answer beyond this that does not go to the object store is an item's error"
+        64, ge=1, le=512, description="a larger answer is an error of its item, unless an object store takes it"
     )
-    flush_items: int = Field(32, gt=0, description="results per flush")
-    flush_seconds: float = Field(0.25, gt=0, description="a result waits no longer for its flush")
-    drain_seconds: float = Field(20, ge=0, description="on SIGTERM, time for requests in flight before hand-back")
+    flush_items: int = Field(32, gt=0, description="number of results that are stored in one flush")
+    flush_seconds: float = Field(0.25, gt=0, description="longest time that a result waits for its flush")
+    drain_seconds: float = Field(
+        20, ge=0, description="after SIGTERM, time for requests in flight before they are requeued"
+    )
     worker_metrics_port: int = Field(
         8710,
         ge=0,
         le=65_436,
-        description="where a GPU worker answers `/metrics`, at `SLACKWATER_HOST`; to it is added the number below 100 that its "
-        "engine's name ends in: engine-1 has 8711; 0: nowhere",
+        description="port of a GPU worker's `/metrics`, plus the number at the end of its engine's name; 0: no page",
     )
 
     # Headroom
-    harvest: bool = Field(
-        True, description="managed engines: share each step inside vLLM's scheduler, not only outside it"
-    )
+    harvest: bool = Field(True, description="managed engines: share each step inside vLLM's scheduler too")
     headroom: str = Field(
         "measured",
         pattern="^(measured|static)$",
-        description="measured, or static: always batch_max_in_flight requests",
+        description="`measured`, or `static`: always batch_max_in_flight requests",
     )
-    itl_budget_ms: float = Field(25, gt=0, description="a step may take this long while synchronous requests run")
+    itl_budget_ms: float = Field(25, gt=0, description="longest step with batch work while synchronous requests run")
     itl_stretch: float = Field(
-        1.1, ge=1, description="or this many times a step of the synchronous requests alone, whichever is more"
+        1.1, ge=1, description="that limit as a multiple of a step without batch work; the larger of the two holds"
     )
     itl_ceiling_ms: float = Field(
-        50, gt=0, description="synchronous objective: the budget grows no further for a batch near its deadline"
+        50, gt=0, description="the budget grows for a batch near its deadline, but not beyond"
     )
-    idle_step_ms: float = Field(50, gt=0, description="a step may take this long while no synchronous request is there")
+    idle_step_ms: float = Field(50, gt=0, description="longest step with batch work without synchronous requests")
     idle_stretch: float = Field(
-        1.5, ge=1, description="or this many times the engine's shortest step, whichever is more"
+        1.5, ge=1, description="that limit as a multiple of the engine's shortest step; the larger of the two holds"
     )
     batch_max_in_flight: int = Field(
-        0, ge=0, description="static cap of batch requests in flight on one engine; 0: its slots less the reserve"
+        0, ge=0, description="maximum batch requests in one engine; 0: its slots minus the reserve"
     )
     batch_min_in_flight: int = Field(
-        0, ge=0, description="requests left to batch work whenever the gate is not closed, against starvation"
+        0, ge=0, description="minimum batch requests while the gate is open, against starvation"
     )
-    batch_prefill_tokens: int = Field(1024, gt=0, description="batch prompts given to the engine at a time, in tokens")
+    batch_prefill_tokens: int = Field(1024, gt=0, description="batch prompt tokens sent to the engine at a time")
     burst_tokens: int = Field(
-        3072, gt=0, description="announced synchronous prompts, in tokens, that make batch work yield"
+        3072, gt=0, description="announced synchronous prompt tokens that make batch requests yield"
     )
-    sync_reserve_slots: int = Field(2, ge=0, description="engine slots never taken by batch work")
-    kv_ceiling: float = Field(0.85, gt=0, le=1, description="KV-cache usage above which nothing is admitted")
-    sample_seconds: float = Field(0.15, gt=0, description="pause between two scrapes of /metrics")
+    sync_reserve_slots: int = Field(2, ge=0, description="engine slots that batch work never takes")
+    kv_ceiling: float = Field(0.85, gt=0, le=1, description="KV cache usage above which no batch request is admitted")
+    sample_seconds: float = Field(0.15, gt=0, description="pause between two scrapes of the engine's /metrics")
     control_seconds: float = Field(0.1, gt=0, description="pause between two ticks of the controller")
     stale_seconds: float = Field(
-        1.5, gt=0, description="telemetry older than this closes the gate; on a busy host it may be older, as learned"
+        1.5, gt=0, description="older telemetry closes the gate; on a busy host the worker learns a higher limit"
     )
-    probe_seconds: float = Field(
-        5, gt=0, description="pause between two probes of an engine whose telemetry is not believed"
-    )
+    probe_seconds: float = Field(5, gt=0, description="pause between two probes of an engine with stale telemetry")
 
     gpu_memory_ceiling: float = Field(
-        0.97, gt=0, le=1, description="GPU memory in use above this share is warned of; never the gate itself"
+        0.97, gt=0, le=1, description="share of GPU memory in use that is warned of; it never closes the gate"
     )
-    decision_days: float = Field(7, gt=0, description="decisions of the gate are kept this long for `slackwater why`")
-    decision_rows: int = Field(10_000, gt=0, description="most decisions kept per engine")
+    decision_days: float = Field(
+        7, gt=0, description="time for which decisions of the gate are kept for `slackwater why`"
+    )
+    decision_rows: int = Field(10_000, gt=0, description="maximum number of decisions kept per engine")
 
     # Gateway
-    gateway_refresh_seconds: float = Field(0.5, gt=0, description="how long a list of ready engines is trusted")
+    gateway_refresh_seconds: float = Field(
+        0.5, gt=0, description="pause between two reads of the list of ready engines"
+    )
     key_requests_per_minute: int = Field(
         0,
         ge=0,
-        description="synchronous requests of one API key in a minute, where the key has no limit of its own; 0: any",
+        description="synchronous requests per key, if it has no limit of its own; 0: no limit",
     )
     key_tokens_per_minute: int = Field(
-        0, ge=0, description="their tokens, as estimated on arrival; what is queued never counts; 0: any"
+        0, ge=0, description="estimated tokens of synchronous requests per key, likewise; 0: no limit"
     )
     line_seconds: float = Field(
         20,
         ge=0,
-        description="longest wait of a synchronous request for a place or an expected engine; its caller may say not at all",
+        description="longest wait of a synchronous request for a slot or an expected engine",
     )
-    announce_rest_seconds: float = Field(
-        5, ge=0, description="a worker that could not be told is left alone for so long"
-    )
-    arrival_host: str = Field("127.0.0.1", description="address on which a GPU worker hears of synchronous requests")
-    arrival_port: int = Field(0, ge=0, le=65535, description="port for that; 0: any free one")
+    announce_rest_seconds: float = Field(5, ge=0, description="pause before an unreachable worker is notified again")
+    arrival_host: str = Field("127.0.0.1", description="address where a GPU worker receives announced requests")
+    arrival_port: int = Field(0, ge=0, le=65535, description="port for announced requests; 0: any free port")
     arrival_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="http://… under which gateways reach that port; empty: by arrival_host, or this host's name",
+        description="http://… of that port for gateways; if empty, from arrival_host or this host's name",
     )
 
     # Webhooks
     webhook_allow_private: PrivateTargets = Field(
         "off",
-        description="receivers allowed beside https on public addresses: off: none; loopback: those on the same machine; "
-        "all: private networks too, by http or https; true means loopback, false off",
+        description="receivers allowed besides https on public addresses. `off`: none; `loopback`: receivers on the "
+        "same machine; `all`: private networks too, over http or https; true means `loopback`, false "
+        "means `off`",
     )
-    webhook_timeout_seconds: float = Field(15, gt=0, description="total time of one delivery attempt")
-    webhook_response_kb: int = Field(16, gt=0, description="most of a receiver's answer that is kept")
-    webhook_disable_days: float = Field(5, gt=0, description="an endpoint failing for this long is disabled")
-    webhook_sweep_seconds: float = Field(2, gt=0, description="how often the notifier looks for overdue deliveries")
-    webhook_rehint_seconds: float = Field(10, gt=0, description="a hint not acted on by then counts as lost")
+    webhook_timeout_seconds: float = Field(15, gt=0, description="time limit of one delivery attempt")
+    webhook_response_kb: int = Field(16, gt=0, description="maximum size of a receiver's response that is kept")
+    webhook_disable_days: float = Field(5, gt=0, description="an endpoint that has failed for this long is disabled")
+    webhook_sweep_seconds: float = Field(2, gt=0, description="interval at which overdue deliveries are looked for")
+    webhook_rehint_seconds: float = Field(10, gt=0, description="a hint without effect by then counts as lost")
     webhook_concurrency: int = Field(
-        256, gt=0, description="delivery attempts at once in one notifier; each endpoint has a limit of its own"
+        256, gt=0, description="delivery attempts at once in one notifier, over all endpoints"
     )
-    notifier_metrics_port: int = Field(
-        8709, ge=0, le=65535, description="where a notifier answers `/metrics`, at `SLACKWATER_HOST`; 0: nowhere"
-    )
+    notifier_metrics_port: int = Field(8709, ge=0, le=65535, description="port of a notifier's `/metrics`; 0: no page")
     webhook_progress_seconds: float = Field(
-        10, gt=0, description="`batch.progress` of one batch is sent no more often than so"
+        10, gt=0, description="shortest time between two `batch.progress` of a batch"
     )
     webhook_allowed_hosts: str = Field(
-        "", description="the only hosts that webhooks may go to, by commas; `.example.com` is any below it; empty: any"
+        "", description="only hosts for webhooks, comma-separated; `.example.com` is any below it; if empty, any"
     )
 
     # Logs
-    log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
+    log_format: str = Field("console", pattern="^(console|json)$", description="`console` or `json`")
     log_level: str = Field(
-        "info", pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error"
+        "info", pattern="(?i)^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`"
     )
 
     @property

