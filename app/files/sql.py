@@ -190,9 +190,13 @@ FORGET_FILES = tuple(
 
 # ── the store that every part shares ──────────────────────────────────────────────────────────────────────────────
 
-MARKER = "select marker, writer, place, bodies from object_store"
-MARK = """
-insert into object_store (marker, writer, place, bodies) values (%(marker)s, %(writer)s, %(place)s, %(bodies)s)
-on conflict do nothing
+# Of a part that died while it marked a store, there is a row without a place.
+MARKER = "select marker, writer, place, bodies from object_store where place <> ''"
+MARKING = "select pg_advisory_xact_lock(hashtext('slackwater object store'))"
+BEGUN = "select marker from object_store where place = ''"
+BEGIN_MARK = """
+insert into object_store (marker, writer, place, bodies) values (%(name)s, %(writer)s, '', %(bodies)s)
+on conflict (single) do update set marker = excluded.marker, writer = excluded.writer, bodies = excluded.bodies
 """
+MARK = "update object_store set place = %(place)s where marker = %(name)s"
 BODIES = "update object_store set bodies = true"
