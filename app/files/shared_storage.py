@@ -64,7 +64,7 @@ async def check(found: StorageMarker | None, settings: Settings) -> None:
     """
     if found is not None:
         await _check_shared(found, settings)
-    await _check_exclusive(settings, found and found.name)
+    await _check_exclusive(settings, found.name if found else None)
 
 
 async def _check_shared(found: StorageMarker, settings: Settings) -> None:
