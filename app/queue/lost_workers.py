@@ -53,15 +53,13 @@ class Watch:
 
     gap: float = inf
     since: float = inf
-    _looked: float = inf
+    _looked: float = -inf
     _lost: list[Beat] = field(default_factory=list)
     _spared: float = -inf
 
     def judge(self, now: float, server_start: float, workers: Sequence[Beat]) -> tuple[list[int], list[int]]:
         """Look once. Returns the ids of the workers whose lease has lapsed, and of those among them whose loss is charged."""
-        if self.since == inf or now - self._looked > self.gap:
-            self.since = now
-        self._looked, self.since = now, max(self.since, server_start)
+        self.look(now, server_start)
         lapsed = [worker for worker in workers if worker.lease_until < now]
         known = [*workers, *self._lost]
         charged = [
@@ -71,6 +69,12 @@ class Watch:
         ]
         self._lost = [worker for worker in (*self._lost, *lapsed) if worker.lease_until + 2 * worker.near > now]
         return [worker.worker_id for worker in lapsed], charged
+
+    def look(self, now: float, server_start: float) -> None:
+        """Note that the database answers: at this time of its clock, and it runs since `server_start`."""
+        if self.since == inf or now - self._looked > self.gap:
+            self.since = now
+        self._looked, self.since = max(now, self._looked), max(self.since, server_start)
 
     def _spares(self, lost: Beat) -> bool:
         """Whether those lost together at this time are the first for long."""

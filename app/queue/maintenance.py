@@ -90,6 +90,13 @@ async def reap(conn: Connection, watch: Watch | None = None) -> tuple[int, int]:
     return (row[0], row[1]) if row else (0, 0)
 
 
+async def look(conn: Connection, watch: Watch) -> None:
+    """Tell the watch that the database answers, where a round that reaps takes longer."""
+    row = await (await conn.execute(queries.LOOK)).fetchone()
+    assert row is not None
+    watch.look(*row)
+
+
 async def promote(conn: Connection) -> int:
     """Make delayed chunks ready whose time has come. Returns how many."""
     row = await (await conn.execute(queries.PROMOTE)).fetchone()

@@ -21,6 +21,7 @@ def _counted(chunks: str) -> str:
 
 _LOST = """select u.pool_id, u.tenant_id, count(*) as n, sum(u.est_tokens) as tokens, min(w.weight) as weight
              from u join tenant w using (tenant_id) group by 1, 2"""
+LOOK = "select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start_time())::float8"
 BEATS = """
 select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start_time())::float8, w.worker_id,
        extract(epoch from w.started_at)::float8, extract(epoch from w.renewed_at)::float8,
