@@ -88,9 +88,10 @@ FORGET_REFUSED = (
 
 INSERT_BATCH = """
 insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, metadata, problems,
-                        output_file_id, error_file_id, output_seconds, partial, mixed)
+                        output_file_id, error_file_id, output_seconds, partial, mixed, terms)
 values (%(request_id)s, %(tenant_id)s, %(batch_id)s, %(input_file_id)s, %(endpoint)s, %(completion_window)s, %(metadata)s,
-        %(problems)s, %(output_file_id)s, %(error_file_id)s, %(output_seconds)s, %(partial)s, %(mixed)s)
+        %(problems)s, %(output_file_id)s, %(error_file_id)s, %(output_seconds)s, %(partial)s, %(mixed)s,
+        %(terms)s)
 """
 
 _BATCH = """
@@ -101,9 +102,7 @@ from file_batch f left join batch b using (batch_id) where f.tenant_id = %(tenan
 # A file never changes, so what was asked of the same one in the same terms was the same.
 ASKED_ALIKE = """
 select from file_batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s
-  and input_file_id = %(input_file_id)s and endpoint = %(endpoint)s and completion_window = %(completion_window)s
-  and metadata is not distinct from %(metadata)s::jsonb and output_seconds is not distinct from %(output_seconds)s
-  and partial = %(partial)s and mixed = %(mixed)s
+  and input_file_id = %(input_file_id)s and terms = %(terms)s
 """
 BATCHES = f"{_BATCH} and f.request_id = any(%(request_ids)s)"
 # A batch that came by another way than a file has a row from the moment it is first looked at as if it were one of a file.

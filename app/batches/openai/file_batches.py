@@ -6,6 +6,7 @@ A file whose lines are not all fit makes a batch that has failed and says why, a
 """
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -219,6 +220,7 @@ def _columns(wish: NewFileBatch) -> dict[str, Any]:
         "output_seconds": wish.output_seconds,
         "partial": wish.partial,
         "mixed": wish.mixed,
+        "terms": hashlib.sha256(_terms(wish)).digest(),
     }
 
 
