@@ -80,7 +80,7 @@ class Settings(BaseSettings):
         "",
         pattern="^(s3://[^/]+.*|file:///.+)?$",
         description="s3://bucket/prefix, with the extra `s3` and AWS_… variables for access, "
-        "or file:///folder; empty: objects in data_dir",
+        "or file:///folder, of this installation alone; empty: objects in data_dir",
     )
     storage_endpoint: str = Field(
         "", pattern="^(https?://.+)?$", description="https://… of an S3-compatible store that is not AWS's"

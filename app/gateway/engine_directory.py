@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime
 
 from app import clock
 from app.db.pool import Database
 from app.db.stale_if_error import StaleIfError
+from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.service import Engine
 from app.states import EngineIntake, EngineState
 
 GRACE_SECONDS = 2.0  # an engine that is away for less may be back at once, whatever is expected of it
-BLIND_SECONDS = 2.0  # a list that is older tells nothing of the leases that have lapsed since
+BLIND_SECONDS = 2.0  # a list that is older tells nothing of the leases that have lapsed since, if it was away meanwhile
 RETURN_SECONDS = 10.0  # for a worker to take its lease again after the database was away; the pools take up to two
 
 
@@ -28,15 +30,15 @@ class ReadyEngines:
         return engine.controlled or self.pardoned.get(engine.name, 0.0) > self.at
 
 
-def seen(before: ReadyEngines | None, engines: Sequence[Engine], now: float) -> ReadyEngines:
-    """What to make of what the database says now. Pure.
+def seen(before: ReadyEngines | None, engines: Sequence[Engine], now: float, *, away: bool) -> ReadyEngines:
+    """What to make of what the database says now; `away`: it did not answer for a time since `before`. Pure.
 
-    A lease that lapsed under our eyes is a worker that died. One that lapsed while we saw nothing may be any worker's, since
-    while the database is away none can renew it.
+    A lease that lapsed under our eyes, or while nobody asked, is a worker that died. One that lapsed while the database was away
+    may be any worker's, since none can renew it then. Who was pardoned and had not come back is pardoned anew in a second outage.
     """
     pardoned = dict(before.pardoned) if before else {}
-    if before and now - before.at > BLIND_SECONDS:
-        pardoned |= {engine.name: now + RETURN_SECONDS for engine in before.engines if engine.controlled}
+    if before and away and now - before.at > BLIND_SECONDS:
+        pardoned |= {engine.name: now + RETURN_SECONDS for engine in before.engines if before.looked_after(engine)}
     return ReadyEngines(engines, now, pardoned)
 
 
@@ -47,6 +49,8 @@ class EngineDirectory:
         self._database = database
         self._refresh = refresh_seconds
         self._sight = StaleIfError[ReadyEngines]()
+        self._failed = False  # whether a look has failed since the last that did not
+        self._server: datetime | None = None  # since when the server ran at that look
         self._away: dict[str, float] = {}  # models without a ready engine: since when we know
 
     async def ready(self, model: str) -> list[Engine]:
@@ -80,6 +84,16 @@ class EngineDirectory:
         ]
 
     async def _look(self) -> ReadyEngines:
-        async with self._database.relaxed() as conn:
-            found = await engines.list_engines(conn)
-        return seen(self._sight.last, found, clock.monotonic())
+        began = clock.monotonic()
+        try:
+            async with self._database.relaxed() as conn:
+                found = await engines.list_engines(conn)
+                started = await conn.execute("select pg_postmaster_start_time()")
+                server = (await started.fetchone() or [None])[0]
+        except TRANSIENT:
+            self._failed = True
+            raise
+        now = clock.monotonic()
+        away = self._failed or now - began > BLIND_SECONDS or server != self._server
+        self._failed, self._server = False, server
+        return seen(self._sight.last, found, now, away=away)

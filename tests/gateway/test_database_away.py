@@ -14,11 +14,12 @@ from psycopg import OperationalError
 from app.api import app as api
 from app.crypto import secret_key
 from app.db import embedded, migrate, stale_if_error
-from app.db.pool import IDLE_SECONDS, Database
+from app.db.pool import IDLE_SECONDS, Connection, Database
 from app.db.stale_if_error import MAX_STALE_SECONDS, StaleIfError
 from app.engines import catalogue
+from app.engines import service as engines
 from app.engines.service import Engine
-from app.gateway.engine_directory import RETURN_SECONDS, seen
+from app.gateway.engine_directory import BLIND_SECONDS, RETURN_SECONDS, EngineDirectory, seen
 from app.queue import maintenance, partitions
 from app.settings import Settings
 from app.tenants import service as tenants
@@ -193,17 +194,81 @@ def test_an_engine_is_dropped_at_once_when_its_lease_lapses_under_our_eyes_and_a
         1, "e", "m", "", None, "attached", 1, "ready", None, 0, datetime.now(UTC), controlled=True, intake="open"
     )
     lapsed = replace(held, controlled=False)
-    looked = seen(None, [held], 100)
+    looked = seen(None, [held], 100, away=False)
     assert looked.looked_after(held)
-    assert not seen(looked, [lapsed], 101).looked_after(lapsed)
-    blind = seen(looked, [lapsed], 160)
+    assert not seen(looked, [lapsed], 101, away=True).looked_after(lapsed)
+    blind = seen(looked, [lapsed], 160, away=True)
     assert blind.looked_after(lapsed)
-    assert seen(blind, [lapsed], 160.5 + RETURN_SECONDS / 2).looked_after(lapsed)
+    assert seen(blind, [lapsed], 160.5 + RETURN_SECONDS / 2, away=False).looked_after(lapsed)
     late = blind
     for moment in range(161, 162 + int(RETURN_SECONDS)):
-        late = seen(late, [lapsed], moment)
+        late = seen(late, [lapsed], moment, away=False)
     assert not late.looked_after(lapsed)
-    assert not seen(late, [lapsed], 300).looked_after(lapsed)
+    assert not seen(late, [lapsed], 300, away=True).looked_after(lapsed)
+
+
+HELD = Engine(1, "e", "m", "", None, "attached", 1, "ready", None, 0, datetime.now(UTC), controlled=True, intake="open")
+LAPSED = replace(HELD, controlled=False)
+
+
+def test_a_second_outage_before_its_worker_is_back_pardons_an_engine_anew() -> None:
+    first = seen(seen(None, [HELD], 100, away=False), [LAPSED], 130, away=True)
+    second = seen(first, [LAPSED], 130 + RETURN_SECONDS - 1 + 30, away=True)
+    assert second.looked_after(LAPSED)
+    long_after = seen(second, [LAPSED], second.at + RETURN_SECONDS + 1, away=False)
+    assert not seen(long_after, [LAPSED], long_after.at + 30, away=True).looked_after(LAPSED)
+
+
+def test_a_worker_that_dies_while_nobody_asks_is_not_pardoned() -> None:
+    assert not seen(seen(None, [HELD], 100, away=False), [LAPSED], 160, away=False).looked_after(LAPSED)
+
+
+async def test_a_gateway_that_nobody_has_asked_for_long_takes_no_dead_workers_engine_for_ready(
+    database: Database,
+) -> None:
+    directory = EngineDirectory(database, refresh_seconds=0.1)
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine)
+        assert await directory.ready(engine.model)
+        async with database.relaxed() as conn:
+            await conn.execute("update worker set lease_until = now() - interval '1 second'")
+        await asyncio.sleep(BLIND_SECONDS + 0.2)
+        async with asyncio.timeout(RETURN_SECONDS / 2):
+            while await directory.ready(engine.model):
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_look_that_failed_or_took_long_counts_as_an_outage(
+    database: Database, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    directory, hang, looks = EngineDirectory(database, refresh_seconds=0), asyncio.Event(), 0
+    ask = engines.list_engines
+
+    async def slow(conn: Connection) -> list[Engine]:
+        nonlocal looks
+        looks += 1
+        await hang.wait()
+        if fails and looks == 2:
+            raise OperationalError
+        return await ask(conn)
+
+    monkeypatch.setattr(engines, "list_engines", slow)
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine)
+        hang.set()
+        assert await directory.ready(engine.model)
+        async with database.relaxed() as conn:
+            await conn.execute("update worker set lease_until = now() - interval '1 second'")
+        hang.clear()
+        assert await directory.ready(engine.model)  # what was said before
+        await asyncio.sleep(BLIND_SECONDS + 0.2)
+        hang.set()
+        async with asyncio.timeout(RETURN_SECONDS / 2):
+            while directory._sight.last.engines[0].controlled:  # type: ignore[union-attr]
+                assert await directory.ready(engine.model)
+                await asyncio.sleep(0.05)
+        assert await directory.ready(engine.model)
 
 
 async def test_a_pool_whose_connections_were_all_lost_gives_one_out_soon_after_a_long_outage(

@@ -29,9 +29,9 @@ from app.headroom.gpu import Gpu, GpuProbe, memory_signal
 from app.queue.types import HeldLease
 from app.settings import Settings, visible_gpus
 from app.states import EngineIntake
-from app.storage.store import Store
 from workers import metrics_page
 from workers.gpu import metrics
+from workers.gpu.body_store import BodyStore
 from workers.gpu.control_loop import Controlled, ControlLoop
 from workers.gpu.engine_health import EngineHealth
 from workers.gpu.http_server import HttpServer
@@ -71,7 +71,8 @@ class Worker:
         key = engine_key(settings, secret, settings.engine_name, engine.mode)
         self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
         target = Target.of(model)
-        self._caller = Caller(self._client, target, secret, settings.request_attempts, Store.of(settings))
+        self._bodies = BodyStore(settings, database)
+        self._caller = Caller(self._client, target, secret, settings.request_attempts, self._bodies)
         # A continuation bypasses the engine's parser of reasoning, and nobody knows whether an adopted model has one.
         self._caller.continues = "reasoning" not in model.capabilities and not model.adopted
         self._health = EngineHealth(self._client, self._caller, model, engine.mode, engine.comeback)
@@ -98,13 +99,13 @@ class Worker:
         self._gpus: tuple[Gpu, ...] = ()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then drain and leave. Raises what makes serving impossible."""
+        """Serve until `stop` is set, then drain and leave. Raises what makes serving impossible, StoreNotShared among it."""
         async with self._client, self._endpoint:
             self._membership.arrival_url = self._endpoint.url
             try:
                 async with asyncio.TaskGroup() as group:
                     parts = [group.create_task(part) for part in self._parts()]
-                    await stop.wait()
+                    await self._told_to_end(stop)
                     await self._puller.drain()
                     for part in parts:
                         part.cancel()
@@ -112,6 +113,17 @@ class Worker:
                 await self._journal.flush()
                 await self._membership.leave()
         log.info("worker.stopped")
+        if self._bodies.refusal is not None:
+            raise self._bodies.refusal
+
+    async def _told_to_end(self, stop: asyncio.Event) -> None:
+        """By whoever started us, or because our object store lacks the bodies of items."""
+        reasons = [asyncio.ensure_future(event.wait()) for event in (stop, self._bodies.refused)]
+        try:
+            await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for reason in reasons:
+                reason.cancel()
 
     def _parts(self) -> list[Coroutine[None, None, None]]:
         puller = self._puller
