@@ -167,6 +167,15 @@ class StoreNotShared(SlackwaterError):
     )
 
 
+class StoreTaken(StoreNotShared):
+    """An object store is in use by another installation, and each would remove the other's objects."""
+
+    remedy = (
+        "Give each installation a prefix or a folder of its own: SLACKWATER_STORAGE_URL. Where the other one is gone for good, "
+        "delete what it has left there, or at least its markers."
+    )
+
+
 class StorageFull(StorageError):
     """The disk of the spool files or of the database is full. Nothing was stored."""
 

@@ -79,7 +79,8 @@ class Settings(BaseSettings):
     storage_url: str = Field(
         "",
         pattern="^(s3://[^/]+.*|file:///.+)?$",
-        description="s3://bucket/prefix (extra `s3`, AWS_… variables) or file:///folder; if empty, data_dir",
+        description="s3://bucket/prefix (extra `s3`, AWS_… variables) or file:///folder, of this installation alone; "
+        "if empty, data_dir",
     )
     storage_endpoint: str = Field(
         "", pattern="^(https?://.+)?$", description="https://… of an S3-compatible store other than AWS"

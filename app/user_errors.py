@@ -14,7 +14,7 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from app import settings as configuration
-from app.errors import StoreNotShared
+from app.errors import StoreNotShared, StoreTaken
 from app.sentences import ended
 from app.settings import Settings, masked
 
@@ -25,6 +25,7 @@ _USER_ERRORS = (
         "{}",
         "`slackwater account list` shows the accounts, `slackwater account create NAME` creates one.",
     ),
+    ("app.errors.StoreTaken", "{}", StoreTaken.remedy),
     ("app.errors.StoreNotShared", "{}", StoreNotShared.remedy),
     ("app.errors.SlackwaterError", "{}", ""),
     (

@@ -1,18 +1,19 @@
 """Checks that all processes use the same object store: one of them puts a marker object there, the others must find it."""
 
 import socket
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from uuid import UUID, uuid4
 
 import structlog
 
 from app.db.pool import Database
-from app.errors import StorageError, StoreNotShared
+from app.errors import StorageError, StoreNotShared, StoreTaken
 from app.files import sql
 from app.settings import Settings
 from app.storage import object_names, store
 from app.storage.store import Store
+
+_TEXT = "{writer} has put this here. By it the parts of one Slackwater know that they share a store, and with nobody else.\n"
 
 log = structlog.get_logger()
 
@@ -57,8 +58,17 @@ async def require_bodies(database: Database, settings: Settings, part: str) -> N
         await require(database, settings, part)
 
 
-async def check(found: StorageMarker, settings: Settings) -> None:
-    """Raises StoreNotShared if the settings' store lacks the marker, StorageError if the store cannot be reached."""
+async def check(found: StorageMarker | None, settings: Settings) -> None:
+    """Check the settings' store. `found` None: this installation has not marked a store yet.
+
+    Raises StoreNotShared if the store lacks the marker or has that of another installation, StorageError if it cannot be reached.
+    """
+    if found is not None:
+        await _check_shared(found, settings)
+    await _check_exclusive(settings, found.name if found else None)
+
+
+async def _check_shared(found: StorageMarker, settings: Settings) -> None:
     try:
         await Store.of(settings).get(object_names.marker(found.name))
     except StorageError as error:
@@ -70,18 +80,36 @@ async def check(found: StorageMarker, settings: Settings) -> None:
         ) from None
 
 
+async def _check_exclusive(settings: Settings, ours: UUID | None) -> None:
+    """Raises StoreTaken if another installation has marked the store: each would remove the objects of the other."""
+    own = ours and object_names.marker(ours)
+    others = sorted([key async for key, _ in Store.of(settings).list(object_names.MARKERS) if key != own])
+    if others:
+        raise StoreTaken(
+            f"The object store {store.place(settings)} is in use by another installation, which has put "
+            f"{', '.join(others[:3])} there. Each would remove the files of the other."
+        )
+
+
 async def _write_marker(database: Database, settings: Settings, part: str) -> StorageMarker:
-    """Write a marker, the object before the row. Returns it, or the one of a faster part."""
+    """Write a marker, one part at a time. Returns it, or the one of a faster part.
+
+    The row has the marker's name before the object exists, and the store's place only after. So an object of ours is never
+    taken for another installation's, even if its writer died half-way.
+    """
     objects, name = Store.of(settings), uuid4()
-    await objects.put(
-        object_names.marker(name), b"The parts of one Slackwater know by this object that they share a store.\n"
-    )
-    values = {"marker": name, "writer": f"{part} on {socket.gethostname()}", "place": store.place(settings)}
-    async with database.durable() as conn:
-        await conn.execute(sql.MARK, values | {"bodies": settings.object_kb > 0})
-    found = await read(database)
-    assert found is not None
-    if found.name != name:
-        with suppress(StorageError):
-            await objects.delete([object_names.marker(name)])
-    return found
+    marker = StorageMarker(name, f"{part} on {socket.gethostname()}", store.place(settings), settings.object_kb > 0)
+    values = asdict(marker)
+    async with database.relaxed() as turn, turn.transaction():
+        await turn.execute(sql.MARKING)
+        if (row := await (await turn.execute(sql.MARKER)).fetchone()) is not None:
+            return StorageMarker(*row)
+        async with database.durable() as conn:
+            begun = await (await conn.execute(sql.BEGUN)).fetchone()
+            if begun is not None:
+                await objects.delete([object_names.marker(begun[0])])
+            await _check_exclusive(settings, None)
+            await conn.execute(sql.BEGIN_MARK, values)
+            await objects.put(object_names.marker(name), _TEXT.format(writer=marker.writer).encode())
+            await conn.execute(sql.MARK, values)
+    return marker

@@ -91,9 +91,10 @@ FORGET_REFUSED = (
 
 INSERT_BATCH = """
 insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, metadata, problems,
-                        output_file_id, error_file_id, output_seconds, partial, mixed)
+                        output_file_id, error_file_id, output_seconds, partial, mixed, terms)
 values (%(request_id)s, %(tenant_id)s, %(batch_id)s, %(input_file_id)s, %(endpoint)s, %(completion_window)s, %(metadata)s,
-        %(problems)s, %(output_file_id)s, %(error_file_id)s, %(output_seconds)s, %(partial)s, %(mixed)s)
+        %(problems)s, %(output_file_id)s, %(error_file_id)s, %(output_seconds)s, %(partial)s, %(mixed)s,
+        %(terms)s)
 """
 
 _BATCH = """
@@ -104,9 +105,7 @@ from file_batch f left join batch b using (batch_id) where f.tenant_id = %(tenan
 # A file never changes, so a batch of the same file with the same parameters is the same request.
 ASKED_ALIKE = """
 select from file_batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s
-  and input_file_id = %(input_file_id)s and endpoint = %(endpoint)s and completion_window = %(completion_window)s
-  and metadata is not distinct from %(metadata)s::jsonb and output_seconds is not distinct from %(output_seconds)s
-  and partial = %(partial)s and mixed = %(mixed)s
+  and input_file_id = %(input_file_id)s and terms = %(terms)s
 """
 BATCHES = f"{_BATCH} and f.request_id = any(%(request_ids)s)"
 REFUSED = """
@@ -197,9 +196,13 @@ FORGET_FILES = tuple(
 
 # ── the shared object store ──────────────────────────────────────────────────────────────────────────────
 
-MARKER = "select marker, writer, place, bodies from object_store"
-MARK = """
-insert into object_store (marker, writer, place, bodies) values (%(marker)s, %(writer)s, %(place)s, %(bodies)s)
-on conflict do nothing
+# Of a part that died while it marked a store, there is a row without a place.
+MARKER = "select marker, writer, place, bodies from object_store where place <> ''"
+MARKING = "select pg_advisory_xact_lock(hashtext('slackwater object store'))"
+BEGUN = "select marker from object_store where place = ''"
+BEGIN_MARK = """
+insert into object_store (marker, writer, place, bodies) values (%(name)s, %(writer)s, '', %(bodies)s)
+on conflict (single) do update set marker = excluded.marker, writer = excluded.writer, bodies = excluded.bodies
 """
+MARK = "update object_store set place = %(place)s where marker = %(name)s"
 BODIES = "update object_store set bodies = true"

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime
 
 from app import clock
 from app.db.pool import Database
 from app.db.stale_if_error import StaleIfError
+from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.service import Engine
 from app.states import EngineIntake, EngineState
@@ -28,15 +30,15 @@ class EngineList:
         return engine.controlled or self.grace_until.get(engine.name, 0.0) > self.at
 
 
-def updated(before: EngineList | None, engines: Sequence[Engine], now: float) -> EngineList:
-    """The next list, from the engines that the database returns now. Pure.
+def updated(before: EngineList | None, engines: Sequence[Engine], now: float, *, outage: bool) -> EngineList:
+    """The next list, from the engines that the database returns now. `outage`: it did not answer for a time since `before`. Pure.
 
-    If a lease lapses while the database answers, its worker has died. If it lapses during an outage, the worker may live,
-    because no worker can renew a lease then; such engines get a period of grace.
+    If a lease lapses while the database answers, or while nobody asks, its worker has died. If it lapses during an outage, the
+    worker may live, because no worker can renew a lease then; such engines get a period of grace, anew in a second outage.
     """
     grace_until = dict(before.grace_until) if before else {}
-    if before and now - before.at > BLIND_SECONDS:
-        grace_until |= {engine.name: now + RETURN_SECONDS for engine in before.engines if engine.controlled}
+    if before and outage and now - before.at > BLIND_SECONDS:
+        grace_until |= {engine.name: now + RETURN_SECONDS for engine in before.engines if before.has_worker(engine)}
     return EngineList(engines, now, grace_until)
 
 
@@ -47,6 +49,8 @@ class EngineDirectory:
         self._database = database
         self._refresh = refresh_seconds
         self._list = StaleIfError[EngineList]()
+        self._failed = False  # whether a read has failed since the last successful one
+        self._server: datetime | None = None  # when the database server had started, at that read
         self._down_since: dict[str, float] = {}  # by model without a ready engine: the second when this was first seen
 
     async def ready(self, model: str) -> list[Engine]:
@@ -80,6 +84,16 @@ class EngineDirectory:
         ]
 
     async def _read(self) -> EngineList:
-        async with self._database.relaxed() as conn:
-            found = await engines.list_engines(conn)
-        return updated(self._list.last, found, clock.monotonic())
+        began = clock.monotonic()
+        try:
+            async with self._database.relaxed() as conn:
+                found = await engines.list_engines(conn)
+                started = await conn.execute("select pg_postmaster_start_time()")
+                server = (await started.fetchone() or [None])[0]
+        except TRANSIENT:
+            self._failed = True
+            raise
+        now = clock.monotonic()
+        outage = self._failed or now - began > BLIND_SECONDS or server != self._server
+        self._failed, self._server = False, server
+        return updated(self._list.last, found, now, outage=outage)

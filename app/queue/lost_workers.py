@@ -55,20 +55,18 @@ def lost_alone(lost: Heartbeat, workers: Sequence[Heartbeat]) -> bool:
 class WorkerWatch:
     """The steward's memory between its rounds. `since`: from then on it has reached the database without a gap.
 
-    `gap`: after this many seconds without a round, workers may have been lost because they could not reach the database.
+    `gap`: after this many seconds without a look, workers may have been lost because they could not reach the database.
     """
 
     gap: float = inf
     since: float = inf
-    _last_round: float = inf
+    _last_look: float = -inf
     _lost: list[Heartbeat] = field(default_factory=list)
     _spared: float = -inf
 
     def judge(self, now: float, server_start: float, workers: Sequence[Heartbeat]) -> tuple[list[int], list[int]]:
         """Returns the ids of the workers whose lease has lapsed, and of those whose loss is charged. Call once a round."""
-        if self.since == inf or now - self._last_round > self.gap:
-            self.since = now
-        self._last_round, self.since = now, max(self.since, server_start)
+        self.look(now, server_start)
         lapsed = [worker for worker in workers if worker.lapsed(now)]
         known = [*workers, *self._lost]
         charged = [
@@ -78,6 +76,12 @@ class WorkerWatch:
         ]
         self._lost = [worker for worker in (*self._lost, *lapsed) if worker.lease_until + 2 * worker.half_lease > now]
         return [worker.worker_id for worker in lapsed], charged
+
+    def look(self, now: float, server_start: float) -> None:
+        """Note that the database answers. `now`: the time of its clock; `server_start`: when its server started."""
+        if self.since == inf or now - self._last_look > self.gap:
+            self.since = now
+        self._last_look, self.since = max(now, self._last_look), max(self.since, server_start)
 
     def _spares(self, lost: Heartbeat) -> bool:
         """Whether this joint loss is the first within SPARED_SECONDS."""

@@ -47,6 +47,13 @@ async def reap(conn: Connection, watch: WorkerWatch | None = None) -> tuple[int,
     return (row[0], row[1]) if row else (0, 0)
 
 
+async def look(conn: Connection, watch: WorkerWatch) -> None:
+    """Tell `watch` that the database answers, also while a round takes long."""
+    row = await (await conn.execute(queries.LOOK)).fetchone()
+    assert row is not None
+    watch.look(*row)
+
+
 async def promote(conn: Connection) -> int:
     """Make delayed chunks ready when their delay is over. Returns how many."""
     row = await (await conn.execute(queries.PROMOTE)).fetchone()

@@ -10,6 +10,7 @@ _HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchS
 
 # ---------------------------------------------------------------- reap, promote
 
+LOOK = "select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start_time())::float8"
 HEARTBEATS = """
 select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start_time())::float8, w.worker_id,
        extract(epoch from w.started_at)::float8, extract(epoch from w.renewed_at)::float8,

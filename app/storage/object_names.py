@@ -11,6 +11,7 @@ from uuid import UUID
 _FIRST_DAY = date(2024, 1, 1)  # as next_batch_id() in the first migration
 _DAY_BITS = 36
 _INCOMPLETE = "-incomplete"
+MARKERS = "marker/"
 
 
 def payload(batch_id: int, seq: int) -> str:
@@ -57,7 +58,7 @@ def owner(key: str) -> UUID | None:
 
 def marker(name: UUID) -> str:
     """The key of the marker object (see `app.files.shared_storage`)."""
-    return f"marker/{name.hex}"
+    return f"{MARKERS}{name.hex}"
 
 
 def of_day(day: date) -> tuple[str, ...]:

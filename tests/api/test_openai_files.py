@@ -108,6 +108,28 @@ async def test_a_create_under_a_used_key_is_its_batch_even_after_the_file_has_go
     assert other.status_code == 422, other.text
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"validation": "lenient"},
+        {"completion_window": "48h"},
+        {"endpoint": "/v1/completions"},
+        {"output_expires_after": {"anchor": "created_at", "seconds": 7200}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+async def test_other_terms_under_a_used_key_are_refused_after_the_file_has_gone_too(
+    client: httpx.AsyncClient, changes: dict[str, Any]
+) -> None:
+    file, headers = await uploaded(client, line(0)), {"idempotency-key": "once"}
+    asked = wish(file)
+    assert (await client.post("/v1/batches", json=asked, headers=headers)).json()["status"] != "failed"
+    await client.delete(f"/v1/files/{file}")
+    other = await client.post("/v1/batches", json=asked | changes, headers=headers)
+    assert other.status_code == 422, other.text
+    assert (await client.post("/v1/batches", json=asked, headers=headers)).status_code == 200
+
+
 async def test_a_batch_that_was_refused_for_its_file_does_not_use_its_key_up(client: httpx.AsyncClient) -> None:
     headers = {"idempotency-key": "once"}
     refused = (await client.post("/v1/batches", json=wish("file-none"), headers=headers)).json()

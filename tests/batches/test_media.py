@@ -62,9 +62,43 @@ def test_so_is_one_of_a_response_wherever_it_stands(holder: str) -> None:
     with pytest.raises(ItemError) as refused:
         response({"input": [{"role": "user", holder: [disguised]}]}, RULES)
     assert refused.value.field == f"input[0].{holder}[0].image_embeds"
-    shown = {"type": "computer_call_output", holder: {"type": "computer_screenshot", "image_url": "https://a.example"}}
+    shown = {"role": "user", holder: {"type": "computer_screenshot", "image_url": "https://a.example"}}
     with pytest.raises(ItemError, match="must be a string or a list of parts"):
         response({"input": [shown]}, RULES)
+
+
+@pytest.mark.parametrize(
+    ("item", "field"),
+    [
+        ({"type": "input_image", "image_url": "http://169.254.169.254/"}, "type"),
+        ({"type": "input_image", "image_url": INSIDE}, "type"),
+        ({"type": "computer_call_output", "output": "x"}, "type"),
+        ({"type": {"a": 1}, "role": "user", "content": "x"}, "type"),
+        ({"role": "user", "content": "x", "image_url": "http://169.254.169.254/"}, "image_url"),
+        ({"type": "message", "role": "user", "content": "x", "media": [{"url": "file:///etc/passwd"}]}, "media[0].url"),
+        (
+            {"type": "code_interpreter_call", "outputs": [{"type": "image", "url": "https://a.example"}]},
+            "outputs[0].url",
+        ),
+    ],
+)
+def test_an_input_item_that_is_media_itself_or_names_some_beside_its_parts_is_refused(
+    item: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ItemError) as refused:
+        response({"input": [{"role": "user", "content": "x"}, item]}, RULES)
+    assert refused.value.field == f"input[1].{field}"
+
+
+def test_items_of_text_pass_whatever_it_says() -> None:
+    said = "see https://a.example/a.png"
+    items = [
+        {"type": "message", "role": "user", "content": said},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": said}]},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"image_url": "https://a.example"}'},
+        {"type": "function_call_output", "call_id": "c", "output": said},
+    ]
+    assert response({"input": items}, RULES).est_tokens > 0
 
 
 @pytest.mark.parametrize("name", ["text", "contexts", "query", "messages"])

@@ -42,6 +42,23 @@ PARTS = st.builds(
     ),
 )
 ROLES = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
+# Input items of responses: of any type, with parts where those may stand, and with the keys of parts beside them.
+ITEMS = st.builds(
+    lambda kind, held, rest: ({} if kind is None else {"type": kind}) | rest | held,
+    st.sampled_from([*TYPES, "message", "reasoning", "function_call", "function_call_output", "computer_call_output"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "role": ROLES,
+            "content": st.one_of(st.just("x"), st.lists(PARTS, max_size=2)),
+            "output": st.one_of(st.just("x"), st.lists(PARTS, max_size=2)),
+            "call_id": st.just("c"),
+            "name": st.just("f"),
+            "arguments": st.just("{}"),
+        },
+    ),
+    st.dictionaries(st.sampled_from([*MEDIA, "image_url", "uuid", "url"]), VALUES, max_size=2),
+)
 DISGUISED = {"type": "text", "text": "x", "uuid": "u", "image_url": METADATA}
 
 
@@ -144,6 +161,20 @@ def test_so_does_a_response(part: Any, role: str) -> None:
         assert only_inside(seen_in_response(item))
     if passes(response, item, BLIND):
         assert seen_in_response(item) == []
+
+
+@given(item=ITEMS)
+@example(item={"type": "input_image", "image_url": METADATA})
+@example(item={"type": "input_image", "role": "user", "image_url": METADATA})
+@example(item={"role": "user", "content": "x", "image_url": METADATA})
+def test_so_does_a_response_of_whole_items(item: dict[str, Any]) -> None:
+    whole = {"input": [item]}
+    if passes(response, whole, SEES):
+        assert only_inside(seen_in_response(whole))
+        assert item.get("image_url") in (None, INSIDE) or not isinstance(item["image_url"], str)
+        assert item.get("type") is None or not item["type"].startswith("input_")
+    if passes(response, whole, BLIND):
+        assert seen_in_response(whole) == []
 
 
 @given(part=PARTS, role=ROLES)

@@ -8,6 +8,7 @@ from typing import Any
 from tests.crash.history import History
 
 TRACEBACK = "Traceback (most recent call last)"
+_FRAME = " \n|+-"  # around the exceptions in a group
 ERRORS = ("error", "critical")
 # The start of the event of each error that a fault explains, and why it is expected.
 EXPECTED = {
@@ -32,12 +33,13 @@ def unexpected(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         entry = _entry(line)
         if entry is None:
-            if line.startswith(TRACEBACK):
+            inner = last is not None and line.startswith("    ")  # of an exception in a group
+            if TRACEBACK in line and not inner:
                 if last:
                     yield last
                 last = TRACEBACK
-            elif last and line.strip():
-                last = line.strip()
+            elif last and (said := line.strip(_FRAME)):
+                last = said
             continue
         if last:
             yield last

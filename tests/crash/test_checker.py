@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -88,6 +90,21 @@ def test_every_traceback_and_every_unknown_error_is_unexpected() -> None:
     assert list(unexpected([line(level="error", event="engine.died", error="why")])) == ["engine.died: why"]
     assert list(unexpected([lines[0], *TRACEBACK, lines[2], *TRACEBACK])) == ["ValueError: no"] * 2
     assert list(unexpected([*TRACEBACK, *TRACEBACK])) == ["ValueError: no"] * 2
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "raise ExceptionGroup('parts', [ValueError('broken')])",
+        "raise ExceptionGroup('parts', [ExceptionGroup('inner', [KeyError('k')]), ValueError('broken')])",
+        "raise ValueError('broken')",
+    ],
+)
+def test_what_python_prints_of_an_exception_or_of_a_group_is_one_unexpected_line(raised: str) -> None:
+    printed = subprocess.run([sys.executable, "-c", raised], capture_output=True, text=True, check=False).stderr
+    lines = [line(event="started"), *printed.splitlines(keepends=True), line(event="started")]
+    assert list(unexpected(lines)) == ["ValueError: broken"]
+    assert list(unexpected([*TRACEBACK, *lines[1:]])) == ["ValueError: no", "ValueError: broken"]
 
 
 def test_a_harmless_item_that_is_given_up_is_counted() -> None:

@@ -1,17 +1,29 @@
 """Parts of an installation must share one object store."""
 
 import asyncio
+import os
+from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from app.cli.doctor.check import CheckStatus
 from app.cli.doctor.services import object_store
+from app.db import embedded
 from app.db.pool import Database
-from app.errors import StoreNotShared
+from app.errors import StoreNotShared, StoreTaken
 from app.files import shared_storage
 from app.settings import Settings
+from app.storage import object_names
 from app.storage.store import Store
+from workers.steward.rounds import Rounds
+
+
+class NoHints:
+    async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
+        return True
 
 
 def elsewhere(settings: Settings, folder: Path, **changes: object) -> Settings:
@@ -37,6 +49,61 @@ async def test_a_part_with_another_data_directory_and_the_same_store_is_accepted
     shared = (tmp_path / "shared").as_uri()
     await shared_storage.require(database, settings.model_copy(update={"storage_url": shared}), "api")
     await shared_storage.require(database, elsewhere(settings, tmp_path, storage_url=shared), "steward")
+
+
+@pytest.fixture
+async def other(server_settings: Settings, template: str, settings: Settings) -> AsyncIterator[Settings]:
+    """Another installation, with a database of its own, that is told to use the same store."""
+    admin = embedded.database_url(server_settings)
+    name = f"other_{os.getpid()}"
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(f"create database {name} template {template}")
+        yield settings.model_copy(update={"database_url": admin.replace("/postgres?", f"/{name}?")})
+        conn.execute(f"drop database {name} with (force)")
+
+
+async def test_a_store_that_is_another_installations_is_refused_and_nothing_is_removed_there(
+    database: Database, settings: Settings, other: Settings
+) -> None:
+    await shared_storage.require(database, settings, "api")
+    store = Store.of(settings)
+    await store.put(object_names.upload(1, uuid4()), b"theirs")
+    before = {key async for key, _ in store.list("")}
+    async with Database.of(other, "test") as theirs:
+        with pytest.raises(StoreTaken):
+            await shared_storage.require(theirs, other, "api")
+        await Rounds(theirs, NoHints(), other)._drop_old_days()
+        assert await shared_storage.read(theirs) is None
+    assert {key async for key, _ in store.list("")} == before
+    await shared_storage.require(database, settings, "steward")  # of the refused one nothing is left behind
+    found = await asyncio.to_thread(object_store, other)
+    assert (found.status, found.fix) == (CheckStatus.FAIL, StoreTaken.remedy)
+
+
+async def test_where_two_installations_have_marked_one_store_neither_sweeps_it(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    await shared_storage.require(database, settings, "api")
+    store = Store.of(settings)
+    await store.put(object_names.marker(uuid4()), b"another's")
+    theirs = object_names.upload(1, uuid4())
+    await store.put(theirs, b"theirs")
+    with pytest.raises(StoreTaken):
+        await shared_storage.require(database, settings, "steward")
+    await Rounds(database, NoHints(), settings)._drop_old_days()
+    assert await store.get(theirs) == b"theirs"
+
+
+@pytest.mark.parametrize("dies_at", ["app.files.sql.BEGIN_MARK", "app.files.sql.MARK"])
+async def test_a_part_that_dies_while_it_marks_the_store_leaves_no_marker_that_the_next_takes_for_anothers(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch, dies_at: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(dies_at, "select 1 / 0")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await shared_storage.require(database, settings, "api")
+    await asyncio.gather(*(shared_storage.require(database, settings, f"part {i}") for i in range(4)))
+    assert len([key async for key, _ in Store.of(settings).list("marker")]) == 1
 
 
 async def test_a_gpu_worker_needs_the_store_only_once_bodies_may_lie_there(

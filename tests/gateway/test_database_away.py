@@ -14,11 +14,12 @@ from psycopg import OperationalError
 from app.api import app as api
 from app.crypto import secret_key
 from app.db import embedded, migrate, stale_if_error
-from app.db.pool import IDLE_SECONDS, Database
+from app.db.pool import IDLE_SECONDS, Connection, Database
 from app.db.stale_if_error import MAX_STALE_SECONDS, StaleIfError
 from app.engines import catalogue
+from app.engines import service as engines
 from app.engines.service import Engine
-from app.gateway.engine_directory import RETURN_SECONDS, updated
+from app.gateway.engine_directory import BLIND_SECONDS, RETURN_SECONDS, EngineDirectory, updated
 from app.queue import maintenance, partitions
 from app.settings import Settings
 from app.tenants import service as tenants
@@ -193,17 +194,81 @@ def test_an_engine_whose_lease_lapses_is_dropped_at_once_or_after_a_database_out
         1, "e", "m", "", None, "attached", 1, "ready", None, 0, datetime.now(UTC), controlled=True, intake="open"
     )
     lapsed = replace(held, controlled=False)
-    looked = updated(None, [held], 100)
+    looked = updated(None, [held], 100, outage=False)
     assert looked.has_worker(held)
-    assert not updated(looked, [lapsed], 101).has_worker(lapsed)
-    blind = updated(looked, [lapsed], 160)
+    assert not updated(looked, [lapsed], 101, outage=True).has_worker(lapsed)
+    blind = updated(looked, [lapsed], 160, outage=True)
     assert blind.has_worker(lapsed)
-    assert updated(blind, [lapsed], 160.5 + RETURN_SECONDS / 2).has_worker(lapsed)
+    assert updated(blind, [lapsed], 160.5 + RETURN_SECONDS / 2, outage=False).has_worker(lapsed)
     late = blind
     for moment in range(161, 162 + int(RETURN_SECONDS)):
-        late = updated(late, [lapsed], moment)
+        late = updated(late, [lapsed], moment, outage=False)
     assert not late.has_worker(lapsed)
-    assert not updated(late, [lapsed], 300).has_worker(lapsed)
+    assert not updated(late, [lapsed], 300, outage=True).has_worker(lapsed)
+
+
+HELD = Engine(1, "e", "m", "", None, "attached", 1, "ready", None, 0, datetime.now(UTC), controlled=True, intake="open")
+LAPSED = replace(HELD, controlled=False)
+
+
+def test_a_second_outage_before_its_worker_is_back_gives_an_engine_grace_again() -> None:
+    first = updated(updated(None, [HELD], 100, outage=False), [LAPSED], 130, outage=True)
+    second = updated(first, [LAPSED], 130 + RETURN_SECONDS - 1 + 30, outage=True)
+    assert second.has_worker(LAPSED)
+    long_after = updated(second, [LAPSED], second.at + RETURN_SECONDS + 1, outage=False)
+    assert not updated(long_after, [LAPSED], long_after.at + 30, outage=True).has_worker(LAPSED)
+
+
+def test_a_worker_that_dies_while_nobody_asks_gets_no_grace() -> None:
+    assert not updated(updated(None, [HELD], 100, outage=False), [LAPSED], 160, outage=False).has_worker(LAPSED)
+
+
+async def test_a_gateway_that_nobody_has_asked_for_long_takes_no_dead_workers_engine_for_ready(
+    database: Database,
+) -> None:
+    directory = EngineDirectory(database, refresh_seconds=0.1)
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine)
+        assert await directory.ready(engine.model)
+        async with database.relaxed() as conn:
+            await conn.execute("update worker set lease_until = now() - interval '1 second'")
+        await asyncio.sleep(BLIND_SECONDS + 0.2)
+        async with asyncio.timeout(RETURN_SECONDS / 2):
+            while await directory.ready(engine.model):
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_look_that_failed_or_took_long_counts_as_an_outage(
+    database: Database, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    directory, hang, looks = EngineDirectory(database, refresh_seconds=0), asyncio.Event(), 0
+    ask = engines.list_engines
+
+    async def slow(conn: Connection) -> list[Engine]:
+        nonlocal looks
+        looks += 1
+        await hang.wait()
+        if fails and looks == 2:
+            raise OperationalError
+        return await ask(conn)
+
+    monkeypatch.setattr(engines, "list_engines", slow)
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine)
+        hang.set()
+        assert await directory.ready(engine.model)
+        async with database.relaxed() as conn:
+            await conn.execute("update worker set lease_until = now() - interval '1 second'")
+        hang.clear()
+        assert await directory.ready(engine.model)  # what was said before
+        await asyncio.sleep(BLIND_SECONDS + 0.2)
+        hang.set()
+        async with asyncio.timeout(RETURN_SECONDS / 2):
+            while directory._list.last.engines[0].controlled:  # type: ignore[union-attr]
+                assert await directory.ready(engine.model)
+                await asyncio.sleep(0.05)
+        assert await directory.ready(engine.model)
 
 
 async def test_a_pool_whose_connections_were_all_lost_gives_one_out_soon_after_a_long_outage(

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -13,6 +14,8 @@ from app.batches.openai import background_responses
 from app.batches.validation.openai import response as examine
 from app.engines import catalogue
 from app.engines.requests import RESPONSES
+from app.errors import StoreNotShared
+from app.files import shared_storage
 from app.queue import reads, response_log
 from app.queue.types import Kind
 from app.settings import Settings
@@ -135,6 +138,26 @@ async def test_an_item_whose_object_is_gone_is_an_error_and_disturbs_no_other(wo
     found = await answers(world, request_id)
     assert [ok for ok, _ in found] == [False, True, True]
     assert "no longer in the object store" in found[0][1]
+
+
+@in_a_folder
+async def test_a_worker_that_started_before_there_were_bodies_without_their_store_fails_no_item_and_ends(
+    world: World, tmp_path: Path
+) -> None:
+    await shared_storage.require(world.database, world.settings, "api")
+    async with world.worker(data_dir=tmp_path / "elsewhere", object_kb=0) as running:
+        await asyncio.sleep(0.1)
+        request_id = await submit(world, [1, 300, 1])
+        async with asyncio.timeout(15):
+            with pytest.raises(StoreNotShared):
+                await asyncio.shield(running.task)
+        running.task = asyncio.create_task(asyncio.sleep(0))
+    assert await world.fetch("select seq from item_result where ok = 0") == []
+    await world.until("count(*) = 0 from worker")
+    await world.fetch("update chunk set not_before = now() where state = 'delayed' returning 1")
+    async with world.worker():
+        await world.finished(await batch_id(world))
+    assert [ok for ok, _ in await answers(world, request_id)] == [True] * 3
 
 
 @pytest.mark.parametrize(("most", "told"), [(1, "incomplete"), (50, "completed")])

@@ -16,6 +16,8 @@ from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
 from tests import clusters
 from tests.queue import support
+from workers.steward import __main__ as steward
+from workers.steward.rounds import Rounds
 
 LEASE, GAP, START = 10.0, 5.0, 0.0
 
@@ -84,12 +86,36 @@ def test_workers_lost_together_are_spared_even_if_they_lapse_one_by_one_and_only
     for start in (100.0, 150.0, 150.0 + SPARED_SECONDS):
         workers = [beat(n, start + n) for n in range(4)]
         watch.since = min(watch.since, start)
-        watch._last_round = start
+        watch._last_look = start
         for second in range(16):
             lapsed, blamed = watch.judge(start + second, START, workers)
             workers = [worker for worker in workers if worker.worker_id not in lapsed]
             charged += [(start, worker) for worker in blamed]
     assert charged == [(150.0, n) for n in range(4)]
+
+
+def test_a_steward_whose_rounds_are_long_charges_as_ever_while_the_database_answers_it_between() -> None:
+    watch = watching(100, [])
+    for second in range(100, 111):
+        watch.look(second, START)
+    assert watch.judge(111, START, [beat(1, 100), beat(2, 110)]) == ([1], [1])
+
+
+async def test_the_leading_steward_looks_at_the_database_while_a_round_takes_long(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    stopping = asyncio.Event()
+
+    async def long_step(_: Rounds) -> None:
+        async with asyncio.timeout(30):
+            while len(looks) < 3:
+                await asyncio.sleep(0.01)
+        stopping.set()
+
+    monkeypatch.setattr(Rounds, "_correct_held_deliveries", long_step)
+    monkeypatch.setattr(WorkerWatch, "look", lambda *facts: looks.append(facts))
+    await steward.run(settings.model_copy(update={"lease_seconds": 0.2}), stopping)
 
 
 @given(st.lists(st.floats(0, 300), min_size=1, max_size=8), st.floats(0, 300))

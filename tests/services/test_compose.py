@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,13 +70,21 @@ class Places:
     engine: str
     port: int
 
-    def environment(self, service: str, values: dict[str, str]) -> dict[str, str]:
+    def storage(self, service: str, url: str, volumes: list[str]) -> str:
+        """The store of a service: in a folder for each volume, or in one of its own where it mounts none at that place."""
+        place = PurePosixPath(urlsplit(url).path)
+        for name, target in (volume.split(":")[:2] for volume in volumes):
+            if place.is_relative_to(target):
+                return (self.folder / name / place.relative_to(target)).as_uri()
+        return (self.folder / service / "unmounted").as_uri()
+
+    def environment(self, service: str, values: dict[str, str], volumes: list[str]) -> dict[str, str]:
         """The environment of a service with its places replaced. A variable that the file lacks stays missing."""
         local = {
             "SLACKWATER_DATABASE_URL": at(values["SLACKWATER_DATABASE_URL"], self.postgres),
             "SLACKWATER_BROKER_URL": at(values["SLACKWATER_BROKER_URL"], self.rabbitmq),
             "SLACKWATER_DATA_DIR": str(self.folder / service / "data"),
-            "SLACKWATER_STORAGE_URL": (self.folder / "objects").as_uri(),
+            "SLACKWATER_STORAGE_URL": self.storage(service, values.get("SLACKWATER_STORAGE_URL", ""), volumes),
             "SLACKWATER_HOST": "127.0.0.1",
             "SLACKWATER_PORT": str(self.port),
         }
@@ -139,7 +147,8 @@ class Compose:
 
     def environment(self, name: str) -> dict[str, str]:
         """The environment that a service gets here."""
-        return self.places.environment(name, self.services[name]["environment"])
+        service = self.services[name]
+        return self.places.environment(name, service["environment"], service.get("volumes", []))
 
     def log(self, name: str) -> Path:
         """The file with the output of a service."""
@@ -179,6 +188,15 @@ def test_the_file_has_our_services_and_only_settings_that_exist() -> None:
         Settings.model_validate(values)
         awaited = service["depends_on"]
         assert "postgres" in awaited if name == "migrate" else "migrate" in awaited, name
+
+
+def test_a_service_that_does_not_mount_the_shared_volume_has_a_store_of_its_own_here(tmp_path: Path) -> None:
+    """Else the tests below would pass whatever the file mounts."""
+    compose = Compose(Places(tmp_path, "postgresql://x", "amqp://x", "http://x", 1))
+    stores = {name: compose.environment(name)["SLACKWATER_STORAGE_URL"] for name in OURS}
+    assert set(stores.values()) == {(tmp_path / "objects").as_uri()}
+    compose.services["steward"]["volumes"] = ["models:/data"]
+    assert compose.environment("steward")["SLACKWATER_STORAGE_URL"] not in stores.values()
 
 
 @pytest.fixture

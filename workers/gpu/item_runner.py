@@ -15,7 +15,7 @@ from app.engines.outcome import FAILED, INVALID, Done, EngineDown, Outcome, Reje
 from app.engines.requests import UNFIT, EngineRequest, Target, build, tenant_salt
 from app.errors import StorageError
 from app.queue.types import Kind
-from app.storage.store import Store
+from workers.gpu.body_store import BodyStore
 from workers.gpu.requests_in_engine import MOST_YIELDS, ItemProgress, RequestsInEngine, SentRequest, estimate
 
 BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
@@ -39,7 +39,7 @@ class Caller:
         target: Target,
         secret: bytes,
         attempts: int,
-        store: Store,
+        store: BodyStore,
         *,
         continues: bool = True,
         may_send: Callable[[], bool] = lambda: True,

@@ -28,9 +28,9 @@ from app.headroom.gpu import Gpu, GpuProbe, memory_signal
 from app.queue.types import HeldLease
 from app.settings import Settings, visible_gpus
 from app.states import EngineIntake
-from app.storage.store import Store
 from workers import metrics_page
 from workers.gpu import metrics
+from workers.gpu.body_store import BodyStore
 from workers.gpu.control_loop import Controlled, ControlLoop
 from workers.gpu.engine_health import EngineHealth
 from workers.gpu.http_server import HttpServer
@@ -77,6 +77,7 @@ class Worker:
         secret = secret_key(settings)
         key = engine_key(settings, secret, settings.engine_name, engine.mode)
         self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
+        self._bodies = BodyStore(settings, database)
         self._membership = Membership(
             settings,
             database,
@@ -107,19 +108,19 @@ class Worker:
             Target.of(model),
             secret,
             settings.request_attempts,
-            Store.of(settings),
+            self._bodies,
             # A continuation bypasses the engine's reasoning parser, and an adopted model may have one.
             continues="reasoning" not in model.capabilities and not model.adopted,
             may_send=self._membership.holds,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then drain and leave. Raises the error that makes serving impossible."""
+        """Serve until `stop` is set, then drain and leave. Raises the error that makes serving impossible, as StoreNotShared."""
         async with self._client, self._endpoint:
             try:
                 async with asyncio.TaskGroup() as group:
                     parts = [group.create_task(part) for part in self._parts()]
-                    await stop.wait()
+                    await self._told_to_end(stop)
                     await self._puller.drain()
                     for part in parts:
                         part.cancel()
@@ -127,6 +128,17 @@ class Worker:
                 await self._journal.flush()
                 await self._membership.leave()
         log.info("worker.stopped")
+        if self._bodies.refusal is not None:
+            raise self._bodies.refusal
+
+    async def _told_to_end(self, stop: asyncio.Event) -> None:
+        """By whoever started us, or because our object store lacks the bodies of items."""
+        reasons = [asyncio.ensure_future(event.wait()) for event in (stop, self._bodies.refused)]
+        try:
+            await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for reason in reasons:
+                reason.cancel()
 
     def _parts(self) -> list[Coroutine[None, None, None]]:
         puller = self._puller

@@ -49,10 +49,11 @@ async def _lead(rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> 
         if lead is None:
             return
         log.info("steward.leads")
-        while not stopping.is_set():
-            await lead.confirm()
-            busy = await rounds.run()
-            await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)
+        async with rounds.watching():
+            while not stopping.is_set():
+                await lead.confirm()
+                busy = await rounds.run()
+                await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)
 
 
 async def _pause(stopping: asyncio.Event, seconds: float) -> None:

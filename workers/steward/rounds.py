@@ -1,7 +1,8 @@
 """The steward's maintenance rounds. Every step is its own transaction and can be repeated safely."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 
 import psycopg
 import structlog
@@ -32,6 +33,7 @@ PARTITION_SECONDS = 600.0
 RETENTION_SECONDS = 600.0
 REMOVE_SECONDS = 1.0
 ACCOUNT_SECONDS = 1.0
+LOOKS_IN_GAP = 5  # so that a few late ones are no outage
 log = structlog.get_logger("steward")
 
 
@@ -64,6 +66,22 @@ class Rounds:
         self._closing: asyncio.Task[None] | None = None
         self._stuck = False
         self._due = [0.0] * len(self._periodic)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Look at the database beside the rounds, so that a long one is not taken for an outage. See `lost_workers`."""
+        looks = asyncio.create_task(self._keep_looking())
+        try:
+            yield
+        finally:
+            looks.cancel()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(self._watch.gap / LOOKS_IN_GAP)
+            with suppress(*TRANSIENT):  # the round will say so; the watch sees that the look is missing
+                async with self._database.relaxed() as conn:
+                    await maintenance.look(conn, self._watch)
 
     async def run(self) -> bool:
         """Run one round. Returns whether something changed, so that the next round should follow soon."""

@@ -6,6 +6,7 @@ A file with an invalid line makes a batch that has failed, with the reason, as a
 """
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -210,6 +211,7 @@ def _columns(new: NewFileBatch) -> dict[str, Any]:
         "output_seconds": new.output_seconds,
         "partial": new.partial,
         "mixed": new.mixed,
+        "terms": hashlib.sha256(_terms(new)).digest(),
     }
 
 

@@ -6,6 +6,7 @@ answer, and that no field is one that only the operator may set.
 
 from typing import Any, NamedTuple, Self
 
+from app.batches.validation.content_parts import REMOTE_MEDIA
 from app.batches.validation.fields import show
 from app.batches.validation.grammar import schema_problem
 from app.batches.validation.text_generation import (
@@ -25,6 +26,12 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MOST_INPUTS = 2048  # OpenAI's limit for one embeddings call
 _FIELDS_WITH_PARTS = ("content", "output", "summary")
 _PART_TYPES = tuple(KEYS)
+# The types of input items that consist of text. An item without a type is a message.
+_TEXT_ITEM_TYPES = (
+    "message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+    "web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "mcp_list_tools", "mcp_approval_request",
+    "mcp_approval_response",
+)  # fmt: skip
 
 
 def completion(item: Any, rules: ItemRules) -> ItemFacts:
@@ -74,6 +81,7 @@ def response(item: Any, rules: ItemRules) -> ItemFacts:
             raise ItemError(
                 f"input[{place}]", f"must be an object with role and content, or another item, got {show(each)}"
             )
+        _check_type(each, f"input[{place}]")
         _check_parts(each, f"input[{place}]", rules)
     _check_reasoning(item.get("reasoning"))
     if not isinstance(item.get("instructions") or "", str):
@@ -127,6 +135,27 @@ def _inputs(name: str, value: Any) -> list[_Size]:
 
 def _ids(value: list[Any]) -> bool:
     return bool(value) and all(type(each) is int and each >= 0 for each in value)
+
+
+def _check_type(item: dict[str, Any], where: str) -> None:
+    """Check the type of an input item, and that it has no URL outside its parts that an engine could fetch. Raises ItemError."""
+    kind = item.get("type")
+    if kind is not None and kind not in _TEXT_ITEM_TYPES:
+        raise ItemError(f"{where}.type", f"must be one of {', '.join(_TEXT_ITEM_TYPES)}, got {show(kind)}")
+    left: list[tuple[str, Any]] = [
+        (where, {name: each for name, each in item.items() if name not in _FIELDS_WITH_PARTS})
+    ]
+    while left:
+        at, value = left.pop()
+        if isinstance(value, list):
+            left += [(f"{at}[{i}]", each) for i, each in enumerate(value)]
+        if not isinstance(value, dict):
+            continue
+        for name, each in value.items():
+            if isinstance(each, str) and (name == "url" or name.endswith("_url")) and not each.startswith("data:"):
+                raise ItemError(f"{at}.{name}", REMOTE_MEDIA)
+            if name != "annotations":
+                left.append((f"{at}.{name}", each))
 
 
 def _check_parts(item: dict[str, Any], where: str, rules: ItemRules) -> None:

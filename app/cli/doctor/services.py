@@ -96,8 +96,6 @@ async def _object_store(settings: Settings) -> Check:
     try:
         async with Database(embedded.database_url(settings), size=1, patience_seconds=CONNECT_SECONDS) as database:
             found = await shared_storage.read(database)
-        if found is None:
-            return ok("object store", f"{at}; the first start marks it as the one that all parts share")
         await shared_storage.check(found, settings)
     except StoreNotShared as error:
         return fail("object store", error.message, error.remedy)
@@ -105,6 +103,8 @@ async def _object_store(settings: Settings) -> Check:
         return fail("object store", f"{at}: {error.__cause__ or error}", "correct SLACKWATER_STORAGE_URL, or the store")
     except (psycopg.Error, PoolTimeout):
         return ok("object store", f"{at}; whether all parts share it is unknown, because the database does not answer")
+    if found is None:
+        return ok("object store", f"{at}; the first start marks it as the one that all parts share")
     return ok("object store", f"{at}, the one that {found.writer} uses")
 
 
