@@ -48,7 +48,12 @@ class Settings(BaseSettings):
         0, ge=0, description="of them, from one address; 0: half of them. Behind a proxy: as many as `connections`"
     )
     header_seconds: float = Field(10, gt=0, description="a request's headers must be complete within this time")
-    body_seconds: float = Field(30, gt=0, description="longest pause between two bytes of a request's body")
+    body_seconds: float = Field(
+        30,
+        gt=0,
+        description="longest pause between two bytes of a request's body; a client that takes nothing of an answer for so "
+        "long is cut off",
+    )
     metrics_token: SecretStr = Field(
         SecretStr(""), description="bearer token that the API's `/metrics` asks for; empty: none"
     )

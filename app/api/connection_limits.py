@@ -49,8 +49,8 @@ class ConnectionLimits:
         address = _household(host)
         if self._held[address] >= self._most_per_address and not self._make_room(self._idle_of.get(address)):
             return Admission.REFUSED
-        full = len(self._address) >= self._most and not self._make_room(self._idle)
-        if full and len(self._address) >= self._most + RESERVE:
+        full = not self._room_below(self._most)
+        if full and not self._room_below(self._most + RESERVE):
             return Admission.REFUSED
         self._address[one] = address
         self._held[address] += 1
@@ -78,6 +78,15 @@ class ConnectionLimits:
             self._held[address] -= 1
             if not self._held[address]:
                 del self._held[address]
+
+    def _room_below(self, bound: int) -> bool:
+        """Whether there are fewer connections than that, or were once idle ones had gone; those have gone then."""
+        beyond = len(self._address) - bound + 1
+        if beyond > len(self._idle):
+            return False
+        for _ in range(beyond):
+            self._make_room(self._idle)
+        return True
 
     def _make_room(self, idle: OrderedDict[Connection, None] | None) -> bool:
         if not idle:

@@ -2,7 +2,8 @@
 
 - What comes without completing a head or a part of a body (headers, a URL, trailers, extensions of a chunk) is bounded: 431.
 - A head must be complete within `header_seconds`, and a body may pause for `body_seconds`: 408.
-- Connections are bounded: see connections.py.
+- An answer of which the client takes nothing for `body_seconds` ends its connection.
+- Connections are bounded: see connection_limits.py.
 
 Exact bounds of a complete head are app.api.request_limits's, which has it parsed.
 """
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from app.api.connection_limits import Admission, ConnectionLimits
 from app.api.envelope import refusal
 from app.api.request_limits import HEAD_BYTES, HEADERS
+from app.api.untaken_answer import UntakenAnswer
 
 _STEP_BYTES = 16 * 1024  # of a head, at a time
 _LINGER_SECONDS = 2.0
@@ -28,7 +30,7 @@ _CROWDED = "Too many connections are open. Close idle ones, or try again in a fe
 
 @dataclass(frozen=True)
 class ClientTimeouts:
-    """How long is waited, in seconds: for a complete head, and between two bytes of a body."""
+    """How long is waited, in seconds: for a complete head, and between two bytes of a body, sent or taken by the client."""
 
     head: float
     body: float
@@ -39,8 +41,14 @@ class _Transport:
     reset, and what was written before it is lost. So what still comes is thrown away for a moment.
     """
 
-    def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool], resumed: Callable[[], None]) -> None:
-        self._transport, self._unread, self._resumed = transport, unread, resumed
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        unread: Callable[[], bool],
+        resumed: Callable[[], None],
+        closed: Callable[[], None],
+    ) -> None:
+        self._transport, self._unread, self._resumed, self._closed = transport, unread, resumed, closed
         self._lingers = False
 
     def __getattr__(self, name: str) -> Any:
@@ -58,6 +66,7 @@ class _Transport:
             return
         if not self._unread():
             self._transport.close()
+            self._closed()
             return
         self._lingers = True
         self._transport.resume_reading()
@@ -75,14 +84,20 @@ class Guarded(_Base):  # type: ignore[misc]
     patience: ClientTimeouts
     app_state: dict[str, Any]
 
-    _phase = ""  # head: it has begun; body: it is incomplete; answer: nothing is to come; idle: nothing has begun
+    # head: it has begun; body: it is incomplete; answer: nothing is to come; idle: nothing has begun;
+    # queued: the request's turn comes once the client takes the answers before it
+    _phase = ""
     _timer: asyncio.TimerHandle | None = None
+    _untaken: UntakenAnswer
+    _is_behind = False  # when the request began, answers before it had not been taken
     _fed_at = 0.0
     _refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        raw = cast(asyncio.Transport, transport)
+        self._untaken = UntakenAnswer(raw, self.loop, self.patience.body)
         super().connection_made(
-            cast(asyncio.Transport, _Transport(cast(asyncio.Transport, transport), self._unread, self._touch))
+            cast(asyncio.Transport, _Transport(raw, self._unread, self._touch, self._untaken.watch))
         )
         entry = self.room.enter(self, self.client[0] if self.client else "")
         if entry is Admission.REFUSED:
@@ -94,11 +109,28 @@ class Guarded(_Base):  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait(None)
+        self._untaken.forget()
         self.room.leave(self)
+        for cycle in self._unanswered():
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._untaken.pause()
+        self._settle(self._phase)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._untaken.resume()
+        self._is_behind = False
+        self._settle(self._phase)
 
     def data_received(self, data: bytes) -> None:
         self._touch()
+        if self._phase in ("head", "idle"):
+            self._is_behind = self.transport.get_write_buffer_size() > 0
         while data and not self.transport.is_closing():
             step = len(data) if self._phase == "body" else _STEP_BYTES
             self._feed(data[:step])
@@ -110,6 +142,7 @@ class Guarded(_Base):  # type: ignore[misc]
         super().data_received(data)
 
     def on_response_complete(self) -> None:
+        self._is_behind = self.transport.get_write_buffer_size() > 0
         super().on_response_complete()
         if not self.transport.is_closing():
             self._settle("idle")
@@ -134,13 +167,16 @@ class Guarded(_Base):  # type: ignore[misc]
     def _settle(self, otherwise: str) -> None:
         cycle = self.cycle
         busy = cycle is not None and not cycle.response_complete
-        self._turn(("body" if cycle.more_body else "answer") if busy else otherwise)
+        if busy and self._is_behind and self.flow.write_paused:
+            self._turn("queued")
+        else:
+            self._turn(("body" if cycle.more_body else "answer") if busy else otherwise)
 
     def _turn(self, phase: str) -> None:
         if phase == self._phase:
             return
         self._phase = phase
-        (self.room.rest if phase in ("head", "idle") else self.room.work)(self)
+        (self.room.work if phase in ("body", "answer") else self.room.rest)(self)
         self._wait({"head": self.patience.head, "body": self.patience.body}.get(phase))
 
     def _wait(self, seconds: float | None) -> None:
@@ -159,6 +195,10 @@ class Guarded(_Base):  # type: ignore[misc]
             self._wait(rest)
         else:
             self._refuse(408, f"Nothing of the request's body came for {self.patience.body:g} seconds. Send it again.")
+
+    def _unanswered(self) -> list[Any]:
+        """The requests that have no complete answer yet."""
+        return [] if self.cycle is None or self.cycle.response_complete else [self.cycle]
 
     def _touch(self) -> None:
         self._fed_at = self.loop.time()
