@@ -26,7 +26,10 @@ MEANINGS = {
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
     "cache_drifts_total": ("", "how often the scheduler's caches were found wrong and corrected; should be 0"),
     "live_workers": ("", "GPU workers whose lease holds"),
-    "deliveries": ("state", "webhooks and events to be fetched, but for those delivered; dead: given up"),
+    "deliveries": (
+        "state",
+        "webhooks and events to be fetched, but for those delivered; 1000: or more; dead: given up",
+    ),
     "oldest_due_delivery_seconds": ("", "how long a webhook has been due; growing: no notifier delivers"),
     "endpoints": ("state", "subscriptions"),
     "failing_endpoints": ("", "subscriptions whose receiver accepts nothing lately"),
