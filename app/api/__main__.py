@@ -26,11 +26,13 @@ from app.user_errors import guarded as told
 _PATIENCE_SECONDS = 5.0
 
 
-async def _check_store(settings: Settings) -> None:
-    """Raises StoreNotShared. A database that is away is waited for later, and the steward looks too."""
+async def _check_store(settings: Settings) -> bool:
+    """Whether the store has been checked; not so where the database is away. Raises StoreNotShared."""
     async with Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database:
         with suppress(psycopg.OperationalError, PoolTimeout):
             await shared_storage.require(database, settings, "api")
+            return True
+    return False
 
 
 def main() -> None:
@@ -43,9 +45,9 @@ def main() -> None:
     catalogue.load(settings.models_file)
     secret_key(settings)
     private_targets.check(settings)
-    asyncio.run(_check_store(settings))
+    checked = asyncio.run(_check_store(settings))
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
-    uvicorn.run(create_app(settings), **serving(settings))
+    uvicorn.run(create_app(settings, store_checked=checked), **serving(settings))
 
 
 def serving(settings: Settings) -> dict[str, Any]:

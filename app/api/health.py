@@ -24,7 +24,10 @@ async def health() -> dict[str, str]:
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(parts: PartsDep) -> dict[str, str]:
-    """The process answers, and its database can be reached and has the schema that this code knows."""
+    """The process answers, and its database can be reached has the schema that this code knows, and its object store is the
+    other parts'.
+    """
+    parts.store.require()
     async with parts.database.relaxed() as conn:
         revision = await current_revision(conn)
     if revision != newest_revision():
