@@ -232,6 +232,7 @@ class Settings(BaseSettings):
     webhook_progress_seconds: float = Field(
         10, gt=0, description="`batch.progress` of one batch is sent no more often than so"
     )
+    webhook_endpoints: int = Field(1000, gt=0, description="most subscriptions and webhook endpoints of one account")
     webhook_allowed_hosts: str = Field(
         "", description="the only hosts that webhooks may go to, by commas; `.example.com` is any below it; empty: any"
     )

@@ -80,7 +80,12 @@ class Endpoint:
 
 
 async def checked_url(
-    egress: EgressClient, url: str, hosts: Sequence[str] | None = None, *, where: str = "destination.url"
+    egress: EgressClient,
+    url: str,
+    hosts: Sequence[str] | None = None,
+    *,
+    where: str = "destination.url",
+    owner: int | None = None,
 ) -> CheckedUrl:
     """The URL, found fit to be posted to. Asks DNS: call it before a connection is taken. Raises `BadInput`.
 
@@ -88,7 +93,7 @@ async def checked_url(
     """
     validation.check_length(url, where)
     try:
-        await egress.check(url, hosts)
+        await egress.check(url, hosts, owner=owner)
     except TargetRefused as refusal:
         raise BadInput(f"{where}: {refusal}") from None
     return CheckedUrl(url)
@@ -98,6 +103,17 @@ async def allowed_hosts(conn: Connection, tenant_id: int) -> list[str] | None:
     """The only hosts that webhooks of this tenant may go to; None: any that the settings allow."""
     row = await (await conn.execute(sql.HOSTS.encode(), [tenant_id])).fetchone()
     return row[0] if row else None
+
+
+async def check_room(conn: Connection, tenant_id: int, most: int) -> None:
+    """Raise BadInput where the tenant has that many endpoints. Call in the transaction that makes one: it waits for others."""
+    await conn.execute(sql.LOCK_TENANT.encode(), {"tenant_id": tenant_id})
+    counted = await (await conn.execute(sql.COUNT_ENDPOINTS.encode(), {"tenant_id": tenant_id})).fetchone()
+    if counted and counted[0] >= most:
+        raise BadInput(
+            f"This account has {counted[0]} subscriptions and webhook endpoints, and may have {most}: delete one that is not "
+            "needed, or ask the operator to raise SLACKWATER_WEBHOOK_ENDPOINTS."
+        )
 
 
 async def create(

@@ -1,12 +1,13 @@
 """Looking names up so that one whose servers keep silent holds up nobody else.
 
 `getaddrinfo` knows no deadline and cannot be cancelled: a thread that hangs in it is lost for as long as it likes. So each name
-has one thread at most, which ends with the process, and whoever wants the name meanwhile waits for the same answer.
+of an owner has one thread at most, which ends with the process, and whoever of them wants it meanwhile waits for the same answer.
 """
 
 import asyncio
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Generic, TypeVar
@@ -14,6 +15,8 @@ from typing import Generic, TypeVar
 SECONDS = 5.0
 MOST = 512
 """Names at once; a thread that waits costs little but its stack."""
+MOST_OF_ONE = 16
+"""Of them, of one owner, so that the names of one account hold up its own webhooks only."""
 
 T = TypeVar("T")
 
@@ -23,14 +26,20 @@ class NameResolver(Generic[T]):
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(MOST)
-        self._running: dict[Hashable, asyncio.Task[T]] = {}
+        self._running: dict[tuple[Hashable, Hashable], asyncio.Task[T]] = {}
+        self._slots: dict[Hashable, asyncio.Semaphore] = {}
+        self._lookups: Counter[Hashable] = Counter()  # of each owner, waiting ones included
 
-    async def get(self, key: Hashable, look: Callable[[], T]) -> T:
-        """What `look` returns, or raises, for this key. Raises gaierror if it does not come in `SECONDS`."""
-        task = self._running.get(key)
+    async def get(self, key: Hashable, look: Callable[[], T], owner: Hashable = None) -> T:
+        """What `look` returns, or raises, for this key. Raises gaierror if it does not come in `SECONDS`.
+
+        No owner waits for a name of another one, which may wait for a slot of its own owner.
+        """
+        task = self._running.get((owner, key))
         if task is None:
-            task = self._running[key] = asyncio.create_task(self._look(look))
-            task.add_done_callback(lambda done: self._ended(key, done))
+            task = self._running[owner, key] = asyncio.create_task(self._look(look, owner))
+            self._lookups[owner] += 1
+            task.add_done_callback(lambda done: self._ended(owner, key, done))
         await asyncio.wait({task}, timeout=SECONDS)  # cancels nothing, since others may wait too
         if not task.done():
             raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {SECONDS:g} s")
@@ -41,12 +50,16 @@ class NameResolver(Generic[T]):
         for task in self._running.values():
             task.cancel()
 
-    async def _look(self, look: Callable[[], T]) -> T:
-        async with self._free:
+    async def _look(self, look: Callable[[], T], owner: Hashable) -> T:
+        async with self._slots.setdefault(owner, asyncio.Semaphore(MOST_OF_ONE)), self._free:
             return await _in_a_thread(look)
 
-    def _ended(self, key: Hashable, task: asyncio.Task[T]) -> None:
-        del self._running[key]
+    def _ended(self, owner: Hashable, key: Hashable, task: asyncio.Task[T]) -> None:
+        del self._running[owner, key]
+        self._lookups[owner] -= 1
+        if not self._lookups[owner]:
+            del self._lookups[owner]
+            self._slots.pop(owner, None)
         if not task.cancelled():
             task.exception()  # perhaps nobody waits for it any more: then its failure is nobody's
 

@@ -82,6 +82,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     new = await read(request, New)
     kinds, url = _kinds(new.event_types), await _checked_url(parts, tenant, new.url)
     async with parts.database.transaction() as conn:
+        await endpoints.check_room(conn, tenant.tenant_id, parts.settings.webhook_endpoints)
         endpoint, keys = await endpoints.create(
             conn,
             key=parts.secret_key,
@@ -196,7 +197,7 @@ async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id:
 async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> endpoints.CheckedUrl:
     async with parts.database.relaxed() as conn:
         hosts = await endpoints.allowed_hosts(conn, tenant.tenant_id)
-    return await endpoints.checked_url(parts.egress, url, hosts, where="url")
+    return await endpoints.checked_url(parts.egress, url, hosts, where="url", owner=tenant.tenant_id)
 
 
 def _kinds(event_types: Sequence[str]) -> list[str]:

@@ -108,9 +108,11 @@ async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
         _check_queue(to)
         state = EndpointState.ACTIVE if new.enabled else EndpointState.DISABLED
         async with parts.database.durable() as conn:
+            await endpoints.check_room(conn, tenant.tenant_id, parts.settings.webhook_endpoints)
             return success(view(await endpoints.create_queue(conn, queue_id=to.queue_id or "", state=state, **values)))
     url = await _checked_url(parts, tenant, to)
     async with parts.database.transaction() as conn:
+        await endpoints.check_room(conn, tenant.tenant_id, parts.settings.webhook_endpoints)
         endpoint, keys = await endpoints.create(
             conn,
             key=parts.secret_key,
@@ -225,7 +227,7 @@ async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> endpoin
         raise BadInput("destination.url: a webhook needs its URL")
     async with parts.database.relaxed() as conn:
         hosts = await endpoints.allowed_hosts(conn, tenant.tenant_id)
-    return await endpoints.checked_url(parts.egress, to.url, hosts)
+    return await endpoints.checked_url(parts.egress, to.url, hosts, owner=tenant.tenant_id)
 
 
 def parse_id(text: str) -> UUID:
