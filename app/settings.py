@@ -48,7 +48,12 @@ class Settings(BaseSettings):
         0, ge=0, description="of them, from one address; 0: half of them. Behind a proxy: as many as `connections`"
     )
     header_seconds: float = Field(10, gt=0, description="a request's headers must be complete within this time")
-    body_seconds: float = Field(30, gt=0, description="longest pause between two bytes of a request's body")
+    body_seconds: float = Field(
+        30,
+        gt=0,
+        description="longest pause between two bytes of a request's body; a client that reads nothing of an answer for this "
+        "long is disconnected",
+    )
     metrics_token: SecretStr = Field(
         SecretStr(""), description="bearer token that the API's `/metrics` asks for; empty: none"
     )
@@ -227,6 +232,7 @@ class Settings(BaseSettings):
     webhook_progress_seconds: float = Field(
         10, gt=0, description="`batch.progress` of one batch is sent no more often than so"
     )
+    webhook_endpoints: int = Field(1000, gt=0, description="most subscriptions and webhook endpoints of one account")
     webhook_allowed_hosts: str = Field(
         "", description="the only hosts that webhooks may go to, by commas; `.example.com` is any below it; empty: any"
     )
