@@ -48,7 +48,12 @@ class Settings(BaseSettings):
         0, ge=0, description="maximum from one address; 0: half of `connections`. Behind a proxy: `connections`"
     )
     header_seconds: float = Field(10, gt=0, description="time limit for a request to send all its headers")
-    body_seconds: float = Field(30, gt=0, description="longest pause between two bytes of a request's body")
+    body_seconds: float = Field(
+        30,
+        gt=0,
+        description="longest pause between two bytes of a request's body; a client that reads nothing of an answer for this "
+        "long is disconnected",
+    )
     metrics_token: SecretStr = Field(
         SecretStr(""), description="bearer token that the API's `/metrics` requires, if any"
     )
@@ -222,6 +227,7 @@ class Settings(BaseSettings):
     webhook_progress_seconds: float = Field(
         10, gt=0, description="shortest time between two `batch.progress` of a batch"
     )
+    webhook_endpoints: int = Field(1000, gt=0, description="most subscriptions and webhook endpoints of one account")
     webhook_allowed_hosts: str = Field(
         "", description="only hosts for webhooks, comma-separated; `.example.com` is any below it; if empty, any"
     )

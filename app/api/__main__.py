@@ -25,11 +25,13 @@ from app.user_errors import guarded
 _PATIENCE_SECONDS = 5.0
 
 
-async def _check_store(settings: Settings) -> None:
-    """Raises StoreNotShared. Without a database the check is skipped; the steward makes it too."""
+async def _check_store(settings: Settings) -> bool:
+    """Check that the object store is shared. Returns False if the database does not answer. Raises StoreNotShared."""
     async with Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database:
         with suppress(*TRANSIENT):
             await shared_storage.require(database, settings, "api")
+            return True
+    return False
 
 
 def main() -> None:
@@ -42,9 +44,9 @@ def main() -> None:
     catalogue.load(settings.models_file)
     secret_key(settings)
     private_targets.check(settings)
-    asyncio.run(_check_store(settings))
+    checked = asyncio.run(_check_store(settings))
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
-    uvicorn.run(create_app(settings), **serving(settings))
+    uvicorn.run(create_app(settings, store_checked=checked), **serving(settings))
 
 
 def serving(settings: Settings) -> dict[str, Any]:

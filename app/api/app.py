@@ -15,6 +15,7 @@ from app.api.openai import batches as openai_batches
 from app.api.queue_gauges import QueueGauges
 from app.api.request_limits import RequestLimits
 from app.api.response_headers import ResponseHeaders
+from app.api.store_check import StoreCheck
 from app.api.workers_ai import accounts, batches, deliveries, events, run, subscriptions, why
 from app.api.workers_ai import models as catalogue_routes
 from app.batches.intake import spool
@@ -34,8 +35,8 @@ ACCOUNT = "/client/v4/accounts/{account_id}"
 
 
 @asynccontextmanager
-async def running(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
-    """The life of an application: its database is open, and what it needs is in its state."""
+async def running(app: FastAPI, settings: Settings, *, store_checked: bool = True) -> AsyncIterator[None]:
+    """The life of an application: its database is open, and what it needs is in its state. `store_checked`: see `create_app`."""
     entries = catalogue.load(settings.models_file)
     spool.sweep(settings.data_dir / "spool")
     secret = secret_key(settings)
@@ -47,24 +48,30 @@ async def running(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
     ):
         models = ModelRegistry(database, entries)
         await models.renew()
-        keeping = asyncio.create_task(models.keep())
-        app.state.parts = Parts(settings, database, models, egress, gateway, secret, QueueGauges(watch))
+        store = StoreCheck(database, settings, passed=store_checked)
+        keeping = {asyncio.create_task(models.keep()), asyncio.create_task(store.keep())}
+        app.state.parts = Parts(settings, database, models, egress, gateway, secret, QueueGauges(watch), store)
         gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
         _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
         try:
             yield
         finally:
-            keeping.cancel()
-            await asyncio.wait({keeping})
+            for task in keeping:
+                task.cancel()
+            await asyncio.wait(keeping)
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """An application that opens its database when it starts and closes it when it stops."""
+def create_app(settings: Settings, *, store_checked: bool = True) -> FastAPI:
+    """An application that opens its database when it starts and closes it when it stops.
+
+    `store_checked`: whether the object store is known to be shared with the other parts. Otherwise no API key is accepted until
+    a check has passed.
+    """
 
     app = FastAPI(
         title="Slackwater",
         version=version(),
-        lifespan=lambda app: running(app, settings),
+        lifespan=lambda app: running(app, settings, store_checked=store_checked),
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,

@@ -49,8 +49,8 @@ class ConnectionLimits:
         address = _address_of(host)
         if self._count_of[address] >= self._most_per_address and not self._make_room(self._idle_of.get(address)):
             return Admission.REFUSED
-        full = len(self._address) >= self._most and not self._make_room(self._idle)
-        if full and len(self._address) >= self._most + RESERVE:
+        full = not self._room_below(self._most)
+        if full and not self._room_below(self._most + RESERVE):
             return Admission.REFUSED
         self._address[one] = address
         self._count_of[address] += 1
@@ -78,6 +78,15 @@ class ConnectionLimits:
             self._count_of[address] -= 1
             if not self._count_of[address]:
                 del self._count_of[address]
+
+    def _room_below(self, bound: int) -> bool:
+        """Close the longest idle connections until fewer than `bound` are left. False, and none closed, if too few are idle."""
+        beyond = len(self._address) - bound + 1
+        if beyond > len(self._idle):
+            return False
+        for _ in range(beyond):
+            self._make_room(self._idle)
+        return True
 
     def _make_room(self, idle: OrderedDict[Connection, None] | None) -> bool:
         if not idle:

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from app.api.queue_gauges import QueueGauges
+from app.api.store_check import StoreCheck
 from app.batches.installation_status import Installation
 from app.batches.why import Polls
 from app.db.pool import Database
@@ -33,6 +34,7 @@ class Parts:
     gateway: Gateway
     secret_key: bytes = field(repr=False)
     gauges: QueueGauges
+    store: StoreCheck
 
     @property
     def catalogue(self) -> Catalogue:
@@ -79,10 +81,11 @@ async def parts(request: Request) -> Parts:
 
 
 async def key_holder(request: Request, parts: Annotated[Parts, Depends(parts)]) -> Tenant:
-    """The tenant of the bearer key."""
+    """The tenant of the bearer key. Raises StorageError if the object store has not been checked yet."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise AuthenticationError("Authentication error: send your API key as `Authorization: Bearer <key>`")
+    parts.store.require()
     tenant = await parts.keys.tenant(token.strip())
     if tenant is None:
         raise AuthenticationError("Authentication error: the API key is unknown, expired or revoked")

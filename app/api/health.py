@@ -24,7 +24,8 @@ async def health() -> dict[str, str]:
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(parts: PartsDep) -> dict[str, str]:
-    """The process answers, and its database can be reached and has the schema of this code."""
+    """The process answers, its database can be reached and has the schema of this code, and its object store is shared."""
+    parts.store.require()
     async with parts.database.relaxed() as conn:
         revision = await current_revision(conn)
     if revision != newest_revision():

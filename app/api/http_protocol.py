@@ -2,6 +2,7 @@
 
 - The size of data that completes no head and no part of a body (headers, URL, trailers, chunk extensions) is limited: 431.
 - A head must be complete within `header_seconds`, and a body may pause for `body_seconds`: 408.
+- A client that reads nothing of an answer for `body_seconds` loses its connection.
 - The number of connections is limited: see app.api.connection_limits.
 
 app.api.request_limits has the exact limits of a complete head.
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from app.api.connection_limits import Admission, ConnectionLimits
 from app.api.envelope import refusal
 from app.api.request_limits import HEAD_BYTES, HEADERS
+from app.api.unread_answer import UnreadAnswer
 
 _STEP_BYTES = 16 * 1024  # a head is parsed in steps of this size
 _LINGER_SECONDS = 2.0
@@ -28,7 +30,7 @@ _CROWDED = "Too many connections are open. Close idle ones, or try again in a fe
 
 @dataclass(frozen=True)
 class ClientTimeouts:
-    """Timeouts in seconds: for a complete head, and between two bytes of a body."""
+    """Timeouts in seconds: for a complete head, and between two bytes of a body, whether the client sends or reads them."""
 
     head: float
     body: float
@@ -39,8 +41,14 @@ class _Transport:
     loses the answer. So further data is read and discarded for a moment.
     """
 
-    def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool], resumed: Callable[[], None]) -> None:
-        self._transport, self._unread, self._resumed = transport, unread, resumed
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        unread: Callable[[], bool],
+        resumed: Callable[[], None],
+        closed: Callable[[], None],
+    ) -> None:
+        self._transport, self._unread, self._resumed, self._closed = transport, unread, resumed, closed
         self._lingering = False
 
     def __getattr__(self, name: str) -> Any:
@@ -58,6 +66,7 @@ class _Transport:
             return
         if not self._unread():
             self._transport.close()
+            self._closed()
             return
         self._lingering = True
         self._transport.resume_reading()
@@ -75,14 +84,20 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
     client_timeouts: ClientTimeouts
     app_state: dict[str, Any]
 
-    _phase = ""  # head: begun; body: incomplete; answer: the request is complete; idle: no request
+    # head: begun; body: incomplete; answer: the request is complete; idle: no request;
+    # queued: the request is answered only after the client has read the answers before it
+    _phase = ""
     _timer: asyncio.TimerHandle | None = None
+    _unread_answer: UnreadAnswer
+    _is_behind = False  # when the request began, the client had not read the answers before it
     _data_at = 0.0
     _refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        raw = cast(asyncio.Transport, transport)
+        self._unread_answer = UnreadAnswer(raw, self.loop, self.client_timeouts.body)
         super().connection_made(
-            cast(asyncio.Transport, _Transport(cast(asyncio.Transport, transport), self._unread, self._note_data))
+            cast(asyncio.Transport, _Transport(raw, self._unread, self._note_data, self._unread_answer.watch))
         )
         entry = self.connection_limits.enter(self, self.client[0] if self.client else "")
         if entry is Admission.REFUSED:
@@ -94,11 +109,28 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_timer(None)
+        self._unread_answer.forget()
         self.connection_limits.leave(self)
+        for cycle in self._unanswered():
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_answer.pause()
+        self._update_phase(self._phase)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread_answer.resume()
+        self._is_behind = False
+        self._update_phase(self._phase)
 
     def data_received(self, data: bytes) -> None:
         self._note_data()
+        if self._phase in ("head", "idle"):
+            self._is_behind = self.transport.get_write_buffer_size() > 0
         while data and not self.transport.is_closing():
             step = len(data) if self._phase == "body" else _STEP_BYTES
             self._feed(data[:step])
@@ -110,6 +142,7 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
         super().data_received(data)
 
     def on_response_complete(self) -> None:
+        self._is_behind = self.transport.get_write_buffer_size() > 0
         super().on_response_complete()
         if not self.transport.is_closing():
             self._update_phase("idle")
@@ -134,13 +167,16 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
     def _update_phase(self, otherwise: str) -> None:
         cycle = self.cycle
         busy = cycle is not None and not cycle.response_complete
-        self._enter_phase(("body" if cycle.more_body else "answer") if busy else otherwise)
+        if busy and self._is_behind and self.flow.write_paused:
+            self._enter_phase("queued")
+        else:
+            self._enter_phase(("body" if cycle.more_body else "answer") if busy else otherwise)
 
     def _enter_phase(self, phase: str) -> None:
         if phase == self._phase:
             return
         self._phase = phase
-        (self.connection_limits.rest if phase in ("head", "idle") else self.connection_limits.work)(self)
+        (self.connection_limits.work if phase in ("body", "answer") else self.connection_limits.rest)(self)
         self._set_timer({"head": self.client_timeouts.head, "body": self.client_timeouts.body}.get(phase))
 
     def _set_timer(self, seconds: float | None) -> None:
@@ -161,6 +197,10 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
             self._refuse(
                 408, f"Nothing of the request's body came for {self.client_timeouts.body:g} seconds. Send it again."
             )
+
+    def _unanswered(self) -> list[Any]:
+        """The requests that have no complete answer yet."""
+        return [] if self.cycle is None or self.cycle.response_complete else [self.cycle]
 
     def _note_data(self) -> None:
         self._data_at = self.loop.time()

@@ -1,5 +1,7 @@
 """The limited protocol on httptools. httptools is not a dependency; an installation of vLLM includes it."""
 
+from typing import Any
+
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.http_protocol import LimitedProtocol
@@ -11,6 +13,7 @@ class LimitedHttpTools(LimitedProtocol, HttpToolsProtocol):
 
     _delivered = False
     _incomplete_bytes = 0
+    _current: Any = None  # the request that is being answered; uvicorn's `cycle` is the newest one
 
     def _feed(self, data: bytes) -> None:
         self._delivered = False
@@ -22,6 +25,16 @@ class LimitedHttpTools(LimitedProtocol, HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._delivered = True
         super().on_headers_complete()
+        if not self.pipeline:
+            self._current = self.cycle
+
+    def on_response_complete(self) -> None:
+        self._current = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
+
+    def _unanswered(self) -> list[Any]:
+        cycles = (self._current, *(cycle for cycle, _ in self.pipeline))
+        return [cycle for cycle in cycles if cycle is not None and not cycle.response_complete]
 
     def on_body(self, body: bytes) -> None:
         self._delivered = True

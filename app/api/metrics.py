@@ -29,7 +29,10 @@ MEANINGS = {
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
     "cache_drifts_total": ("", "corrections of wrong scheduler caches; should be 0"),
     "live_workers": ("", "GPU workers with a valid lease"),
-    "deliveries": ("state", "webhooks, and events to be fetched, that are not delivered; dead: given up"),
+    "deliveries": (
+        "state",
+        "webhooks, and events to be fetched, that are not delivered; 1000: or more; dead: given up",
+    ),
     "oldest_due_delivery_seconds": ("", "how long the oldest due webhook waits; grows if no notifier delivers"),
     "endpoints": ("state", "subscriptions"),
     "failing_endpoints": ("", "subscriptions whose receiver has accepted nothing lately"),

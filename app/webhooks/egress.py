@@ -66,13 +66,22 @@ class TargetRefused(Exception):
 class EgressClient(Protocol):
     """What registration and delivery need of the network."""
 
-    async def check(self, url: str, hosts: Sequence[str] | None = None) -> None:
+    async def check(self, url: str, hosts: Sequence[str] | None = None, *, owner: int | None = None) -> None:
         """Raise `TargetRefused` unless `url` may be called and its host is one of `hosts`, if any are given.
 
-        A name that does not resolve yet is allowed. `.example.com` allows every host below it.
+        A name that does not resolve yet is allowed. `.example.com` allows every host below it. `owner`: the tenant; lookups of
+        one tenant may wait for each other.
         """
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
+    async def post(
+        self,
+        url: str,
+        headers: dict[str, str],
+        body: bytes,
+        hosts: Sequence[str] | None = None,
+        *,
+        owner: int | None = None,
+    ) -> Answer:
         """Make one attempt with a total deadline. Never raises for an error of the network or the receiver."""
 
 
@@ -119,13 +128,13 @@ class Egress:
             await self._session.close()
         self._lookups.close()
 
-    async def check(self, url: str, hosts: Sequence[str] | None = None) -> None:
+    async def check(self, url: str, hosts: Sequence[str] | None = None, *, owner: int | None = None) -> None:
         """See `EgressClient.check`."""
         secure = True
         try:
             target = self._target(url, hosts)
             secure = _is_secure(target)
-            await self._resolve(target)
+            await self._resolve(target, owner)
         except SSRFGuardError as error:
             raise TargetRefused(_reason(self._allows)) from error
         except (OSError, UnicodeError) as error:
@@ -142,13 +151,21 @@ class Egress:
                 raise TargetRefused(f"must go to one of the hosts that {whose} allows; {host} is not one of them")
         return target
 
-    async def _resolve(self, target: Target) -> tuple[Checked, ...]:
+    async def _resolve(self, target: Target, owner: int | None) -> tuple[Checked, ...]:
         """The addresses of the target. Raises SSRFGuardError if one of them is not allowed."""
         secure = _is_secure(target)
         look = partial(resolve, target, policy=self._policy if secure else self._plain, resolver=self._resolver)
-        return look() if target.is_literal_address else await self._lookups.get((target.host, secure), look)
+        return look() if target.is_literal_address else await self._lookups.get((target.host, secure), look, owner)
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None = None) -> Answer:
+    async def post(
+        self,
+        url: str,
+        headers: dict[str, str],
+        body: bytes,
+        hosts: Sequence[str] | None = None,
+        *,
+        owner: int | None = None,
+    ) -> Answer:
         """See `EgressClient.post`."""
         start = clock.monotonic()
 
@@ -157,16 +174,16 @@ class Egress:
 
         try:
             async with asyncio.timeout(self._timeout):  # of the whole attempt, so a slow receiver cannot extend it
-                return ended(**await self._exchange(url, headers, body, hosts))
+                return ended(**await self._exchange(url, headers, body, hosts, owner))
         except Exception as error:
             return ended(error=_error_class(error))
 
     async def _exchange(
-        self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None
+        self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None, owner: int | None
     ) -> dict[str, Any]:
         """Post to the first address that can be reached. Returns the fields of the answer."""
         target = self._target(url, hosts)
-        addresses = (await self._resolve(target))[: self._policy.max_connection_attempts]
+        addresses = (await self._resolve(target, owner))[: self._policy.max_connection_attempts]
         for address in addresses[:-1]:
             try:
                 return await self._post(target, address, url, headers, body)

@@ -1,12 +1,14 @@
 """DNS lookups in which a name whose servers do not answer delays no other name.
 
-`getaddrinfo` has no deadline and cannot be cancelled, so a thread that hangs in it is blocked until it returns. Each name
-therefore has at most one thread, which ends with the process. Further requests for the name wait for the same answer.
+`getaddrinfo` has no deadline and cannot be cancelled, so a thread that hangs in it is blocked until it returns. Each name of an
+owner therefore has at most one thread, which ends with the process. Further requests of this owner for the name wait for the
+same answer.
 """
 
 import asyncio
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Generic, TypeVar
@@ -14,6 +16,8 @@ from typing import Generic, TypeVar
 SECONDS = 5.0
 MOST = 512
 """Lookups at once. A waiting thread costs little more than its stack."""
+MOST_OF_ONE = 16
+"""Lookups at once for one owner, so that the names of one account delay only its own webhooks."""
 
 T = TypeVar("T")
 
@@ -23,14 +27,20 @@ class NameResolver(Generic[T]):
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(MOST)
-        self._running: dict[Hashable, asyncio.Task[T]] = {}
+        self._running: dict[tuple[Hashable, Hashable], asyncio.Task[T]] = {}
+        self._slots: dict[Hashable, asyncio.Semaphore] = {}
+        self._lookups: Counter[Hashable] = Counter()  # for each owner, with those that wait for a slot
 
-    async def get(self, key: Hashable, look: Callable[[], T]) -> T:
-        """Return or raise what `look` does for this key. Raises gaierror if it takes longer than `SECONDS`."""
-        task = self._running.get(key)
+    async def get(self, key: Hashable, look: Callable[[], T], owner: Hashable = None) -> T:
+        """Return or raise what `look` does for this key. Raises gaierror if it takes longer than `SECONDS`.
+
+        Owners do not share a lookup, because it may wait for a slot of the owner that began it.
+        """
+        task = self._running.get((owner, key))
         if task is None:
-            task = self._running[key] = asyncio.create_task(self._look(look))
-            task.add_done_callback(lambda done: self._ended(key, done))
+            task = self._running[owner, key] = asyncio.create_task(self._look(look, owner))
+            self._lookups[owner] += 1
+            task.add_done_callback(lambda done: self._ended(owner, key, done))
         await asyncio.wait({task}, timeout=SECONDS)  # cancels nothing: others may wait too
         if not task.done():
             raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {SECONDS:g} s")
@@ -41,12 +51,16 @@ class NameResolver(Generic[T]):
         for task in self._running.values():
             task.cancel()
 
-    async def _look(self, look: Callable[[], T]) -> T:
-        async with self._free:
+    async def _look(self, look: Callable[[], T], owner: Hashable) -> T:
+        async with self._slots.setdefault(owner, asyncio.Semaphore(MOST_OF_ONE)), self._free:
             return await _in_a_thread(look)
 
-    def _ended(self, key: Hashable, task: asyncio.Task[T]) -> None:
-        del self._running[key]
+    def _ended(self, owner: Hashable, key: Hashable, task: asyncio.Task[T]) -> None:
+        del self._running[owner, key]
+        self._lookups[owner] -= 1
+        if not self._lookups[owner]:
+            del self._lookups[owner]
+            self._slots.pop(owner, None)
         if not task.cancelled():
             task.exception()  # marks the error as read; nobody may be waiting any more
 

@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 
 from app import crypto
 from app.db.pool import Connection
+from app.errors import BadInput
 from app.states import ENDPOINT, EndpointState
 from app.webhooks import endpoint_sql as sql
 from app.webhooks import endpoints, signing, validation
@@ -17,6 +18,21 @@ from app.webhooks.url_check import CheckedUrl
 from app.webhooks.validation import DeliveryLimits
 
 _ALL_EVENTS, _DEFAULT_LIMITS = EventFilter(), DeliveryLimits()
+
+
+async def check_room(conn: Connection, tenant_id: int, most: int) -> None:
+    """Check that the tenant has fewer than `most` endpoints. Raises `BadInput`.
+
+    Call it in the transaction that registers the endpoint. It locks the tenant, so registrations of one tenant run in turn.
+    """
+    values = {"tenant_id": tenant_id}
+    await conn.execute(sql.LOCK_TENANT.encode(), values)
+    counted = await (await conn.execute(sql.COUNT_ENDPOINTS.encode(), values)).fetchone()
+    if counted and counted[0] >= most:
+        raise BadInput(
+            f"This account has {counted[0]} subscriptions and webhook endpoints, and may have {most}: delete one that is not "
+            "needed, or ask the operator to raise SLACKWATER_WEBHOOK_ENDPOINTS."
+        )
 
 
 async def create(

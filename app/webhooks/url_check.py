@@ -13,15 +13,20 @@ CheckedUrl = NewType("CheckedUrl", str)
 
 
 async def checked_url(
-    egress: EgressClient, url: str, hosts: Sequence[str] | None = None, *, where: str = "destination.url"
+    egress: EgressClient,
+    url: str,
+    hosts: Sequence[str] | None = None,
+    *,
+    where: str = "destination.url",
+    owner: int | None = None,
 ) -> CheckedUrl:
     """Check that events may be sent to the URL. Raises `BadInput`, naming the field `where`.
 
-    It asks DNS, so call it without a database connection. `hosts`: see `allowed_hosts`.
+    It asks DNS, so call it without a database connection. `hosts`: see `allowed_hosts`. `owner`: see `EgressClient.check`.
     """
     validation.check_length(url, where)
     try:
-        await egress.check(url, hosts)
+        await egress.check(url, hosts, owner=owner)
     except TargetRefused as refusal:
         raise BadInput(f"{where}: {refusal}") from None
     return CheckedUrl(url)
@@ -39,4 +44,4 @@ async def checked_for_tenant(
     """`checked_url` with the hosts that the tenant may use. Holds no connection while it asks DNS. Raises `BadInput`."""
     async with database.relaxed() as conn:
         hosts = await allowed_hosts(conn, tenant_id)
-    return await checked_url(egress, url, hosts, where=where)
+    return await checked_url(egress, url, hosts, where=where, owner=tenant_id)

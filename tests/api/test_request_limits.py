@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import logging
 import resource
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -222,6 +224,84 @@ def test_an_idle_connection_makes_room_and_a_busy_one_does_not(serve: Serve, mon
         go.set()
         assert [answer(sock)[0] for sock in (*busy, last)] == [200] * 3
     wait_for(lambda: is_healthy(port), what="room again")
+
+
+def pipelining(port: int, host: str, count: int = 40) -> socket.socket:
+    """A client that asks for far more than it is ready to take, and reads nothing."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.bind((host, 0))
+    sock.connect(("127.0.0.1", port))
+    sock.settimeout(30)
+    sock.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n" * count)
+    return sock
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the server waited for a pipelining client to read, and lost such a one."""
+    seen: Counter[str] = Counter()
+
+    def note(name: str) -> None:
+        for base in parsers():
+            plain = getattr(base, name)
+
+            def noted(self: LimitedProtocol, *told: object, plain: Any = plain) -> None:
+                plain(self, *told)
+                seen[name] += self.client[0] == "127.0.0.2"
+
+            monkeypatch.setattr(base, name, noted)
+
+    note("pause_writing")
+    note("connection_lost")
+    return seen
+
+
+def test_clients_that_send_requests_and_read_no_answers_make_room_for_others(serve: Serve) -> None:
+    port = serve(connections=8, body_seconds=600)
+    with ExitStack() as stack:
+        for host in ("127.0.0.2", "127.0.0.3") * 4:
+            stack.enter_context(pipelining(port, host))
+
+        def is_let_in() -> bool:
+            sock = stack.enter_context(connected(port, "127.0.0.9"))
+            sock.sendall(b"GET /version HTTP/1.1\r\nhost: a\r\n\r\n")
+            return sock.recv(65536).startswith(b"HTTP/1.1 200")
+
+        for _ in range(4):  # which stay
+            wait_for(is_let_in, what="a place")
+
+
+@pytest.mark.parametrize("count", [1, 40], ids=["its only answer", "one of many"])
+def test_an_answer_of_which_the_client_reads_nothing_ends_its_connection(
+    serve: Serve, seen: Counter[str], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr("app.api.openapi.install", lambda app: setattr(app, "openapi", lambda: "x" * 20_000_000))
+    port = serve(body_seconds=0.5)
+    with pipelining(port, "127.0.0.2", count):
+        wait_for(lambda: seen["connection_lost"], what="the end of the connection")
+
+
+def test_an_answer_that_is_read_slowly_is_delivered_whole(serve: Serve) -> None:
+    port = serve(body_seconds=0.5)
+    with pipelining(port, "127.0.0.2", 8) as sock:
+        taken = b""
+        while taken.count(b"HTTP/1.1 200") < 8 or not taken.endswith(b"}"):
+            taken += sock.recv(40_000)
+            time.sleep(0.02)
+
+
+def test_a_client_that_leaves_before_its_answers_causes_no_error(
+    serve: Serve, seen: Counter[str], caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = serve()
+    for count in range(1, 6):
+        with pipelining(port, "127.0.0.2"):
+            wait_for(lambda: seen["pause_writing"] >= count, what="a server that waits")  # noqa: B023
+        wait_for(lambda: seen["connection_lost"] >= count, what="a server that is alone")  # noqa: B023
+    assert is_healthy(port)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert "request.failed" not in capsys.readouterr().out
 
 
 def test_two_thousand_half_open_connections_under_a_thousand_files_stop_no_other_client(settings: Settings) -> None:

@@ -1,5 +1,6 @@
 """Claims about the event-subscription resource: Cloudflare's shapes, our webhook destination, clear refusals."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -100,6 +101,25 @@ async def test_another_account_neither_sees_nor_changes_a_subscription(client: h
     for method in ("GET", "PATCH", "DELETE"):
         answer = await client.request(method, foreign, json={} if method == "PATCH" else None)
         assert answer.status_code == 403
+
+
+async def test_an_account_has_no_more_endpoints_than_the_setting_allows(settings: Settings, key: str) -> None:
+    from app.api.app import create_app
+
+    app = create_app(settings.model_copy(update={"webhook_endpoints": 4}))
+    transport, headers = httpx.ASGITransport(app=app), {"authorization": f"Bearer {key}"}
+    queue = NEW | {"destination": {"type": "queues.queue", "queue_id": "q"}}
+    hook = {"name": "n", "url": "http://127.0.0.1:9/hook", "event_types": ["batch.completed"]}
+    client = httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers)
+    async with app.router.lifespan_context(app), client:
+        wishes = [(URL, NEW), (URL, queue), ("/v1/webhook_endpoints", hook)] * 3
+        answers = await asyncio.gather(*(client.post(path, json=wish) for path, wish in wishes))
+        refused = [answer for answer in answers if answer.status_code == 400]
+        assert len(refused) == len(wishes) - 4, [answer.text for answer in answers]
+        assert all("and may have 4: delete one" in answer.text for answer in refused)
+        first, *_ = (await client.get(URL)).json()["result"]
+        assert (await client.delete(f"{URL}/{first['id']}")).status_code == 200
+        assert (await client.post(URL, json=queue)).status_code == 200
 
 
 async def test_private_receivers_need_the_development_setting(settings: Settings, key: str) -> None:

@@ -76,10 +76,11 @@ def generated(engine_url: str) -> int:
 
 
 def test_a_prompt_that_is_too_long_is_refused_by_the_tokenizers_count_or_its_line_has_both_numbers(
-    stack: Stack, engine_url: str
+    stack: Stack, engine_url: str, engine_token: str
 ) -> None:
     messages = [{"role": "user", "content": "word " * 9000}]
-    count = httpx.post(f"{engine_url}/tokenize", json={"messages": messages}, timeout=60).json()["count"]
+    asked = {"json": {"messages": messages}, "headers": {"authorization": f"Bearer {engine_token}"}, "timeout": 60}
+    count = httpx.post(f"{engine_url}/tokenize", **asked).json()["count"]
     both = (
         f"the prompt has {count} tokens, and 256 are asked for the answer: together beyond the context window of 8192"
     )

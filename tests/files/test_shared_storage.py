@@ -6,11 +6,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import httpx
 import psycopg
 import pytest
 
+from app.api import store_check
+from app.api.__main__ import _check_store
+from app.api.app import create_app
 from app.cli.doctor.check import CheckStatus
 from app.cli.doctor.services import object_store
+from app.crypto import secret_key
 from app.db import embedded
 from app.db.pool import Database
 from app.errors import StoreNotShared, StoreTaken
@@ -18,6 +23,7 @@ from app.files import shared_storage
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
+from app.tenants import service as tenants
 from workers.steward.rounds import Rounds
 
 
@@ -134,3 +140,35 @@ async def test_doctor_reports_a_store_that_is_not_shared_and_changes_nothing(
     assert found.status is CheckStatus.FAIL
     assert "api on " in found.detail
     assert "SLACKWATER_STORAGE_URL" in found.fix
+
+
+async def test_an_api_that_started_without_its_database_accepts_no_key_before_its_store_is_checked(
+    database: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_check, "PAUSE_SECONDS", 0.05)
+    await shared_storage.require(database, settings, "steward")
+    async with database.durable() as conn:
+        key = str(await tenants.create_key(conn, secret_key(settings), "acme", "test"))
+    away = settings.model_copy(update={"database_url": "postgresql://nobody@127.0.0.1:1/none"})
+    assert await _check_store(settings) is True
+    monkeypatch.setattr("app.api.__main__._PATIENCE_SECONDS", 0.1)
+    assert await _check_store(away) is False
+
+    # The database is back before the store has been looked at, and the store is another one.
+    lonely = elsewhere(settings, tmp_path)
+    app = create_app(lonely, store_checked=False)
+    transport, headers = httpx.ASGITransport(app=app), {"authorization": f"Bearer {key}"}
+    client = httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers)
+    async with app.router.lifespan_context(app), client:
+
+        async def asked(path: str) -> int:
+            return (await client.get(path)).status_code
+
+        for path in ("/v1/files", "/v1/batches", "/client/v4/accounts/acme/ai/batches", "/ready"):
+            assert await asked(path) == 503, path
+        assert await asked("/health") == 200
+        (settings.data_dir / "objects").rename(lonely.data_dir / "objects")
+        async with asyncio.timeout(30):
+            while await asked("/v1/files") != 200:
+                await asyncio.sleep(0.02)
+        assert await asked("/ready") == 200

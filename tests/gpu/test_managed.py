@@ -21,6 +21,7 @@ from app.engines.client import EngineClient
 from app.engines.engine_key import engine_key
 from app.settings import Settings
 from workers.engine.control_page import VARIABLE, PageGuest, Report, Weights, path_of
+from workers.engine.key_check import MIDDLEWARE
 from workers.engine.step_stats_receiver import StepReceiver
 from workers.gpu.managed_engine import MARK, ManagedEngine, vllm_command
 from workers.gpu.policy import WorkerPolicy
@@ -296,6 +297,7 @@ async def test_an_engine_has_a_key_of_its_own_that_no_argument_shows(tmp_path: P
         assert key not in (folder / "cmdline").read_text()
         assert key == engine_key(engine._settings, secret_key(engine._settings), "engine-0", "managed")
     assert other._environment()["VLLM_API_KEY"] != key
+    assert f"--middleware {MIDDLEWARE}" in " ".join(ManagedEngine(engine._settings, engine._model)._command)
 
 
 def test_a_model_without_a_launch_table_has_no_engine_of_our_own(tmp_path: Path) -> None:

@@ -383,6 +383,26 @@ async def test_a_lookup_that_hangs_fails_its_attempt_as_dns_and_is_not_repeated_
     dns.speak.set()
 
 
+async def test_hundreds_of_silent_names_of_one_account_delay_no_other_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_resolution, "SECONDS", 60)
+    dns = SilentDns()
+    async with guarded(resolver=dns, timeout_seconds=60) as egress:
+        urls = [f"https://silent{number}.example/hook" for number in range(600)]
+        held = [asyncio.create_task(egress.post(url, {}, b"{}", owner=1)) for url in urls]
+        try:
+            while len(dns.hanging) < name_resolution.MOST_OF_ONE:
+                await asyncio.sleep(0.01)
+            other = await egress.post("https://well.example/hook", {}, b"{}", owner=2)
+            assert other.error == "ssrf_blocked"  # the name was looked up: it is this machine's
+            assert len(dns.hanging) == name_resolution.MOST_OF_ONE
+        finally:
+            dns.speak.set()
+        answers = await asyncio.gather(*held)
+    assert {each.error for each in answers} == {
+        "ssrf_blocked"
+    }  # its own names have waited for each other, and no longer
+
+
 def test_a_process_ends_while_a_lookup_hangs() -> None:
     script = """
 import asyncio, threading

@@ -20,7 +20,7 @@ class RecordingEgress:
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: object = None) -> Answer:
+    async def post(self, url: str, headers: dict[str, str], body: bytes, hosts: object = None, **_: object) -> Answer:
         self.headers = headers
         return Answer(5, 200)
 

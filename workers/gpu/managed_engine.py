@@ -22,6 +22,8 @@ from app.engines.adoption import NO_DOMAIN
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_key
 from app.settings import Settings, foreign_environment
+from workers.engine.key_check import MIDDLEWARE
+from workers.engine.key_check import VARIABLE as KEY
 from workers.gpu.harvest_control import SCHEDULER, HarvestControl
 from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.recovery_time import RecoveryTime
@@ -38,11 +40,12 @@ log = structlog.get_logger()
 
 
 def vllm_command(
-    model: Model, data_dir: Path, port: int, *, host: str = "127.0.0.1", harvest: bool = False
+    model: Model, data_dir: Path, port: int, *, host: str = "127.0.0.1", harvest: bool = False, guarded: bool = False
 ) -> list[str]:
     """The command line of vLLM's server for a catalogue model. `harvest`: with our scheduler.
 
-    It starts a module, because the `vllm` command needs a wheel of exactly that name.
+    It starts a module, because the `vllm` command needs a wheel of exactly that name. `harvest`: with our scheduler. `guarded`:
+    every path except a few requires the key in its environment.
     """
     return [
         *processes.python_module("vllm.entrypoints.openai.api_server"),
@@ -52,6 +55,7 @@ def vllm_command(
         "--disable-uvicorn-access-log",
         *("--allowed-media-domains", NO_DOMAIN),
         *(("--scheduler-cls", SCHEDULER) if harvest else ()),
+        *(("--middleware", MIDDLEWARE) if guarded else ()),
         *model.engine_arguments(data_dir, processes.cpu_dtype()),
     ]
 
@@ -81,7 +85,7 @@ class ManagedEngine:
         self._model = model
         harvests = settings.harvest and command is None
         self._command = command or vllm_command(
-            model, settings.data_dir, self.port, host=settings.engine_host, harvest=harvests
+            model, settings.data_dir, self.port, host=settings.engine_host, harvest=harvests, guarded=True
         )
         self.harvest = HarvestControl.of(settings) if harvests else HarvestControl.without_scheduler(settings)
         self.comeback = RecoveryTime(own=True)
@@ -145,7 +149,7 @@ class ManagedEngine:
 
     def _environment(self) -> dict[str, str]:
         """The key is passed here, because a process list shows every argument."""
-        own = {MARK: self._mark, OWNER: self._owner, "VLLM_API_KEY": self._key}
+        own = {MARK: self._mark, OWNER: self._owner, KEY: self._key}
         return {**vllm_environment(self._model), **self.harvest.environment, **own}
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:

@@ -135,4 +135,4 @@ class Sender:
         headers = {"content-type": content_type, "user-agent": _USER_AGENT}
         headers |= trace_context.onward(claim.event.data.traceparent)
         headers |= signing.headers(secrets, claim.event.webhook_id, body, now, private)
-        return await self._egress.post(claim.url, headers, body, claim.hosts)
+        return await self._egress.post(claim.url, headers, body, claim.hosts, owner=claim.tenant_id)

@@ -83,6 +83,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     new = await read_model(request, NewEndpoint)
     kinds, url = _kinds(new.event_types), await _checked_url(parts, tenant, new.url)
     async with parts.database.transaction() as conn:
+        await registration.check_room(conn, tenant.tenant_id, parts.settings.webhook_endpoints)
         endpoint, keys = await registration.create(
             conn,
             key=parts.secret_key,
