@@ -184,7 +184,7 @@ def fake_engine(wanted: bool) -> Iterator[str]:
     port = processes.free_port()
     script = json.dumps([{"tokens": 4096}])
     speed = ["--token-seconds", str(FAKE_TOKEN_SECONDS), "--slots", str(FAKE_SLOTS)]
-    command = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), *speed, "--script", script]
+    command = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), *speed, "--script", script]
     engine = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert engine.stdout is not None
     try:

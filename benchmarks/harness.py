@@ -24,7 +24,7 @@ from app.db import embedded, migrate
 from app.db.pool import Database
 from app.queue import maintenance
 from app.settings import Settings, child_environment, foreign_environment
-from tests import clusters
+from testing import clusters
 
 ACCOUNT = "bench"
 MODEL = "smollm2-135m-instruct"

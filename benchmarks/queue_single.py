@@ -24,7 +24,7 @@ def single(stage: Stage, samples: int) -> dict[str, Any]:
     """Milliseconds from the submit to the moment that its result can be read from the database, less the engine's time."""
     port = processes.free_port()
     settings = stage.settings(stage.database(), engine_url=f"http://127.0.0.1:{port}")
-    engine = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", str(ENGINE_SECONDS)]
+    engine = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), "--latency", str(ENGINE_SECONDS)]
     with _running(engine, Settings()), _running([sys.executable, "-m", "app.cli.main", "up"], settings):
         until_ready(settings)
         client = Api(settings, admin.create_key(settings, ACCOUNT, "benchmark", 1))

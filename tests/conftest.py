@@ -13,7 +13,7 @@ from app.db import embedded, migrate
 from app.db.pool import Database
 from app.queue import maintenance
 from app.settings import Settings
-from tests import clusters
+from testing import clusters
 
 pytest_plugins = ["tests.timing", "tests.sharing", "tests.servers"]
 

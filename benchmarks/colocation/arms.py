@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from benchmarks.colocation.bare_scheduler import build
 from benchmarks.colocation.inside_engine import EvictingScheduler, InsideWorker, prepare
 from benchmarks.colocation.outside_engine import OutsideWorker
 from benchmarks.colocation.simulated_engine import KV_BLOCKS, SLOTS, STEP_TOKENS
 from benchmarks.colocation.worker import FLOOD, GaugeWorker, Worker
+from testing.bare_scheduler import build
 from workers.engine.scheduler import SyncHarvestScheduler
 
 if TYPE_CHECKING:

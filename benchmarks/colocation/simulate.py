@@ -15,10 +15,10 @@ from random import Random
 import numpy as np
 
 from benchmarks.colocation.arms import Arm, Conditions
-from benchmarks.colocation.bare_scheduler import BATCH, SYNC
 from benchmarks.colocation.outcome import Outcome
 from benchmarks.colocation.simulated_engine import Item, SimulatedEngine
 from benchmarks.colocation.workloads import Arrival, Workload
+from testing.bare_scheduler import BATCH, SYNC
 from workers.engine.scheduler import HarvestMixin
 from workers.gpu.requests_in_engine import MOST_YIELDS
 

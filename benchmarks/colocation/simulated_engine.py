@@ -13,7 +13,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
 from app.headroom.engine_metrics import EngineGauges
-from benchmarks.colocation.bare_scheduler import BATCH, BLOCK, TOKEN, finish_step, request
+from testing.bare_scheduler import BATCH, BLOCK, TOKEN, finish_step, request
 
 SLOTS, STEP_TOKENS, KV_BLOCKS = 256, 2048, 25_000
 

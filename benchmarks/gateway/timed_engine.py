@@ -12,10 +12,10 @@ import uvloop
 from aiohttp import web
 
 from benchmarks.gateway.prefix_cache import SimulatedPrefixCache
-from tests.fakes import tokens
-from tests.fakes.completion import Run
-from tests.fakes.engine import FakeEngine
-from tests.fakes.tokens import Answer
+from testing.fakes import tokens
+from testing.fakes.completion import Run
+from testing.fakes.engine import FakeEngine
+from testing.fakes.tokens import Answer
 
 
 class TimedEngine(FakeEngine):

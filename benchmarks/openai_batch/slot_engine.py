@@ -35,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Engine:
-    """A running `tests.fakes.engine`."""
+    """A running `testing.fakes.engine`."""
 
     url: str
 
@@ -60,7 +60,7 @@ def engine(slots: int) -> Iterator[Engine]:
     """An engine that takes `SECONDS` for every request, at most `slots` at once."""
     flags = ["--port", str(processes.free_port()), "--slots", str(slots)]
     flags += ["--latency", str(FIRST_SECONDS), "--token-seconds", str(TOKEN_SECONDS)]
-    command = [sys.executable, "-m", "tests.fakes.engine", *flags]
+    command = [sys.executable, "-m", "testing.fakes.engine", *flags]
     quiet = ["/bin/sh", "-c", 'exec "$@" 2>/dev/null', "engine"]  # it complains of every caller that was killed
     with running([*quiet, *command]) as process:
         assert process.stdout

@@ -71,7 +71,7 @@ def idle(on: Stage, sizes: Sizes) -> dict[str, Any]:
     settings = on.settings(on.database(), webhook_allow_private="loopback")
     rng, taken, expected = random.Random(7), list[float](), set[str]()
     port = processes.free_port()
-    engine = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", "0.05"]
+    engine = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), "--latency", "0.05"]
     own = settings.model_copy(update={"engine_url": f"http://127.0.0.1:{port}"})
     with inbox() as receiver, running(engine):
         with (

@@ -22,9 +22,9 @@ from app.cli.doctor import machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok
 from app.engines.service import EngineInfo
 from app.settings import Settings
+from testing.fakes.engine import METRICS
 from tests.batches.test_installation import CALM, MISSING, engine
 from tests.cli.conftest import Run
-from tests.fakes.engine import METRICS
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("vllm")
 
 from benchmarks.colocation.arms import Conditions, arms
-from benchmarks.colocation.bare_scheduler import BATCH, BLOCK
 from benchmarks.colocation.simulate import Simulation
 from benchmarks.colocation.simulated_engine import SimulatedEngine
 from benchmarks.colocation.workloads import Arrival, Workload
+from testing.bare_scheduler import BATCH, BLOCK
 from workers.engine.control_page import Commands
 
 SHORT = Workload("burst", 4.0, speed=0.5, batch_output=(16, 200))

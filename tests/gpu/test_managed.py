@@ -26,7 +26,7 @@ from workers.gpu.managed_engine import MARK, ManagedEngine, vllm_command
 from workers.gpu.recovery_time import UNKNOWN_SECONDS
 
 MODEL = "smollm2-135m-instruct"
-FAKE = [sys.executable, "-m", "tests.fakes.engine", "--port"]
+FAKE = [sys.executable, "-m", "testing.fakes.engine", "--port"]
 CORE = """
 import ctypes, pathlib, sys, time
 ctypes.CDLL(None).prctl(15, b"VLLM::EngineCore", 0, 0, 0)

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any
 
-from benchmarks.colocation.bare_scheduler import BATCH, SYNC, AsyncScheduler, build, finish_step, request
+from testing.bare_scheduler import BATCH, SYNC, AsyncScheduler, build, finish_step, request
 from workers.engine.control_page import Commands
 from workers.engine.scheduler import HarvestScheduler, SyncHarvestScheduler
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app import clock
-from benchmarks.colocation.bare_scheduler import SYNC
+from testing.bare_scheduler import SYNC
 from tests.harvest.support import Bench
 from workers.engine.control_page import VARIABLE, Commands, PageGuest, PageOwner, Report, Weights
 from workers.engine.scheduler import HarvestScheduler

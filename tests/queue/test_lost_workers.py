@@ -14,7 +14,7 @@ from app.queue import maintenance, service
 from app.queue.lost_workers import SPARED_SECONDS, Beat, Watch, alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
-from tests import clusters
+from testing import clusters
 from tests.queue import support
 
 LEASE, GAP, START = 10.0, 5.0, 0.0

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.fakes import tokens
-from tests.fakes.tokens import Answer
+from testing.fakes import tokens
+from testing.fakes.tokens import Answer
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""A scriptable OpenAI-compatible engine with vLLM's metrics, in-process or as `python -m tests.fakes.engine`.
+"""A scriptable OpenAI-compatible engine with vLLM's metrics, in-process or as `python -m testing.fakes.engine`.
 
 Misbehaviour is a rule `{"match": text, "mode": …, "times": n, …}`, set by `script()` or `POST /_script` (a list; it
 replaces the old rules). The first rule with uses left (no `times`: always) whose `match` occurs in the prompt applies:
@@ -16,7 +16,7 @@ In a stream `{"after": n}` lets n tokens out before the engine hangs, dies, errs
 length, `{"tokens": n}`; for a rule that only does that, the mode is `answer`.
 
 Streams are vLLM's, chat and text: `return_token_ids`, `stream_options`, `max_tokens`; a text completion takes a list of
-tokens and continues an answer (`tests/fakes/tokens.py`), or refuses tokens that are not what it would have said.
+tokens and continues an answer (`testing/fakes/tokens.py`), or refuses tokens that are not what it would have said.
 
 `GET /_seen` tells what came: `{"count": {prompt: n}, "finished": {prompt: n}, "resumed": {prompt: n}, "aborted": n,
 "peak": n, "bodies": […]}`. A continuation counts for the prompt that it began with.
@@ -32,9 +32,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.fakes import others, tokens
-from tests.fakes.completion import Run
-from tests.fakes.tokens import Answer
+from testing.fakes import embeddings_and_responses, tokens
+from testing.fakes.completion import Run
+from testing.fakes.tokens import Answer
 
 METRICS = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -182,21 +182,21 @@ class FakeEngine:
 
     async def _embed(self, request: web.Request) -> web.Response:
         body = await self._note(request)
-        return web.json_response(others.embeddings(body))
+        return web.json_response(embeddings_and_responses.embeddings(body))
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body = await self._note(request)
-        rule = self._rule(others.said(body))
+        rule = self._rule(embeddings_and_responses.said(body))
         if rule["mode"] in ("status", "junk"):
             return _odd(rule)
         if rule["mode"] == "hang":
             await asyncio.Event().wait()
         await asyncio.sleep(rule.get("seconds", self.latency))
         if not body.get("stream"):
-            return web.json_response(others.response(body))
+            return web.json_response(embeddings_and_responses.response(body))
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        for event in others.events(body):
+        for event in embeddings_and_responses.events(body):
             await asyncio.sleep(rule.get("pause", 0))
             if rule["mode"] == "die" and event["type"].endswith(".delta"):
                 assert request.transport is not None
