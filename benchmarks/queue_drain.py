@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.harness import Stage, part, say
-from benchmarks.workload import WORKERS, crew, fill
+from benchmarks.queue_workload import WORKERS, crew, fill
 
 
 def drain(stage: Stage, items: int, repeats: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.db.pool import Database
 from benchmarks.harness import Api, Stage, api, part, say
-from benchmarks.workload import ITEM_BYTES, Submitter, body, crew, line, pool_at
+from benchmarks.queue_workload import ITEM_BYTES, Submitter, body, crew, line, pool_at
 
 # ---------------------------------------------------------------- over HTTP
 

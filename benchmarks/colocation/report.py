@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.colocation.measures import Figures, Table
-from benchmarks.colocation.verdict import static_line
+from benchmarks.colocation.result_table import Figures, Table
+from benchmarks.colocation.simulator_verdict import static_line
 
 OURS = ("l1", "l2", "ours")
 _COLUMNS = (

@@ -11,9 +11,9 @@ from time import monotonic
 from typing import Any
 
 from app.settings import Settings
-from benchmarks.colocation.measures import Figures, Table, figures, relate, related, tabulate
-from benchmarks.colocation.outcome import Outcome
-from benchmarks.colocation.verdict import verdict
+from benchmarks.colocation.result_table import Figures, Table, figures, relate, related, tabulate
+from benchmarks.colocation.run_samples import Outcome
+from benchmarks.colocation.simulator_verdict import verdict
 from benchmarks.colocation.workloads import workloads
 
 REFERENCES = ("sync_only", "priority")  # what the ratios divide by: always run
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Figures, ablations (full form) and the verdict."""
-    from benchmarks.colocation.arms import arms
+    from benchmarks.colocation.policy_arms import arms
 
     chosen_arms = _chosen("arm", options.arms, list(arms()), REFERENCES)
     chosen_workloads = _chosen("workload", options.workloads, list(workloads(options.quick)))
@@ -125,8 +125,8 @@ def _quiet() -> None:
 
 
 def _one(task: Task) -> tuple[Task, Outcome]:
-    from benchmarks.colocation.arms import Conditions, arms
-    from benchmarks.colocation.simulate import Simulation
+    from benchmarks.colocation.policy_arms import Conditions, arms
+    from benchmarks.colocation.simulation import Simulation
 
     arm, workload = arms()[task.arm], workloads(task.quick)[task.workload]
     conditions = Conditions(**ABLATIONS[task.ablation][1]) if task.ablation else Conditions()

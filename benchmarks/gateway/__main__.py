@@ -24,7 +24,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.gateway import polls, real, vllm_router
+from benchmarks.gateway import polls, real_engines, vllm_router
 from benchmarks.gateway.affinity import affinity
 from benchmarks.gateway.http_client import Target
 from benchmarks.gateway.installation import CHAT, installation, timed_engine
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """All arms, or those asked for."""
     table = arms(QUICK if options.quick else Sizes())
     if options.real:
-        table["real"] = lambda on: real.measured(on, options.quick)
+        table["real"] = lambda on: real_engines.measured(on, options.quick)
     wanted = options.only.split(",") if options.only else list(table)
     if unknown := set(wanted) - set(table):
         raise SystemExit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(table)}")

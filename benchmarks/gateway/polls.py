@@ -17,7 +17,7 @@ from benchmarks.gateway.http_client import Caller, Target
 from benchmarks.gateway.installation import installation
 from benchmarks.gateway.latency import percentiles
 from benchmarks.harness import Stage, say
-from benchmarks.workload import Submitter, line
+from benchmarks.queue_workload import Submitter, line
 
 MOST_CONNECTIONS = 256
 WARM_SECONDS = 1.0

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from openai import OpenAI
 
 from benchmarks.harness import Stage, say
-from benchmarks.openai_batch import aibrix, lines, ours
+from benchmarks.openai_batch import aibrix, lines, slackwater_service
 from benchmarks.openai_batch.slot_engine import SECONDS, Engine, engine, output, submit, until_final
 
 LINE_BYTES = 400
@@ -53,7 +53,7 @@ def opened(on: Stage, name: str, slots: int) -> Iterator[tuple[Engine, Service]]
             service = stack.enter_context(aibrix.service(on.folder, fake.url, slots))
         else:
             way = "static" if name == OURS else "measured"
-            service = stack.enter_context(ours.installation(on, fake.url, slots, headroom=way))
+            service = stack.enter_context(slackwater_service.installation(on, fake.url, slots, headroom=way))
         content = lines.write(on.folder / "warm.jsonl", WARM, LINE_BYTES, first=900_000)
         _worked_off(service, submit(service.client, content, **service.extra).id, WARM)
         yield fake, service

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from benchmarks.colocation.arms import Conditions, arms
-from benchmarks.colocation.simulate import Simulation
+from benchmarks.colocation.policy_arms import Conditions, arms
+from benchmarks.colocation.simulation import Simulation
 from benchmarks.colocation.simulated_engine import SimulatedEngine
 from benchmarks.colocation.workloads import Arrival, Workload
 from testing.bare_scheduler import BATCH, BLOCK

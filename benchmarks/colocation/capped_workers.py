@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from benchmarks.colocation.simulated_engine import SLOTS, Item
 
 if TYPE_CHECKING:
-    from benchmarks.colocation.simulate import Simulation
+    from benchmarks.colocation.simulation import Simulation
 
 FLOOD = SLOTS
 

@@ -9,7 +9,7 @@ from time import monotonic
 import aiohttp
 import orjson
 
-from benchmarks.colocation.installation import System, text
+from benchmarks.colocation.real_system import System, text
 from benchmarks.colocation.workloads import Arrival
 
 CYCLE_SECONDS = 16.0  # of on/off traffic: half of it nothing, half of it twice the rate

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.callers import Call
-from benchmarks.colocation.outcome import Outcome
+from benchmarks.colocation.sync_callers import Call
+from benchmarks.colocation.run_samples import Outcome
 
 
 @dataclass(frozen=True)

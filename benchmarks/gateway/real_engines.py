@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchmarks.colocation.installation import MODEL, bare_engine
+from benchmarks.colocation.real_system import MODEL, bare_engine
 from benchmarks.gateway.affinity import affinity
 from benchmarks.gateway.http_client import Target
 from benchmarks.gateway.installation import CHAT, installation

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.colocation.outcome import Outcome
+from benchmarks.colocation.run_samples import Outcome
 
 LATENCIES = (("ttft", 50), ("ttft", 95), ("ttft", 99), ("itl", 50), ("itl", 95), ("itl", 99))
 Figures = dict[str, Any]

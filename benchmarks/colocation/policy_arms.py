@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from benchmarks.colocation.inside_engine import EvictingScheduler, InsideWorker, prepare
-from benchmarks.colocation.outside_engine import OutsideWorker
+from benchmarks.colocation.l2_worker import EvictingScheduler, InsideWorker, prepare
+from benchmarks.colocation.l1_worker import OutsideWorker
 from benchmarks.colocation.simulated_engine import KV_BLOCKS, SLOTS, STEP_TOKENS
-from benchmarks.colocation.worker import FLOOD, GaugeWorker, Worker
+from benchmarks.colocation.capped_workers import FLOOD, GaugeWorker, Worker
 from testing.bare_scheduler import build
 from workers.engine.scheduler import SyncHarvestScheduler
 
 if TYPE_CHECKING:
-    from benchmarks.colocation.simulate import Simulation
+    from benchmarks.colocation.simulation import Simulation
 
 STATIC_CAPS = (16, 32, 64, 128)
 

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.colocation.measures import Figures, Table
+from benchmarks.colocation.result_table import Figures, Table
 
 L2_WORKLOADS = ("conversation", "burst", "burst_long")
 BURSTS = ("burst", "burst_long")

@@ -16,11 +16,11 @@ from app.headroom.step_meter import StepMeter
 from app.settings import Settings
 from benchmarks.colocation.simulated_engine import SLOTS, Item
 from benchmarks.colocation.skewed_step_model import SkewedModel
-from benchmarks.colocation.worker import Worker
+from benchmarks.colocation.capped_workers import Worker
 from workers.gpu.control_loop import limits_of
 
 if TYPE_CHECKING:
-    from benchmarks.colocation.simulate import Simulation
+    from benchmarks.colocation.simulation import Simulation
 
 SCRAPE_SECONDS = 3e-3
 

@@ -7,7 +7,7 @@ from app.headroom.signals import BatchLoad
 from app.settings import Settings
 from benchmarks.colocation.simulated_engine import SLOTS
 from benchmarks.colocation.skewed_step_model import SkewedModel
-from benchmarks.colocation.worker import Worker
+from benchmarks.colocation.capped_workers import Worker
 from workers.engine.control_page import Commands
 from workers.engine.scheduler import SyncHarvestScheduler
 from workers.engine.step_plan import Budgets
@@ -15,7 +15,7 @@ from workers.gpu.control_loop import limits_of
 from workers.gpu.harvest_control import commands_of, residents
 
 if TYPE_CHECKING:
-    from benchmarks.colocation.simulate import Simulation
+    from benchmarks.colocation.simulation import Simulation
 
 
 class EvictingScheduler(SyncHarvestScheduler):

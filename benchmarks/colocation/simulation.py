@@ -14,8 +14,8 @@ from random import Random
 
 import numpy as np
 
-from benchmarks.colocation.arms import Arm, Conditions
-from benchmarks.colocation.outcome import Outcome
+from benchmarks.colocation.policy_arms import Arm, Conditions
+from benchmarks.colocation.run_samples import Outcome
 from benchmarks.colocation.simulated_engine import Item, SimulatedEngine
 from benchmarks.colocation.workloads import Arrival, Workload
 from testing.bare_scheduler import BATCH, SYNC

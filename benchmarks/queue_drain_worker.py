@@ -1,4 +1,4 @@
-"""One worker process of the drain arms: `python -m benchmarks.drain_worker URL POOL_ID ROWS_PER_FLUSH`.
+"""One worker process of the drain arms: `python -m benchmarks.queue_drain_worker URL POOL_ID ROWS_PER_FLUSH`.
 
 Does what workers/gpu does with the queue, without an engine: results are made up on the spot. Like the GPU worker, whose claim
 and flush loops run side by side, it holds two chunks at a time. Leaves when nothing is left.

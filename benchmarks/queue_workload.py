@@ -80,5 +80,5 @@ async def pool_at(url: str) -> int:
 
 def crew(url: str, pool_id: int, rows: int) -> Crew:
     """The worker processes on one pool, `rows` results per flush."""
-    command = [sys.executable, "-m", "benchmarks.drain_worker", url, str(pool_id), str(rows)]
+    command = [sys.executable, "-m", "benchmarks.queue_drain_worker", url, str(pool_id), str(rows)]
     return Crew([command] * WORKERS)
