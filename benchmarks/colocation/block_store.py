@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.sync_callers import Call
 from benchmarks.colocation.run_samples import Outcome
+from benchmarks.colocation.sync_callers import Call
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,7 @@
 """The workers of the simple arms: when they may send the engine its next batch request."""
 
-from typing import TYPE_CHECKING
-
 from benchmarks.colocation.simulated_engine import SLOTS, Item
-
-if TYPE_CHECKING:
-    from benchmarks.colocation.simulation import Simulation
+from benchmarks.colocation.simulation_view import SimulationView
 
 FLOOD = SLOTS
 
@@ -15,7 +11,7 @@ class Worker:
 
     listens = False  # to what the gateway says of synchronous requests
 
-    def __init__(self, run: "Simulation", cap: int) -> None:
+    def __init__(self, run: SimulationView, cap: int) -> None:
         self.run, self.cap = run, cap
 
     def may_admit(self, item: Item) -> bool:
@@ -43,7 +39,7 @@ class GaugeWorker(Worker):
 
     POLL_SECONDS, MORE, QUEUE_LIMIT, KV_LIMIT = 1.0, 16, 5, 0.8
 
-    def __init__(self, run: "Simulation") -> None:
+    def __init__(self, run: SimulationView) -> None:
         super().__init__(run, 0)
         run.at(0.0, self._poll)
 

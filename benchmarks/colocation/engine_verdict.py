@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.sync_callers import Call
 from benchmarks.colocation.result_table import Table
+from benchmarks.colocation.sync_callers import Call
 
 P95_X, P99_X, HARVEST = 1.25, 1.10, 0.60
 DRAWS = 2000

@@ -6,7 +6,6 @@ against broken ones: the sampler's look at counters that stand still, and the pr
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from app.headroom.arrivals import Arrivals
 from app.headroom.controller import State, decide
@@ -14,13 +13,11 @@ from app.headroom.engine_metrics import EngineGauges
 from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
-from benchmarks.colocation.simulated_engine import SLOTS, Item
-from benchmarks.colocation.skewed_step_model import SkewedModel
 from benchmarks.colocation.capped_workers import Worker
+from benchmarks.colocation.simulated_engine import SLOTS, Item
+from benchmarks.colocation.simulation_view import SimulationView
+from benchmarks.colocation.skewed_step_model import SkewedModel
 from workers.gpu.control_loop import limits_of
-
-if TYPE_CHECKING:
-    from benchmarks.colocation.simulation import Simulation
 
 SCRAPE_SECONDS = 3e-3
 
@@ -28,7 +25,7 @@ SCRAPE_SECONDS = 3e-3
 class OutsideWorker(Worker):
     """Ticks, scrapes, hears of synchronous requests, and obeys each decision at once."""
 
-    def __init__(self, run: "Simulation") -> None:
+    def __init__(self, run: SimulationView) -> None:
         super().__init__(run, 0)
         settings = Settings()
         self.listens = run.conditions.arrival_trigger

@@ -1,21 +1,19 @@
 """The L2 arm: our scheduler under the simulated clock, its variant for the ablation, and the worker beside it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.headroom.signals import BatchLoad
 from app.settings import Settings
-from benchmarks.colocation.simulated_engine import SLOTS
-from benchmarks.colocation.skewed_step_model import SkewedModel
 from benchmarks.colocation.capped_workers import Worker
+from benchmarks.colocation.simulated_engine import SLOTS
+from benchmarks.colocation.simulation_view import SimulationView
+from benchmarks.colocation.skewed_step_model import SkewedModel
 from workers.engine.control_page import Commands
 from workers.engine.scheduler import SyncHarvestScheduler
 from workers.engine.step_plan import Budgets
 from workers.gpu.control_loop import limits_of
 from workers.gpu.harvest_control import commands_of, residents
-
-if TYPE_CHECKING:
-    from benchmarks.colocation.simulation import Simulation
 
 
 class EvictingScheduler(SyncHarvestScheduler):
@@ -36,7 +34,7 @@ def prepare(scheduler: SyncHarvestScheduler, clock: Callable[[], float], model_f
 class InsideWorker(Worker):
     """Keeps as many batch requests in the engine as the shipped worker would by the scheduler's last report."""
 
-    def __init__(self, run: "Simulation") -> None:
+    def __init__(self, run: SimulationView) -> None:
         super().__init__(run, 0)
         settings = Settings()
         self._limits, self._pause = limits_of(settings, SLOTS), settings.control_seconds

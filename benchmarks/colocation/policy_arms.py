@@ -2,37 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from benchmarks.colocation.l2_worker import EvictingScheduler, InsideWorker, prepare
-from benchmarks.colocation.l1_worker import OutsideWorker
-from benchmarks.colocation.simulated_engine import KV_BLOCKS, SLOTS, STEP_TOKENS
 from benchmarks.colocation.capped_workers import FLOOD, GaugeWorker, Worker
+from benchmarks.colocation.l1_worker import OutsideWorker
+from benchmarks.colocation.l2_worker import EvictingScheduler, InsideWorker, prepare
+from benchmarks.colocation.simulated_engine import KV_BLOCKS, SLOTS, STEP_TOKENS
+from benchmarks.colocation.simulation_view import Conditions, SimulationView
 from testing.bare_scheduler import build
 from workers.engine.scheduler import SyncHarvestScheduler
 
-if TYPE_CHECKING:
-    from benchmarks.colocation.simulation import Simulation
-
 STATIC_CAPS = (16, 32, 64, 128)
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """What goes wrong, or is left out, in an ablation. Seconds; `frozen`: /metrics repeats itself from half-time on.
-
-    `crowded`: batch requests in every slot of the engine, however few its scheduler could use.
-    """
-
-    arrival_trigger: bool = True
-    freeze: bool = True
-    model_factor: float = 1.0
-    telemetry_late: float = 0.0
-    frozen: bool = False
-    restart: bool = False
-    crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +21,7 @@ class Arm:
     """One policy. `harvest`: the engine runs our scheduler; `synchronous`: there are synchronous callers."""
 
     name: str
-    worker: Callable[["Simulation"], Worker]
+    worker: Callable[[SimulationView], Worker]
     policy: str = "priority"
     harvest: bool = False
     synchronous: bool = True
@@ -58,7 +39,7 @@ class Arm:
         return built
 
 
-def _fixed(cap: int) -> Callable[["Simulation"], Worker]:
+def _fixed(cap: int) -> Callable[[SimulationView], Worker]:
     return lambda run: Worker(run, cap)
 
 

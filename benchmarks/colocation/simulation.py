@@ -14,9 +14,10 @@ from random import Random
 
 import numpy as np
 
-from benchmarks.colocation.policy_arms import Arm, Conditions
+from benchmarks.colocation.policy_arms import Arm
 from benchmarks.colocation.run_samples import Outcome
 from benchmarks.colocation.simulated_engine import Item, SimulatedEngine
+from benchmarks.colocation.simulation_view import Conditions
 from benchmarks.colocation.workloads import Arrival, Workload
 from testing.bare_scheduler import BATCH, SYNC
 from workers.engine.scheduler import HarvestMixin

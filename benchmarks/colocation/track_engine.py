@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.sync_callers import Call, arrivals, call_all
+from benchmarks.colocation.block_store import Block, Kept
 from benchmarks.colocation.engine_verdict import on_engine
 from benchmarks.colocation.real_system import MODEL, System, bare_engine
 from benchmarks.colocation.result_table import Table, figures, related
 from benchmarks.colocation.run_samples import Outcome
-from benchmarks.colocation.block_store import Block, Kept
+from benchmarks.colocation.sync_callers import Call, arrivals, call_all
 from benchmarks.machine import describe
 
 WARM_SECONDS = 8.0

@@ -125,8 +125,9 @@ def _quiet() -> None:
 
 
 def _one(task: Task) -> tuple[Task, Outcome]:
-    from benchmarks.colocation.policy_arms import Conditions, arms
+    from benchmarks.colocation.policy_arms import arms
     from benchmarks.colocation.simulation import Simulation
+    from benchmarks.colocation.simulation_view import Conditions
 
     arm, workload = arms()[task.arm], workloads(task.quick)[task.workload]
     conditions = Conditions(**ABLATIONS[task.ablation][1]) if task.ablation else Conditions()

@@ -10,8 +10,8 @@ from openai.types import Batch
 
 from benchmarks.harness import Stage, say
 from benchmarks.openai_batch import lines
-from benchmarks.openai_batch.slackwater_service import Ours, installation
 from benchmarks.openai_batch.process_usage import Watch
+from benchmarks.openai_batch.slackwater_service import Ours, installation
 from benchmarks.openai_batch.slot_engine import engine, until_final
 from benchmarks.queue_workload import crew, pool_at
 

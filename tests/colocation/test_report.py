@@ -6,9 +6,9 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
+from benchmarks.colocation.report import markdown, plot  # noqa: E402
 from benchmarks.colocation.result_table import related, tabulate  # noqa: E402
 from benchmarks.colocation.run_samples import Outcome  # noqa: E402
-from benchmarks.colocation.report import markdown, plot  # noqa: E402
 
 KEYS = {"ttft_p50_x", "ttft_p99_x", "itl_p50_x", "itl_p95_x", "itl_p99_x", "batch_tok_s", "harvest", "wasted_tok_s"}
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.colocation.sync_callers import Call
-from benchmarks.colocation.run_samples import Outcome
 from benchmarks.colocation.block_store import Block, Kept
+from benchmarks.colocation.run_samples import Outcome
+from benchmarks.colocation.sync_callers import Call
 
 HERE = {"machine": "this one", "rate": 2.0}
 

@@ -7,9 +7,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from benchmarks.colocation.policy_arms import Conditions, arms
-from benchmarks.colocation.simulation import Simulation
+from benchmarks.colocation.policy_arms import arms
 from benchmarks.colocation.simulated_engine import SimulatedEngine
+from benchmarks.colocation.simulation import Simulation
+from benchmarks.colocation.simulation_view import Conditions
 from benchmarks.colocation.workloads import Arrival, Workload
 from testing.bare_scheduler import BATCH, BLOCK
 from workers.engine.control_page import Commands
