@@ -30,7 +30,7 @@ from typing import Any
 import httpx
 
 from app import processes
-from benchmarks.end_to_end import MODEL, Installation, prompts
+from benchmarks.end_to_end import MODEL, UpInstallation, prompts
 from benchmarks.machine import describe
 
 WITHIN_SECONDS = 300.0
@@ -39,7 +39,7 @@ MARKS = (0.25, 0.5, 0.75)  # shares of a batch's items at which its ETA is noted
 HIGH_WITHIN = 0.2
 POLL_SECONDS = 0.25
 FAKE_SLOTS, FAKE_BATCH, FAKE_TOKEN_SECONDS = 64, 16, 0.04  # callers find a free one, so that the gate stays open
-TOLD = ("seconds", "sync_per_second", "batches_per_minute", "sizes", "max_tokens", "seed")
+REPORTED_OPTIONS = ("seconds", "sync_per_second", "batches_per_minute", "sizes", "max_tokens", "seed")
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Sample:
 
 
 @dataclass
-class Course:
+class BatchProgress:
     """One batch from submit to end."""
 
     items: int
@@ -89,7 +89,7 @@ def say(line: str) -> None:
 
 
 async def synchronous(
-    engine: Installation, per_second: float, ended: asyncio.Event, chance: random.Random
+    engine: UpInstallation, per_second: float, ended: asyncio.Event, chance: random.Random
 ) -> list[float]:
     """Seconds that each synchronous request took. They go on until the last batch is done: only so is the load steady."""
     taken: list[float] = []
@@ -113,12 +113,12 @@ async def synchronous(
 
 
 async def batches(
-    installation: Installation, options: argparse.Namespace, until: float, chance: random.Random
-) -> list[Course]:
+    installation: UpInstallation, options: argparse.Namespace, until: float, chance: random.Random
+) -> list[BatchProgress]:
     """The course of each batch, submitted until then."""
     headers = {"authorization": f"Bearer {await asyncio.to_thread(installation.key, ACCOUNT)}"}
     path = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
-    done: list[Course] = []
+    done: list[BatchProgress] = []
     async with (
         httpx.AsyncClient(base_url=installation.base, headers=headers, timeout=60) as client,
         asyncio.TaskGroup() as group,
@@ -131,7 +131,7 @@ async def batches(
                 {"prompt": text, "max_tokens": most, "ignore_eos": True}
                 for text, most in zip(prompts(items), tokens, strict=True)
             ]
-            course = Course(items)
+            course = BatchProgress(items)
             made = await client.post(path, params={"queueRequest": "true"}, json={"requests": requests})
             request_id = made.raise_for_status().json()["result"]["request_id"]
             while (answer := await polled(client, path, request_id)).get("status") in ("queued", "running"):
@@ -156,7 +156,7 @@ async def polled(client: httpx.AsyncClient, path: str, request_id: str) -> dict[
     return result
 
 
-def judged(done: list[Course]) -> dict[str, object]:
+def judged(done: list[BatchProgress]) -> dict[str, object]:
     """How far ETAs missed. Those that were not told are counted, not judged."""
     samples = [sample for course in done for sample in course.samples]
     told = [sample for sample in samples if sample.eta is not None]
@@ -201,7 +201,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     chance = random.Random(options.seed)
     try:
         with fake_engine(options.fake) as attach:
-            async with Installation(folder, FAKE_BATCH, attach) as installation:
+            async with UpInstallation(folder, FAKE_BATCH, attach) as installation:
                 say(f"engine is up; {options.seconds} s of submits")
                 ended, arrivals = asyncio.Event(), random.Random(chance.random())
                 sync = asyncio.create_task(synchronous(installation, options.sync_per_second, ended, arrivals))
@@ -223,7 +223,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         "batch_max_s": round(seconds[-1], 1),
         "sync_requests": len(taken),
         "sync_p50_s": round(median(taken), 2) if taken else None,
-        **{name: getattr(options, name) for name in TOLD},
+        **{name: getattr(options, name) for name in REPORTED_OPTIONS},
         "machine": describe(),
     }
 

@@ -47,7 +47,7 @@ def prompts(count: int) -> list[str]:
     ]
 
 
-class Installation:
+class UpInstallation:
     """A `slackwater up` in a temporary directory, with its own engine or attached to one."""
 
     def __init__(self, folder: Path, concurrency: int, attach: str = "") -> None:
@@ -60,7 +60,7 @@ class Installation:
         self._log = folder / "up.log"
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def __aenter__(self) -> "Installation":
+    async def __aenter__(self) -> "UpInstallation":
         with self._log.open("wb") as log:
             command = [sys.executable, "-m", "app.cli.main", "up", *self._attach]
             self._process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
@@ -107,7 +107,7 @@ class Installation:
             return conn.execute("select 1 from engine where state = 'ready'").fetchone() is not None
 
 
-async def direct(engine: Installation, texts: list[str], tokens: int, concurrency: int) -> tuple[float, int]:
+async def direct(engine: UpInstallation, texts: list[str], tokens: int, concurrency: int) -> tuple[float, int]:
     """(seconds, output tokens) of the prompts sent straight to the engine."""
     salt = uuid.uuid4().hex
     slots = asyncio.Semaphore(concurrency)
@@ -134,7 +134,7 @@ async def direct(engine: Installation, texts: list[str], tokens: int, concurrenc
         return monotonic() - began, sum(counts)
 
 
-async def through(installation: Installation, texts: list[str], tokens: int) -> tuple[float, int]:
+async def through(installation: UpInstallation, texts: list[str], tokens: int) -> tuple[float, int]:
     """(seconds, output tokens) of the prompts sent as one batch."""
     account = f"bench-{uuid.uuid4().hex[:8]}"
     headers = {"authorization": f"Bearer {await asyncio.to_thread(installation.key, account)}"}
@@ -157,7 +157,7 @@ async def through(installation: Installation, texts: list[str], tokens: int) -> 
     return seconds, int(answer["usage"]["completion_tokens"])
 
 
-async def pairs(installation: Installation, options: argparse.Namespace) -> AsyncIterator[tuple[float, float]]:
+async def pairs(installation: UpInstallation, options: argparse.Namespace) -> AsyncIterator[tuple[float, float]]:
     """(direct, slackwater) tokens/s of one pair after another; the order within a pair alternates."""
     texts, tokens = prompts(options.requests), options.max_tokens
 
@@ -186,7 +186,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)
     try:
-        async with Installation(folder, options.concurrency) as installation:
+        async with UpInstallation(folder, options.concurrency) as installation:
             measured = [pair async for pair in pairs(installation, options)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -39,7 +39,7 @@ def say(line: str) -> None:
 
 
 @dataclass
-class Stage:
+class Testbed:
     """One PostgreSQL and a temporary folder."""
 
     folder: Path
@@ -84,7 +84,7 @@ def with_partitions(url: str) -> None:
 
 
 @contextlib.contextmanager
-def stage(database_url: str) -> Iterator[Stage]:
+def open_testbed(database_url: str) -> Iterator[Testbed]:
     """The server at `database_url`, or an embedded one that is gone afterwards, as is everything that was started on it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
@@ -96,7 +96,7 @@ def stage(database_url: str) -> Iterator[Stage]:
             stack.callback(clusters.remove, settings.data_dir)
             stack.callback(embedded.stop, settings, "immediate")
             database_url = embedded.start(settings)
-        made = Stage(folder, database_url)
+        made = Testbed(folder, database_url)
         stack.callback(made.clear)
         yield made
 
@@ -193,7 +193,7 @@ def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 # ---------------------------------------------------------------- workers that start together
 
 
-class Crew:
+class WorkerProcesses:
     """Processes that print `ready`, wait for `go` on stdin, work, and print one JSON object."""
 
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
@@ -211,7 +211,7 @@ class Crew:
             for command in commands
         ]
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "WorkerProcesses":
         for process in self._processes:
             assert process.stdout
             if process.stdout.readline().strip() != "ready":

@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 
 from benchmarks import queue_drain, queue_ingest, queue_order, queue_peers, queue_single
-from benchmarks.harness import Stage, say, stage
+from benchmarks.harness import Testbed, open_testbed, say
 from benchmarks.machine import describe
 
 _SERVER = (
@@ -36,7 +36,7 @@ _SERVER = (
 
 
 @dataclass(frozen=True)
-class Sizes:
+class QueueSizes:
     """How much of everything."""
 
     batch: int = 50_000
@@ -53,26 +53,26 @@ class Sizes:
 
 
 # The names of the backlogs stay, so that the keys do; `quick` says that the figures mean nothing.
-QUICK = Sizes(
+QUICK = QueueSizes(
     4000, 1, 1, 20, (("10k", 1000), ("100k", 4000), ("1m", 16_000)), 50, 200, 2, 10, pgqueuer=1000, procrastinate=100
 )
 
 
-def arms(sizes: Sizes) -> dict[str, Callable[[Stage], dict[str, Any]]]:
+def arms(sizes: QueueSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
     """Every arm by its name, in the order in which they run."""
     jobs = {"procrastinate": sizes.procrastinate, "pgqueuer": sizes.pgqueuer}
     return {
-        "http": lambda on: queue_ingest.http_ingest(on, sizes.batch, sizes.repeats),
-        "memory": lambda on: queue_ingest.upload_memory(on, sizes.upload_mb),
-        "service": lambda on: queue_ingest.service_ingest(on, sizes.batch, sizes.repeats),
-        "drain": lambda on: queue_drain.drain(on, sizes.batch, sizes.drains),
-        "wal": lambda on: queue_drain.wal(on, sizes.batch),
-        "claims": lambda on: queue_order.claims(on, dict(sizes.backlogs), sizes.claims),
-        "fairness": lambda on: queue_order.fairness(on, sizes.fair_chunks),
-        "cancel": lambda on: queue_order.cancel(on, sizes.batch, sizes.cancels),
-        "poll": lambda on: queue_ingest.poll(on, sizes.batch),
-        "single": lambda on: queue_single.single(on, sizes.singles),
-        "peers": lambda on: queue_peers.peers(on, jobs),
+        "http": lambda testbed: queue_ingest.http_ingest(testbed, sizes.batch, sizes.repeats),
+        "memory": lambda testbed: queue_ingest.upload_memory(testbed, sizes.upload_mb),
+        "service": lambda testbed: queue_ingest.service_ingest(testbed, sizes.batch, sizes.repeats),
+        "drain": lambda testbed: queue_drain.drain(testbed, sizes.batch, sizes.drains),
+        "wal": lambda testbed: queue_drain.wal(testbed, sizes.batch),
+        "claims": lambda testbed: queue_order.claims(testbed, dict(sizes.backlogs), sizes.claims),
+        "fairness": lambda testbed: queue_order.fairness(testbed, sizes.fair_chunks),
+        "cancel": lambda testbed: queue_order.cancel(testbed, sizes.batch, sizes.cancels),
+        "poll": lambda testbed: queue_ingest.poll(testbed, sizes.batch),
+        "single": lambda testbed: queue_single.single(testbed, sizes.singles),
+        "peers": lambda testbed: queue_peers.peers(testbed, jobs),
     }
 
 
@@ -82,13 +82,13 @@ def server(url: str) -> dict[str, Any]:
         rows = conn.execute("select name, current_setting(name) from pg_settings where name = any(%s)", [list(_SERVER)])
         found: dict[str, Any] = dict(rows.fetchall())
         cost = {}
-        for mode in ("on", "off"):
+        for mode in ("testbed", "off"):
             conn.execute(f"set synchronous_commit = {mode}".encode())
             began = monotonic()
             for _ in range(200):  # a transactional message is WAL to be committed, but no row anywhere
                 conn.execute("select pg_logical_emit_message(true, 'bench', 'x')")
             cost[mode] = round((monotonic() - began) / 200 * 1e3, 3)
-    return {**found, "synchronous_commit": {"durable": "on", "relaxed": "off"}, "commit_ms": cost}
+    return {**found, "synchronous_commit": {"durable": "testbed", "relaxed": "off"}, "commit_ms": cost}
 
 
 def ratio(found: dict[str, Any]) -> float | None:
@@ -100,20 +100,20 @@ def ratio(found: dict[str, Any]) -> float | None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """All arms, or those asked for."""
-    table = arms(QUICK if options.quick else Sizes())
+    table = arms(QUICK if options.quick else QueueSizes())
     wanted = options.only.split(",") if options.only else list(table)
     if unknown := set(wanted) - set(table):
         raise SystemExit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(table)}")
     began, loads, seconds = monotonic(), {}, {}
     found: dict[str, Any] = {"benchmark": "queue", "quick": options.quick}
-    with stage(options.database_url) as on:
-        found["server"] = server(on.admin_url)
+    with open_testbed(options.database_url) as testbed:
+        found["server"] = server(testbed.admin_url)
         for name in wanted:
             started = monotonic()
             loads[name] = round(os.getloadavg()[0], 2)
             say(f"{name} …")
-            found |= table[name](on)
-            on.clear()
+            found |= table[name](testbed)
+            testbed.clear()
             seconds[name] = round(monotonic() - started, 1)
     found["ratio_best_peer"] = ratio(found)
     storing = found.get("pgqueuer_storing_results_jobs_s")

@@ -8,13 +8,13 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.harness import Stage, part, say
-from benchmarks.queue_workload import WORKERS, crew, fill
+from benchmarks.harness import Testbed, part, say
+from benchmarks.queue_workload import WORKERS, fill, worker_processes
 
 
-def drain(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
+def drain(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
     """Rates at 16 and at 64 results per flush, in turns; each repeat drains a batch of its own."""
-    settings = stage.settings(stage.database())
+    settings = testbed.settings(testbed.database())
     rates: dict[int, list[float]] = {16: [], 64: []}
     verbs: dict[int, Counter[str]] = {16: Counter(), 64: Counter()}
     with part(settings, "workers.steward"):
@@ -38,7 +38,7 @@ def drain(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
 
 def race(url: str, pool_id: int, rows: int) -> tuple[float, list[dict[str, Any]]]:
     """Seconds that the crew takes for everything in the pool, and its reports."""
-    with crew(url, pool_id, rows) as workers:
+    with worker_processes(url, pool_id, rows) as workers:
         return workers.race()
 
 
@@ -66,9 +66,9 @@ def settled(url: str, seconds: float = 30) -> None:
 # ---------------------------------------------------------------- WAL
 
 
-def wal(stage: Stage, items: int) -> dict[str, Any]:
+def wal(testbed: Testbed, items: int) -> dict[str, Any]:
     """WAL bytes of a whole life, from ingest to the settled batch, beyond the bodies that it carries."""
-    settings = stage.settings(stage.database())
+    settings = testbed.settings(testbed.database())
     with psycopg.connect(settings.database_url, autocommit=True) as conn, part(settings, "workers.steward"):
         sleep(1)  # the steward has made its partitions
         conn.execute("checkpoint")

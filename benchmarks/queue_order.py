@@ -14,7 +14,7 @@ from app.queue import copy_format, ingest, service, sql
 from app.queue.chunking import cut
 from app.queue.types import Item, Result
 from app.tenants.service import Tenant, ensure_tenant
-from benchmarks.harness import Stage, say
+from benchmarks.harness import Testbed, say
 
 WEIGHTS = {"one": 1.0, "same": 1.0, "double": 2.0}
 _BATCH = 50_000
@@ -44,9 +44,9 @@ async def register(database: Database, pool_id: int) -> int:
 # ---------------------------------------------------------------- claims
 
 
-def claims(stage: Stage, sizes: dict[str, int], count: int) -> dict[str, Any]:
+def claims(testbed: Testbed, sizes: dict[str, int], count: int) -> dict[str, Any]:
     """Milliseconds and buffers of a claim on backlogs of several sizes, in turns, in one database; every claim is rolled back."""
-    url = stage.database()
+    url = testbed.database()
 
     async def measure() -> dict[str, Any]:
         async with Database(url, size=2) as database:
@@ -114,12 +114,12 @@ async def _claim_buffers(conn: Connection, pool_id: int, worker_id: int, count: 
 # ---------------------------------------------------------------- fairness
 
 
-def fairness(stage: Stage, chunks: int) -> dict[str, Any]:
+def fairness(testbed: Testbed, chunks: int) -> dict[str, Any]:
     """The largest deviation of a tenant's share of the tokens used from its share of the weights, all backlogs being deep.
 
     Tenants differ in the size of their items, and what is used differs from what was estimated.
     """
-    url = stage.database()
+    url = testbed.database()
 
     async def measure() -> dict[str, int]:
         async with Database(url, size=2) as database:
@@ -171,9 +171,9 @@ def _result(item: Item, rng: random.Random) -> Result:
 # ---------------------------------------------------------------- cancel
 
 
-def cancel(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
+def cancel(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
     """Milliseconds of the verb that cancels a batch, event and commit included; none of its chunks has been claimed."""
-    url = stage.database()
+    url = testbed.database()
 
     async def measure() -> list[float]:
         times = []

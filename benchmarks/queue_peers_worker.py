@@ -56,7 +56,7 @@ class _Done:
         self.count += 1
         self.last = monotonic()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """The report that the crew expects."""
         print(json.dumps({"items": self.count, "end": self.last}), flush=True)
 
@@ -76,7 +76,7 @@ async def pgqueuer(act: str, url: str, jobs: int) -> None:
             n = min(_PART, jobs - first)
             await queries.enqueue(["noop"] * n, [b"x" * (1024 if _RESULT_BYTES else 1)] * n, [0] * n)
             done.count, done.last = first + n, monotonic()
-        done.tell()
+        done.report()
     else:
         worker = lib.PgQueuer(lib.AsyncpgDriver(connection))
         results = await _library("asyncpg").create_pool(url, min_size=4, max_size=4) if _RESULT_BYTES else None
@@ -91,7 +91,7 @@ async def pgqueuer(act: str, url: str, jobs: int) -> None:
         # The end is that of `run`, which has by then stored that the last jobs are done; the timeout bounds its last look.
         await worker.run(batch_size=_BATCH_SIZE, mode=drain, dequeue_timeout=timedelta(seconds=0.05))
         done.last = monotonic()
-        done.tell()
+        done.report()
     await connection.close()
 
 
@@ -122,7 +122,7 @@ async def procrastinate(act: str, url: str, jobs: int) -> None:
                 install_signal_handlers=False,
             )
             done.last = monotonic()
-        done.tell()
+        done.report()
 
 
 if __name__ == "__main__":

@@ -13,17 +13,17 @@ import psycopg
 from app import processes
 from app.cli import admin
 from app.settings import Settings, child_environment
-from benchmarks.harness import ACCOUNT, ROOT, Api, Stage, end, say, until_ready
+from benchmarks.harness import ACCOUNT, ROOT, Api, Testbed, end, say, until_ready
 from benchmarks.queue_ingest import percentiles
 
 ENGINE_SECONDS = 0.05
 PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on every phase of the worker's polling
 
 
-def single(stage: Stage, samples: int) -> dict[str, Any]:
+def single(testbed: Testbed, samples: int) -> dict[str, Any]:
     """Milliseconds from the submit to the moment that its result can be read from the database, less the engine's time."""
     port = processes.free_port()
-    settings = stage.settings(stage.database(), engine_url=f"http://127.0.0.1:{port}")
+    settings = testbed.settings(testbed.database(), engine_url=f"http://127.0.0.1:{port}")
     engine = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), "--latency", str(ENGINE_SECONDS)]
     with _running(engine, Settings()), _running([sys.executable, "-m", "app.cli.main", "up"], settings):
         until_ready(settings)

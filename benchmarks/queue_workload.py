@@ -12,7 +12,7 @@ from app.engines.service import ensure_pool
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.service import Tenant
-from benchmarks.harness import ACCOUNT, MODEL, Crew
+from benchmarks.harness import ACCOUNT, MODEL, WorkerProcesses
 
 ITEM_BYTES = 1024
 BLOCK = 64 * 1024
@@ -78,7 +78,7 @@ async def pool_at(url: str) -> int:
         return await ensure_pool(conn, MODEL)
 
 
-def crew(url: str, pool_id: int, rows: int) -> Crew:
+def worker_processes(url: str, pool_id: int, rows: int) -> WorkerProcesses:
     """The worker processes on one pool, `rows` results per flush."""
     command = [sys.executable, "-m", "benchmarks.queue_drain_worker", url, str(pool_id), str(rows)]
-    return Crew([command] * WORKERS)
+    return WorkerProcesses([command] * WORKERS)

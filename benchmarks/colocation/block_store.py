@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.run_samples import Outcome
+from benchmarks.colocation.run_samples import RunSamples
 from benchmarks.colocation.sync_callers import Call
 
 
@@ -16,12 +16,12 @@ from benchmarks.colocation.sync_callers import Call
 class Block:
     """One arm on one list of arrivals. `idle`: the share of the time without a synchronous request."""
 
-    outcome: Outcome
+    outcome: RunSamples
     calls: list[Call]
     idle: float
 
 
-class Kept:
+class BlockStore:
     """A folder of blocks, all of one machine and one set of options; None keeps nothing."""
 
     def __init__(self, folder: Path | None, same: Mapping[str, Any]) -> None:
@@ -43,15 +43,15 @@ class Kept:
         found = json.loads(self._file(arm, workload, seed).read_text())
         values = {
             field.name: np.array(value) if isinstance(value := found["outcome"][field.name], list) else value
-            for field in fields(Outcome)
+            for field in fields(RunSamples)
         }
-        return Block(Outcome(**values), [Call(**call) for call in found["calls"]], found["idle"])
+        return Block(RunSamples(**values), [Call(**call) for call in found["calls"]], found["idle"])
 
     def store(self, arm: str, workload: str, seed: int, block: Block) -> None:
         """Keep a block; half a file is never left."""
         if self._folder is None:
             return
-        values = {field.name: getattr(block.outcome, field.name) for field in fields(Outcome)}
+        values = {field.name: getattr(block.outcome, field.name) for field in fields(RunSamples)}
         outcome = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
         written = json.dumps({"outcome": outcome, "calls": [asdict(call) for call in block.calls], "idle": block.idle})
         half = self._file(arm, workload, seed).with_suffix(".half")

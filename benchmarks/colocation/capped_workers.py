@@ -1,12 +1,12 @@
 """The workers of the simple arms: when they may send the engine its next batch request."""
 
-from benchmarks.colocation.simulated_engine import SLOTS, Item
+from benchmarks.colocation.simulated_engine import SLOTS, SimulatedRequest
 from benchmarks.colocation.simulation_view import SimulationView
 
 FLOOD = SLOTS
 
 
-class Worker:
+class CappedWorker:
     """Holds at most `cap` batch requests in the engine, whatever happens there."""
 
     listens = False  # to what the gateway says of synchronous requests
@@ -14,27 +14,27 @@ class Worker:
     def __init__(self, run: SimulationView, cap: int) -> None:
         self.run, self.cap = run, cap
 
-    def may_admit(self, item: Item) -> bool:
+    def may_admit(self, item: SimulatedRequest) -> bool:
         """Whether this item may be sent now."""
         return len(self.run.live) < self.cap
 
-    def admitted(self, item: Item) -> None:
+    def admitted(self, item: SimulatedRequest) -> None:
         """It was sent."""
 
-    def batch_token(self, item: Item) -> None:
+    def batch_token(self, item: SimulatedRequest) -> None:
         """A batch item got a token."""
 
-    def sync_arrived(self, item: Item) -> None:
+    def sync_arrived(self, item: SimulatedRequest) -> None:
         """The gateway announces a synchronous request."""
 
-    def sync_answered(self, item: Item) -> None:
+    def sync_answered(self, item: SimulatedRequest) -> None:
         """It got its first token."""
 
-    def sync_finished(self, item: Item) -> None:
+    def sync_finished(self, item: SimulatedRequest) -> None:
         """It is over."""
 
 
-class GaugeWorker(Worker):
+class GaugeWorker(CappedWorker):
     """The widespread saturation gate: every second, sixteen more while queue depth and KV usage are below thresholds."""
 
     POLL_SECONDS, MORE, QUEUE_LIMIT, KV_LIMIT = 1.0, 16, 5, 0.8

@@ -13,8 +13,8 @@ from app.headroom.engine_metrics import EngineGauges
 from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
-from benchmarks.colocation.capped_workers import Worker
-from benchmarks.colocation.simulated_engine import SLOTS, Item
+from benchmarks.colocation.capped_workers import CappedWorker
+from benchmarks.colocation.simulated_engine import SLOTS, SimulatedRequest
 from benchmarks.colocation.simulation_view import SimulationView
 from benchmarks.colocation.skewed_step_model import SkewedModel
 from workers.gpu.control_loop import limits_of
@@ -22,7 +22,7 @@ from workers.gpu.control_loop import limits_of
 SCRAPE_SECONDS = 3e-3
 
 
-class OutsideWorker(Worker):
+class L1Worker(CappedWorker):
     """Ticks, scrapes, hears of synchronous requests, and obeys each decision at once."""
 
     def __init__(self, run: SimulationView) -> None:
@@ -37,11 +37,11 @@ class OutsideWorker(Worker):
         self._computed = 0
         self._latest: Scrape | None = None
         self._pages: deque[tuple[float, EngineGauges]] = deque()  # what /metrics said, and when
-        self._state, self.decision = decide(State(), self._sight(), self._limits)
+        self._state, self.decision = decide(State(), self._signals(), self._limits)
         run.at(0.0, self._scrape)
         run.at(0.0, self._tick)
 
-    def may_admit(self, item: Item) -> bool:
+    def may_admit(self, item: SimulatedRequest) -> bool:
         """As the puller: within the allowance, and prompts no faster than they may be computed."""
         if len(self.run.live) >= self.decision.allowance:
             return False
@@ -50,26 +50,26 @@ class OutsideWorker(Worker):
             self.decision.prefill_tokens > 0 if not computing else computing + item.held <= self.decision.prefill_tokens
         )
 
-    def admitted(self, item: Item) -> None:
+    def admitted(self, item: SimulatedRequest) -> None:
         """Its prompt is to be computed, or to be found in the prefix cache."""
         self._prefilling[item.number] = item.held
 
-    def batch_token(self, item: Item) -> None:
+    def batch_token(self, item: SimulatedRequest) -> None:
         """What the stream tells."""
         self._prefilling.pop(item.number, None)
         self._computed += 1 + (item.prompt if item.made == 1 else 0)
 
-    def sync_arrived(self, item: Item) -> None:
+    def sync_arrived(self, item: SimulatedRequest) -> None:
         """Decide now, not at the next tick."""
         self._arrivals.arrived(str(item.number), item.prompt, item.output, self.run.now)
         self._decide()
 
-    def sync_answered(self, item: Item) -> None:
+    def sync_answered(self, item: SimulatedRequest) -> None:
         """Its prompt is computed."""
         assert item.first_token is not None
         self._arrivals.first_token(str(item.number), self.run.now, 1e3 * (item.first_token - item.arrived))
 
-    def sync_finished(self, item: Item) -> None:
+    def sync_finished(self, item: SimulatedRequest) -> None:
         """It is over, or was cut off."""
         pace = None
         if item.first_token is not None and item.last_token is not None and item.made > 1:
@@ -86,7 +86,7 @@ class OutsideWorker(Worker):
         held = sum(item.held for item in live.values())
         return BatchLoad(len(live), computing, held, self._computed)
 
-    def _sight(self) -> Signals:
+    def _signals(self) -> Signals:
         now, batch, scrape, sync = self.run.now, self._load(), self._latest, self._arrivals.load(self.run.now)
         gauges = scrape.gauges if scrape else None
         others = max(0, gauges.running + gauges.waiting - scrape.own) if gauges and scrape else 0
@@ -98,7 +98,7 @@ class OutsideWorker(Worker):
         self.run.at(self.run.now + self._pauses[0], self._tick)
 
     def _decide(self) -> None:
-        self._state, self.decision = decide(self._state, self._sight(), self._limits)
+        self._state, self.decision = decide(self._state, self._signals(), self._limits)
         if self.decision.surplus:
             self.run.yield_batch(self.decision.surplus)
         self.run.admit()

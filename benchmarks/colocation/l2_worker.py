@@ -5,7 +5,7 @@ from typing import Any
 
 from app.headroom.signals import BatchLoad
 from app.settings import Settings
-from benchmarks.colocation.capped_workers import Worker
+from benchmarks.colocation.capped_workers import CappedWorker
 from benchmarks.colocation.simulated_engine import SLOTS
 from benchmarks.colocation.simulation_view import SimulationView
 from benchmarks.colocation.skewed_step_model import SkewedModel
@@ -23,7 +23,7 @@ class EvictingScheduler(SyncHarvestScheduler):
         return [request for request in frozen if self._request_blocks_can_be_freed(request)]
 
 
-def prepare(scheduler: SyncHarvestScheduler, clock: Callable[[], float], model_factor: float) -> None:
+def prepare_l2(scheduler: SyncHarvestScheduler, clock: Callable[[], float], model_factor: float) -> None:
     """Give the scheduler simulated time and the budgets of the settings."""
     scheduler.clock = clock
     scheduler.nap = lambda seconds: None
@@ -31,7 +31,7 @@ def prepare(scheduler: SyncHarvestScheduler, clock: Callable[[], float], model_f
     scheduler.commands = commands_of(Settings())
 
 
-class InsideWorker(Worker):
+class L2Worker(CappedWorker):
     """Keeps as many batch requests in the engine as the shipped worker would by the scheduler's last report."""
 
     def __init__(self, run: SimulationView) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from benchmarks.colocation.capped_workers import FLOOD, GaugeWorker, Worker
-from benchmarks.colocation.l1_worker import OutsideWorker
-from benchmarks.colocation.l2_worker import EvictingScheduler, InsideWorker, prepare
+from benchmarks.colocation.capped_workers import FLOOD, CappedWorker, GaugeWorker
+from benchmarks.colocation.l1_worker import L1Worker
+from benchmarks.colocation.l2_worker import EvictingScheduler, L2Worker, prepare_l2
 from benchmarks.colocation.simulated_engine import KV_BLOCKS, SLOTS, STEP_TOKENS
 from benchmarks.colocation.simulation_view import Conditions, SimulationView
 from testing.bare_scheduler import build
@@ -21,7 +21,7 @@ class Arm:
     """One policy. `harvest`: the engine runs our scheduler; `synchronous`: there are synchronous callers."""
 
     name: str
-    worker: Callable[[SimulationView], Worker]
+    worker: Callable[[SimulationView], CappedWorker]
     policy: str = "priority"
     harvest: bool = False
     synchronous: bool = True
@@ -35,12 +35,12 @@ class Arm:
             cls, policy=self.policy, kv_blocks=KV_BLOCKS, max_seqs=SLOTS, step_tokens=STEP_TOKENS, prefix_cache=True
         )
         if isinstance(built, SyncHarvestScheduler):
-            prepare(built, clock, conditions.model_factor)
+            prepare_l2(built, clock, conditions.model_factor)
         return built
 
 
-def _fixed(cap: int) -> Callable[[SimulationView], Worker]:
-    return lambda run: Worker(run, cap)
+def _fixed(cap: int) -> Callable[[SimulationView], CappedWorker]:
+    return lambda run: CappedWorker(run, cap)
 
 
 def arms() -> dict[str, Arm]:
@@ -52,7 +52,7 @@ def arms() -> dict[str, Arm]:
         Arm("priority", _fixed(FLOOD)),
         *(Arm(f"static_{cap}", _fixed(cap)) for cap in STATIC_CAPS),
         Arm("gauge", GaugeWorker),
-        Arm("l1", OutsideWorker),
-        Arm("l2", InsideWorker, harvest=True),
+        Arm("l1", L1Worker),
+        Arm("l2", L2Worker, harvest=True),
     )
     return {arm.name: arm for arm in listed}

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunSamples:
     """Samples in seconds; tokens count while the workload lasts, each prompt once."""
 
     seconds: float

@@ -30,7 +30,7 @@ def step_seconds(tokens: int, context: int, chance: Random) -> float:
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class SimulatedRequest:
     """One piece of work, through all its attempts. `computed`: positions that were ever computed for it."""
 
     number: int
@@ -79,7 +79,7 @@ class SimulatedEngine:
     gauges: EngineGauges = field(
         default_factory=lambda: EngineGauges(0, 0, 0.0, 0, 0, 0, kv_capacity=KV_BLOCKS * BLOCK)
     )
-    _items: dict[str, Item] = field(default_factory=dict)
+    _items: dict[str, SimulatedRequest] = field(default_factory=dict)
     _attempts: int = 0
     _counters: list[int] = field(default_factory=lambda: [0, 0, 0, 0])  # generated, prompt, steps, step tokens
 
@@ -87,7 +87,7 @@ class SimulatedEngine:
     def busy(self) -> bool:
         return bool(self.scheduler.has_unfinished_requests())
 
-    def add(self, item: Item, now: float) -> None:
+    def add(self, item: SimulatedRequest, now: float) -> None:
         """A new attempt at the item: its prompt is everything it has so far."""
         self._attempts += 1
         name = f"{item.number}-{self._attempts}"
@@ -97,7 +97,7 @@ class SimulatedEngine:
         self._items[name] = item
         self.scheduler.add_request(item.request)
 
-    def abort(self, items: list[Item]) -> None:
+    def abort(self, items: list[SimulatedRequest]) -> None:
         """Between two steps only."""
         names = [item.request.request_id for item in items if item.request is not None]
         for item in items:
@@ -114,7 +114,7 @@ class SimulatedEngine:
         tokens = output.total_num_scheduled_tokens
         return Step(output, step_seconds(tokens, context, self.chance) if tokens else NOTHING_SCHEDULED)
 
-    def _account(self, item: Item, count: int) -> int:
+    def _account(self, item: SimulatedRequest, count: int) -> int:
         """Note what is computed anew; returns the context that the step reads for the item."""
         assert item.request is not None
         end: int = item.request.num_computed_tokens
@@ -128,7 +128,7 @@ class SimulatedEngine:
         item.computed = max(item.computed, end)
         return start
 
-    def finish(self, step: Step) -> list[Item]:
+    def finish(self, step: Step) -> list[SimulatedRequest]:
         """Hand the step's result back as a model runner would; returns the items that got a token."""
         given = [self._items[name] for name in finish_step(self.scheduler, step.output)]
         self._count(given)
@@ -140,7 +140,7 @@ class SimulatedEngine:
                 item.request = None
         return given
 
-    def _count(self, given: list[Item]) -> None:
+    def _count(self, given: list[SimulatedRequest]) -> None:
         """As vLLM does: a step that yields no token is not counted, a prompt counts with its first token."""
         if given:
             prompts = [item for item in given if item.request and item.request.num_output_tokens == 1]

@@ -15,8 +15,8 @@ from random import Random
 import numpy as np
 
 from benchmarks.colocation.policy_arms import Arm
-from benchmarks.colocation.run_samples import Outcome
-from benchmarks.colocation.simulated_engine import Item, SimulatedEngine
+from benchmarks.colocation.run_samples import RunSamples
+from benchmarks.colocation.simulated_engine import SimulatedEngine, SimulatedRequest
 from benchmarks.colocation.simulation_view import Conditions
 from benchmarks.colocation.workloads import Arrival, Workload
 from testing.bare_scheduler import BATCH, SYNC
@@ -30,7 +30,7 @@ OVERTIME = 2.0  # a run ends when every caller is served, or after this many tim
 
 
 @dataclass(slots=True)
-class Useful:
+class UsefulTokens:
     """Batch tokens while the workload lasts: prompts with their first token, once, and outputs."""
 
     prompt: int = 0
@@ -50,18 +50,18 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.live: dict[int, Item] = {}
-        self.useful = Useful()
+        self.live: dict[int, SimulatedRequest] = {}
+        self.useful = UsefulTokens()
         self.yields = 0
         self.up = True
-        self._backlog: deque[Item] = deque()
-        self._leaving: list[Item] = []
+        self._backlog: deque[SimulatedRequest] = deque()
+        self._leaving: list[SimulatedRequest] = []
         self._numbers = itertools.count(1)
         self._sizes = Random(f"{self.seed} batch sizes")
         self._noise = Random(f"{self.seed} step times")
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._open: dict[int, Item] = {}
+        self._open: dict[int, SimulatedRequest] = {}
         self._ttft: list[float] = []
         self._itl: list[float] = []
         self._plans: list[float] = []
@@ -78,7 +78,7 @@ class Simulation:
         """Have something happen at a simulated second."""
         heapq.heappush(self._events, (when, next(self._order), act))
 
-    def run(self) -> Outcome:
+    def run(self) -> RunSamples:
         """Until every caller is served, or overtime ends."""
         while not self._over():
             self._happen(self.now)
@@ -108,10 +108,10 @@ class Simulation:
             self.engine.add(item, self.now)
             self.worker.admitted(item)
 
-    def _next_item(self) -> Item:
+    def _next_item(self) -> SimulatedRequest:
         if not self._backlog:
             prompt, output = (self._sizes.randint(*r) for r in (self.workload.batch_prompt, self.workload.batch_output))
-            self._backlog.append(Item(next(self._numbers), BATCH, self.now, prompt, output))
+            self._backlog.append(SimulatedRequest(next(self._numbers), BATCH, self.now, prompt, output))
         return self._backlog[0]
 
     def _start_engine(self) -> SimulatedEngine:
@@ -154,31 +154,31 @@ class Simulation:
         self._backlog.extendleft(reversed(gone))
 
     def _arrive(self, arrival: Arrival) -> None:
-        item = Item(next(self._numbers), SYNC, self.now, arrival.prompt, arrival.output)
+        item = SimulatedRequest(next(self._numbers), SYNC, self.now, arrival.prompt, arrival.output)
         if not self.up:
             self._unserved += 1
             return
         self._open[item.number] = item
         self.engine.add(item, self.now)
-        self._tell(self.worker.sync_arrived, item)
+        self._notify(self.worker.sync_arrived, item)
 
-    def _sync_token(self, item: Item) -> None:
+    def _sync_token(self, item: SimulatedRequest) -> None:
         if item.last_token is None:
             item.first_token = self.now
             self._ttft.append(self.now - item.arrived)
-            self._tell(self.worker.sync_answered, item)
+            self._notify(self.worker.sync_answered, item)
         else:
             self._itl.append(self.now - item.last_token)
         item.last_token = self.now
         if item.made == item.output:
             del self._open[item.number]
-            self._tell(self.worker.sync_finished, item)
+            self._notify(self.worker.sync_finished, item)
 
-    def _tell(self, hear: Callable[[Item], None], item: Item) -> None:
+    def _notify(self, hear: Callable[[SimulatedRequest], None], item: SimulatedRequest) -> None:
         if self.worker.listens:
             self.at(self.now + MESSAGE_SECONDS, lambda: hear(item))
 
-    def _batch_token(self, item: Item) -> None:
+    def _batch_token(self, item: SimulatedRequest) -> None:
         if self.now <= self.workload.seconds:
             self.useful.output += 1
             self.useful.prompt += item.prompt if item.made == 1 else 0
@@ -191,7 +191,7 @@ class Simulation:
         self.up = False
         self._unserved += len(self._open)
         for item in self._open.values():
-            self._tell(self.worker.sync_finished, item)
+            self._notify(self.worker.sync_finished, item)
         self._open.clear()
         self._leaving += self.live.values()
         self.live.clear()
@@ -204,10 +204,10 @@ class Simulation:
         self.engine = self._start_engine()
         self.up = True
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> RunSamples:
         engines = [*self._past, self.engine]
         harvests = [engine.scheduler for engine in engines if isinstance(engine.scheduler, HarvestMixin)]
-        return Outcome(
+        return RunSamples(
             seconds=self.workload.seconds,
             ttft=np.array(self._ttft),
             itl=np.array(self._itl),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from benchmarks.colocation.simulated_engine import Item, SimulatedEngine
+from benchmarks.colocation.simulated_engine import SimulatedEngine, SimulatedRequest
 from benchmarks.colocation.workloads import Workload
 
 
@@ -29,7 +29,7 @@ class SimulationView(Protocol):
     """A simulated run, as its batch worker reads and drives it."""
 
     now: float
-    live: dict[int, Item]
+    live: dict[int, SimulatedRequest]
     up: bool
     engine: SimulatedEngine
     workload: Workload

@@ -75,14 +75,14 @@ async def _call(session: aiohttp.ClientSession, system: System, arrival: Arrival
                 return call
             async for line in response.content:
                 if line.startswith(b"data: {"):
-                    _hear(call, orjson.loads(line[6:]), monotonic() - began)
+                    _record(call, orjson.loads(line[6:]), monotonic() - began)
     except (aiohttp.ClientError, TimeoutError) as error:
         call.error = repr(error)
     call.end = monotonic() - began
     return call
 
 
-def _hear(call: Call, message: dict[str, object], now: float) -> None:
+def _record(call: Call, message: dict[str, object], now: float) -> None:
     choices = message.get("choices")
     if not isinstance(choices, list) or not choices or not choices[0].get("delta", {}).get("content"):
         return

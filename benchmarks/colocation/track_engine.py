@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.block_store import Block, Kept
+from benchmarks.colocation.block_store import Block, BlockStore
 from benchmarks.colocation.engine_verdict import on_engine
 from benchmarks.colocation.real_system import MODEL, System, bare_engine
-from benchmarks.colocation.result_table import Table, figures, related
-from benchmarks.colocation.run_samples import Outcome
+from benchmarks.colocation.result_table import Table, figures, table_with_ratios
+from benchmarks.colocation.run_samples import RunSamples
 from benchmarks.colocation.sync_callers import Call, arrivals, call_all
 from benchmarks.machine import describe
 
@@ -62,10 +62,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 @dataclass
-class Seen:
+class ArmRuns:
     """The runs of one arm on one workload."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RunSamples] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)  # share of time without a synchronous request, by run
 
@@ -76,7 +76,7 @@ class Seen:
         self.idle.append(block.idle)
 
 
-Runs = dict[tuple[str, str], Seen]
+Runs = dict[tuple[str, str], ArmRuns]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -97,8 +97,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "arrivals": "generated: Poisson, and on/off at twice the rate",
         "rate": options.rate,
-        "arms": related(table),
-        "verdict": on_engine(related(table), {key: runs.calls for key, runs in seen.items()}, quick=options.quick),
+        "arms": table_with_ratios(table),
+        "verdict": on_engine(
+            table_with_ratios(table), {key: runs.calls for key, runs in seen.items()}, quick=options.quick
+        ),
     }
 
 
@@ -118,7 +120,7 @@ async def _quick(options: argparse.Namespace, folder: Path) -> Runs:
 
 async def _full(options: argparse.Namespace, folder: Path) -> Runs:
     seen: Runs = {}
-    kept = Kept(options.keep, _same(options))
+    kept = BlockStore(options.keep, _same(options))
     wanted = options.arms.split(",") if options.arms else list(ARMS)
     for arm in wanted:
         _add_kept(kept, options, seen, arm)
@@ -152,10 +154,10 @@ def _same(options: argparse.Namespace) -> dict[str, Any]:
     return {**{name: getattr(options, name) for name in names}, "machine": machine}
 
 
-def _add_kept(kept: Kept, options: argparse.Namespace, seen: Runs, arm: str) -> None:
+def _add_kept(kept: BlockStore, options: argparse.Namespace, seen: Runs, arm: str) -> None:
     for block in _blocks(options):
         if kept.has(arm, *block):
-            seen.setdefault((arm, block[0]), Seen()).add(kept.load(arm, *block))
+            seen.setdefault((arm, block[0]), ArmRuns()).add(kept.load(arm, *block))
 
 
 def _changes(options: argparse.Namespace) -> dict[str, Any]:
@@ -169,7 +171,7 @@ def _settings(arm: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"headroom": "static", "batch_max_in_flight": cap, "engine_slots": 32, "stale_seconds": 30}
 
 
-async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Sequence[str], kept: Kept) -> None:
+async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Sequence[str], kept: BlockStore) -> None:
     for workload, seed in _blocks(options):
         due = arrivals(workload, options.arrivals or 334, options.rate, options.words, options.tokens, seed)
         for arm in arms:
@@ -201,7 +203,7 @@ async def _block(
         seconds = monotonic() - began
         output, marked = await system.stored_tokens() - before, await system.worker_metrics()
     block = Block(_outcome(seconds, calls, output, marks, marked), calls, _idle(calls, seconds))
-    seen.setdefault((arm, workload), Seen()).add(block)
+    seen.setdefault((arm, workload), ArmRuns()).add(block)
     row = figures([block.outcome])
     ttft, itl = (", ".join(f"{row[f'{kind}_p{q}_ms']}" for q in (50, 95, 99)) for kind in ("ttft", "itl"))
     said = f"TTFT p50, p95, p99 {ttft} ms, ITL {itl} ms"
@@ -215,11 +217,11 @@ async def _block(
 
 def _outcome(
     seconds: float, calls: Sequence[Call], output: int, before: dict[str, float], after: dict[str, float]
-) -> Outcome:
+) -> RunSamples:
     def grown(name: str) -> int:
         return int(after.get(f"slackwater_worker_{name}", 0) - before.get(f"slackwater_worker_{name}", 0))
 
-    return Outcome(
+    return RunSamples(
         seconds=seconds,
         ttft=np.array([call.ttft for call in calls if call.ttft is not None]),
         itl=np.array([gap for call in calls for gap in call.gaps]),

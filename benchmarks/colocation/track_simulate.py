@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any
 
 from app.settings import Settings
-from benchmarks.colocation.result_table import Figures, Table, figures, relate, related, tabulate
-from benchmarks.colocation.run_samples import Outcome
+from benchmarks.colocation.result_table import Figures, Table, figures, table_with_ratios, tabulate, with_ratios
+from benchmarks.colocation.run_samples import RunSamples
 from benchmarks.colocation.simulator_verdict import verdict
 from benchmarks.colocation.workloads import workloads
 
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     tasks = list(_tasks(options, chosen_arms, chosen_workloads))
     done = _work(tasks, options.processes)
     plain = {(a, w): runs for (a, w, ablation), runs in done.items() if not ablation}
-    table = related(tabulate({(a, w): plain[a, w] for a in chosen_arms for w in chosen_workloads}))
+    table = table_with_ratios(tabulate({(a, w): plain[a, w] for a in chosen_arms for w in chosen_workloads}))
     ablations = _ablations(done)
     objective = Settings().itl_ceiling_ms
     return {
@@ -103,7 +103,7 @@ def _tasks(options: argparse.Namespace, chosen_arms: list[str], chosen_workloads
                 yield Task(arm, workload, options.seed, options.quick, options.trace, name)
 
 
-def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[Outcome]]:
+def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[RunSamples]]:
     """Outcomes by arm, workload and ablation, in the order of the seeds."""
     began, found = monotonic(), {}
     with multiprocessing.get_context("spawn").Pool(min(processes, len(tasks)), _quiet) as pool:
@@ -114,7 +114,7 @@ def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[
                 file=sys.stderr,
                 flush=True,
             )
-    ordered: dict[tuple[str, str, str], list[Outcome]] = {}
+    ordered: dict[tuple[str, str, str], list[RunSamples]] = {}
     for task in tasks:
         ordered.setdefault((task.arm, task.workload, task.ablation), []).append(found[task])
     return ordered
@@ -124,7 +124,7 @@ def _quiet() -> None:
     logging.disable(logging.WARNING)  # vLLM would tell each process that it has no GPU
 
 
-def _one(task: Task) -> tuple[Task, Outcome]:
+def _one(task: Task) -> tuple[Task, RunSamples]:
     from benchmarks.colocation.policy_arms import arms
     from benchmarks.colocation.simulation import Simulation
     from benchmarks.colocation.simulation_view import Conditions
@@ -135,13 +135,13 @@ def _one(task: Task) -> tuple[Task, Outcome]:
     return task, Simulation(arm, workload, arrivals, task.seed, conditions).run()
 
 
-def _line(task: Task, outcome: Outcome) -> str:
+def _line(task: Task, outcome: RunSamples) -> str:
     row = figures([outcome])
     said = f"TTFT p99 {row['ttft_p99_ms']} ms, ITL p99 {row['itl_p99_ms']} ms, batch {row['batch_tok_s']} tok/s"
     return f"{task.ablation or task.arm} {task.workload} #{task.seed}: {said}"
 
 
-def _ablations(done: dict[tuple[str, str, str], list[Outcome]]) -> Table:
+def _ablations(done: dict[tuple[str, str, str], list[RunSamples]]) -> Table:
     """Each against the same arm's first seed: what alone and the flood did on those arrivals."""
     table: Table = {}
     for (_, workload, name), runs in done.items():
@@ -151,5 +151,5 @@ def _ablations(done: dict[tuple[str, str, str], list[Outcome]]) -> Table:
         alone: Figures | None = None
         if ABLATIONS[name][1].get("restart"):
             alone = figures(done["sync_only", workload, RESTARTED_BASE])
-        table.setdefault(name, {})[workload] = relate(first, workload, figures(runs), alone)
+        table.setdefault(name, {})[workload] = with_ratios(first, workload, figures(runs), alone)
     return table

@@ -26,11 +26,11 @@ import uvloop
 
 from benchmarks.gateway import polls, real_engines, vllm_router
 from benchmarks.gateway.affinity import affinity
-from benchmarks.gateway.http_client import Target
+from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.gateway.installation import CHAT, installation, timed_engine
 from benchmarks.gateway.latency import added, first_tokens, throughput
 from benchmarks.gateway.streams import streams
-from benchmarks.harness import Stage, say, stage
+from benchmarks.harness import Testbed, open_testbed, say
 from benchmarks.machine import describe
 
 TURNS = (2, 4, 8)
@@ -38,7 +38,7 @@ CACHE_BLOCKS = 100_000
 
 
 @dataclass(frozen=True)
-class Sizes:
+class GatewaySizes:
     """How much of everything."""
 
     rounds: int = 20
@@ -52,74 +52,78 @@ class Sizes:
     conversations: int = 200
 
 
-QUICK = Sizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20)
+QUICK = GatewaySizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20)
 
 
-def ttft(on: Stage, sizes: Sizes) -> dict[str, Any]:
+def ttft(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
     """First tokens, with the peer where it can be installed."""
     with (
         timed_engine(latency=0.03, token_seconds=0.01, answer_tokens=4) as engine,
-        installation(on, [engine]) as installed,
-        vllm_router.router(on.folder / "peer", engine) as router,
+        installation(testbed, [engine]) as installed,
+        vllm_router.router(testbed.folder / "peer", engine) as router,
     ):
-        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
+        ways = {"direct": HttpTarget(engine + CHAT), "gateway": installed.chat}
         ways |= {"peer": router} if router else {}
         found = added(asyncio.run(first_tokens(ways, sizes.rounds, sizes.rate)))
     known = {"peer": vllm_router.NAME, "peer_version": vllm_router.VERSION} if router else {"peer": None}
     return {"ttft_requests_s": sizes.rate, **found, **known}
 
 
-def whole(on: Stage, sizes: Sizes) -> dict[str, Any]:
+def whole(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
     """Throughput of an engine that answers at once."""
-    with timed_engine(answer_tokens=4) as engine, installation(on, [engine]) as installed:
-        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
+    with timed_engine(answer_tokens=4) as engine, installation(testbed, [engine]) as installed:
+        ways = {"direct": HttpTarget(engine + CHAT), "gateway": installed.chat}
         return asyncio.run(throughput(ways, sizes.throughput_seconds))
 
 
-def held(on: Stage, sizes: Sizes) -> dict[str, Any]:
+def held(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
     """Streams of ten tokens a second."""
     delays = {"latency": 0.1, "token_seconds": 0.1, "answer_tokens": sizes.stream_tokens}
-    with timed_engine(**delays) as engine, installation(on, [engine]) as installed:
-        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
+    with timed_engine(**delays) as engine, installation(testbed, [engine]) as installed:
+        ways = {"direct": HttpTarget(engine + CHAT), "gateway": installed.chat}
         return asyncio.run(streams(ways, sizes.streams, sizes.stream_tokens))
 
 
-def sessions(on: Stage, sizes: Sizes) -> dict[str, Any]:
+def sessions(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
     """Two engines with a simulated prefix cache that holds everything."""
     delays = {"latency": 0.02, "answer_tokens": 16, "cache_blocks": CACHE_BLOCKS}
-    with timed_engine(**delays) as one, timed_engine(**delays) as other, installation(on, [one, other]) as installed:
+    with (
+        timed_engine(**delays) as one,
+        timed_engine(**delays) as other,
+        installation(testbed, [one, other]) as installed,
+    ):
         found = asyncio.run(affinity(installed.chat, TURNS, sizes.conversations, pause=0.5))
     return {**found, "affinity_engines": "2 fakes with a simulated prefix cache", "affinity_cache_blocks": CACHE_BLOCKS}
 
 
-def arms(sizes: Sizes) -> dict[str, Callable[[Stage], dict[str, Any]]]:
+def arms(sizes: GatewaySizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
     """Every arm by its name, in the order in which they run."""
     return {
-        "ttft": lambda on: ttft(on, sizes),
-        "throughput": lambda on: whole(on, sizes),
-        "streams": lambda on: held(on, sizes),
-        "polls": lambda on: polls.polls(on, sizes.batches, sizes.rates, sizes.poll_seconds),
-        "affinity": lambda on: sessions(on, sizes),
+        "ttft": lambda testbed: ttft(testbed, sizes),
+        "throughput": lambda testbed: whole(testbed, sizes),
+        "streams": lambda testbed: held(testbed, sizes),
+        "polls": lambda testbed: polls.polls(testbed, sizes.batches, sizes.rates, sizes.poll_seconds),
+        "affinity": lambda testbed: sessions(testbed, sizes),
     }
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """All arms, or those asked for."""
-    table = arms(QUICK if options.quick else Sizes())
+    table = arms(QUICK if options.quick else GatewaySizes())
     if options.real:
-        table["real"] = lambda on: real_engines.measured(on, options.quick)
+        table["real"] = lambda testbed: real_engines.measured(testbed, options.quick)
     wanted = options.only.split(",") if options.only else list(table)
     if unknown := set(wanted) - set(table):
         raise SystemExit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(table)}")
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     began, loads = monotonic(), {}
     found: dict[str, Any] = {"benchmark": "gateway", "quick": options.quick}
-    with stage(options.database_url) as on:
+    with open_testbed(options.database_url) as testbed:
         for name in wanted:
             loads[name] = round(os.getloadavg()[0], 2)
             say(f"{name} …")
-            found |= table[name](on)
-            on.clear()
+            found |= table[name](testbed)
+            testbed.clear()
     ends = {"load_average_at_start": loads, "seconds": round(monotonic() - began)}
     return {**found, **ends, "machine": describe()}
 

@@ -11,14 +11,16 @@ from typing import Any
 
 import orjson
 
-from benchmarks.gateway.http_client import Caller, Target
+from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.harness import MODEL, say
 
 SESSION = "x-session-affinity"
 _WORDS = "harbour copper forest letter table cloud engine music winter orange bridge paper garden window stone".split()
 
 
-async def hit_rate(target: Target, *, turns: int, conversations: int, sessions: bool, pause: float, seed: int) -> float:
+async def hit_rate(
+    target: HttpTarget, *, turns: int, conversations: int, sessions: bool, pause: float, seed: int
+) -> float:
     """Cached tokens over prompt tokens of all turns."""
     label = f"{'session' if sessions else 'none'} {turns} {seed}"
     counts = [0, 0]
@@ -38,13 +40,13 @@ async def hit_rate(target: Target, *, turns: int, conversations: int, sessions: 
             messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"] or ""})
             await asyncio.sleep(rng.uniform(0, 2 * pause))
 
-    async with Caller(target) as caller:
+    async with HttpCaller(target) as caller:
         await asyncio.gather(*(converse(number) for number in range(conversations)))
     return counts[1] / counts[0]
 
 
 async def affinity(
-    target: Target, turns: Sequence[int], conversations: int, pause: float, seed: int = 7
+    target: HttpTarget, turns: Sequence[int], conversations: int, pause: float, seed: int = 7
 ) -> dict[str, Any]:
     """Hit rates for each number of turns, and their ratio; the key without turns is that of the second."""
     figures: dict[str, Any] = {"affinity_conversations": conversations}

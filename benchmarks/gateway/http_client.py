@@ -11,7 +11,7 @@ import orjson
 
 
 @dataclass(frozen=True)
-class Target:
+class HttpTarget:
     """Where requests go: a path of a server, with headers."""
 
     url: str
@@ -26,7 +26,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Answer:
+class TimedAnswer:
     """One answer; `reads` are the parts of its body with the second at which each was received."""
 
     sent: float
@@ -52,24 +52,24 @@ class Answer:
         return found
 
 
-class _Connection(asyncio.Protocol):
+class _HttpConnection(asyncio.Protocol):
     """One request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._waiting: asyncio.Future[None] | None = None
-        self._answer = Answer(0)
+        self._answer = TimedAnswer(0)
         self._now = 0.0
 
     @property
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, request: bytes) -> Answer:
+    async def ask(self, request: bytes) -> TimedAnswer:
         assert self._transport is not None
         self._waiting = asyncio.get_running_loop().create_future()
-        self._answer = answer = Answer(monotonic())
+        self._answer = answer = TimedAnswer(monotonic())
         self._transport.write(request)
         await self._waiting
         return answer
@@ -106,22 +106,22 @@ class _Connection(asyncio.Protocol):
             self._waiting.set_result(None)
 
 
-class Caller:
+class HttpCaller:
     """Sends requests to one target on as many connections as are needed, at most `most`. Use as an async context manager."""
 
-    def __init__(self, target: Target, most: int = 1024) -> None:
+    def __init__(self, target: HttpTarget, most: int = 1024) -> None:
         self.target = target
-        self._idle: list[_Connection] = []
+        self._idle: list[_HttpConnection] = []
         self._room = asyncio.Semaphore(most)
 
-    async def __aenter__(self) -> "Caller":
+    async def __aenter__(self) -> "HttpCaller":
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         for connection in self._idle:
             connection.close()
 
-    async def post(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    async def post(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> TimedAnswer:
         """The whole answer. Raises OSError, and RuntimeError for any status but 200."""
         async with self._room:
             connection = await self._connection()
@@ -135,10 +135,10 @@ class Caller:
             raise RuntimeError(f"{self.target.url}: {answer.status} {answer.body[:300]!r}")
         return answer
 
-    async def _connection(self) -> _Connection:
+    async def _connection(self) -> _HttpConnection:
         while self._idle:
             if (connection := self._idle.pop()).usable:
                 return connection
         parts = urlsplit(self.target.url)
-        _, made = await asyncio.get_running_loop().create_connection(_Connection, parts.hostname, parts.port)
+        _, made = await asyncio.get_running_loop().create_connection(_HttpConnection, parts.hostname, parts.port)
         return made

@@ -12,8 +12,8 @@ import psycopg
 
 from app import processes
 from app.settings import foreign_environment
-from benchmarks.gateway.http_client import Target
-from benchmarks.harness import MODEL, ROOT, RUN, Stage, api, end, part
+from benchmarks.gateway.http_client import HttpTarget
+from benchmarks.harness import MODEL, ROOT, RUN, Testbed, api, end, part
 
 CHAT = "/v1/chat/completions"
 READY_SECONDS = 120.0
@@ -21,7 +21,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Installed:
+class RunningGateway:
     """A running installation."""
 
     base: str
@@ -30,29 +30,29 @@ class Installed:
     pid: int
 
     @property
-    def chat(self) -> Target:
+    def chat(self) -> HttpTarget:
         """Its OpenAI route."""
-        return Target(self.base + CHAT, self.headers)
+        return HttpTarget(self.base + CHAT, self.headers)
 
     @property
-    def run(self) -> Target:
+    def run(self) -> HttpTarget:
         """Its Workers AI route, where batches are polled."""
-        return Target(self.base + RUN, self.headers)
+        return HttpTarget(self.base + RUN, self.headers)
 
 
 @contextlib.contextmanager
-def installation(stage: Stage, engines: Sequence[str], slots: int = 256) -> Iterator[Installed]:
+def installation(testbed: Testbed, engines: Sequence[str], slots: int = 256) -> Iterator[RunningGateway]:
     """One API process, and a worker for each of these engines."""
-    settings = stage.settings(stage.database())
+    settings = testbed.settings(testbed.database())
     with contextlib.ExitStack() as stack:
         for number, url in enumerate(engines):
             own = {"engine_url": url, "engine_name": f"engine-{number}", "engine_slots": slots}
-            folder = stage.folder / f"worker-{number}"
+            folder = testbed.folder / f"worker-{number}"
             stack.enter_context(part(settings.model_copy(update={**own, "data_dir": folder}), "workers.gpu"))
         process, key = stack.enter_context(api(settings))
         _until_ready(settings.database_url, len(engines))
         base = f"http://{settings.host}:{settings.port}"
-        yield Installed(base, (("authorization", f"Bearer {key}"),), settings.database_url, process.pid)
+        yield RunningGateway(base, (("authorization", f"Bearer {key}"),), settings.database_url, process.pid)
 
 
 def _until_ready(url: str, engines: int) -> None:

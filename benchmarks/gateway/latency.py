@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.gateway.http_client import Caller, Target
+from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.gateway.installation import question
 from benchmarks.harness import say
 
@@ -27,11 +27,11 @@ def percentiles(values: list[float]) -> tuple[float, float]:
 
 
 async def first_tokens(
-    ways: Mapping[str, Target], rounds: int, rate: float, tokens: int = 8
+    ways: Mapping[str, HttpTarget], rounds: int, rate: float, tokens: int = 8
 ) -> dict[str, list[list[float]]]:
     """For each way the milliseconds to the first token, by round. The first round warms up and is left out."""
     found: dict[str, list[list[float]]] = {name: [] for name in ways}
-    callers = {name: Caller(target) for name, target in ways.items()}
+    callers = {name: HttpCaller(target) for name, target in ways.items()}
     order, rng = list(ways), random.Random(7)
     for number in range(rounds + 1):
         rng.shuffle(order)
@@ -44,7 +44,7 @@ async def first_tokens(
     return found
 
 
-async def _turn(caller: Caller, number: int, rate: float, tokens: int) -> list[float]:
+async def _turn(caller: HttpCaller, number: int, rate: float, tokens: int) -> list[float]:
     began, tasks = monotonic(), []
     for k in range(max(1, round(rate * TURN_SECONDS))):
         await asyncio.sleep(max(0.0, began + k / rate - monotonic()))
@@ -71,18 +71,18 @@ def added(found: Mapping[str, list[list[float]]]) -> dict[str, Any]:
     return figures
 
 
-async def throughput(ways: Mapping[str, Target], seconds: float, callers: int = 32) -> dict[str, Any]:
+async def throughput(ways: Mapping[str, HttpTarget], seconds: float, callers: int = 32) -> dict[str, Any]:
     """Whole answers a second by so many callers, each of whom asks again as soon as it is answered."""
     figures: dict[str, Any] = {"throughput_callers": callers}
     for name, target in ways.items():
-        async with Caller(target) as caller:
+        async with HttpCaller(target) as caller:
             rate = await _closed_loop(caller, seconds, callers)
         figures["requests_s" if name == "gateway" else f"{name}_requests_s"] = round(rate, 1)
         say(f"throughput, {name}: {rate:,.0f} requests/s")
     return figures
 
 
-async def _closed_loop(caller: Caller, seconds: float, callers: int) -> float:
+async def _closed_loop(caller: HttpCaller, seconds: float, callers: int) -> float:
     body = orjson.dumps({**question("again", max_tokens=4), "stream": False})
     began = monotonic()
 

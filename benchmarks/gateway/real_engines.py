@@ -6,37 +6,37 @@ from typing import Any
 
 from benchmarks.colocation.real_system import MODEL, bare_engine
 from benchmarks.gateway.affinity import affinity
-from benchmarks.gateway.http_client import Target
+from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.gateway.installation import CHAT, installation
 from benchmarks.gateway.latency import added, first_tokens
-from benchmarks.harness import Stage, say
+from benchmarks.harness import Testbed, say
 
 ENGINES = 2
 SLOTS = 16
 
 
-def measured(on: Stage, quick: bool) -> dict[str, Any]:
+def measured(testbed: Testbed, quick: bool) -> dict[str, Any]:
     """All keys begin with `real_`."""
     with (
         asyncio.Runner() as runner
     ):  # what starts installations runs event loops of its own, so none may be running then
         engines = AsyncExitStack()
         try:
-            return {f"real_{key}": value for key, value in _measured(on, quick, runner, engines).items()}
+            return {f"real_{key}": value for key, value in _measured(testbed, quick, runner, engines).items()}
         finally:
             runner.run(engines.aclose())
 
 
-def _measured(on: Stage, quick: bool, runner: asyncio.Runner, engines: AsyncExitStack) -> dict[str, Any]:
+def _measured(testbed: Testbed, quick: bool, runner: asyncio.Runner, engines: AsyncExitStack) -> dict[str, Any]:
     urls = []
     for number in range(ENGINES):
         say(f"starting vLLM {number + 1} of {ENGINES} …")
-        engine = bare_engine(on.folder / f"vllm-{number}", MODEL, policy="priority")
+        engine = bare_engine(testbed.folder / f"vllm-{number}", MODEL, policy="priority")
         urls.append(runner.run(engines.enter_async_context(engine)))
-    with installation(on, urls[:1], SLOTS) as installed:
-        ways = {"direct": Target(urls[0] + CHAT), "gateway": installed.chat}
+    with installation(testbed, urls[:1], SLOTS) as installed:
+        ways = {"direct": HttpTarget(urls[0] + CHAT), "gateway": installed.chat}
         found = added(runner.run(first_tokens(ways, 2 if quick else 40, 2)))
-    with installation(on, urls, SLOTS) as installed:
+    with installation(testbed, urls, SLOTS) as installed:
         turns, conversations = ((2,), 4) if quick else ((2, 4, 8), 24)
         found |= runner.run(affinity(installed.chat, turns, conversations, pause=2.0))
     return {"ttft_requests_s": 2, **found, "engines": f"{ENGINES} vLLM for CPU, {MODEL}"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.gateway.http_client import Answer, Caller, Target
+from benchmarks.gateway.http_client import HttpCaller, HttpTarget, TimedAnswer
 from benchmarks.gateway.installation import question
 from benchmarks.gateway.latency import percentiles
 from benchmarks.harness import say
@@ -18,7 +18,7 @@ from benchmarks.harness import say
 APART_SECONDS = 0.02
 
 
-def coalesced(answer: Answer) -> int:
+def coalesced(answer: TimedAnswer) -> int:
     """Events of this stream that came late, with a later one. Pure."""
     count = 0
     for read in answer.events():
@@ -27,14 +27,14 @@ def coalesced(answer: Answer) -> int:
     return count
 
 
-def delays_ms(answer: Answer) -> list[float]:
+def delays_ms(answer: TimedAnswer) -> list[float]:
     """Milliseconds on the way of each event."""
     return [
         (at - float(str(body["sent_at"]))) * 1e3 for read in answer.events() for at, body in read if "sent_at" in body
     ]
 
 
-def complete(answer: Answer, tokens: int) -> bool:
+def complete(answer: TimedAnswer, tokens: int) -> bool:
     """Whether all tokens came, and the end."""
     pieces = [body for read in answer.events() for _, body in read if "error" not in body]
     said = sum(1 for body in pieces for choice in _choices(body) if "role" not in choice["delta"])
@@ -45,16 +45,16 @@ def _choices(body: dict[str, Any]) -> list[dict[str, Any]]:
     return body.get("choices") or []
 
 
-async def streams(ways: Mapping[str, Target], count: int, tokens: int) -> dict[str, Any]:
+async def streams(ways: Mapping[str, HttpTarget], count: int, tokens: int) -> dict[str, Any]:
     """So many streams at the same time, each way for itself."""
     figures: dict[str, Any] = {"streams_offered": count, "stream_tokens": tokens}
     for name, target in ways.items():
-        async with Caller(target) as caller:
+        async with HttpCaller(target) as caller:
             await asyncio.gather(*(_one(caller, -n, tokens=4) for n in range(1, 9)))  # warm
             answers = await asyncio.gather(*(_one(caller, n, tokens) for n in range(count)), return_exceptions=True)
         for lost in [answer for answer in answers if isinstance(answer, BaseException)][:3]:
             say(f"a stream was lost ({name}): {lost!r}")
-        good = [answer for answer in answers if isinstance(answer, Answer)]
+        good = [answer for answer in answers if isinstance(answer, TimedAnswer)]
         p50, p99 = percentiles([delay for answer in good for delay in delays_ms(answer)])
         prefix = "" if name == "gateway" else f"{name}_"
         figures |= {
@@ -68,6 +68,6 @@ async def streams(ways: Mapping[str, Target], count: int, tokens: int) -> dict[s
     return figures
 
 
-async def _one(caller: Caller, number: int, tokens: int) -> Answer:
+async def _one(caller: HttpCaller, number: int, tokens: int) -> TimedAnswer:
     await asyncio.sleep(max(0, number) * 0.005)  # callers do not come in the same millisecond
     return await caller.post(orjson.dumps(question(f"stream {number}", max_tokens=tokens)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from app import processes
-from benchmarks.gateway.http_client import Target
+from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.gateway.installation import CHAT, running
 from benchmarks.harness import say
 
@@ -19,7 +19,7 @@ START_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def router(folder: Path, engine: str) -> Iterator[Target | None]:
+def router(folder: Path, engine: str) -> Iterator[HttpTarget | None]:
     """A running router; None if it cannot be installed."""
     try:
         command = _installed(folder)
@@ -32,7 +32,7 @@ def router(folder: Path, engine: str) -> Iterator[Target | None]:
     with running([command, "--worker-urls", engine, "--policy", "round_robin", *flags]):
         url = f"http://127.0.0.1:{port}"
         _until_healthy(f"{url}/health")
-        yield Target(url + CHAT)
+        yield HttpTarget(url + CHAT)
 
 
 def _installed(folder: Path) -> str:

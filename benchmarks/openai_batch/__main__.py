@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from benchmarks.harness import Stage, say, stage
+from benchmarks.harness import Testbed, open_testbed, say
 from benchmarks.machine import describe
 from benchmarks.openai_batch import aibrix, run_batch
 from benchmarks.openai_batch.crash import crash
@@ -36,7 +36,7 @@ SLOTS, WIDE_SLOTS = 64, 512
 
 
 @dataclass(frozen=True)
-class Sizes:
+class BatchFileSizes:
     """How much of everything."""
 
     lines: int = 50_000
@@ -45,7 +45,7 @@ class Sizes:
     rounds: int = 3
 
 
-QUICK = Sizes(lines=2000, requests=300, rounds=1)
+QUICK = BatchFileSizes(lines=2000, requests=300, rounds=1)
 
 NOTES = [
     "AIBrix outside Kubernetes has no engine but an echo; the engine's address was put in its place in its own process.",
@@ -62,34 +62,34 @@ AIBRIX_KEYS = ("aibrix_req_s", "aibrix_lost", "aibrix_duplicated", "aibrix_reexe
 Figures = dict[str, Any]
 
 
-def speed(on: Stage, sizes: Sizes, peer: bool) -> Figures:
+def throughput_at_both_sizes(testbed: Testbed, sizes: BatchFileSizes, peer: bool) -> Figures:
     """At equal slots, and at so many that the services are what limits."""
     names = [OURS, SHIPPED, *([PEER] if peer else [])]
-    figures = throughput(on, sizes.requests, SLOTS, sizes.rounds, names)
-    wide = throughput(on, sizes.requests, WIDE_SLOTS, sizes.rounds, [OURS, *names[2:]])
+    figures = throughput(testbed, sizes.requests, SLOTS, sizes.rounds, names)
+    wide = throughput(testbed, sizes.requests, WIDE_SLOTS, sizes.rounds, [OURS, *names[2:]])
     return figures | {f"{key}_wide": value for key, value in wide.items()}
 
 
-def crashes(on: Stage, sizes: Sizes, peer: bool) -> Figures:
+def crashes(testbed: Testbed, sizes: BatchFileSizes, peer: bool) -> Figures:
     """Each service once."""
-    found = [crash(on, name, sizes.requests, SLOTS) for name in ([OURS, PEER] if peer else [OURS])]
+    found = [crash(testbed, name, sizes.requests, SLOTS) for name in ([OURS, PEER] if peer else [OURS])]
     return {key: value for figures in found for key, value in figures.items()}
 
 
-def arms(sizes: Sizes, peer: bool) -> dict[str, Callable[[Stage], Figures]]:
+def arms(sizes: BatchFileSizes, peer: bool) -> dict[str, Callable[[Testbed], Figures]]:
     """Every arm by its name, in the order in which they run."""
     return {
-        "files": lambda on: files(on, sizes.lines, sizes.line_bytes, SLOTS),
-        "throughput": lambda on: speed(on, sizes, peer),
-        "crash": lambda on: crashes(on, sizes, peer),
-        "runbatch": lambda on: run_batch.killed(on.folder),
+        "files": lambda testbed: files(testbed, sizes.lines, sizes.line_bytes, SLOTS),
+        "throughput": lambda testbed: throughput_at_both_sizes(testbed, sizes, peer),
+        "crash": lambda testbed: crashes(testbed, sizes, peer),
+        "runbatch": lambda testbed: run_batch.killed(testbed.folder),
     }
 
 
 def run(options: argparse.Namespace) -> Figures:
     """All arms, or those asked for."""
-    given = QUICK if options.quick else Sizes()
-    sizes = Sizes(options.lines or given.lines, options.line_bytes, given.requests, given.rounds)
+    given = QUICK if options.quick else BatchFileSizes()
+    sizes = BatchFileSizes(options.lines or given.lines, options.line_bytes, given.requests, given.rounds)
     names = list(arms(sizes, True))
     wanted = options.only.split(",") if options.only else names
     if unknown := set(wanted) - set(names):
@@ -98,14 +98,14 @@ def run(options: argparse.Namespace) -> Figures:
     table = arms(sizes, reason is None)
     began, loads, notes = monotonic(), {}, [*NOTES, *([reason] if reason else [])]
     found: Figures = dict.fromkeys(AIBRIX_KEYS)
-    with stage(options.database_url) as on:
+    with open_testbed(options.database_url) as testbed:
         for name in wanted:
             loads[name] = round(os.getloadavg()[0], 2)
             say(f"{name} …")
-            figures = table[name](on)
+            figures = table[name](testbed)
             notes += figures.pop("notes", [])
             found |= figures
-            on.clear()
+            testbed.clear()
     head = {"benchmark": "openai_batch", "quick": options.quick, "aibrix_version": None if reason else aibrix.VERSION}
     ends = {"load_average_at_start": loads, "seconds": round(monotonic() - began)}
     return {**head, **found, **ends, "notes": notes, "machine": describe()}
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="for uniformity; stdout always ends in one JSON line")
     parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, measures nothing")
     parser.add_argument("--lines", type=int, default=0, help="of the large file; 50000 if not given, with --quick 2000")
-    parser.add_argument("--line-bytes", type=int, default=Sizes.line_bytes, help="of each of its lines")
+    parser.add_argument("--line-bytes", type=int, default=BatchFileSizes.line_bytes, help="of each of its lines")
     parser.add_argument("--only", default="", help="arms to run, separated by commas")
     parser.add_argument("--database-url", default="", help="a PostgreSQL server to use instead of an embedded one")
     print(json.dumps(run(parser.parse_args())))

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any
 
-from benchmarks.harness import Stage, say
+from benchmarks.harness import Testbed, say
 from benchmarks.openai_batch import lines
 from benchmarks.openai_batch.services import LINE_BYTES, PATIENCE_SECONDS, opened
-from benchmarks.openai_batch.slot_engine import Engine, Seen, output, submit, until_final
+from benchmarks.openai_batch.slot_engine import RequestCounts, SlotEngine, output, submit, until_final
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Faults:
     begun_again: int
 
     @classmethod
-    def of(cls, count: int, answers: Counter[str], seen: Seen) -> "Faults":
+    def of(cls, count: int, answers: Counter[str], seen: RequestCounts) -> "Faults":
         """From the output file and the engine's log. Pure."""
         return cls(
             lost=count - len(answers),
@@ -33,10 +33,10 @@ class Faults:
         )
 
 
-def crash(on: Stage, name: str, count: int, slots: int) -> dict[str, Any]:
+def crash(testbed: Testbed, name: str, count: int, slots: int) -> dict[str, Any]:
     """Kill when half is answered, start again at once, wait for the end and count."""
-    content = lines.write(on.folder / f"crash-{count}.jsonl", count, LINE_BYTES)
-    with opened(on, name, slots) as (fake, service):
+    content = lines.write(testbed.folder / f"crash-{count}.jsonl", count, LINE_BYTES)
+    with opened(testbed, name, slots) as (fake, service):
         before = fake.seen()
         batch = submit(service.client, content, **service.extra)
         _until_half(fake, before, count)
@@ -65,7 +65,7 @@ def crash(on: Stage, name: str, count: int, slots: int) -> dict[str, Any]:
     return {f"{name}_{key}": value for key, value in figures.items()}
 
 
-def _until_half(fake: Engine, before: Seen, count: int) -> None:
+def _until_half(fake: SlotEngine, before: RequestCounts, count: int) -> None:
     deadline = monotonic() + PATIENCE_SECONDS
     while (fake.seen() - before).answered.total() < count / 2:
         if monotonic() > deadline:

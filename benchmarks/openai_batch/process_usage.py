@@ -9,7 +9,7 @@ from typing import Self
 
 
 @dataclass
-class Watch:
+class ProcessUsage:
     """A context manager around what is measured: by how much resident memory grew at its highest, and the seconds taken."""
 
     pid: int

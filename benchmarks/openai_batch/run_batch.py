@@ -23,7 +23,7 @@ _BAR = re.compile(rb"Running batch:.*\| (\d+)/(\d+) ")
 
 
 @dataclass(frozen=True)
-class Left:
+class KilledRun:
     """What a killed run leaves."""
 
     answered: int
@@ -54,7 +54,7 @@ def killed(folder: Path) -> dict[str, Any]:
     }
 
 
-def _run(settings: Settings, content: Path, folder: Path) -> Left:
+def _run(settings: Settings, content: Path, folder: Path) -> KilledRun:
     model = catalogue.load(settings.models_file).resolve(MODEL)
     assert model is not None
     made, log = folder / "run_batch_output.jsonl", folder / "run_batch.log"
@@ -81,7 +81,7 @@ def _run(settings: Settings, content: Path, folder: Path) -> Left:
     on_disk = 0
     with contextlib.suppress(FileNotFoundError):
         on_disk = len(lines.answered([made.read_bytes()]))
-    return Left(answered, on_disk, monotonic() - began)
+    return KilledRun(answered, on_disk, monotonic() - began)
 
 
 def _version() -> str:

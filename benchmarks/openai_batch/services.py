@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from openai import OpenAI
 
-from benchmarks.harness import Stage, say
+from benchmarks.harness import Testbed, say
 from benchmarks.openai_batch import aibrix, lines, slackwater_service
-from benchmarks.openai_batch.slot_engine import SECONDS, Engine, engine, output, submit, until_final
+from benchmarks.openai_batch.slot_engine import SECONDS, SlotEngine, engine, output, submit, until_final
 
 LINE_BYTES = 400
 WARM = 20  # lines of the batch that comes first and is not counted
@@ -42,7 +42,7 @@ OURS, SHIPPED, PEER = "ours", "ours_measured", "aibrix"
 
 
 @contextlib.contextmanager
-def opened(on: Stage, name: str, slots: int) -> Iterator[tuple[Engine, Service]]:
+def opened(testbed: Testbed, name: str, slots: int) -> Iterator[tuple[SlotEngine, Service]]:
     """The service on a fresh engine, after its first batch.
 
     Ours keeps all slots full (`headroom=static`), as the peer does; `ours_measured` is as shipped: it feels its way.
@@ -50,23 +50,23 @@ def opened(on: Stage, name: str, slots: int) -> Iterator[tuple[Engine, Service]]
     with engine(slots) as fake, contextlib.ExitStack() as stack:
         service: Service
         if name == PEER:
-            service = stack.enter_context(aibrix.service(on.folder, fake.url, slots))
+            service = stack.enter_context(aibrix.service(testbed.folder, fake.url, slots))
         else:
             way = "static" if name == OURS else "measured"
-            service = stack.enter_context(slackwater_service.installation(on, fake.url, slots, headroom=way))
-        content = lines.write(on.folder / "warm.jsonl", WARM, LINE_BYTES, first=900_000)
+            service = stack.enter_context(slackwater_service.installation(testbed, fake.url, slots, headroom=way))
+        content = lines.write(testbed.folder / "warm.jsonl", WARM, LINE_BYTES, first=900_000)
         _worked_off(service, submit(service.client, content, **service.extra).id, WARM)
         yield fake, service
-    on.clear()
+    testbed.clear()
 
 
-def throughput(on: Stage, count: int, slots: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
+def throughput(testbed: Testbed, count: int, slots: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
     """Medians of requests a second, from the first byte of the upload to the end that a poll shows."""
-    content = lines.write(on.folder / f"requests-{count}.jsonl", count, LINE_BYTES)
+    content = lines.write(testbed.folder / f"requests-{count}.jsonl", count, LINE_BYTES)
     rates: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         for name in names if number % 2 else reversed(names):
-            with opened(on, name, slots) as (_, service):
+            with opened(testbed, name, slots) as (_, service):
                 began = monotonic()
                 answered = _worked_off(service, submit(service.client, content, **service.extra).id, count)
                 rates[name].append(answered / (monotonic() - began))

@@ -12,13 +12,13 @@ from openai import OpenAI
 
 from app import processes
 from app.settings import Settings, child_environment
-from benchmarks.harness import ROOT, Stage, api, end, part
+from benchmarks.harness import ROOT, Testbed, api, end, part
 from benchmarks.openai_batch.slot_engine import client_of
 
 READY_SECONDS = 60.0
 
 
-class Ours:
+class SlackwaterService:
     """A running installation, as shipped but for the engine's slots, of which none is kept for synchronous requests."""
 
     extra: Mapping[str, object] = {}
@@ -71,13 +71,13 @@ class Ours:
 
 
 @contextlib.contextmanager
-def installation(on: Stage, engine_url: str, slots: int, **changes: object) -> Iterator[Ours]:
+def installation(testbed: Testbed, engine_url: str, slots: int, **changes: object) -> Iterator[SlackwaterService]:
     """All parts, until the block is left."""
     values = {"engine_url": engine_url, "engine_slots": slots, "sync_reserve_slots": 0, **changes}
-    settings = on.settings(on.database(), **values)
+    settings = testbed.settings(testbed.database(), **values)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with part(settings, "workers.steward"), api(settings) as (process, key):
-        ours = Ours(settings, client_of(f"http://{settings.host}:{settings.port}/v1", key), process.pid)
+        ours = SlackwaterService(settings, client_of(f"http://{settings.host}:{settings.port}/v1", key), process.pid)
         try:
             ours.start()
             yield ours

@@ -23,27 +23,27 @@ FINAL = ("completed", "failed", "expired", "cancelled")
 
 
 @dataclass(frozen=True)
-class Seen:
+class RequestCounts:
     """How often each request was begun at the engine, and how often answered."""
 
     begun: Counter[str]
     answered: Counter[str]
 
-    def __sub__(self, before: "Seen") -> "Seen":
-        return Seen(self.begun - before.begun, self.answered - before.answered)
+    def __sub__(self, before: "RequestCounts") -> "RequestCounts":
+        return RequestCounts(self.begun - before.begun, self.answered - before.answered)
 
 
 @dataclass(frozen=True)
-class Engine:
+class SlotEngine:
     """A running `testing.fakes.engine`."""
 
     url: str
 
-    def seen(self) -> Seen:
+    def seen(self) -> RequestCounts:
         """Its log so far, by custom id, which every prompt begins with."""
         with urllib.request.urlopen(f"{self.url}/_seen", timeout=60) as answer:
             found = json.load(answer)
-        return Seen(*(self._by_name(found[key]) for key in ("count", "finished")))
+        return RequestCounts(*(self._by_name(found[key]) for key in ("count", "finished")))
 
     @staticmethod
     def _by_name(prompts: dict[str, int]) -> Counter[str]:
@@ -56,7 +56,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def engine(slots: int) -> Iterator[Engine]:
+def engine(slots: int) -> Iterator[SlotEngine]:
     """An engine that takes `SECONDS` for every request, at most `slots` at once."""
     flags = ["--port", str(processes.free_port()), "--slots", str(slots)]
     flags += ["--latency", str(FIRST_SECONDS), "--token-seconds", str(TOKEN_SECONDS)]
@@ -66,7 +66,7 @@ def engine(slots: int) -> Iterator[Engine]:
         assert process.stdout
         if not (url := process.stdout.readline().strip()):
             raise SystemExit("the fake engine did not start")
-        yield Engine(url)
+        yield SlotEngine(url)
 
 
 def client_of(base_url: str, key: str) -> OpenAI:

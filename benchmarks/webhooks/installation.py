@@ -18,14 +18,14 @@ from app.states import EndpointState
 from app.tenants import service as tenants
 from app.webhooks import endpoints, service
 from benchmarks.gateway.installation import running
-from benchmarks.harness import ACCOUNT, MODEL, ROOT, Stage, end, part
+from benchmarks.harness import ACCOUNT, MODEL, ROOT, Testbed, end, part
 
 KIND = "batch.succeeded"
-Came = tuple[str, str, float]
+Receipt = tuple[str, str, float]
 
 
 @dataclass(frozen=True)
-class Inbox:
+class ReceiverProcess:
     """The receiver process."""
 
     port: int
@@ -34,7 +34,7 @@ class Inbox:
         """Where a subscription points."""
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def came(self) -> list[Came]:
+    def came(self) -> list[Receipt]:
         """(path, webhook-id, moment) of what came since the last look."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.request("GET", "/report")
@@ -42,7 +42,7 @@ class Inbox:
         connection.close()
         return [(path, webhook_id, at) for path, webhook_id, at in found]
 
-    def until(self, count: int, seconds: float) -> list[Came]:
+    def until(self, count: int, seconds: float) -> list[Receipt]:
         """What came, once it is so much, or after so many seconds."""
         found, deadline = self.came(), monotonic() + seconds
         while len(found) < count and monotonic() < deadline:
@@ -52,17 +52,17 @@ class Inbox:
 
 
 @contextlib.contextmanager
-def inbox() -> Iterator[Inbox]:
+def receiver_process() -> Iterator[ReceiverProcess]:
     """A running receiver."""
     with running([sys.executable, "-m", "benchmarks.webhooks.receiver"]) as process:
         assert process.stdout
-        yield Inbox(int(process.stdout.readline()))
+        yield ReceiverProcess(int(process.stdout.readline()))
 
 
 @contextlib.contextmanager
-def delivering(stage: Stage) -> Iterator[Settings]:
+def delivering(testbed: Testbed) -> Iterator[Settings]:
     """A steward and a notifier on a fresh database, as shipped but for receivers on this machine."""
-    settings = stage.settings(stage.database(), webhook_allow_private="loopback")
+    settings = testbed.settings(testbed.database(), webhook_allow_private="loopback")
     with part(settings, "workers.steward"), part(settings, "workers.notifier"):
         sleep(4)  # Celery's start
         yield settings

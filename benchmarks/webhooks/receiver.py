@@ -14,7 +14,7 @@ import time
 _OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-class Receiver(asyncio.Protocol):
+class WebhookReceiver(asyncio.Protocol):
     """Reads just enough of HTTP: a head, and a body of the length that it tells."""
 
     came: list[tuple[str, str, float]]  # of all connections
@@ -53,7 +53,7 @@ class Receiver(asyncio.Protocol):
 async def main() -> None:
     """Serve until the process is ended."""
     came: list[tuple[str, str, float]] = []
-    server = await asyncio.get_running_loop().create_server(lambda: Receiver(came), "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(lambda: WebhookReceiver(came), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
