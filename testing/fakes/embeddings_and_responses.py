@@ -27,15 +27,15 @@ def embeddings(body: dict[str, Any]) -> dict[str, Any]:
 
 def response(body: dict[str, Any]) -> dict[str, Any]:
     """The whole response: an echo."""
-    text = f"echo: {text(body)}"
+    text = f"echo: {last_input_text(body)}"
     content = [{"type": "output_text", "text": text, "annotations": []}]
     message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
     usage = {
-        "input_tokens": len(text(body)),
+        "input_tokens": len(last_input_text(body)),
         "input_tokens_details": {"cached_tokens": 1},
         "output_tokens": len(text.split()),
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": len(text(body)) + len(text.split()),
+        "total_tokens": len(last_input_text(body)) + len(text.split()),
     }
     cut = body.get("max_output_tokens") == 1
     return _response(body, "incomplete" if cut else "completed", output=[message], usage=usage)
@@ -60,7 +60,7 @@ def events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     return ({**event, "sequence_number": number} for number, event in enumerate(found))
 
 
-def text(body: dict[str, Any]) -> str:
+def last_input_text(body: dict[str, Any]) -> str:
     """The last text of the input."""
     given = body["input"]
     if isinstance(given, str):

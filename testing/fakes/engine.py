@@ -186,7 +186,7 @@ class FakeEngine:
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body = await self._note(request)
-        rule = self._rule(embeddings_and_responses.said(body))
+        rule = self._rule(embeddings_and_responses.last_input_text(body))
         if rule["mode"] in ("status", "junk"):
             return _odd(rule)
         if rule["mode"] == "hang":
