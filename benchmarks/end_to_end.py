@@ -31,20 +31,15 @@ from app.db import embedded
 from app.engines.engine_key import engine_key
 from app.settings import Settings, child_environment
 from benchmarks.machine import describe
+from benchmarks.prompts import numbered_prompt
 from benchmarks.statistics import interval
 
 MODEL = "smollm2-135m-instruct"
-WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
 
 
 def prompts(count: int) -> list[str]:
     """Prompts of about 40 words that share no prefix."""
-    return [
-        f"{n} " + " ".join(WORDS[(n * 7 + k * (n % 5 + 1)) % len(WORDS)] for k in range(40)) + ". Continue this story."
-        for n in range(count)
-    ]
+    return [numbered_prompt(n, 40) + ". Continue this story." for n in range(count)]
 
 
 class UpInstallation:
@@ -192,7 +187,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         shutil.rmtree(folder, ignore_errors=True)
     ratio, low, high = interval([ours / theirs for theirs, ours in measured])
     return {
-        "benchmark": "pipeline",
+        "benchmark": "end_to_end",
         "direct_tok_s": round(interval([theirs for theirs, _ in measured])[0], 1),
         "slackwater_tok_s": round(interval([ours for _, ours in measured])[0], 1),
         "ratio": round(ratio, 4),

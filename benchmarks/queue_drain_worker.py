@@ -17,13 +17,11 @@ import orjson
 from app.db.pool import Database
 from app.queue import service as queue
 from app.queue.types import Item, Lease, Result
+from benchmarks.prompts import WORDS
 
 LANES = 2
 LEASE_SECONDS, HEARTBEAT_SECONDS = 10.0, 2.0  # the defaults of app.settings
-_WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
-_TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=75)) for n in range(64)]
+_TEXTS = [" ".join(random.Random(n).choices(WORDS, k=75)) for n in range(64)]
 
 
 def answer(item: Item) -> Result:

@@ -4,13 +4,14 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from time import monotonic, sleep
 from typing import Any
 
 from app.db.pool import Database
 from benchmarks.harness import Api, Testbed, api, part, say
 from benchmarks.queue_workload import ITEM_BYTES, Submitter, body, line, pool_at, worker_processes
+from benchmarks.statistics import percentiles
 
 # ---------------------------------------------------------------- over HTTP
 
@@ -109,9 +110,3 @@ def _polls(client: Api, request_id: str) -> Iterator[float]:
 def _ingest_until(stop: threading.Event, client: Api, sent: bytes) -> None:
     while not stop.is_set():
         client.submit_lines(sent, len(sent))
-
-
-def percentiles(values: list[float]) -> tuple[float, float]:
-    """(median, 99th percentile)."""
-    cuts = quantiles(values, n=100, method="inclusive")
-    return cuts[49], cuts[98]

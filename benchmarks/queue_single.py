@@ -14,7 +14,7 @@ from app import processes
 from app.cli import admin
 from app.settings import Settings, child_environment
 from benchmarks.harness import ACCOUNT, ROOT, Api, Testbed, end, say, until_ready
-from benchmarks.queue_ingest import percentiles
+from benchmarks.statistics import percentiles
 
 ENGINE_SECONDS = 0.05
 PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on every phase of the worker's polling

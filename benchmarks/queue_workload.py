@@ -13,14 +13,12 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.service import Tenant
 from benchmarks.harness import ACCOUNT, MODEL, WorkerProcesses
+from benchmarks.prompts import WORDS
 
 ITEM_BYTES = 1024
 BLOCK = 64 * 1024
 WORKERS = 4
-_WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
-_TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=200)) for n in range(64)]
+_TEXTS = [" ".join(random.Random(n).choices(WORDS, k=200)) for n in range(64)]
 
 
 def line(number: int) -> bytes:

@@ -19,20 +19,13 @@ from app.db import embedded
 from app.engines import catalogue
 from app.headroom.engine_metrics import EngineGauges, parse
 from app.settings import Settings, child_environment
+from benchmarks.prompts import numbered_prompt
 from workers.gpu.managed_engine import vllm_command, vllm_environment
 
 MODEL = "smollm2-135m-instruct"
 ACCOUNT = "colocation"
 START_SECONDS = 400.0
 ITEMS = 4000  # of one backlog; more than any run can work off
-WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
-
-
-def text(number: int, words: int) -> str:
-    """A prompt of so many words that shares no prefix with another number's."""
-    return f"{number} " + " ".join(WORDS[(number * 7 + k * (number % 5 + 1)) % len(WORDS)] for k in range(words))
 
 
 class System:
@@ -117,7 +110,8 @@ class System:
     async def backlog(self, words: int, tokens: int, *, salt: int) -> AsyncIterator[None]:
         """A queue that does not run dry, cancelled at the end; the engine is idle afterwards."""
         items = [
-            {"prompt": text(salt * ITEMS + n, words), "max_tokens": tokens, "ignore_eos": True} for n in range(ITEMS)
+            {"prompt": numbered_prompt(salt * ITEMS + n, words), "max_tokens": tokens, "ignore_eos": True}
+            for n in range(ITEMS)
         ]
         async with httpx.AsyncClient(headers=self.headers, timeout=60) as client:
             made = await client.post(f"{self.base}/ai/run/{self.model}?queueRequest=true", json={"requests": items})

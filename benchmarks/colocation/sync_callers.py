@@ -9,8 +9,9 @@ from time import monotonic
 import aiohttp
 import orjson
 
-from benchmarks.colocation.real_system import System, text
+from benchmarks.colocation.real_system import System
 from benchmarks.colocation.workloads import Arrival
+from benchmarks.prompts import numbered_prompt
 
 CYCLE_SECONDS = 16.0  # of on/off traffic: half of it nothing, half of it twice the rate
 
@@ -63,7 +64,7 @@ async def _call(session: aiohttp.ClientSession, system: System, arrival: Arrival
     call = Call(arrival.at, monotonic() - began)
     body = {
         "model": system.model,
-        "messages": [{"role": "user", "content": text(number, arrival.prompt)}],
+        "messages": [{"role": "user", "content": numbered_prompt(number, arrival.prompt)}],
         "max_tokens": arrival.output,
         "ignore_eos": True,
         "stream": True,

@@ -7,7 +7,7 @@ requests are due at a fixed rate, whether or not earlier ones are answered.
 import asyncio
 import random
 from collections.abc import Mapping
-from statistics import median, quantiles
+from statistics import median
 from time import monotonic
 from typing import Any
 
@@ -16,14 +16,9 @@ import orjson
 from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.gateway.installation import question
 from benchmarks.harness import say
+from benchmarks.statistics import percentiles
 
 TURN_SECONDS = 1.0
-
-
-def percentiles(values: list[float]) -> tuple[float, float]:
-    """(median, 99th percentile)."""
-    cuts = quantiles(values, n=100, method="inclusive")
-    return cuts[49], cuts[98]
 
 
 async def first_tokens(

@@ -15,9 +15,9 @@ import orjson
 from app.db.pool import Database
 from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.gateway.installation import installation
-from benchmarks.gateway.latency import percentiles
 from benchmarks.harness import Testbed, say
 from benchmarks.queue_workload import Submitter, line
+from benchmarks.statistics import percentiles
 
 MOST_CONNECTIONS = 256
 WARM_SECONDS = 1.0

@@ -12,8 +12,8 @@ import orjson
 
 from benchmarks.gateway.http_client import HttpCaller, HttpTarget, TimedAnswer
 from benchmarks.gateway.installation import question
-from benchmarks.gateway.latency import percentiles
 from benchmarks.harness import say
+from benchmarks.statistics import percentiles
 
 APART_SECONDS = 0.02
 

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.harness import MODEL
+from benchmarks.prompts import WORDS
 
 CHAT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
-_WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
-_TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=800)) for n in range(64)]
+_TEXTS = [" ".join(random.Random(n).choices(WORDS, k=800)) for n in range(64)]
 
 
 def name(number: int) -> str:

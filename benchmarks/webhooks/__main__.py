@@ -34,7 +34,7 @@ from app.cli.client import Client
 from benchmarks.gateway.installation import running
 from benchmarks.harness import ACCOUNT, Api, Testbed, open_testbed, part, say, until_ready
 from benchmarks.machine import describe
-from benchmarks.queue_ingest import percentiles
+from benchmarks.statistics import percentiles
 from benchmarks.webhooks.installation import (
     KIND,
     Receipt,
