@@ -1,4 +1,4 @@
-"""The workers of the simple arms: when they may send the engine its next batch request."""
+"""The batch workers of the simple arms, which limit the number of batch requests in the engine."""
 
 from benchmarks.colocation.simulated_engine import SLOTS, SimulatedRequest
 from benchmarks.colocation.simulation_view import SimulationView
@@ -7,9 +7,9 @@ FLOOD = SLOTS
 
 
 class CappedWorker:
-    """Holds at most `cap` batch requests in the engine, whatever happens there."""
+    """Keeps at most `cap` batch requests in the engine."""
 
-    listens = False  # to what the gateway says of synchronous requests
+    listens = False  # to announcements of synchronous requests by the gateway
 
     def __init__(self, run: SimulationView, cap: int) -> None:
         self.run, self.cap = run, cap
@@ -19,7 +19,7 @@ class CappedWorker:
         return len(self.run.live) < self.cap
 
     def admitted(self, item: SimulatedRequest) -> None:
-        """It was sent."""
+        """The item was sent to the engine."""
 
     def batch_token(self, item: SimulatedRequest) -> None:
         """A batch item got a token."""
@@ -28,14 +28,14 @@ class CappedWorker:
         """The gateway announces a synchronous request."""
 
     def sync_answered(self, item: SimulatedRequest) -> None:
-        """It got its first token."""
+        """A synchronous request got its first token."""
 
     def sync_finished(self, item: SimulatedRequest) -> None:
-        """It is over."""
+        """A synchronous request ended."""
 
 
 class GaugeWorker(CappedWorker):
-    """The widespread saturation gate: every second, sixteen more while queue depth and KV usage are below thresholds."""
+    """A common saturation gate: each second it admits sixteen more while queue depth and KV usage are below thresholds."""
 
     POLL_SECONDS, MORE, QUEUE_LIMIT, KV_LIMIT = 1.0, 16, 5, 0.8
 
@@ -45,7 +45,7 @@ class GaugeWorker(CappedWorker):
 
     def _poll(self) -> None:
         gauges = self.run.engine.gauges
-        calm = max(gauges.waiting / self.QUEUE_LIMIT, gauges.kv_usage / self.KV_LIMIT) < 1
-        self.cap = min(FLOOD, len(self.run.live) + self.MORE) if calm else 0
+        below = max(gauges.waiting / self.QUEUE_LIMIT, gauges.kv_usage / self.KV_LIMIT) < 1
+        self.cap = min(FLOOD, len(self.run.live) + self.MORE) if below else 0
         self.run.admit()
         self.run.at(self.run.now + self.POLL_SECONDS, self._poll)

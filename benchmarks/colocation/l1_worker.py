@@ -1,8 +1,8 @@
-"""The L1 arm's worker: our controller outside the engine, fed what a worker would see and at the time it would see it.
+"""The L1 arm's worker: our controller outside the engine, with the signals that a worker gets, at the time it gets them.
 
-Everything that decides is what ships: the controller, its step meter, the ledger of announced requests, the limits of the
-settings. Simulated are the wires (a scrape takes a few milliseconds, a word from the gateway one), and left out what only guards
-against broken ones: the sampler's look at counters that stand still, and the probe. The tests of `tests/gpu` break those.
+The controller, its step meter, the record of announced requests and the limits of the settings are the shipped ones. The
+connections are simulated: a scrape takes three milliseconds, a message from the gateway one. Two checks against broken
+connections are left out: that of counters which do not change, and the probe. `tests/gpu` covers them.
 """
 
 from collections import deque
@@ -16,14 +16,14 @@ from app.settings import Settings
 from benchmarks.colocation.capped_workers import CappedWorker
 from benchmarks.colocation.simulated_engine import SLOTS, SimulatedRequest
 from benchmarks.colocation.simulation_view import SimulationView
-from benchmarks.colocation.skewed_step_model import SkewedModel
+from benchmarks.colocation.skewed_step_model import SkewedStepModel
 from workers.gpu.control_loop import limits_of
 
 SCRAPE_SECONDS = 3e-3
 
 
 class L1Worker(CappedWorker):
-    """Ticks, scrapes, hears of synchronous requests, and obeys each decision at once."""
+    """Ticks, scrapes, receives announcements of synchronous requests, and applies each decision at once."""
 
     def __init__(self, run: SimulationView) -> None:
         super().__init__(run, 0)
@@ -32,17 +32,17 @@ class L1Worker(CappedWorker):
         self._limits = limits_of(settings, SLOTS)
         self._pauses = settings.control_seconds, settings.sample_seconds
         self._arrivals = Arrivals(settings.request_timeout_seconds)
-        self._meter = StepMeter(SkewedModel(run.conditions.model_factor))
+        self._meter = StepMeter(SkewedStepModel(run.conditions.model_factor))
         self._prefilling: dict[int, int] = {}
         self._computed = 0
         self._latest: Scrape | None = None
-        self._pages: deque[tuple[float, EngineGauges]] = deque()  # what /metrics said, and when
+        self._pages: deque[tuple[float, EngineGauges]] = deque()  # (time, values) of /metrics
         self._state, self.decision = decide(State(), self._signals(), self._limits)
         run.at(0.0, self._scrape)
         run.at(0.0, self._tick)
 
     def may_admit(self, item: SimulatedRequest) -> bool:
-        """As the puller: within the allowance, and prompts no faster than they may be computed."""
+        """The rule of the puller: within the allowance, and within the budget for prompts under computation."""
         if len(self.run.live) >= self.decision.allowance:
             return False
         computing = self._computing()
@@ -51,26 +51,26 @@ class L1Worker(CappedWorker):
         )
 
     def admitted(self, item: SimulatedRequest) -> None:
-        """Its prompt is to be computed, or to be found in the prefix cache."""
+        """Count its prompt as under computation until its first token."""
         self._prefilling[item.number] = item.held
 
     def batch_token(self, item: SimulatedRequest) -> None:
-        """What the stream tells."""
+        """Count the tokens of a streamed event."""
         self._prefilling.pop(item.number, None)
         self._computed += 1 + (item.prompt if item.made == 1 else 0)
 
     def sync_arrived(self, item: SimulatedRequest) -> None:
-        """Decide now, not at the next tick."""
+        """Decide at once instead of at the next tick."""
         self._arrivals.arrived(str(item.number), item.prompt, item.output, self.run.now)
         self._decide()
 
     def sync_answered(self, item: SimulatedRequest) -> None:
-        """Its prompt is computed."""
+        """Note that its prompt is computed."""
         assert item.first_token is not None
         self._arrivals.first_token(str(item.number), self.run.now, 1e3 * (item.first_token - item.arrived))
 
     def sync_finished(self, item: SimulatedRequest) -> None:
-        """It is over, or was cut off."""
+        """Note that it ended, complete or not."""
         pace = None
         if item.first_token is not None and item.last_token is not None and item.made > 1:
             pace = 1e3 * (item.last_token - item.first_token) / (item.made - 1)
@@ -114,7 +114,7 @@ class L1Worker(CappedWorker):
             self._meter.observe(self._latest, self._load())
 
     def _page(self) -> EngineGauges | None:
-        """What /metrics says now, or, in an ablation, said some time ago; None while nothing answers."""
+        """The values of /metrics: the present ones, or older ones in an ablation. None while the engine is down."""
         if not self.run.up:
             return None
         now, conditions = self.run.now, self.run.conditions

@@ -1,4 +1,4 @@
-"""The policies that are compared: which scheduler the engine runs, and when a worker may send it the next batch request."""
+"""The compared policies: the scheduler of the engine, and the rule by which a worker admits batch requests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ STATIC_CAPS = (16, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One policy. `harvest`: the engine runs our scheduler; `synchronous`: there are synchronous callers."""
+    """One policy. `harvest`: the engine runs our scheduler. `synchronous`: there are synchronous requests."""
 
     name: str
     worker: Callable[[SimulationView], CappedWorker]
@@ -27,7 +27,7 @@ class Arm:
     synchronous: bool = True
 
     def scheduler(self, clock: Callable[[], float], conditions: Conditions) -> Scheduler:
-        """A new engine's scheduler."""
+        """The scheduler of a new engine."""
         cls: type[Scheduler] = Scheduler
         if self.harvest:
             cls = SyncHarvestScheduler if conditions.freeze else EvictingScheduler
@@ -44,7 +44,7 @@ def _fixed(cap: int) -> Callable[[SimulationView], CappedWorker]:
 
 
 def arms() -> dict[str, Arm]:
-    """All by name, in the order of the tables."""
+    """All arms by name, in the order of the tables."""
     listed = (
         Arm("sync_only", _fixed(0)),
         Arm("batch_only", _fixed(FLOOD), synchronous=False),

@@ -1,4 +1,4 @@
-"""A whole installation to measure: `slackwater up` on an engine of its own or on one that runs, and its batch backlog."""
+"""A whole installation to measure: `slackwater up` with its own or a running engine, and a backlog of batch work."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from workers.gpu.managed_engine import vllm_command, vllm_environment
 MODEL = "smollm2-135m-instruct"
 ACCOUNT = "colocation"
 START_SECONDS = 400.0
-ITEMS = 4000  # of one backlog; more than any run can work off
+ITEMS = 4000  # of one backlog; no run can finish it
 
 
 class System:
@@ -100,7 +100,7 @@ class System:
         return {name: float(value) for name, value in pairs}
 
     async def stored_tokens(self) -> int:
-        """Output tokens of every batch answer that is stored: what the batch has got, nothing of it twice."""
+        """Output tokens of all stored batch answers, each counted once."""
         with psycopg.connect(embedded.database_url(self.settings)) as conn:
             row = conn.execute("select coalesce(sum(completion_tokens), 0) from item_result").fetchone()
         assert row
@@ -108,7 +108,7 @@ class System:
 
     @asynccontextmanager
     async def backlog(self, words: int, tokens: int, *, salt: int) -> AsyncIterator[None]:
-        """A queue that does not run dry, cancelled at the end; the engine is idle afterwards."""
+        """A batch that is larger than any run. It is cancelled at the end, and the engine is idle afterwards."""
         items = [
             {"prompt": numbered_prompt(salt * ITEMS + n, words), "max_tokens": tokens, "ignore_eos": True}
             for n in range(ITEMS)
@@ -125,7 +125,7 @@ class System:
 
 @asynccontextmanager
 async def bare_engine(folder: Path, model: str, *, policy: str) -> AsyncIterator[str]:
-    """vLLM's server with the catalogue's flags and its own scheduler; its URL."""
+    """Run vLLM's server with the flags of the catalogue and vLLM's own scheduler. Yields its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings()
     entry = catalogue.load(settings.models_file).resolve(model)

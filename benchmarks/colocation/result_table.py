@@ -1,4 +1,4 @@
-"""What runs amount to: percentiles over all seeds, as multiples of what synchronous callers get alone."""
+"""The figures of all runs in a table: percentiles over the seeds, and their ratios to synchronous requests alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def figures(outcomes: Sequence[RunSamples]) -> Figures:
 
 
 def with_ratios(table: Table, workload: str, found: Figures, alone: Figures | None = None) -> Figures:
-    """The figures with their ratios: to synchronous callers alone (`_x`), to the flood's harvest, to batch alone."""
+    """The figures and their ratios: to synchronous requests alone (`_x`), and to the batch throughput of two other arms."""
     alone = alone or table.get("sync_only", {}).get(workload, {})
     ratios: Figures = {}
     for kind, quantile in LATENCIES:

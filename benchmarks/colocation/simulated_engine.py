@@ -1,8 +1,8 @@
-"""An engine whose decisions are vLLM's own and whose steps only take simulated time.
+"""An engine with vLLM's own scheduler, whose steps take only simulated time.
 
-The scheduler, its KV blocks and its prefix cache are the real classes; a roofline formula says how long each step
-takes, so ratios mean something and milliseconds do not. No two requests share a prompt: only one that comes back after a
-yield or a preemption finds its own blocks in the prefix cache.
+The scheduler, its KV blocks and its prefix cache are the real classes. A roofline formula gives the duration of each step,
+so ratios are meaningful and milliseconds are not. No two requests share a prompt: the prefix cache only helps a request
+that returns after a yield or a preemption.
 """
 
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ from testing.bare_scheduler import BATCH, BLOCK, TOKEN, finish_step, request
 
 SLOTS, STEP_TOKENS, KV_BLOCKS = 256, 2048, 25_000
 
-# The truth that every law has to learn: an 8B model in bf16 on one H100-class GPU, by roofline.
+# Step times that each controller has to learn: an 8B model in bf16 on one H100-class GPU, by roofline.
 OVERHEAD, READ_WEIGHTS, PER_TOKEN, OVERLAP, PER_CONTEXT, NOISE = 3e-3, 6.4e-3, 32e-6, 0.15, 52e-9, 0.05
 NOTHING_SCHEDULED = 1e-3
 
 
 def step_seconds(tokens: int, context: int, chance: Random) -> float:
-    """What a step of `tokens` new tokens over `context` computed ones takes."""
+    """Seconds that a step of `tokens` new tokens takes, with `context` tokens computed before."""
     compute = tokens * PER_TOKEN
     roof = max(READ_WEIGHTS, compute) + OVERLAP * min(READ_WEIGHTS, compute)
     return (OVERHEAD + roof + context * PER_CONTEXT) * chance.lognormvariate(0, NOISE)
@@ -31,7 +31,7 @@ def step_seconds(tokens: int, context: int, chance: Random) -> float:
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """One piece of work, through all its attempts. `computed`: positions that were ever computed for it."""
+    """One request, through all its attempts. `computed`: token positions that were ever computed for it."""
 
     number: int
     priority: int
@@ -54,7 +54,7 @@ class SimulatedRequest:
 
 @dataclass(slots=True)
 class Step:
-    """A step under way: what vLLM scheduled, and how long it takes."""
+    """A running step: what vLLM scheduled, and its duration."""
 
     output: SchedulerOutput
     seconds: float
@@ -62,7 +62,7 @@ class Step:
 
 @dataclass(slots=True)
 class Tally:
-    """Tokens scheduled for batch items: new positions, and positions computed before (`wasted`)."""
+    """Tokens scheduled for batch requests: new positions, and positions computed before (`wasted`)."""
 
     fresh: int = 0
     wasted: int = 0
@@ -70,7 +70,7 @@ class Tally:
 
 @dataclass(slots=True)
 class SimulatedEngine:
-    """Begin a step, let its seconds pass, finish it. `gauges` are those of the last finished step, as on /metrics."""
+    """Call `begin`, let the seconds of the step pass, and call `finish`. `gauges`: those of /metrics after the last step."""
 
     scheduler: Scheduler
     chance: Random
@@ -88,7 +88,7 @@ class SimulatedEngine:
         return bool(self.scheduler.has_unfinished_requests())
 
     def add(self, item: SimulatedRequest, now: float) -> None:
-        """A new attempt at the item: its prompt is everything it has so far."""
+        """Begin a new attempt. Its prompt includes the tokens that the request has so far."""
         self._attempts += 1
         name = f"{item.number}-{self._attempts}"
         tokens = [item.number] * item.prompt + [TOKEN] * item.made
@@ -98,7 +98,7 @@ class SimulatedEngine:
         self.scheduler.add_request(item.request)
 
     def abort(self, items: list[SimulatedRequest]) -> None:
-        """Between two steps only."""
+        """Remove requests from the engine. Allowed between two steps only."""
         names = [item.request.request_id for item in items if item.request is not None]
         for item in items:
             item.request = None
@@ -115,7 +115,7 @@ class SimulatedEngine:
         return Step(output, step_seconds(tokens, context, self.chance) if tokens else NOTHING_SCHEDULED)
 
     def _account(self, item: SimulatedRequest, count: int) -> int:
-        """Note what is computed anew; returns the context that the step reads for the item."""
+        """Count new and repeated tokens. Returns the context that the step reads for the request."""
         assert item.request is not None
         end: int = item.request.num_computed_tokens
         start = end - count
@@ -129,7 +129,7 @@ class SimulatedEngine:
         return start
 
     def finish(self, step: Step) -> list[SimulatedRequest]:
-        """Hand the step's result back as a model runner would; returns the items that got a token."""
+        """Give the result of the step to the scheduler, as a model runner does. Returns the requests that got a token."""
         given = [self._items[name] for name in finish_step(self.scheduler, step.output)]
         self._count(given)
         for item in given:
@@ -141,7 +141,7 @@ class SimulatedEngine:
         return given
 
     def _count(self, given: list[SimulatedRequest]) -> None:
-        """As vLLM does: a step that yields no token is not counted, a prompt counts with its first token."""
+        """Update the counters as vLLM does: steps without a token do not count, and a prompt counts with its first token."""
         if given:
             prompts = [item for item in given if item.request and item.request.num_output_tokens == 1]
             computed = sum(item.request.num_prompt_tokens - (item.cached or 0) for item in prompts if item.request)

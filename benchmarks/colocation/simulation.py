@@ -1,8 +1,7 @@
-"""One run under a simulated clock: synchronous callers, an arm's batch worker and one engine.
+"""One run on a simulated clock: synchronous callers, the batch worker of an arm, and one engine.
 
-The engine works step by step. What happens while a step runs happens at its own time, but the engine hears of it
-between two steps, as vLLM does. The backlog of batch work has no end; work that was yielded goes back to its head with
-the tokens it has.
+The engine works in steps. An event during a step has its own time, but the engine learns of it after the step, as vLLM
+does. The backlog of batch work has no end. A yielded request returns to the head of the backlog with its tokens.
 """
 
 import heapq
@@ -25,13 +24,13 @@ from workers.gpu.requests_in_engine import MOST_YIELDS
 
 MESSAGE_SECONDS = 1e-3  # from the gateway to the worker
 RESTART_SECONDS = 5.0
-CROWD = 240  # requests in the engine from which on a plan is timed: the promise is about full engines
-OVERTIME = 2.0  # a run ends when every caller is served, or after this many times its length
+CROWD = 240  # plans are timed with at least this many requests in the engine, because the target is about full engines
+OVERTIME = 2.0  # a run ends when every caller is served, at the latest after this many times its length
 
 
 @dataclass(slots=True)
 class UsefulTokens:
-    """Batch tokens while the workload lasts: prompts with their first token, once, and outputs."""
+    """Batch tokens while the workload lasts. A prompt counts once, with its first output token."""
 
     prompt: int = 0
     output: int = 0
@@ -40,7 +39,7 @@ class UsefulTokens:
 
 @dataclass(eq=False)
 class Simulation:
-    """`run` once. `now` is the simulated second, `live` our batch requests by number."""
+    """Call `run` once. `now`: the simulated second. `live`: batch requests in the engine, by number."""
 
     arm: Arm
     workload: Workload
@@ -66,7 +65,7 @@ class Simulation:
         self._itl: list[float] = []
         self._plans: list[float] = []
         self._unserved = 0
-        self._past: list[SimulatedEngine] = []
+        self._stopped_engines: list[SimulatedEngine] = []
         self.engine = self._start_engine()
         for arrival in self.arrivals:
             self.at(arrival.at, lambda arrival=arrival: self._arrive(arrival))  # type: ignore[misc]
@@ -75,13 +74,13 @@ class Simulation:
         self.worker = self.arm.worker(self)
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        """Have something happen at a simulated second."""
+        """Call `act` at the simulated second `when`."""
         heapq.heappush(self._events, (when, next(self._order), act))
 
     def run(self) -> RunSamples:
-        """Until every caller is served, or overtime ends."""
+        """Run until every caller is served, or overtime ends."""
         while not self._over():
-            self._happen(self.now)
+            self._run_events(self.now)
             self._leave()
             self.admit()
             if self.up and self.engine.busy:
@@ -92,7 +91,7 @@ class Simulation:
         return self._outcome()
 
     def yield_batch(self, count: int) -> None:
-        """Take back the requests with least progress; the engine hears of it after its present step."""
+        """Take the requests with the least progress back from the engine, after its present step."""
         able = [item for item in self.live.values() if item.yields < MOST_YIELDS]
         for item in sorted(able, key=lambda item: (item.made, -item.number))[:count]:
             del self.live[item.number]
@@ -101,7 +100,7 @@ class Simulation:
             self._leaving.append(item)
 
     def admit(self) -> None:
-        """Send batch requests for as long as the worker may."""
+        """Send batch requests to the engine until the worker refuses one."""
         while self.up and self.worker.may_admit(self._next_item()):
             item = self._backlog.popleft()
             self.live[item.number] = item
@@ -122,7 +121,7 @@ class Simulation:
         late = self.now > self.workload.seconds
         return late and (not self._open or self.now > OVERTIME * self.workload.seconds)
 
-    def _happen(self, until: float) -> None:
+    def _run_events(self, until: float) -> None:
         while self._events and self._events[0][0] <= until:
             when, _, act = heapq.heappop(self._events)
             self.now = max(self.now, when)
@@ -134,17 +133,17 @@ class Simulation:
         scheduler = self.engine.scheduler
         if isinstance(scheduler, HarvestMixin) and len(scheduler.requests) >= CROWD:
             self._plans.append(scheduler.report.plan_seconds)
-        self._happen(end)
+        self._run_events(end)
         self.now = end
         if not self.up:
-            return  # the engine died under it
+            return  # the engine was restarted during the step
         for item in self.engine.finish(step):
             if item.priority == BATCH:
                 self._batch_token(item)
             else:
                 self._sync_token(item)
         if self.now <= self.workload.seconds:
-            self.useful.wasted = sum(engine.tally.wasted for engine in (*self._past, self.engine))
+            self.useful.wasted = sum(engine.tally.wasted for engine in (*self._stopped_engines, self.engine))
 
     def _leave(self) -> None:
         gone = [item for item in self._leaving if item.made < item.output]
@@ -174,9 +173,9 @@ class Simulation:
             del self._open[item.number]
             self._notify(self.worker.sync_finished, item)
 
-    def _notify(self, hear: Callable[[SimulatedRequest], None], item: SimulatedRequest) -> None:
+    def _notify(self, receive: Callable[[SimulatedRequest], None], item: SimulatedRequest) -> None:
         if self.worker.listens:
-            self.at(self.now + MESSAGE_SECONDS, lambda: hear(item))
+            self.at(self.now + MESSAGE_SECONDS, lambda: receive(item))
 
     def _batch_token(self, item: SimulatedRequest) -> None:
         if self.now <= self.workload.seconds:
@@ -187,7 +186,7 @@ class Simulation:
             self.live.pop(item.number, None)
 
     def _restart(self) -> None:
-        """Everything in the engine is lost but the tokens that were streamed; so are the callers who waited."""
+        """Stop the engine: streamed batch tokens are kept, and open synchronous requests are lost."""
         self.up = False
         self._unserved += len(self._open)
         for item in self._open.values():
@@ -197,15 +196,15 @@ class Simulation:
         self.live.clear()
         for item in self._leaving:
             item.request = None
-        self._past.append(self.engine)
-        self.at(self.now + RESTART_SECONDS, self._come_back)
+        self._stopped_engines.append(self.engine)
+        self.at(self.now + RESTART_SECONDS, self._restarted)
 
-    def _come_back(self) -> None:
+    def _restarted(self) -> None:
         self.engine = self._start_engine()
         self.up = True
 
     def _outcome(self) -> RunSamples:
-        engines = [*self._past, self.engine]
+        engines = [*self._stopped_engines, self.engine]
         harvests = [engine.scheduler for engine in engines if isinstance(engine.scheduler, HarvestMixin)]
         return RunSamples(
             seconds=self.workload.seconds,

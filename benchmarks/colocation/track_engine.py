@@ -1,15 +1,15 @@
-"""The real engine: vLLM with a real model on this machine, the whole system in the loop, callers through its gateway.
+"""vLLM with a real model on this machine, inside a whole installation. Callers use its gateway.
 
-Every arm serves the same arrivals. Batch work is a backlog that never runs dry. On a CPU the engine is SmolLM2-135M.
+Every arm serves the same arrivals. The backlog of batch work never ends. The default model is SmolLM2-135M, on a CPU.
 
 sync_only, ours          one installation that manages its engine, as shipped
-sync_plain               callers alone on a plain vLLM: what our scheduler costs them while there is no batch
-priority, static_N, l1   a worker attached to a plain vLLM with priority scheduling; priority: the flood, uncontrolled
-batch_only               that flood, without callers
-fifo                     the same with first come, first served
+sync_plain               callers alone on a plain vLLM: shows the cost of our scheduler without batch work
+priority, static_N, l1   a worker attached to a plain vLLM with priority scheduling; `priority` has no control
+batch_only               as `priority`, without callers
+fifo                     as `priority`, with first come, first served
 
---quick: sync_only and ours in turn on one running engine, judged on p95 with a bootstrap interval.
---keep: the full form takes hours on a machine that does nothing else; stopped, it goes on from the blocks in that folder.
+--quick runs sync_only and ours in turn on one engine, and judges p95 with a bootstrap interval.
+--keep stores each finished block. The full form takes hours; a stopped run continues from the stored blocks.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from benchmarks.colocation.sync_callers import Call, arrivals, call_all
 from benchmarks.machine import describe
 
 WARM_SECONDS = 8.0
-BATCH_ONLY_SECONDS = 60.0  # of each seed; there are no rare events to wait for
+BATCH_ONLY_SECONDS = 60.0  # per seed; short, because there are no rare events to wait for
 BLOCKS = 4  # of each arm in the quick form
 FLOOD = 64
 MANAGED = ("sync_only", "ours")
@@ -47,23 +47,29 @@ KINDS = ("poisson", "onoff")
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of this track."""
-    command.add_argument("--model", default=MODEL, help=f"a model of the catalogue ({MODEL})")
-    command.add_argument("--arms", default="", help=f"some of {','.join(ARMS)}")
-    command.add_argument("--workloads", default="", help=f"some of {','.join(KINDS)}")
-    command.add_argument("--arrivals", type=int, default=0, help="of each seed (quick: 75 of each block; full: 334)")
-    command.add_argument("--seeds", type=int, default=3, help="how many in the full form (3)")
-    command.add_argument("--rate", type=float, default=3.0, help="synchronous requests a second (3)")
+    command.add_argument("--model", default=MODEL, help=f"model of the catalogue ({MODEL})")
+    command.add_argument("--arms", default="", help=f"only these, separated by commas: {', '.join(ARMS)}")
+    command.add_argument("--workloads", default="", help=f"only these, separated by commas: {', '.join(KINDS)}")
+    command.add_argument("--arrivals", type=int, default=0, help="arrivals per seed (quick: 75 per block; full: 334)")
+    command.add_argument("--seeds", type=int, default=3, help="number of seeds in the full form (3)")
+    command.add_argument("--rate", type=float, default=3.0, help="synchronous requests per second (3)")
     command.add_argument("--words", type=int, default=12, help="mean words of a synchronous prompt (12)")
     command.add_argument("--tokens", type=int, default=6, help="mean tokens of a synchronous answer (6)")
     command.add_argument("--batch-words", type=int, default=40, help="words of a batch prompt (40)")
     command.add_argument("--batch-tokens", type=int, default=64, help="tokens of a batch answer (64)")
-    command.add_argument("--keep", type=Path, help="folder for the blocks that are done; a later run goes on from them")
-    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for l1 and ours")
+    command.add_argument("--keep", type=Path, help="folder of finished blocks; a later run continues from them")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of Slackwater for the arms l1 and ours; may be repeated",
+    )
 
 
 @dataclass
 class ArmRuns:
-    """The runs of one arm on one workload."""
+    """All runs of one arm on one workload."""
 
     outcomes: list[RunSamples] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -148,7 +154,7 @@ def _blocks(options: argparse.Namespace) -> list[tuple[str, int]]:
 
 
 def _same(options: argparse.Namespace) -> dict[str, Any]:
-    """What blocks that belong together have in common."""
+    """The options and the machine that all blocks of one folder share."""
     names = ("model", "arrivals", "rate", "words", "tokens", "batch_words", "batch_tokens", "set")
     machine = {name: value for name, value in describe().items() if name != "load_average"}
     return {**{name: getattr(options, name) for name in names}, "machine": machine}
@@ -180,7 +186,7 @@ async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Se
 
 
 async def _warm(system: System, options: argparse.Namespace) -> None:
-    """The engine's first requests and the step model's first samples are nobody's measure."""
+    """Warm the engine and the step model up. These requests are not measured."""
     async with system.backlog(options.batch_words, options.batch_tokens, salt=0):
         due = arrivals("poisson", 12, options.rate, options.words, options.tokens, 0)
         await call_all(system, due, salt=0)
@@ -189,7 +195,7 @@ async def _warm(system: System, options: argparse.Namespace) -> None:
 async def _block(
     system: System, options: argparse.Namespace, seen: Runs, arm: str, workload: str, due: Sequence[Any], salt: int
 ) -> Block:
-    """One arm on one list of arrivals, added to what was seen."""
+    """Run one arm on one list of arrivals, and add the result to `seen`."""
     async with AsyncExitStack() as stack:
         if arm not in ALONE:
             await stack.enter_async_context(system.backlog(options.batch_words, options.batch_tokens, salt=salt))
@@ -206,9 +212,9 @@ async def _block(
     seen.setdefault((arm, workload), ArmRuns()).add(block)
     row = figures([block.outcome])
     ttft, itl = (", ".join(f"{row[f'{kind}_p{q}_ms']}" for q in (50, 95, 99)) for kind in ("ttft", "itl"))
-    said = f"TTFT p50, p95, p99 {ttft} ms, ITL {itl} ms"
+    line = f"TTFT p50, p95, p99 {ttft} ms, ITL {itl} ms"
     print(
-        f"{arm} {workload} #{salt}: {said}, batch {row['batch_tok_s']} tok/s, {seconds:.0f} s",
+        f"{arm} {workload} #{salt}: {line}, batch {row['batch_tok_s']} tok/s, {seconds:.0f} s",
         file=sys.stderr,
         flush=True,
     )

@@ -1,4 +1,4 @@
-"""Track A: every arm on every workload in the simulator, two processes at a time."""
+"""Every arm on every workload in the simulator: vLLM's own scheduler on a simulated clock."""
 
 import argparse
 import logging
@@ -16,14 +16,14 @@ from benchmarks.colocation.run_samples import RunSamples
 from benchmarks.colocation.simulator_verdict import verdict
 from benchmarks.colocation.workloads import workloads
 
-REFERENCES = ("sync_only", "priority")  # what the ratios divide by: always run
+REFERENCES = ("sync_only", "priority")  # the ratios divide by their figures, so they always run
 SEEDS = 3
 ABLATED_WORKLOADS = ("conversation", "burst", "burst_long")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run of the simulator. `ablation`: its name, empty for the law as it is."""
+    """One run of the simulator. `ablation` is empty if the run is none."""
 
     arm: str
     workload: str
@@ -33,7 +33,7 @@ class Task:
     ablation: str = ""
 
 
-# Which arm is run under which conditions; those that break the engine have a baseline that broke in the same way.
+# The arm and the conditions of each ablation. If it restarts the engine, so does its baseline.
 ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "l1_no_arrival_trigger": ("l1", {"arrival_trigger": False}),
     "l1_model_20_percent_high": ("l1", {"model_factor": 1.2}),
@@ -49,15 +49,15 @@ ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "l2_every_slot_taken": ("l2", {"crowded": True}),
     "sync_only_engine_restart": ("sync_only", {"restart": True}),
 }
-FULL_ENGINE = "l2_every_slot_taken"  # is run in every form: it shows what a plan costs
+FULL_ENGINE = "l2_every_slot_taken"  # also runs with --quick: it measures the duration of a plan
 RESTARTED_BASE = "sync_only_engine_restart"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What only this track takes."""
-    parser.add_argument("--arms", default="", help="only these, by commas; sync_only and priority run in any case")
-    parser.add_argument("--workloads", default="", help="only these, by commas")
-    parser.add_argument("--processes", type=int, default=2, help="runs at a time (2)")
+    """The options of this track."""
+    parser.add_argument("--arms", default="", help="only these, separated by commas; sync_only and priority always run")
+    parser.add_argument("--workloads", default="", help="only these, separated by commas")
+    parser.add_argument("--processes", type=int, default=2, help="number of simulations at the same time (2)")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def _chosen(kind: str, wanted: str, known: list[str], always: tuple[str, ...] = ()) -> list[str]:
     names = {*wanted.split(","), *always} if wanted else set(known)
     if unknown := names - set(known):
-        raise SystemExit(f"no such {kind}: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        raise SystemExit(f"unknown {kind}: {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     return [name for name in known if name in names]
 
 
@@ -121,7 +121,7 @@ def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[
 
 
 def _quiet() -> None:
-    logging.disable(logging.WARNING)  # vLLM would tell each process that it has no GPU
+    logging.disable(logging.WARNING)  # vLLM warns in each process that there is no GPU
 
 
 def _one(task: Task) -> tuple[Task, RunSamples]:
@@ -137,12 +137,12 @@ def _one(task: Task) -> tuple[Task, RunSamples]:
 
 def _line(task: Task, outcome: RunSamples) -> str:
     row = figures([outcome])
-    said = f"TTFT p99 {row['ttft_p99_ms']} ms, ITL p99 {row['itl_p99_ms']} ms, batch {row['batch_tok_s']} tok/s"
-    return f"{task.ablation or task.arm} {task.workload} #{task.seed}: {said}"
+    line = f"TTFT p99 {row['ttft_p99_ms']} ms, ITL p99 {row['itl_p99_ms']} ms, batch {row['batch_tok_s']} tok/s"
+    return f"{task.ablation or task.arm} {task.workload} #{task.seed}: {line}"
 
 
 def _ablations(done: dict[tuple[str, str, str], list[RunSamples]]) -> Table:
-    """Each against the same arm's first seed: what alone and the flood did on those arrivals."""
+    """Ratios of each ablation to the reference arms on the arrivals of the first seed."""
     table: Table = {}
     for (_, workload, name), runs in done.items():
         if not name:
