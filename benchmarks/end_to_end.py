@@ -1,10 +1,10 @@
-"""What Slackwater costs: batch output tokens/s through it, over the same prompts sent straight to the same engine.
+"""The overhead of Slackwater: its batch output tokens/s, divided by those of the same prompts sent directly to the same engine.
 
     python -m benchmarks.end_to_end --json
 
-One real vLLM, started and owned by `slackwater up`. Arms alternate (direct, slackwater, slackwater, direct, …), each with
-a fresh cache salt, the same prompts, `ignore_eos`, a fixed `max_tokens` and the same concurrency. An arm's time runs from
-its first byte sent to its last result known: for Slackwater from the submit to the poll that shows the batch final.
+One real vLLM, started and owned by `slackwater up`. Arms alternate (direct, slackwater, slackwater, direct, …). Each has a
+fresh cache salt, the same prompts, `ignore_eos`, a fixed `max_tokens` and the same concurrency. The time of an arm is from
+its first byte sent to its last result: for Slackwater, from the submit to the poll that shows the batch as final.
 """
 
 import argparse
@@ -76,12 +76,12 @@ class UpInstallation:
         return str(row[0])
 
     def engine_headers(self) -> dict[str, str]:
-        """By which an engine that was started here knows us."""
+        """The key of an engine that `slackwater up` started."""
         key = engine_key(self.settings, secret_key(self.settings), self.settings.engine_name, "managed")
         return {"authorization": f"Bearer {key}"}
 
     def key(self, account: str) -> str:
-        """A key of a fresh account: its cache salt is its own."""
+        """A key of a fresh account, which has its own cache salt."""
         return admin.create_key(self.settings, account, "benchmark", 1)
 
     async def _until(self, check: Any, what: str) -> None:
@@ -103,7 +103,7 @@ class UpInstallation:
 
 
 async def direct(engine: UpInstallation, texts: list[str], tokens: int, concurrency: int) -> tuple[float, int]:
-    """(seconds, output tokens) of the prompts sent straight to the engine."""
+    """(seconds, output tokens) of the prompts sent directly to the engine."""
     salt = uuid.uuid4().hex
     slots = asyncio.Semaphore(concurrency)
     limits = httpx.Limits(max_connections=concurrency)
@@ -177,7 +177,7 @@ async def pairs(installation: UpInstallation, options: argparse.Namespace) -> As
 
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
-    """All pairs, summed up."""
+    """Run all pairs and summarize them."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)
     try:
@@ -205,11 +205,13 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="for uniformity; stdout is always one JSON line")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=96)
-    parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
+    )
+    parser.add_argument("--pairs", type=int, default=5, help="pairs of arms (5)")
+    parser.add_argument("--requests", type=int, default=96, help="requests of each arm (96)")
+    parser.add_argument("--max-tokens", type=int, default=64, help="tokens of each answer (64)")
+    parser.add_argument("--concurrency", type=int, default=16, help="requests in the engine at the same time (16)")
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 

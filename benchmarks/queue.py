@@ -1,13 +1,13 @@
-"""What the durable queue does on this machine, and how that compares with two other queues on the same PostgreSQL.
+"""Throughput and latency of the durable queue on this machine, compared with two other queues on the same PostgreSQL server.
 
     python -m benchmarks.queue --json [--quick] [--database-url postgresql://…] [--only ARM[,ARM…]]
 
-One server for everything (embedded unless --database-url names one; its user must be allowed to create databases), a
-fresh database for each arm. Progress goes to stderr, with the load average in front; the last line of stdout is one JSON object.
+All arms use one server, and each has a fresh database. The server is embedded unless --database-url names one, whose user
+must be allowed to create databases. Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
 
 Arms: http, memory, service, drain, wal, claims, fairness, cancel, poll, single, peers.
-Workers call the verbs of app.queue.service, on the connections that workers/gpu takes for them; the steward is the real one.
-Peers run jobs that do nothing and store no result, ours store one of 800 bytes; pgqueuer is run a second time with jobs that do.
+Workers call app.queue.service on the same kinds of connections as workers/gpu; the steward is the real one. Our jobs store a
+result of 800 bytes. The jobs of the other queues store none, and pgqueuer runs a second time with jobs that do.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _SERVER = (
 
 @dataclass(frozen=True)
 class QueueSizes:
-    """How much of everything."""
+    """Sizes and durations of all arms."""
 
     batch: int = 50_000
     repeats: int = 3
@@ -52,14 +52,14 @@ class QueueSizes:
     procrastinate: int = 2_000
 
 
-# The names of the backlogs stay, so that the keys do; `quick` says that the figures mean nothing.
+# The backlogs keep their names, so that the keys of the result are the same.
 QUICK = QueueSizes(
     4000, 1, 1, 20, (("10k", 1000), ("100k", 4000), ("1m", 16_000)), 50, 200, 2, 10, pgqueuer=1000, procrastinate=100
 )
 
 
 def arms(sizes: QueueSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
-    """Every arm by its name, in the order in which they run."""
+    """All arms by name, in the order in which they run."""
     jobs = {"procrastinate": sizes.procrastinate, "pgqueuer": sizes.pgqueuer}
     return {
         "http": lambda testbed: queue_ingest.http_ingest(testbed, sizes.batch, sizes.repeats),
@@ -77,7 +77,7 @@ def arms(sizes: QueueSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
 
 
 def server(url: str) -> dict[str, Any]:
-    """What matters of the server, and what a durable commit costs on it."""
+    """Settings of the server, and the duration of a durable and of a relaxed commit."""
     with psycopg.connect(url, autocommit=True) as conn:
         rows = conn.execute("select name, current_setting(name) from pg_settings where name = any(%s)", [list(_SERVER)])
         found: dict[str, Any] = dict(rows.fetchall())
@@ -92,18 +92,18 @@ def server(url: str) -> dict[str, Any]:
 
 
 def ratio(found: dict[str, Any]) -> float | None:
-    """How many times as fast as the better peer we drain."""
+    """Our drain rate divided by that of the faster peer."""
     rates = [found.get(f"{peer}_jobs_s") for peer in queue_peers.PEERS]
     ours = found.get("drain_flush64_items_s")
     return round(ours / max(rate for rate in rates if rate), 2) if ours and any(rates) else None
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """All arms, or those asked for."""
+    """Run all arms, or those that --only names."""
     table = arms(QUICK if options.quick else QueueSizes())
     wanted = options.only.split(",") if options.only else list(table)
     if unknown := set(wanted) - set(table):
-        raise SystemExit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(table)}")
+        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
     began, loads, seconds = monotonic(), {}, {}
     found: dict[str, Any] = {"benchmark": "queue", "quick": options.quick}
     with open_testbed(options.database_url) as testbed:
@@ -127,10 +127,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="for uniformity; stdout is always one JSON line")
-    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, measures nothing")
-    parser.add_argument("--database-url", default="", help="a PostgreSQL server to use instead of an embedded one")
-    parser.add_argument("--only", default="", help="arms to run, separated by commas")
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
+    )
+    parser.add_argument("--database-url", default="", help="use this PostgreSQL server instead of an embedded one")
+    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
     print(json.dumps(run(parser.parse_args())))
 
 

@@ -1,4 +1,4 @@
-"""Arms of benchmarks.queue that put batches in: over HTTP, in process, how much memory an upload takes, polls meanwhile."""
+"""Arms of benchmarks.queue about submits: over HTTP and in process, the memory of an upload, polls during submits."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ from benchmarks.statistics import percentiles
 
 
 def http_ingest(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
-    """Rates of whole batches through the API process, from the first byte sent to the answer, which follows the commit."""
+    """Items per second through the API process, from the first byte sent to the answer, which follows the commit."""
     settings = testbed.settings(testbed.database())
     sent, rates = body(items), []
     with api(settings) as (_, key):
@@ -32,7 +32,7 @@ def http_ingest(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
 
 
 def upload_memory(testbed: Testbed, megabytes: int) -> dict[str, Any]:
-    """By how much a fresh API process's resident memory grows at most during one NDJSON upload."""
+    """The largest growth of a fresh API process's resident memory during one NDJSON upload."""
     items = megabytes * 10**6 // ITEM_BYTES
     settings = testbed.settings(testbed.database(), ndjson_body_mb=2 * megabytes, batch_items=2 * items)
     with api(settings) as (process, key):
@@ -56,8 +56,7 @@ def _memory_mb(pid: int, name: str) -> float:
 
 
 def service_ingest(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
-    """Rates of whole batches through app.batches.submit, without HTTP."""
-
+    """Items per second through app.batches.submit, without HTTP."""
     settings, sent = testbed.settings(testbed.database()), body(items)
 
     async def measure() -> list[float]:
@@ -75,7 +74,7 @@ def service_ingest(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]
 
 
 def poll(testbed: Testbed, items: int) -> dict[str, Any]:
-    """Latency of status polls while four workers drain one batch and other batches arrive over HTTP all the time."""
+    """Latency of status polls while four workers drain one batch, and other batches are submitted over HTTP."""
     settings = testbed.settings(testbed.database())
     sent, latencies, stop = body(items // 4), [], threading.Event()
     with api(settings) as (_, key), part(settings, "workers.steward"):

@@ -1,4 +1,4 @@
-"""Arm of benchmarks.queue: two other queues on PostgreSQL, enqueueing and running jobs that do nothing, on the same server."""
+"""Arm of benchmarks.queue: two other PostgreSQL queues enqueue and run empty jobs on the same server."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ PEERS = {
     "procrastinate": ("procrastinate==3.10.0", "uvloop"),
     "pgqueuer": ("pgqueuer[asyncpg]==1.6.0",),
 }
-_LEFT = {
+_UNFINISHED_JOBS = {
     "procrastinate": "select count(*) from procrastinate_jobs where status not in ('succeeded')",
     "pgqueuer": "select count(*) from pgqueuer",
 }
@@ -22,7 +22,7 @@ RESULT_BYTES = 800
 
 
 def peers(testbed: Testbed, jobs: dict[str, int]) -> dict[str, Any]:
-    """For each peer the best processing rate over the numbers of processes tried, and its enqueueing rate."""
+    """For each peer, the best processing rate over several numbers of processes, and the best enqueue rate."""
     python = _environment(testbed.folder / "peers")
     found: dict[str, Any] = {}
     for peer, count in jobs.items():
@@ -55,7 +55,7 @@ def _environment(folder: Path) -> str:
 def _one(
     testbed: Testbed, python: str, peer: str, jobs: int, processes: int, result_bytes: int = 0
 ) -> tuple[float, float]:
-    """(enqueue rate, processing rate) of so many worker processes, in a fresh database."""
+    """(enqueue rate, processing rate) of `processes` worker processes in a fresh database."""
     url = testbed.database(template=False)
 
     def command(act: str) -> list[str]:
@@ -69,7 +69,7 @@ def _one(
         conn.execute("vacuum analyze")
         with WorkerProcesses([command("work")] * processes) as workers:
             working, reports = workers.race()
-        row = conn.execute(_LEFT[peer].encode()).fetchone()
+        row = conn.execute(_UNFINISHED_JOBS[peer].encode()).fetchone()
     done = sum(report["items"] for report in reports)
     if done != jobs or row != (0,):
         raise SystemExit(f"{peer} ran {done} of {jobs} jobs, left {row}")

@@ -1,4 +1,4 @@
-"""Arm of benchmarks.queue: what a single item costs beyond its engine, on an idle installation."""
+"""Arm of benchmarks.queue: the latency of a single item beyond its engine time, on an idle installation."""
 
 import random
 import subprocess
@@ -17,11 +17,11 @@ from benchmarks.harness import ACCOUNT, ROOT, Api, Testbed, end, say, until_read
 from benchmarks.statistics import percentiles
 
 ENGINE_SECONDS = 0.05
-PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on every phase of the worker's polling
+PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on all phases of the worker's polling
 
 
 def single(testbed: Testbed, samples: int) -> dict[str, Any]:
-    """Milliseconds from the submit to the moment that its result can be read from the database, less the engine's time."""
+    """Milliseconds from the submit until the result can be read from the database, less the engine time."""
     port = processes.free_port()
     settings = testbed.settings(testbed.database(), engine_url=f"http://127.0.0.1:{port}")
     engine = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), "--latency", str(ENGINE_SECONDS)]
@@ -64,7 +64,7 @@ def _until_engine_ready(conn: psycopg.Connection) -> None:
     deadline = monotonic() + 60
     while not conn.execute("select 1 from engine where state = 'ready' and allowance > 0").fetchone():
         if monotonic() > deadline:
-            raise SystemExit("the worker did not take the engine")
+            raise SystemExit("the worker did not report the engine as ready within 60 s")
         sleep(0.1)
 
 

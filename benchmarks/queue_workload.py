@@ -1,4 +1,4 @@
-"""What the arms of benchmarks.queue put in, and who takes it out."""
+"""The batches that benchmarks submit, and the worker processes that drain them."""
 
 import random
 import sys
@@ -24,7 +24,7 @@ _TEXTS = [" ".join(random.Random(n).choices(WORDS, k=200)) for n in range(64)]
 def line(number: int) -> bytes:
     """One NDJSON item of ITEM_BYTES bytes with its line end.
 
-    The answer is short, so that 64 items fill a chunk; no two begin alike, so that chunks are ranges.
+    The answer is short, so that 64 items fill a chunk. No two items begin alike, so that chunks are ranges.
     """
     head = f'{{"external_reference": "item-{number}", "max_tokens": 4, "messages": [{{"role": "user", "content": "{number} '
     return (head + _TEXTS[number % 64][: ITEM_BYTES - len(head) - 5] + '"}]}\n').encode()
@@ -46,13 +46,13 @@ class Submitter:
 
     @classmethod
     async def of(cls, settings: Settings, database: Database, account: str = ACCOUNT) -> "Submitter":
-        """A submitter for this account, made if missing."""
+        """A submitter for this account, which is created if it does not exist."""
         async with database.transaction() as conn:
             tenant = Tenant(await tenants.ensure_tenant(conn, account), account)
         return cls(settings, database, tenant)
 
     async def submit(self, sent: bytes) -> float:
-        """Seconds that the submit of this body took."""
+        """Submit this body. Returns the seconds that it took."""
 
         async def blocks() -> AsyncIterator[bytes]:
             for first in range(0, len(sent), BLOCK):
@@ -64,14 +64,14 @@ class Submitter:
 
 
 async def fill(settings: Settings, items: int) -> int:
-    """One batch in the queue; returns its pool."""
+    """Submit one batch. Returns its pool."""
     async with Database(settings.database_url) as database:
         await (await Submitter.of(settings, database)).submit(body(items))
     return await pool_at(settings.database_url)
 
 
 async def pool_at(url: str) -> int:
-    """The pool of the model that all submits here name."""
+    """The pool of the model of these batches."""
     async with Database(url, size=1) as database, database.relaxed() as conn:
         return await ensure_pool(conn, MODEL)
 

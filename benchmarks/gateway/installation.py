@@ -1,4 +1,4 @@
-"""What the arms run on: engines, one API process and a worker beside each engine, and the peer in front of the same engine."""
+"""The processes of the gateway benchmark: fake engines, one API process, and a worker for each engine."""
 
 import contextlib
 import subprocess
@@ -70,7 +70,7 @@ def _until_ready(url: str, engines: int) -> None:
 
 @contextlib.contextmanager
 def timed_engine(**options: Any) -> Iterator[str]:
-    """The URL of a fake engine; options as its command line has them."""
+    """Run a fake engine with these command-line options. Yields its URL."""
     port = processes.free_port()
     flags = [flag for name, value in options.items() for flag in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "benchmarks.gateway.timed_engine", "--port", str(port), *flags]
@@ -83,7 +83,7 @@ def timed_engine(**options: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that ends with the block."""
+    """Run a process until the block ends."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""Arm: what the way through the gateway adds to the first token of a stream, beside the engine alone and the peer.
+"""Arms: the time that a route adds to the first token of a stream, and the throughput of each route.
 
-All ways take turns in the same run, a second each, so that what else the machine does meets all of them alike. Within a turn
-requests are due at a fixed rate, whether or not earlier ones are answered.
+All routes take turns of one second in the same run, so that other load on the machine affects all of them alike. Within a
+turn, requests are sent at a fixed rate, whether or not earlier ones are answered.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ TURN_SECONDS = 1.0
 
 
 async def first_tokens(
-    ways: Mapping[str, HttpTarget], rounds: int, rate: float, tokens: int = 8
+    routes: Mapping[str, HttpTarget], rounds: int, rate: float, tokens: int = 8
 ) -> dict[str, list[list[float]]]:
-    """For each way the milliseconds to the first token, by round. The first round warms up and is left out."""
-    found: dict[str, list[list[float]]] = {name: [] for name in ways}
-    callers = {name: HttpCaller(target) for name, target in ways.items()}
-    order, rng = list(ways), random.Random(7)
+    """For each route, the milliseconds to the first token by round. The first round is warm-up and is left out."""
+    found: dict[str, list[list[float]]] = {name: [] for name in routes}
+    callers = {name: HttpCaller(target) for name, target in routes.items()}
+    order, rng = list(routes), random.Random(7)
     for number in range(rounds + 1):
         rng.shuffle(order)
         for name in order:
@@ -49,14 +49,16 @@ async def _turn(caller: HttpCaller, number: int, rate: float, tokens: int) -> li
 
 
 def added(found: Mapping[str, list[list[float]]]) -> dict[str, Any]:
-    """Differences of percentiles to `direct` over all rounds; the spread of the rounds' own medians shows the noise."""
+    """Differences of percentiles to `direct`, over all rounds. The spread of the medians by round shows the noise."""
     pooled = {name: percentiles([ms for turn in turns for ms in turn]) for name, turns in found.items()}
     base50, base99 = pooled["direct"]
     figures: dict[str, Any] = {"ttft_samples": sum(len(turn) for turn in found["direct"])}
     for name, (p50, p99) in pooled.items():
         figures |= {f"{name}_ttft_p50_ms": round(p50, 2), f"{name}_ttft_p99_ms": round(p99, 2)}
         say(f"first token, {name}: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
-    by_round = [median(way) - median(bare) for way, bare in zip(found["gateway"], found["direct"], strict=True)]
+    by_round = [
+        median(gateway) - median(direct) for gateway, direct in zip(found["gateway"], found["direct"], strict=True)
+    ]
     figures["added_ttft_p50_ms_by_round"] = [round(min(by_round), 2), round(max(by_round), 2)]
     for name in found.keys() - {"direct"}:
         prefix = "" if name == "gateway" else f"{name}_"
@@ -66,10 +68,10 @@ def added(found: Mapping[str, list[list[float]]]) -> dict[str, Any]:
     return figures
 
 
-async def throughput(ways: Mapping[str, HttpTarget], seconds: float, callers: int = 32) -> dict[str, Any]:
-    """Whole answers a second by so many callers, each of whom asks again as soon as it is answered."""
+async def throughput(routes: Mapping[str, HttpTarget], seconds: float, callers: int = 32) -> dict[str, Any]:
+    """Whole answers per second with `callers` callers, each of which sends a request as soon as it is answered."""
     figures: dict[str, Any] = {"throughput_callers": callers}
-    for name, target in ways.items():
+    for name, target in routes.items():
         async with HttpCaller(target) as caller:
             rate = await _closed_loop(caller, seconds, callers)
         figures["requests_s" if name == "gateway" else f"{name}_requests_s"] = round(rate, 1)

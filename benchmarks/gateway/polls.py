@@ -1,7 +1,7 @@
-"""Arm: status polls at a fixed rate against one API process over a queue of some thousand batches.
+"""Arm: status polls at a fixed rate, with one API process and thousands of batches in the queue.
 
-A poll's time counts from the moment at which it was due, so that a server which falls behind cannot hide it; polls that
-have no answer a moment after the last one was due are given up, and count with the time that they have waited.
+The latency of a poll counts from the time at which it was due, so that it includes the delay of an overloaded server. A
+second after the last poll was due, open polls are given up. They count with the time that they have waited.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ GRACE_SECONDS = 1.0
 
 
 async def submitted(testbed: Testbed, url: str, batches: int) -> None:
-    """So many batches of four items."""
+    """Submit `batches` batches of four items."""
     settings = testbed.settings(url)
     async with Database(url) as database:
         submitter = await Submitter.of(settings, database)
@@ -34,7 +34,7 @@ async def submitted(testbed: Testbed, url: str, batches: int) -> None:
 
 
 async def offered(target: HttpTarget, ids: Sequence[str], rate: float, seconds: float) -> dict[str, float]:
-    """Polls of random batches at `rate` a second: how many were answered a second, and how long they took."""
+    """Poll random batches at `rate` per second. Returns the answered polls per second and their latencies."""
     waiting: dict[asyncio.Task[object], float] = {}
     latencies: list[float] = []
     errors: list[BaseException] = []
@@ -70,7 +70,7 @@ async def offered(target: HttpTarget, ids: Sequence[str], rate: float, seconds: 
 
 
 def polls(testbed: Testbed, batches: int, rates: Sequence[float], seconds: float) -> dict[str, Any]:
-    """The last rate is the one that the keys without a rate tell of."""
+    """Run all rates. The keys without a rate are the figures of the last one."""
     with installation(testbed, []) as installed:
         asyncio.run(submitted(testbed, installed.database_url, batches))
         ids = asyncio.run(_ids(installed.database_url))

@@ -1,4 +1,4 @@
-"""Arm: first tokens and session affinity on two real engines, vLLM with the smallest model of the catalogue."""
+"""Arm: time to the first token and session affinity on two vLLM servers with the smallest model of the catalogue."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -16,10 +16,9 @@ SLOTS = 16
 
 
 def measured(testbed: Testbed, quick: bool) -> dict[str, Any]:
-    """All keys begin with `real_`."""
-    with (
-        asyncio.Runner() as runner
-    ):  # what starts installations runs event loops of its own, so none may be running then
+    """The figures. All keys begin with `real_`."""
+    # `installation` runs event loops itself, so none may be running here.
+    with asyncio.Runner() as runner:
         engines = AsyncExitStack()
         try:
             return {f"real_{key}": value for key, value in _measured(testbed, quick, runner, engines).items()}
@@ -34,8 +33,8 @@ def _measured(testbed: Testbed, quick: bool, runner: asyncio.Runner, engines: As
         engine = bare_engine(testbed.folder / f"vllm-{number}", MODEL, policy="priority")
         urls.append(runner.run(engines.enter_async_context(engine)))
     with installation(testbed, urls[:1], SLOTS) as installed:
-        ways = {"direct": HttpTarget(urls[0] + CHAT), "gateway": installed.chat}
-        found = added(runner.run(first_tokens(ways, 2 if quick else 40, 2)))
+        routes = {"direct": HttpTarget(urls[0] + CHAT), "gateway": installed.chat}
+        found = added(runner.run(first_tokens(routes, 2 if quick else 40, 2)))
     with installation(testbed, urls, SLOTS) as installed:
         turns, conversations = ((2,), 4) if quick else ((2, 4, 8), 24)
         found |= runner.run(affinity(installed.chat, turns, conversations, pause=2.0))

@@ -1,4 +1,4 @@
-"""The proxy that the gateway is compared with: vLLM's own router (Rust), in a throwaway environment, in front of one engine."""
+"""The proxy that the gateway is compared with: vLLM's router (Rust) in front of one engine, in a temporary environment."""
 
 import contextlib
 import subprocess
@@ -20,11 +20,11 @@ START_SECONDS = 60.0
 
 @contextlib.contextmanager
 def router(folder: Path, engine: str) -> Iterator[HttpTarget | None]:
-    """A running router; None if it cannot be installed."""
+    """Run the router. Yields None if it cannot be installed."""
     try:
         command = _installed(folder)
     except subprocess.CalledProcessError as error:
-        say(f"no peer: {NAME} {VERSION} cannot be installed: {error}")
+        say(f"no comparison: {NAME} {VERSION} cannot be installed: {error}")
         yield None
         return
     port, metrics = processes.free_port(), processes.free_port()
@@ -36,7 +36,7 @@ def router(folder: Path, engine: str) -> Iterator[HttpTarget | None]:
 
 
 def _installed(folder: Path) -> str:
-    """The router's command, in a virtual environment of its own."""
+    """Install the router in its own virtual environment. Returns its command."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     install = [str(folder / "bin" / "pip"), "install", "-qq", "--disable-pip-version-check", f"{NAME}=={VERSION}"]
     subprocess.run(install, check=True, stdout=sys.stderr)

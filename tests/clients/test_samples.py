@@ -27,6 +27,7 @@ QUEUE_SUBSCRIPTION = {
     "enabled": True,
     "source": {"type": "workersAi.model"},
     "destination": {"type": "queues.queue", "queue_id": "q1"},
+    "events": ["batch.queued", "batch.succeeded"],
 }
 
 
