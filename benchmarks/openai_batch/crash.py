@@ -1,4 +1,4 @@
-"""Arm: what becomes of a batch when the process that runs its requests dies by SIGKILL in the middle, and is started again."""
+"""Arm: the process that runs the requests of a batch is killed in the middle (SIGKILL) and restarted."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from benchmarks.openai_batch.slot_engine import RequestCounts, SlotEngine, outpu
 
 @dataclass(frozen=True)
 class Faults:
-    """What went wrong with the requests of a batch: no answer in the end, several answers; answered again by the engine, or only
-    begun again there because they had been cut off.
+    """Counts of requests. `lost`: without an answer. `duplicated`: with several. `reexecuted`: answered by the engine more than
+    once. `begun_again`: begun by the engine more than once, also if the first attempt was cut off.
     """
 
     lost: int
@@ -24,7 +24,7 @@ class Faults:
 
     @classmethod
     def of(cls, count: int, answers: Counter[str], seen: RequestCounts) -> "Faults":
-        """From the output file and the engine's log. Pure."""
+        """Compute the counts from the output file and the log of the engine."""
         return cls(
             lost=count - len(answers),
             duplicated=answers.total() - len(answers),
@@ -34,7 +34,7 @@ class Faults:
 
 
 def crash(testbed: Testbed, name: str, count: int, slots: int) -> dict[str, Any]:
-    """Kill when half is answered, start again at once, wait for the end and count."""
+    """Kill the service when half is answered, restart it at once, wait for the end, and count."""
     content = lines.write(testbed.folder / f"crash-{count}.jsonl", count, LINE_BYTES)
     with opened(testbed, name, slots) as (fake, service):
         before = fake.seen()

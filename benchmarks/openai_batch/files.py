@@ -1,4 +1,4 @@
-"""Arm: a large file in, the first result of its batch, and a large output file out. Watches the API process."""
+"""Arm: upload of a large file, first result of its batch, download of a large output file; usage of the API process."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ FLUSH_ROWS = 64
 
 
 def files(testbed: Testbed, count: int, size: int, slots: int) -> dict[str, Any]:
-    """One file of `count` lines of `size` bytes."""
+    """Measure one file of `count` lines of `size` bytes."""
     content = lines.write(testbed.folder / "input.jsonl", count, size)
     small = lines.write(testbed.folder / "small.jsonl", 10, size)
     with engine(slots) as fake, installation(testbed, fake.url, slots) as ours:
@@ -68,7 +68,7 @@ def _create(client: OpenAI, file_id: str) -> Batch:
 
 
 def _warm(client: OpenAI, content: Path) -> None:
-    """Everything once, so that the process's resident memory is that of one that has worked."""
+    """Run a small batch, so that the resident memory is not that of a fresh process."""
     with content.open("rb") as file:
         batch = _create(client, client.files.create(file=file, purpose="batch").id)
     if until_final(client, batch.id, FIRST_SECONDS) is None:
@@ -76,7 +76,7 @@ def _warm(client: OpenAI, content: Path) -> None:
 
 
 def _first(client: OpenAI, batch_id: str) -> tuple[float, str]:
-    """Seconds until a result can be read, or where results cannot be read before the end, until one is counted; and which."""
+    """Seconds until the first result, and where it was seen: in the output file, or in `request_counts`."""
     began = monotonic()
     while monotonic() < began + FIRST_SECONDS:
         batch = client.batches.retrieve(batch_id)
@@ -90,7 +90,7 @@ def _first(client: OpenAI, batch_id: str) -> tuple[float, str]:
 
 
 def _drained(ours: SlackwaterService, batch: Batch) -> Batch:
-    """The batch once all its lines are answered, by workers that make answers of about 800 bytes up."""
+    """Answer all lines with workers that generate results of about 800 bytes. Returns the final batch."""
     pool_id = asyncio.run(pool_at(ours.settings.database_url))
     with worker_processes(ours.settings.database_url, pool_id, FLUSH_ROWS) as workers:
         workers.race()
@@ -101,7 +101,7 @@ def _drained(ours: SlackwaterService, batch: Batch) -> Batch:
 
 
 def _downloads(ours: SlackwaterService, batch: Batch, count: int) -> dict[str, Any]:
-    """The output file, read twice: lines a second of the faster time, growth of the hungrier."""
+    """Read the output file twice. The rate is that of the faster read, the memory growth the larger one."""
     reads = [_download(ours, str(batch.output_file_id), count) for _ in range(2)]
     watch, size = min(reads, key=lambda read: read[0].seconds)
     return {

@@ -1,16 +1,16 @@
-"""How soon and how fast webhooks are delivered on this machine, and what receivers that hang cost the others.
+"""Latency and throughput of webhooks on this machine, and the delay that hanging receivers cause to others.
 
     python -m benchmarks.webhooks --json [--quick] [--only ARM[,ARM…]] [--database-url postgresql://…]
 
-idle     from the end of a batch (its transaction's begin) to the receipt of `batch.succeeded`, one batch at a time, the whole
-         product on a fake engine
+idle     from the end of a batch (the begin of its transaction) to the receipt of `batch.succeeded`, one batch at a time, on a
+         whole installation with a fake engine
 loaded   from the commit of an event to its receipt, at 200 events/s over 20 receivers
-burst    many events at once for 95 receivers, then for these and 5 more that never answer: how much longer the 95 wait;
-         medians over pairs of runs in changing order
-celery   the same burst by a plain Celery task with `self.retry`, on the same broker with as many threads
+burst    many events at once for 95 receivers, and again with 5 more that never answer: the ratio of the durations for the 95.
+         Medians over pairs of runs in alternating order
+celery   the same burst with a plain Celery task and `self.retry`, on the same broker with as many threads
 
-Steward and notifier are real processes on the embedded broker (pgmq). Progress goes to stderr; the last line of stdout is one
-JSON object. `lost` and `duplicated_after_2xx` count over all arms of ours.
+Steward and notifier are real processes on the embedded broker (pgmq). Progress goes to stderr. The last line of stdout is one
+JSON object. `lost` and `duplicated_after_2xx` are sums over all arms except celery.
 """
 
 import argparse
@@ -54,20 +54,20 @@ PATIENCE_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class WebhookSizes:
-    """How much of everything."""
+    """Sizes and durations of all arms."""
 
     singles: int = 100
     seconds: float = 20
     events: int = 120
     pairs: int = 5
-    celery_events: int = 40  # the messages of receivers that hang take so long there
+    celery_events: int = 40  # fewer, because the messages of hanging receivers take long there
 
 
 QUICK = WebhookSizes(10, 3, 5, 1, 5)
 
 
 def idle(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
-    """One batch of one item after the other."""
+    """Batches of one item, one after the other."""
     settings = testbed.settings(testbed.database(), webhook_allow_private="loopback")
     rng, taken, expected = random.Random(7), list[float](), set[str]()
     port = processes.free_port()
@@ -130,14 +130,14 @@ def loaded(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
 
 
 def burst_beside_hanging(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
-    """A burst without and with receivers that hang."""
+    """A burst without and with hanging receivers."""
 
     def run(paths: list[str]) -> Burst:
         with receiver_process() as receiver, delivering(testbed) as settings:
             tenant_id = prepare(settings, [receiver.url(path) for path in paths])
-            receiver.until(len(_HEALTHY), PATIENCE_SECONDS)  # an event for each, so that all is warm
+            receiver.until(len(_HEALTHY), PATIENCE_SECONDS)  # an event for each, as warm-up
             began = burst(settings, tenant_id, sizes.events)
-            return _through(receiver.until, sizes.events, began)
+            return _burst_of(receiver.until, sizes.events, began)
 
     pairs = [_both(testbed, run, first=bool(number % 2)) for number in range(sizes.pairs)]
     faults = sum((_missing(each.came, sizes.events) for pair in pairs for each in pair), Counter[str]())
@@ -145,7 +145,7 @@ def burst_beside_hanging(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any
 
 
 def celery(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
-    """The same by a plain task."""
+    """The same bursts with a plain Celery task."""
 
     def run(paths: list[str]) -> Burst:
         settings = testbed.settings(testbed.database())
@@ -157,21 +157,21 @@ def celery(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
             ]
             began = time()
             publish(settings, messages)
-            return _through(receiver.until, sizes.celery_events, began)
+            return _burst_of(receiver.until, sizes.celery_events, began)
 
     return _compared("plain_celery_", sizes.celery_events, [_both(testbed, run)])
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Seconds until everything had come to every receiver that answers, or patience ended; and what came."""
+    """Seconds until all answering receivers had all events, or until the timeout; and the receipts."""
 
     seconds: float
     came: list[Receipt]
 
 
 def _both(testbed: Testbed, run: Callable[[list[str]], Burst], *, first: bool = False) -> tuple[Burst, Burst]:
-    """To the receivers that answer alone, and with those that hang among them; `first`: these first."""
+    """A burst without and one with hanging receivers. `first`: the one with them runs first."""
     found = []
     for paths in (_ALL, _HEALTHY) if first else (_HEALTHY, _ALL):
         found.append(run(paths))
@@ -199,7 +199,7 @@ _ALL = [f"/{'ok' if n % (RECEIVERS // HANGING) else 'hang'}/{n}" for n in range(
 _HEALTHY = [path for path in _ALL if path.startswith("/ok/")]
 
 
-def _through(until: Callable[[int, float], list[Receipt]], events: int, began: float) -> Burst:
+def _burst_of(until: Callable[[int, float], list[Receipt]], events: int, began: float) -> Burst:
     came: list[Receipt] = []
     deadline, count = monotonic() + PATIENCE_SECONDS, len(_HEALTHY) * events
     while (left := count - len({each[:2] for each in came})) > 0 and monotonic() < deadline:
@@ -224,13 +224,17 @@ SUMMED = ("lost", "duplicated_after_2xx")
 
 
 def main() -> None:
-    """Run the arms, print the figures."""
+    """Run the arms and print the figures."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.webhooks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", action="store_true", help="accepted for symmetry: the result is always JSON")
-    parser.add_argument("--quick", action="store_true", help="small sizes; the figures mean nothing")
-    parser.add_argument("--only", default="", help=f"some of {','.join(ARMS)}")
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; the last line of stdout is always JSON"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
+    )
+    parser.add_argument("--only", default="", help=f"run only these arms, separated by commas: {', '.join(ARMS)}")
     parser.add_argument("--database-url", default=os.environ.get("SLACKWATER_BENCH_DATABASE_URL", ""))
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else list(ARMS)

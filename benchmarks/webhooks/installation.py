@@ -1,4 +1,4 @@
-"""What the arms run on: a receiver, subscriptions, and the processes that deliver."""
+"""A receiver, subscriptions and events, and the processes that deliver them."""
 
 import asyncio
 import contextlib
@@ -31,11 +31,11 @@ class ReceiverProcess:
     port: int
 
     def url(self, path: str) -> str:
-        """Where a subscription points."""
+        """The URL of a subscription with this path."""
         return f"http://127.0.0.1:{self.port}{path}"
 
     def came(self) -> list[Receipt]:
-        """(path, webhook-id, moment) of what came since the last look."""
+        """(path, webhook-id, time) of each receipt since the last call."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.request("GET", "/report")
         found = json.loads(connection.getresponse().read())
@@ -43,7 +43,7 @@ class ReceiverProcess:
         return [(path, webhook_id, at) for path, webhook_id, at in found]
 
     def until(self, count: int, seconds: float) -> list[Receipt]:
-        """What came, once it is so much, or after so many seconds."""
+        """Receipts, once there are `count` of them or `seconds` have passed."""
         found, deadline = self.came(), monotonic() + seconds
         while len(found) < count and monotonic() < deadline:
             sleep(0.05)
@@ -53,7 +53,7 @@ class ReceiverProcess:
 
 @contextlib.contextmanager
 def receiver_process() -> Iterator[ReceiverProcess]:
-    """A running receiver."""
+    """Run a receiver until the block ends."""
     with running([sys.executable, "-m", "benchmarks.webhooks.receiver"]) as process:
         assert process.stdout
         yield ReceiverProcess(int(process.stdout.readline()))
@@ -61,7 +61,7 @@ def receiver_process() -> Iterator[ReceiverProcess]:
 
 @contextlib.contextmanager
 def delivering(testbed: Testbed) -> Iterator[Settings]:
-    """A steward and a notifier on a fresh database, as shipped but for receivers on this machine."""
+    """Run a steward and a notifier on a fresh database. Receivers on this machine are allowed."""
     settings = testbed.settings(testbed.database(), webhook_allow_private="loopback")
     with part(settings, "workers.steward"), part(settings, "workers.notifier"):
         sleep(4)  # Celery's start
@@ -108,7 +108,7 @@ def prepare(settings: Settings, urls: Sequence[str]) -> int:
 
 
 def burst(settings: Settings, tenant_id: int, events: int) -> float:
-    """So many events in one transaction. Returns the moment of its commit."""
+    """Write `events` events in one transaction. Returns the time of its commit."""
 
     async def write() -> float:
         async with Database.of(settings, "benchmark") as database:
@@ -121,7 +121,7 @@ def burst(settings: Settings, tenant_id: int, events: int) -> float:
 
 
 def stream(settings: Settings, urls: Sequence[str], rate: float, seconds: float) -> dict[str, float]:
-    """Events at a steady rate, each for one URL in turn. Returns the moment of each one's commit, by its webhook-id."""
+    """Write events at a steady rate, for each URL in turn. Returns the time of each commit by webhook-id."""
 
     async def write() -> dict[str, float]:
         committed: dict[str, float] = {}
@@ -157,7 +157,7 @@ async def _webhook_id(conn: Connection, batch_id: int) -> str:
 
 @contextlib.contextmanager
 def plain_celery(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
-    """The worker of `plain_celery`."""
+    """Run the worker of `plain_celery` until the block ends."""
     command = [sys.executable, "-m", "benchmarks.webhooks.plain_celery", "work"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(  # type: ignore[call-overload]
@@ -170,7 +170,7 @@ def plain_celery(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def publish(settings: Settings, messages: Sequence[tuple[str, str, str]]) -> None:
-    """Give the messages to the broker of `plain_celery`."""
+    """Send the messages to the broker of `plain_celery`."""
     command = [sys.executable, "-m", "benchmarks.webhooks.plain_celery", "publish"]
     environment = child_environment(settings, {})
     subprocess.run(command, input=json.dumps(messages).encode(), env=environment, cwd=ROOT, check=True, timeout=120)

@@ -1,4 +1,4 @@
-"""What the fake engine says to one request, in vLLM's JSON: whole, or as the events of a stream."""
+"""The answer of the fake engine to one completion, in vLLM's JSON: as a whole, or as the events of a stream."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from testing.fakes.tokens import Answer
 
 
 class Run:
-    """One completion: of `answer` the tokens from `done`, what a continuation brought, to `stop`."""
+    """One completion: the tokens of `answer` from `done`, the number that a continuation brought, to `stop`."""
 
     def __init__(self, body: dict[str, Any], answer: Answer, name: str = "cmpl-1") -> None:
         self.chat = "messages" in body

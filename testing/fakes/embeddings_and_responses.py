@@ -1,4 +1,4 @@
-"""What the fake engine says on `/v1/embeddings` and `/v1/responses`, in vLLM's JSON."""
+"""The answers of the fake engine on `/v1/embeddings` and `/v1/responses`, in vLLM's JSON."""
 
 import hashlib
 import math
@@ -9,7 +9,7 @@ DIMENSIONS = 8
 
 
 def vector(text: str) -> list[float]:
-    """A unit vector that only this text has."""
+    """A unit vector that depends only on the text."""
     raw = [byte - 127.5 for byte in hashlib.sha256(text.encode()).digest()[:DIMENSIONS]]
     length = math.hypot(*raw)
     return [x / length for x in raw]
@@ -42,7 +42,7 @@ def response(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same as a stream."""
+    """The response as the events of a stream."""
     done = response(body)
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     [message] = done["output"]
