@@ -33,7 +33,7 @@ def server_settings() -> Iterator[Settings]:
         settings = Settings(data_dir=folder)
         embedded.start(settings)
         with psycopg.connect(embedded.database_url(settings), autocommit=True) as conn:
-            conn.execute("alter system set fsync = off")  # no test cuts the machine's power; commits stay as they are
+            conn.execute("alter system set fsync = off")  # no test simulates a power failure; commits work as usual
             conn.execute("alter system set max_wal_size = '256MB'")  # it may lie in memory
             conn.execute("select pg_reload_conf()")
         yield settings

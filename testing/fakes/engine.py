@@ -1,7 +1,7 @@
 """A scriptable OpenAI-compatible engine with vLLM's metrics, in-process or as `python -m testing.fakes.engine`.
 
-Misbehaviour is a rule `{"match": text, "mode": …, "times": n, …}`, set by `script()` or `POST /_script` (a list; it
-replaces the old rules). The first rule with uses left (no `times`: always) whose `match` occurs in the prompt applies:
+A fault is a rule `{"match": text, "mode": …, "times": n, …}`, set by `script()` or `POST /_script` (a list, which
+replaces the old rules). The first rule applies whose `match` occurs in the prompt and whose `times` is not used up:
 
     slow    {"seconds": s}                answer after s seconds
     hang                                  never answer
@@ -9,17 +9,17 @@ replaces the old rules). The first rule with uses left (no `times`: always) whos
     die                                   close the socket in the middle of the answer
     junk    {"body": text}                200 with that body
     error   {"message": …}                an error event in a stream, as vLLM sends it; 500 otherwise
-    exit                                  end the engine's process (command line only; `--script` outlives it)
+    exit                                  end the engine's process (command line only; a restart sets `--script` again)
 
-Of the Responses API `die` ends a stream at its first token, and `{"pause": s}` is taken between two of its events.
-In a stream `{"after": n}` lets n tokens out before the engine hangs, dies, errs or exits. Any rule may set the answer's
-length, `{"tokens": n}`; for a rule that only does that, the mode is `answer`.
+In the Responses API, `die` ends a stream at its first token, and `{"pause": s}` pauses between two events.
+In a stream, `{"after": n}` sends n tokens before the fault. Any rule may set the length of the answer with
+`{"tokens": n}`; a rule that does only this has the mode `answer`.
 
-Streams are vLLM's, chat and text: `return_token_ids`, `stream_options`, `max_tokens`; a text completion takes a list of
-tokens and continues an answer (`testing/fakes/tokens.py`), or refuses tokens that are not what it would have said.
+Streams are those of vLLM, chat and text, with `return_token_ids`, `stream_options` and `max_tokens`. A text completion of a
+list of tokens continues an answer (`testing/fakes/tokens.py`). Tokens that this engine does not produce are refused.
 
-`GET /_seen` tells what came: `{"count": {prompt: n}, "finished": {prompt: n}, "resumed": {prompt: n}, "aborted": n,
-"peak": n, "bodies": […]}`. A continuation counts for the prompt that it began with.
+`GET /_seen` returns what was received: `{"count": {prompt: n}, "finished": {prompt: n}, "resumed": {prompt: n}, "aborted": n,
+"peak": n, "bodies": […]}`. A continuation counts for its original prompt.
 """
 
 import argparse
@@ -50,8 +50,8 @@ vllm:generation_tokens_total{{engine="0",model_name="{model}"}} {generation_toke
 
 
 class FakeEngine:
-    """`latency` seconds to the first token and `token_seconds` to each further one, `chunk_tokens` in an event of a stream;
-    at most `slots` requests at once, the others wait. Use as an async context manager.
+    """Takes `latency` seconds to the first token and `token_seconds` to each further one, and sends `chunk_tokens` in an event
+    of a stream. At most `slots` requests run at once, and the others wait. Use it as an async context manager.
     """
 
     def __init__(self, *, latency: float = 0.0, slots: int = 256, model: str = "smollm2-135m-instruct", port: int = 0):
@@ -129,7 +129,7 @@ class FakeEngine:
         return web.Response(text=self.page() if self.metrics_text is None else self.metrics_text)
 
     def page(self) -> str:
-        """What `/metrics` says now, if nothing is wrong with it."""
+        """The present page of `/metrics`, without scripted faults."""
         gauges = {
             "running": self.running + self.extra_running,
             "waiting": self.waiting + self.extra_waiting,
@@ -144,8 +144,8 @@ class FakeEngine:
             return web.json_response({"error": "Unauthorized"}, status=401)
         if not self.serves:
             return web.Response(status=404)
-        told = {"object": "model", "parent": None, "max_model_len": self.window}
-        return web.json_response({"object": "list", "data": [{"id": name, **told} for name in self.serves]})
+        card = {"object": "model", "parent": None, "max_model_len": self.window}
+        return web.json_response({"object": "list", "data": [{"id": name, **card} for name in self.serves]})
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": self.version})
@@ -169,15 +169,15 @@ class FakeEngine:
 
     async def _detokenize(self, request: web.Request) -> web.Response:
         prompt, generated = tokens.split((await request.json())["tokens"])
-        said = (self._answers[tokens.owner(token)].text(tokens.index(token)) for token in generated)
-        return web.json_response({"prompt": prompt + "".join(said)})
+        pieces = (self._answers[tokens.owner(token)].text(tokens.index(token)) for token in generated)
+        return web.json_response({"prompt": prompt + "".join(pieces)})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
-        """As vLLM counts; here every word is a token, and so is the end of each message."""
+        """Answer as vLLM does. Every word is a token, and so is the end of each message."""
         asked = await request.json()
         self.tokenized.append(asked)
-        said = [asked["prompt"]] if "prompt" in asked else [f"{m['content']} ." for m in asked["messages"]]
-        count = len(" ".join(said).split())
+        texts = [asked["prompt"]] if "prompt" in asked else [f"{m['content']} ." for m in asked["messages"]]
+        count = len(" ".join(texts).split())
         return web.json_response({"count": count, "max_model_len": self.window, "tokens": []})
 
     async def _embed(self, request: web.Request) -> web.Response:
@@ -351,7 +351,7 @@ async def serve(
     window: int,
     policy: str | None,
 ) -> None:
-    """Run until killed; prints the URL once it listens."""
+    """Run until killed. Prints the URL once it listens."""
     async with FakeEngine(latency=latency, slots=slots, model=model, port=port) as engine:
         engine.window, engine.policy = window, policy
         engine.script(*json.loads(script))
@@ -368,6 +368,6 @@ if __name__ == "__main__":
     parser.add_argument("--slots", type=int, default=256, help="requests at once")
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--window", type=int, default=8192, help="context window in tokens")
-    parser.add_argument("--policy", help="scheduling policy; without: it does not tell")
+    parser.add_argument("--policy", help="scheduling policy to report; without it, none is reported")
     parser.add_argument("--script", default="[]", help="rules to begin with, as JSON")
     asyncio.run(serve(**vars(parser.parse_args())))

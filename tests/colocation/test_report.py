@@ -1,4 +1,4 @@
-"""The shape of what is printed."""
+"""The format of tables, verdict and plot."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The pure parts of benchmarks.gateway: what is counted is what is said to be counted."""
+"""The parts of benchmarks.gateway that do no I/O count what their docstrings state."""
 
 import orjson
 

@@ -1,4 +1,4 @@
-"""The line of static caps, and what beats what."""
+"""The line of static caps, and which points it dominates."""
 
 import pytest
 

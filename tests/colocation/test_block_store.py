@@ -1,4 +1,4 @@
-"""A block that was kept is the block that was measured, and blocks of other circumstances are not mixed in."""
+"""A stored block is read back unchanged, and blocks of other machines or options are refused."""
 
 import numpy as np
 import pytest
