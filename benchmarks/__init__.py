@@ -1,1 +1,1 @@
-"""Benchmarks: each runs the real thing beside its baseline and prints one JSON object as its last line."""
+"""Benchmarks: each runs the real system beside a baseline and prints one JSON object as its last line."""

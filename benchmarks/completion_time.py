@@ -1,14 +1,14 @@
-"""How soon batches are done beside calm synchronous traffic, and how right their ETAs are meanwhile.
+"""How soon batches complete beside light synchronous traffic, and how accurate their ETAs are.
 
     python -m benchmarks.completion_time --json            one real vLLM, started and owned by `slackwater up`
     python -m benchmarks.completion_time --fake --json     a scripted engine of a fixed speed, which the result names
 
-Synchronous chat requests arrive at the engine as a Poisson process, to the end; batches of mixed sizes arrive at
-Slackwater as another.
-Printed: the share of batches that were done within five minutes of their submit (the time within which Workers AI says that most
-of its own are done), and how long they took. At the polls that first showed a quarter, a half and three quarters of a batch
-answered, the ETA is compared with the time that was left indeed: its absolute error as a share of that time, the median over all
-batches; and of those ETAs whose confidence was `high`, how many missed by no more than a fifth.
+Synchronous chat requests arrive at the engine as a Poisson process until the end. Batches of mixed sizes arrive at Slackwater
+as another one.
+The result has the durations of the batches, and the share that completed within five minutes of their submit. (Cloudflare
+states that most batches of Workers AI complete in five minutes.) It compares ETAs with the time that was really left, at
+the polls that first show a quarter, a half and three quarters of a batch: the median absolute error as a share of that time,
+and how many ETAs of `high` confidence have an error of at most a fifth.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from typing import Any
 import httpx
 
 from app import processes
-from benchmarks.end_to_end import MODEL, Installation, prompts
+from benchmarks.end_to_end import MODEL, UpInstallation, prompts
 from benchmarks.machine import describe
 
 WITHIN_SECONDS = 300.0
@@ -38,13 +38,13 @@ ACCOUNT = "benchmark"
 MARKS = (0.25, 0.5, 0.75)  # shares of a batch's items at which its ETA is noted
 HIGH_WITHIN = 0.2
 POLL_SECONDS = 0.25
-FAKE_SLOTS, FAKE_BATCH, FAKE_TOKEN_SECONDS = 64, 16, 0.04  # callers find a free one, so that the gate stays open
-TOLD = ("seconds", "sync_per_second", "batches_per_minute", "sizes", "max_tokens", "seed")
+FAKE_SLOTS, FAKE_BATCH, FAKE_TOKEN_SECONDS = 64, 16, 0.04  # enough slots that the gate stays open
+REPORTED_OPTIONS = ("seconds", "sync_per_second", "batches_per_minute", "sizes", "max_tokens", "seed")
 
 
 @dataclass
 class Sample:
-    """An ETA as it was told. `left`: the seconds that were left indeed, once they are known."""
+    """One ETA of a poll. `left`: the seconds that were really left, set at the end."""
 
     mark: float
     at: float
@@ -54,13 +54,13 @@ class Sample:
 
     @property
     def error(self) -> float:
-        """The share by which it missed."""
+        """Absolute error as a share of the time that was left."""
         return abs((self.eta or 0.0) - self.left) / max(self.left, POLL_SECONDS)
 
 
 @dataclass
-class Course:
-    """One batch from submit to end."""
+class BatchProgress:
+    """The polls of one batch, from submit to end."""
 
     items: int
     began: float = field(default_factory=monotonic)
@@ -68,15 +68,15 @@ class Course:
     samples: list[Sample] = field(default_factory=list)
 
     def note(self, answer: dict[str, Any]) -> None:
-        """A poll of the unfinished batch."""
+        """Record the ETA of a poll of the unfinished batch."""
         done, estimate = answer["progress"]["succeeded"] / self.items, answer.get("estimate") or {}
         due = [mark for mark in MARKS if mark <= done and mark not in {sample.mark for sample in self.samples}]
         for mark in due:
-            told = estimate.get("eta_seconds"), estimate.get("confidence", "none")
-            self.samples.append(Sample(mark, monotonic(), *told))
+            eta, confidence = estimate.get("eta_seconds"), estimate.get("confidence", "none")
+            self.samples.append(Sample(mark, monotonic(), eta, confidence))
 
     def end(self) -> None:
-        """It is done."""
+        """Record the end of the batch."""
         now = monotonic()
         self.seconds = now - self.began
         for sample in self.samples:
@@ -84,14 +84,14 @@ class Course:
 
 
 def say(line: str) -> None:
-    """Progress, apart from the result."""
+    """Print progress to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 async def synchronous(
-    engine: Installation, per_second: float, ended: asyncio.Event, chance: random.Random
+    engine: UpInstallation, per_second: float, ended: asyncio.Event, chance: random.Random
 ) -> list[float]:
-    """Seconds that each synchronous request took. They go on until the last batch is done: only so is the load steady."""
+    """The seconds of each synchronous request. They go on until the last batch is done, so that the load is steady."""
     taken: list[float] = []
     where = {"base_url": engine.engine_url, "headers": engine.engine_headers()}
     async with httpx.AsyncClient(**where, timeout=600) as client, asyncio.TaskGroup() as group:
@@ -113,12 +113,12 @@ async def synchronous(
 
 
 async def batches(
-    installation: Installation, options: argparse.Namespace, until: float, chance: random.Random
-) -> list[Course]:
-    """The course of each batch, submitted until then."""
+    installation: UpInstallation, options: argparse.Namespace, until: float, chance: random.Random
+) -> list[BatchProgress]:
+    """Submit batches until the moment `until`, and follow each to its end."""
     headers = {"authorization": f"Bearer {await asyncio.to_thread(installation.key, ACCOUNT)}"}
     path = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
-    done: list[Course] = []
+    done: list[BatchProgress] = []
     async with (
         httpx.AsyncClient(base_url=installation.base, headers=headers, timeout=60) as client,
         asyncio.TaskGroup() as group,
@@ -131,7 +131,7 @@ async def batches(
                 {"prompt": text, "max_tokens": most, "ignore_eos": True}
                 for text, most in zip(prompts(items), tokens, strict=True)
             ]
-            course = Course(items)
+            course = BatchProgress(items)
             made = await client.post(path, params={"queueRequest": "true"}, json={"requests": requests})
             request_id = made.raise_for_status().json()["result"]["request_id"]
             while (answer := await polled(client, path, request_id)).get("status") in ("queued", "running"):
@@ -140,8 +140,8 @@ async def batches(
             assert all(response["success"] for response in answer["responses"])
             course.end()
             done.append(course)
-            told = ", ".join(f"{s.mark:.0%}: {s.error:.0%} {s.confidence}" for s in course.samples)
-            say(f"  {items:4} items in {course.seconds:6.1f} s; ETA missed at {told}")
+            errors = ", ".join(f"{s.mark:.0%}: {s.error:.0%} {s.confidence}" for s in course.samples)
+            say(f"  {items:4} items in {course.seconds:6.1f} s; ETA errors: {errors}")
 
         while monotonic() < until:
             group.create_task(one(chance.choice(options.sizes)))
@@ -150,26 +150,26 @@ async def batches(
 
 
 async def polled(client: httpx.AsyncClient, path: str, request_id: str) -> dict[str, Any]:
-    """The poll's result."""
+    """The result of one poll."""
     answer: dict[str, Any] = (await client.post(path, json={"request_id": request_id})).raise_for_status().json()
     result: dict[str, Any] = answer["result"]
     return result
 
 
-def judged(done: list[Course]) -> dict[str, object]:
-    """How far ETAs missed. Those that were not told are counted, not judged."""
+def eta_figures(done: list[BatchProgress]) -> dict[str, object]:
+    """The errors of the ETAs. Polls without an ETA are only counted."""
     samples = [sample for course in done for sample in course.samples]
-    told = [sample for sample in samples if sample.eta is not None]
-    high = [sample.error <= HIGH_WITHIN for sample in told if sample.confidence == "high"]
+    with_eta = [sample for sample in samples if sample.eta is not None]
+    high = [sample.error <= HIGH_WITHIN for sample in with_eta if sample.confidence == "high"]
 
     def middle(found: list[Sample]) -> float | None:
         return round(median(sample.error for sample in found), 3) if found else None
 
     return {
-        **{f"eta_error_at_{mark * 100:.0f}": middle([s for s in told if s.mark == mark]) for mark in MARKS},
-        "eta_error": middle(told),
-        "etas": len(told),
-        "etas_not_told": len(samples) - len(told),
+        **{f"eta_error_at_{mark * 100:.0f}": middle([s for s in with_eta if s.mark == mark]) for mark in MARKS},
+        "eta_error": middle(with_eta),
+        "etas": len(with_eta),
+        "etas_not_told": len(samples) - len(with_eta),
         "high": len(high),
         "high_within_20_percent": round(sum(high) / len(high), 3) if high else None,
     }
@@ -177,14 +177,14 @@ def judged(done: list[Course]) -> dict[str, object]:
 
 @contextmanager
 def fake_engine(wanted: bool) -> Iterator[str]:
-    """The URL of a scripted engine in a process of its own; empty where none is wanted."""
+    """The URL of a scripted engine in its own process; empty if `wanted` is false."""
     if not wanted:
         yield ""
         return
     port = processes.free_port()
     script = json.dumps([{"tokens": 4096}])
     speed = ["--token-seconds", str(FAKE_TOKEN_SECONDS), "--slots", str(FAKE_SLOTS)]
-    command = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), *speed, "--script", script]
+    command = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), *speed, "--script", script]
     engine = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert engine.stdout is not None
     try:
@@ -195,13 +195,13 @@ def fake_engine(wanted: bool) -> Iterator[str]:
 
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
-    """Both streams: submits for the given time, synchronous requests until the last batch is done."""
+    """Submit batches for the given time, beside synchronous requests that go on until the last batch is done."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)
     chance = random.Random(options.seed)
     try:
         with fake_engine(options.fake) as attach:
-            async with Installation(folder, FAKE_BATCH, attach) as installation:
+            async with UpInstallation(folder, FAKE_BATCH, attach) as installation:
                 say(f"engine is up; {options.seconds} s of submits")
                 ended, arrivals = asyncio.Event(), random.Random(chance.random())
                 sync = asyncio.create_task(synchronous(installation, options.sync_per_second, ended, arrivals))
@@ -215,7 +215,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     return {
         "benchmark": "completion_time",
         "engine": scripted if options.fake else MODEL,
-        **judged(done),
+        **eta_figures(done),
         "share_within_5_minutes": round(sum(took <= WITHIN_SECONDS for took in seconds) / len(seconds), 4),
         "batches": len(done),
         "items": sum(course.items for course in done),
@@ -223,7 +223,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         "batch_max_s": round(seconds[-1], 1),
         "sync_requests": len(taken),
         "sync_p50_s": round(median(taken), 2) if taken else None,
-        **{name: getattr(options, name) for name in TOLD},
+        **{name: getattr(options, name) for name in REPORTED_OPTIONS},
         "machine": describe(),
     }
 
@@ -231,13 +231,19 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="for uniformity; stdout is always one JSON line")
-    parser.add_argument("--seconds", type=float, default=240, help="for which batches are submitted")
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
+    )
+    parser.add_argument("--seconds", type=float, default=240, help="how long batches are submitted")
     parser.add_argument("--sync-per-second", type=float, default=0.3, help="mean rate of synchronous requests")
     parser.add_argument("--batches-per-minute", type=float, default=6, help="mean rate of submits")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16, 64], help="items of a batch, chosen evenly")
-    parser.add_argument("--max-tokens", type=int, default=64, help="most tokens of an answer; the least is half of it")
-    parser.add_argument("--fake", action="store_true", help="a scripted engine of a fixed speed instead of vLLM")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1, 4, 16, 64], help="batch sizes in items, each equally likely"
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=64, help="maximum tokens of an answer; the minimum is half of it"
+    )
+    parser.add_argument("--fake", action="store_true", help="use a scripted engine of fixed speed instead of vLLM")
     parser.add_argument("--seed", type=int, default=7)
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 

@@ -1,10 +1,10 @@
-"""What Slackwater costs: batch output tokens/s through it, over the same prompts sent straight to the same engine.
+"""The overhead of Slackwater: its batch output tokens/s, divided by those of the same prompts sent directly to the same engine.
 
     python -m benchmarks.end_to_end --json
 
-One real vLLM, started and owned by `slackwater up`. Arms alternate (direct, slackwater, slackwater, direct, …), each with
-a fresh cache salt, the same prompts, `ignore_eos`, a fixed `max_tokens` and the same concurrency. An arm's time runs from
-its first byte sent to its last result known: for Slackwater from the submit to the poll that shows the batch final.
+One real vLLM, started and owned by `slackwater up`. Arms alternate (direct, slackwater, slackwater, direct, …). Each has a
+fresh cache salt, the same prompts, `ignore_eos`, a fixed `max_tokens` and the same concurrency. The time of an arm is from
+its first byte sent to its last result: for Slackwater, from the submit to the poll that shows the batch as final.
 """
 
 import argparse
@@ -31,23 +31,18 @@ from app.db import embedded
 from app.engines.engine_key import engine_key
 from app.settings import Settings, child_environment
 from benchmarks.machine import describe
+from benchmarks.prompts import numbered_prompt
 from benchmarks.statistics import interval
 
 MODEL = "smollm2-135m-instruct"
-WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
 
 
 def prompts(count: int) -> list[str]:
     """Prompts of about 40 words that share no prefix."""
-    return [
-        f"{n} " + " ".join(WORDS[(n * 7 + k * (n % 5 + 1)) % len(WORDS)] for k in range(40)) + ". Continue this story."
-        for n in range(count)
-    ]
+    return [numbered_prompt(n, 40) + ". Continue this story." for n in range(count)]
 
 
-class Installation:
+class UpInstallation:
     """A `slackwater up` in a temporary directory, with its own engine or attached to one."""
 
     def __init__(self, folder: Path, concurrency: int, attach: str = "") -> None:
@@ -60,7 +55,7 @@ class Installation:
         self._log = folder / "up.log"
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def __aenter__(self) -> "Installation":
+    async def __aenter__(self) -> "UpInstallation":
         with self._log.open("wb") as log:
             command = [sys.executable, "-m", "app.cli.main", "up", *self._attach]
             self._process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
@@ -81,12 +76,12 @@ class Installation:
         return str(row[0])
 
     def engine_headers(self) -> dict[str, str]:
-        """By which an engine that was started here knows us."""
+        """The key of an engine that `slackwater up` started."""
         key = engine_key(self.settings, secret_key(self.settings), self.settings.engine_name, "managed")
         return {"authorization": f"Bearer {key}"}
 
     def key(self, account: str) -> str:
-        """A key of a fresh account: its cache salt is its own."""
+        """A key of a fresh account, which has its own cache salt."""
         return create_key(self.settings, account, "benchmark", 1)
 
     async def _until(self, check: Any, what: str) -> None:
@@ -107,8 +102,8 @@ class Installation:
             return conn.execute("select 1 from engine where state = 'ready'").fetchone() is not None
 
 
-async def direct(engine: Installation, texts: list[str], tokens: int, concurrency: int) -> tuple[float, int]:
-    """(seconds, output tokens) of the prompts sent straight to the engine."""
+async def direct(engine: UpInstallation, texts: list[str], tokens: int, concurrency: int) -> tuple[float, int]:
+    """(seconds, output tokens) of the prompts sent directly to the engine."""
     salt = uuid.uuid4().hex
     slots = asyncio.Semaphore(concurrency)
     limits = httpx.Limits(max_connections=concurrency)
@@ -134,7 +129,7 @@ async def direct(engine: Installation, texts: list[str], tokens: int, concurrenc
         return monotonic() - began, sum(counts)
 
 
-async def through(installation: Installation, texts: list[str], tokens: int) -> tuple[float, int]:
+async def through(installation: UpInstallation, texts: list[str], tokens: int) -> tuple[float, int]:
     """(seconds, output tokens) of the prompts sent as one batch."""
     account = f"bench-{uuid.uuid4().hex[:8]}"
     headers = {"authorization": f"Bearer {await asyncio.to_thread(installation.key, account)}"}
@@ -157,7 +152,7 @@ async def through(installation: Installation, texts: list[str], tokens: int) -> 
     return seconds, int(answer["usage"]["completion_tokens"])
 
 
-async def pairs(installation: Installation, options: argparse.Namespace) -> AsyncIterator[tuple[float, float]]:
+async def pairs(installation: UpInstallation, options: argparse.Namespace) -> AsyncIterator[tuple[float, float]]:
     """(direct, slackwater) tokens/s of one pair after another; the order within a pair alternates."""
     texts, tokens = prompts(options.requests), options.max_tokens
 
@@ -182,17 +177,17 @@ async def pairs(installation: Installation, options: argparse.Namespace) -> Asyn
 
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
-    """All pairs, summed up."""
+    """Run all pairs and summarize them."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)
     try:
-        async with Installation(folder, options.concurrency) as installation:
+        async with UpInstallation(folder, options.concurrency) as installation:
             measured = [pair async for pair in pairs(installation, options)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     ratio, low, high = interval([ours / theirs for theirs, ours in measured])
     return {
-        "benchmark": "pipeline",
+        "benchmark": "end_to_end",
         "direct_tok_s": round(interval([theirs for theirs, _ in measured])[0], 1),
         "slackwater_tok_s": round(interval([ours for _, ours in measured])[0], 1),
         "ratio": round(ratio, 4),
@@ -210,11 +205,13 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="for uniformity; stdout is always one JSON line")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=96)
-    parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
+    )
+    parser.add_argument("--pairs", type=int, default=5, help="pairs of arms (5)")
+    parser.add_argument("--requests", type=int, default=96, help="requests of each arm (96)")
+    parser.add_argument("--max-tokens", type=int, default=64, help="tokens of each answer (64)")
+    parser.add_argument("--concurrency", type=int, default=16, help="requests in the engine at the same time (16)")
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 

@@ -1,4 +1,4 @@
-"""What the arms of a benchmark stand on: one server, a fresh database for each arm, parts of Slackwater, worker processes."""
+"""What benchmarks run on: one PostgreSQL server, a fresh database for each arm, Slackwater's processes, worker processes."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ from app.db import embedded, migrate
 from app.db.pool import Database
 from app.queue import partitions
 from app.settings import Settings, child_environment, foreign_environment
-from tests import clusters
+from testing import clusters
 
 ACCOUNT = "bench"
 MODEL = "smollm2-135m-instruct"
@@ -34,13 +34,13 @@ ROOT = Path(__file__).parent.parent
 
 
 def say(line: str) -> None:
-    """Progress, on stderr."""
+    """Print progress to stderr, after the load average."""
     print(f"[{os.getloadavg()[0]:5.2f}] {line}", file=sys.stderr, flush=True)
 
 
 @dataclass
-class Stage:
-    """One PostgreSQL and a temporary folder."""
+class Testbed:
+    """One PostgreSQL server and a temporary folder."""
 
     folder: Path
     admin_url: str
@@ -48,7 +48,7 @@ class Stage:
     _left: list[str] = field(default_factory=list)
 
     def database(self, template: bool = True) -> str:
-        """The URL of a fresh database, migrated and with partitions unless it is for others."""
+        """The URL of a fresh database. With `template`, it is migrated and has partitions."""
         self._made += 1
         name = f"slackwater_bench_{os.getpid()}_{self._made}"
         with psycopg.connect(self.admin_url, autocommit=True) as conn:
@@ -66,7 +66,7 @@ class Stage:
         return Settings(**values, port=processes.free_port(), log_level="warning", **changes)
 
     def clear(self) -> None:
-        """Drop the databases made so far. After each arm, or autovacuum of its tables would show in the next one's WAL."""
+        """Drop all databases made so far. Call it after each arm, so that autovacuum adds no WAL to the next one."""
         with psycopg.connect(self.admin_url, autocommit=True) as conn:
             while self._left:
                 conn.execute(f'drop database if exists "{self._left.pop()}" with (force)'.encode())
@@ -84,8 +84,8 @@ def with_partitions(url: str) -> None:
 
 
 @contextlib.contextmanager
-def stage(database_url: str) -> Iterator[Stage]:
-    """The server at `database_url`, or an embedded one that is gone afterwards, as is everything that was started on it."""
+def open_testbed(database_url: str) -> Iterator[Testbed]:
+    """A testbed on the server at `database_url`, or on an embedded one. Everything it creates is removed at the end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
@@ -96,7 +96,7 @@ def stage(database_url: str) -> Iterator[Stage]:
             stack.callback(clusters.remove, settings.data_dir)
             stack.callback(embedded.stop, settings, "immediate")
             database_url = embedded.start(settings)
-        made = Stage(folder, database_url)
+        made = Testbed(folder, database_url)
         stack.callback(made.clear)
         yield made
 
@@ -106,7 +106,7 @@ def stage(database_url: str) -> Iterator[Stage]:
 
 @contextlib.contextmanager
 def part(settings: Settings, module: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One part of Slackwater, started as the supervisor starts it. Its output is shown if it dies before it is told to."""
+    """One process of Slackwater, started as the supervisor starts it. If it exits early, its output is shown."""
     log = settings.data_dir / f"{module}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -129,7 +129,7 @@ def part(settings: Settings, module: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """SIGTERM to the process's group, SIGKILL if it does not go."""
+    """Send SIGTERM to the process group, and SIGKILL after 15 seconds."""
     processes.signal_group(process.pid, signal.SIGTERM)
     try:
         process.wait(15)
@@ -139,7 +139,7 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 
 class Api:
-    """A client of the API, on one kept connection; far cheaper than httpx, since it shares the machine with what it measures."""
+    """A client of the API on one connection. It takes less CPU than httpx, because it shares the machine with the server."""
 
     def __init__(self, settings: Settings, key: str) -> None:
         self._address = (settings.host, settings.port)
@@ -156,7 +156,7 @@ class Api:
         return str(self._post(f"{RUN}?queueRequest=true", json.dumps({"requests": items}).encode(), {})["request_id"])
 
     def poll(self, request_id: str) -> dict[str, Any]:
-        """How the batch stands."""
+        """The status of the batch."""
         return self._post(RUN, json.dumps({"request_id": request_id}).encode(), {})
 
     def _post(self, path: str, body: Any, headers: Mapping[str, str]) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 # ---------------------------------------------------------------- workers that start together
 
 
-class Crew:
+class WorkerProcesses:
     """Processes that print `ready`, wait for `go` on stdin, work, and print one JSON object."""
 
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
@@ -211,7 +211,7 @@ class Crew:
             for command in commands
         ]
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "WorkerProcesses":
         for process in self._processes:
             assert process.stdout
             if process.stdout.readline().strip() != "ready":
@@ -224,7 +224,7 @@ class Crew:
             end(process)
 
     def go(self) -> float:
-        """Let them begin; the moment, on the clock that all processes share."""
+        """Start the work. Returns the time, on the clock that all processes share."""
         began = monotonic()
         for process in self._processes:
             assert process.stdin
@@ -233,7 +233,7 @@ class Crew:
         return began
 
     def reports(self) -> list[dict[str, Any]]:
-        """What each says at its end."""
+        """The final report of each process."""
         found = []
         for process in self._processes:
             assert process.stdout

@@ -1,4 +1,4 @@
-"""Name the machine a figure comes from."""
+"""A description of the machine on which figures were measured."""
 
 import os
 import platform
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def describe() -> dict[str, object]:
-    """Processor, cores, memory and kernel; also how busy it was."""
+    """Processor, cores, memory, kernel, Python and load average."""
     cpu = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     memory = [int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
     return {

@@ -1,13 +1,13 @@
-"""What the durable queue does on this machine, and how that compares with two other queues on the same PostgreSQL.
+"""Throughput and latency of the durable queue on this machine, compared with two other queues on the same PostgreSQL server.
 
     python -m benchmarks.queue --json [--quick] [--database-url postgresql://…] [--only ARM[,ARM…]]
 
-One server for everything (embedded unless --database-url names one; its user must be allowed to create databases), a
-fresh database for each arm. Progress goes to stderr, with the load average in front; the last line of stdout is one JSON object.
+All arms use one server, and each has a fresh database. The server is embedded unless --database-url names one, whose user
+must be allowed to create databases. Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
 
 Arms: http, memory, service, drain, wal, claims, fairness, cancel, poll, single, peers.
-Workers call the verbs of app.queue.service, on the connections that workers/gpu takes for them; the steward is the real one.
-Peers run jobs that do nothing and store no result, ours store one of 800 bytes; pgqueuer is run a second time with jobs that do.
+Workers call app.queue.service on the same kinds of connections as workers/gpu; the steward is the real one. Our jobs store a
+result of 800 bytes. The jobs of the other queues store none, and pgqueuer runs a second time with jobs that do.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 
 from benchmarks import queue_drain, queue_ingest, queue_order, queue_peers, queue_single
-from benchmarks.harness import Stage, say, stage
+from benchmarks.harness import Testbed, open_testbed, say
 from benchmarks.machine import describe
 
 _SERVER = (
@@ -36,8 +36,8 @@ _SERVER = (
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much of everything."""
+class QueueSizes:
+    """Sizes and durations of all arms."""
 
     batch: int = 50_000
     repeats: int = 3
@@ -52,32 +52,32 @@ class Sizes:
     procrastinate: int = 2_000
 
 
-# The names of the backlogs stay, so that the keys do; `quick` says that the figures mean nothing.
-QUICK = Sizes(
+# The backlogs keep their names, so that the keys of the result are the same.
+QUICK = QueueSizes(
     4000, 1, 1, 20, (("10k", 1000), ("100k", 4000), ("1m", 16_000)), 50, 200, 2, 10, pgqueuer=1000, procrastinate=100
 )
 
 
-def arms(sizes: Sizes) -> dict[str, Callable[[Stage], dict[str, Any]]]:
-    """Every arm by its name, in the order in which they run."""
+def arms(sizes: QueueSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
+    """All arms by name, in the order in which they run."""
     jobs = {"procrastinate": sizes.procrastinate, "pgqueuer": sizes.pgqueuer}
     return {
-        "http": lambda on: queue_ingest.http_ingest(on, sizes.batch, sizes.repeats),
-        "memory": lambda on: queue_ingest.upload_memory(on, sizes.upload_mb),
-        "service": lambda on: queue_ingest.service_ingest(on, sizes.batch, sizes.repeats),
-        "drain": lambda on: queue_drain.drain(on, sizes.batch, sizes.drains),
-        "wal": lambda on: queue_drain.wal(on, sizes.batch),
-        "claims": lambda on: queue_order.claims(on, dict(sizes.backlogs), sizes.claims),
-        "fairness": lambda on: queue_order.fairness(on, sizes.fair_chunks),
-        "cancel": lambda on: queue_order.cancel(on, sizes.batch, sizes.cancels),
-        "poll": lambda on: queue_ingest.poll(on, sizes.batch),
-        "single": lambda on: queue_single.single(on, sizes.singles),
-        "peers": lambda on: queue_peers.peers(on, jobs),
+        "http": lambda testbed: queue_ingest.http_ingest(testbed, sizes.batch, sizes.repeats),
+        "memory": lambda testbed: queue_ingest.upload_memory(testbed, sizes.upload_mb),
+        "service": lambda testbed: queue_ingest.service_ingest(testbed, sizes.batch, sizes.repeats),
+        "drain": lambda testbed: queue_drain.drain(testbed, sizes.batch, sizes.drains),
+        "wal": lambda testbed: queue_drain.wal(testbed, sizes.batch),
+        "claims": lambda testbed: queue_order.claims(testbed, dict(sizes.backlogs), sizes.claims),
+        "fairness": lambda testbed: queue_order.fairness(testbed, sizes.fair_chunks),
+        "cancel": lambda testbed: queue_order.cancel(testbed, sizes.batch, sizes.cancels),
+        "poll": lambda testbed: queue_ingest.poll(testbed, sizes.batch),
+        "single": lambda testbed: queue_single.single(testbed, sizes.singles),
+        "peers": lambda testbed: queue_peers.peers(testbed, jobs),
     }
 
 
 def server(url: str) -> dict[str, Any]:
-    """What matters of the server, and what a durable commit costs on it."""
+    """Settings of the server, and the duration of a durable and of a relaxed commit."""
     with psycopg.connect(url, autocommit=True) as conn:
         rows = conn.execute("select name, current_setting(name) from pg_settings where name = any(%s)", [list(_SERVER)])
         found: dict[str, Any] = dict(rows.fetchall())
@@ -92,28 +92,28 @@ def server(url: str) -> dict[str, Any]:
 
 
 def ratio(found: dict[str, Any]) -> float | None:
-    """How many times as fast as the better peer we drain."""
+    """Our drain rate divided by that of the faster peer."""
     rates = [found.get(f"{peer}_jobs_s") for peer in queue_peers.PEERS]
     ours = found.get("drain_flush64_items_s")
     return round(ours / max(rate for rate in rates if rate), 2) if ours and any(rates) else None
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """All arms, or those asked for."""
-    table = arms(QUICK if options.quick else Sizes())
+    """Run all arms, or those that --only names."""
+    table = arms(QUICK if options.quick else QueueSizes())
     wanted = options.only.split(",") if options.only else list(table)
     if unknown := set(wanted) - set(table):
-        raise SystemExit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(table)}")
+        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
     began, loads, seconds = monotonic(), {}, {}
     found: dict[str, Any] = {"benchmark": "queue", "quick": options.quick}
-    with stage(options.database_url) as on:
-        found["server"] = server(on.admin_url)
+    with open_testbed(options.database_url) as testbed:
+        found["server"] = server(testbed.admin_url)
         for name in wanted:
             started = monotonic()
             loads[name] = round(os.getloadavg()[0], 2)
             say(f"{name} …")
-            found |= table[name](on)
-            on.clear()
+            found |= table[name](testbed)
+            testbed.clear()
             seconds[name] = round(monotonic() - started, 1)
     found["ratio_best_peer"] = ratio(found)
     storing = found.get("pgqueuer_storing_results_jobs_s")
@@ -127,10 +127,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="for uniformity; stdout is always one JSON line")
-    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, measures nothing")
-    parser.add_argument("--database-url", default="", help="a PostgreSQL server to use instead of an embedded one")
-    parser.add_argument("--only", default="", help="arms to run, separated by commas")
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
+    )
+    parser.add_argument("--database-url", default="", help="use this PostgreSQL server instead of an embedded one")
+    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
     print(json.dumps(run(parser.parse_args())))
 
 

@@ -1,4 +1,4 @@
-"""Arms of benchmarks.queue that take work out: four worker processes drain batches, beside the real steward."""
+"""Arms of benchmarks.queue that drain batches, with four worker processes and the real steward."""
 
 import asyncio
 from collections import Counter
@@ -8,13 +8,13 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.harness import Stage, part, say
-from benchmarks.workload import WORKERS, crew, fill
+from benchmarks.harness import Testbed, part, say
+from benchmarks.queue_workload import WORKERS, fill, worker_processes
 
 
-def drain(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
+def drain(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
     """Rates at 16 and at 64 results per flush, in turns; each repeat drains a batch of its own."""
-    settings = stage.settings(stage.database())
+    settings = testbed.settings(testbed.database())
     rates: dict[int, list[float]] = {16: [], 64: []}
     verbs: dict[int, Counter[str]] = {16: Counter(), 64: Counter()}
     with part(settings, "workers.steward"):
@@ -37,13 +37,13 @@ def drain(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
 
 
 def race(url: str, pool_id: int, rows: int) -> tuple[float, list[dict[str, Any]]]:
-    """Seconds that the crew takes for everything in the pool, and its reports."""
-    with crew(url, pool_id, rows) as workers:
+    """The seconds that the worker processes take for all items of the pool, and their reports."""
+    with worker_processes(url, pool_id, rows) as workers:
         return workers.race()
 
 
 def settled(url: str, seconds: float = 30) -> None:
-    """Wait until the steward has made every batch final, then check that nothing was lost or counted twice."""
+    """Wait until every batch is final. Then check that no item was lost or counted twice."""
     deadline = monotonic() + seconds
     with psycopg.connect(url, autocommit=True) as conn:
         while conn.execute("select 1 from batch where finalized_at is null limit 1").fetchone():
@@ -66,11 +66,11 @@ def settled(url: str, seconds: float = 30) -> None:
 # ---------------------------------------------------------------- WAL
 
 
-def wal(stage: Stage, items: int) -> dict[str, Any]:
-    """WAL bytes of a whole life, from ingest to the settled batch, beyond the bodies that it carries."""
-    settings = stage.settings(stage.database())
+def wal(testbed: Testbed, items: int) -> dict[str, Any]:
+    """WAL bytes from ingest to the settled batch, less the bytes of requests and results."""
+    settings = testbed.settings(testbed.database())
     with psycopg.connect(settings.database_url, autocommit=True) as conn, part(settings, "workers.steward"):
-        sleep(1)  # the steward has made its partitions
+        sleep(1)  # until the steward has made its partitions
         conn.execute("checkpoint")
         start = _wal(conn)
         pool_id = asyncio.run(fill(settings, items))
@@ -87,7 +87,7 @@ def wal(stage: Stage, items: int) -> dict[str, Any]:
         "wal_overhead_bytes_per_item": round((done[0] - start[0] - payload - results) / items),
         "wal_ingest_overhead_bytes_per_item": round((filled[0] - start[0] - payload) / items),
         "wal_drain_overhead_bytes_per_item": round((done[0] - filled[0] - results) / items),
-        # An upper bound: images are cut of their free space.
+        # An upper bound: PostgreSQL leaves the free space of a page out of its image.
         "wal_full_page_images": done[1] - start[1],
         "wal_full_page_bytes_per_item_at_most": round((done[1] - start[1]) * 8192 / items),
         "wal_payload_bytes_per_item": round(payload / items),

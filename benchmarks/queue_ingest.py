@@ -1,23 +1,24 @@
-"""Arms of benchmarks.queue that put batches in: over HTTP, in process, how much memory an upload takes, polls meanwhile."""
+"""Arms of benchmarks.queue about submits: over HTTP and in process, the memory of an upload, polls during submits."""
 
 import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from time import monotonic, sleep
 from typing import Any
 
 from app.db.pool import Database
-from benchmarks.harness import Api, Stage, api, part, say
-from benchmarks.workload import ITEM_BYTES, Submitter, body, crew, line, pool_at
+from benchmarks.harness import Api, Testbed, api, part, say
+from benchmarks.queue_workload import ITEM_BYTES, Submitter, body, line, pool_at, worker_processes
+from benchmarks.statistics import percentiles
 
 # ---------------------------------------------------------------- over HTTP
 
 
-def http_ingest(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
-    """Rates of whole batches through the API process, from the first byte sent to the answer, which follows the commit."""
-    settings = stage.settings(stage.database())
+def http_ingest(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
+    """Items per second through the API process, from the first byte sent to the answer, which follows the commit."""
+    settings = testbed.settings(testbed.database())
     sent, rates = body(items), []
     with api(settings) as (_, key):
         client = Api(settings, key)
@@ -30,10 +31,10 @@ def http_ingest(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
     return {"http_ingest_items_s": round(median(rates)), "http_ingest_samples": [round(rate) for rate in rates]}
 
 
-def upload_memory(stage: Stage, megabytes: int) -> dict[str, Any]:
-    """By how much a fresh API process's resident memory grows at most during one NDJSON upload."""
+def upload_memory(testbed: Testbed, megabytes: int) -> dict[str, Any]:
+    """The largest growth of a fresh API process's resident memory during one NDJSON upload."""
     items = megabytes * 10**6 // ITEM_BYTES
-    settings = stage.settings(stage.database(), ndjson_body_mb=2 * megabytes, batch_items=2 * items)
+    settings = testbed.settings(testbed.database(), ndjson_body_mb=2 * megabytes, batch_items=2 * items)
     with api(settings) as (process, key):
         client = Api(settings, key)
         client.submit_lines(line(0), ITEM_BYTES)
@@ -54,10 +55,9 @@ def _memory_mb(pid: int, name: str) -> float:
 # ---------------------------------------------------------------- in process
 
 
-def service_ingest(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
-    """Rates of whole batches through app.batches.submit, without HTTP."""
-
-    settings, sent = stage.settings(stage.database()), body(items)
+def service_ingest(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
+    """Items per second through app.batches.submit, without HTTP."""
+    settings, sent = testbed.settings(testbed.database()), body(items)
 
     async def measure() -> list[float]:
         async with Database(settings.database_url) as database:
@@ -73,16 +73,16 @@ def service_ingest(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
 # ---------------------------------------------------------------- polling a busy installation
 
 
-def poll(stage: Stage, items: int) -> dict[str, Any]:
-    """Latency of status polls while four workers drain one batch and other batches arrive over HTTP all the time."""
-    settings = stage.settings(stage.database())
+def poll(testbed: Testbed, items: int) -> dict[str, Any]:
+    """Latency of status polls while four workers drain one batch, and other batches are submitted over HTTP."""
+    settings = testbed.settings(testbed.database())
     sent, latencies, stop = body(items // 4), [], threading.Event()
     with api(settings) as (_, key), part(settings, "workers.steward"):
         client = Api(settings, key)
         request_id = client.submit_lines(body(items), items * ITEM_BYTES)
         ingested = threading.Thread(target=_ingest_until, args=(stop, Api(settings, key), sent))
         pool_id = asyncio.run(pool_at(settings.database_url))
-        with crew(settings.database_url, pool_id, 64) as workers:
+        with worker_processes(settings.database_url, pool_id, 64) as workers:
             workers.go()
             ingested.start()
             try:
@@ -109,9 +109,3 @@ def _polls(client: Api, request_id: str) -> Iterator[float]:
 def _ingest_until(stop: threading.Event, client: Api, sent: bytes) -> None:
     while not stop.is_set():
         client.submit_lines(sent, len(sent))
-
-
-def percentiles(values: list[float]) -> tuple[float, float]:
-    """(median, 99th percentile)."""
-    cuts = quantiles(values, n=100, method="inclusive")
-    return cuts[49], cuts[98]

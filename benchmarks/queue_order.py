@@ -1,4 +1,4 @@
-"""Arms of benchmarks.queue about the order of work: what a claim costs, whether shares are fair, how long a cancel takes."""
+"""Arms of benchmarks.queue about the order of work: the cost of a claim, the fairness of shares, the duration of a cancel."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from app.queue import copy_format, fair_order_sql, ingest, service
 from app.queue.chunking import cut
 from app.queue.types import Item, Result
 from app.tenants.service import Tenant, ensure_tenant
-from benchmarks.harness import Stage, say
+from benchmarks.harness import Testbed, say
 
 WEIGHTS = {"one": 1.0, "same": 1.0, "double": 2.0}
 _BATCH = 50_000
@@ -23,7 +23,7 @@ _BATCH = 50_000
 async def enqueue(
     database: Database, account: str, model: str, items: int, *, tokens: int, chunk: int
 ) -> ingest.NewBatch:
-    """A batch of small items (a claim never reads a body); at most `chunk` to a chunk."""
+    """Enqueue a batch of small items, at most `chunk` in a chunk. Small bodies suffice, because a claim reads none."""
     async with database.transaction() as conn:
         tenant_id, pool_id = await ensure_tenant(conn, account), await ensure_pool(conn, model)
         batch_id = await ingest.next_batch_id(conn)
@@ -36,7 +36,7 @@ async def enqueue(
 
 
 async def register(database: Database, pool_id: int) -> int:
-    """A worker that outlives the arm."""
+    """Register a worker whose lease outlasts the arm."""
     async with database.durable() as conn:
         return await service.register_worker(conn, pool_id=pool_id, host="bench", pid=1, lease_seconds=3600)
 
@@ -44,9 +44,9 @@ async def register(database: Database, pool_id: int) -> int:
 # ---------------------------------------------------------------- claims
 
 
-def claims(stage: Stage, sizes: dict[str, int], count: int) -> dict[str, Any]:
-    """Milliseconds and buffers of a claim on backlogs of several sizes, in turns, in one database; every claim is rolled back."""
-    url = stage.database()
+def claims(testbed: Testbed, sizes: dict[str, int], count: int) -> dict[str, Any]:
+    """Milliseconds and buffers of a claim, for backlogs of several sizes in one database. Every claim is rolled back."""
+    url = testbed.database()
 
     async def measure() -> dict[str, Any]:
         async with Database(url, size=2) as database:
@@ -73,7 +73,7 @@ def _claim_figures(times: dict[str, list[float]], buffers: dict[str, float], cou
 
 
 async def _backlog(database: Database, name: str, items: int) -> tuple[int, int]:
-    """A pool with so many open items of four tenants, and a worker of it."""
+    """A pool with `items` open items of four tenants, and a worker of that pool."""
     began, left, number = monotonic(), items, 0
     while left > 0:
         batch = min(_BATCH, left, max(1, items // 4))
@@ -99,7 +99,7 @@ async def _claim_times(conn: Connection, pools: dict[str, tuple[int, int]], coun
 
 
 async def _claim_buffers(conn: Connection, pool_id: int, worker_id: int, count: int = 30) -> float:
-    """Shared buffers, hit or read, of the very statement; the median."""
+    """Median number of shared buffers that the claim statement hits or reads."""
     touched: list[int] = []
     for _ in range(count):
         async with conn.transaction(force_rollback=True):
@@ -114,12 +114,12 @@ async def _claim_buffers(conn: Connection, pool_id: int, worker_id: int, count: 
 # ---------------------------------------------------------------- fairness
 
 
-def fairness(stage: Stage, chunks: int) -> dict[str, Any]:
-    """The largest deviation of a tenant's share of the tokens used from its share of the weights, all backlogs being deep.
+def fairness(testbed: Testbed, chunks: int) -> dict[str, Any]:
+    """The largest relative deviation of a tenant's share of tokens from its share of the weights, with deep backlogs.
 
-    Tenants differ in the size of their items, and what is used differs from what was estimated.
+    Tenants have items of different sizes, and the tokens used differ from the estimates.
     """
-    url = stage.database()
+    url = testbed.database()
 
     async def measure() -> dict[str, int]:
         async with Database(url, size=2) as database:
@@ -142,7 +142,7 @@ def fairness(stage: Stage, chunks: int) -> dict[str, Any]:
 
 
 async def _use(database: Database, chunks: int) -> dict[str, int]:
-    """Tokens used by each tenant after so many chunks, four of which are held at a time."""
+    """Tokens used by each tenant after `chunks` chunks, of which four are leased at a time."""
     rng, used = random.Random(7), dict.fromkeys(WEIGHTS, 0)
     async with database.relaxed() as relaxed, database.durable() as durable:
         pool_id = await ensure_pool(relaxed, "fair")
@@ -171,9 +171,9 @@ def _result(item: Item, rng: random.Random) -> Result:
 # ---------------------------------------------------------------- cancel
 
 
-def cancel(stage: Stage, items: int, repeats: int) -> dict[str, Any]:
-    """Milliseconds of the verb that cancels a batch, event and commit included; none of its chunks has been claimed."""
-    url = stage.database()
+def cancel(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
+    """Milliseconds to cancel a batch without claimed chunks, including its event and the commit."""
+    url = testbed.database()
 
     async def measure() -> list[float]:
         times = []

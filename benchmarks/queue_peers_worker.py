@@ -1,12 +1,12 @@
-"""What a peer does in the peers arm, run by the throwaway environment's Python; imports nothing of Slackwater.
+"""A process of another queue in the peers arm. It runs in a virtual environment without Slackwater.
 
     python -m benchmarks.queue_peers_worker PEER (setup | enqueue | work) URL JOBS
 
-`setup` installs the peer's schema. `enqueue` puts JOBS jobs in, `work` runs no-op jobs until none is left; both print
-`ready`, wait for `go`, and report how many they did, and when the last was done. With PEER_RESULT_BYTES (pgqueuer only) a
-job carries 1,024 bytes and stores a result of so many in a table, as an inference job has to.
+`setup` installs the peer's schema. `enqueue` adds JOBS jobs. `work` runs empty jobs until none is left. The last two print
+`ready`, wait for `go`, and report the number of jobs and the time of the last one. With PEER_RESULT_BYTES (pgqueuer only),
+a job carries 1,024 bytes and stores a result of that size in a table, as an inference job must.
 
-Settings are the fastest durable ones that the peers' documentation names, or that we found by trying:
+The settings are the fastest durable ones in the peers' documentation or in our trials:
 
     pgqueuer        asyncpg, one connection per worker, uvloop, `pgq autovac`, a larger batch_size (its
                     docs/guides/performance-tuning.md; 256 was no faster than 64); durability `balanced`: log tables
@@ -36,7 +36,7 @@ _DELETE_JOBS = os.environ.get("PEER_DELETE_JOBS", "always")
 
 
 def _library(name: str) -> Any:
-    """Imported only where it is installed."""
+    """Import a module that only the virtual environment has."""
     return importlib.import_module(name)
 
 
@@ -45,19 +45,19 @@ async def _go() -> None:
     await asyncio.to_thread(sys.stdin.readline)
 
 
-class _Done:
+class _JobCount:
     """Counts jobs."""
 
     def __init__(self) -> None:
         self.count, self.last = 0, monotonic()
 
     def one(self) -> None:
-        """A job is done."""
+        """Count one job."""
         self.count += 1
         self.last = monotonic()
 
-    def tell(self) -> None:
-        """The report that the crew expects."""
+    def report(self) -> None:
+        """Print the report that WorkerProcesses reads."""
         print(json.dumps({"items": self.count, "end": self.last}), flush=True)
 
 
@@ -65,7 +65,7 @@ async def pgqueuer(act: str, url: str, jobs: int) -> None:
     """pgqueuer on asyncpg."""
     lib, drain = _library("pgqueuer"), _library("pgqueuer.domain.types").QueueExecutionMode.drain
     connection = await _library("asyncpg").connect(url)
-    queries, done = lib.Queries(lib.AsyncpgDriver(connection)), _Done()
+    queries, done = lib.Queries(lib.AsyncpgDriver(connection)), _JobCount()
     if act == "setup":
         await queries.install()
         await queries.optimize_autovacuum()
@@ -76,7 +76,7 @@ async def pgqueuer(act: str, url: str, jobs: int) -> None:
             n = min(_PART, jobs - first)
             await queries.enqueue(["noop"] * n, [b"x" * (1024 if _RESULT_BYTES else 1)] * n, [0] * n)
             done.count, done.last = first + n, monotonic()
-        done.tell()
+        done.report()
     else:
         worker = lib.PgQueuer(lib.AsyncpgDriver(connection))
         results = await _library("asyncpg").create_pool(url, min_size=4, max_size=4) if _RESULT_BYTES else None
@@ -88,16 +88,16 @@ async def pgqueuer(act: str, url: str, jobs: int) -> None:
             done.one()
 
         await _go()
-        # The end is that of `run`, which has by then stored that the last jobs are done; the timeout bounds its last look.
+        # `run` returns after it has stored the state of the last jobs. The timeout bounds its last poll.
         await worker.run(batch_size=_BATCH_SIZE, mode=drain, dequeue_timeout=timedelta(seconds=0.05))
         done.last = monotonic()
-        done.tell()
+        done.report()
     await connection.close()
 
 
 async def procrastinate(act: str, url: str, jobs: int) -> None:
     """procrastinate on psycopg."""
-    lib, done = _library("procrastinate"), _Done()
+    lib, done = _library("procrastinate"), _JobCount()
     app = lib.App(connector=lib.PsycopgConnector(conninfo=url, min_size=_CONCURRENCY, max_size=_CONCURRENCY + 2))
 
     @app.task(name="noop")  # type: ignore[untyped-decorator]
@@ -122,7 +122,7 @@ async def procrastinate(act: str, url: str, jobs: int) -> None:
                 install_signal_handlers=False,
             )
             done.last = monotonic()
-        done.tell()
+        done.report()
 
 
 if __name__ == "__main__":

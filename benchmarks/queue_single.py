@@ -1,4 +1,4 @@
-"""Arm of benchmarks.queue: what a single item costs beyond its engine, on an idle installation."""
+"""Arm of benchmarks.queue: the latency of a single item beyond its engine time, on an idle installation."""
 
 import random
 import subprocess
@@ -13,18 +13,18 @@ import psycopg
 from app import processes
 from app.cli.key import create_key
 from app.settings import Settings, child_environment
-from benchmarks.harness import ACCOUNT, ROOT, Api, Stage, end, say, until_ready
-from benchmarks.queue_ingest import percentiles
+from benchmarks.harness import ACCOUNT, ROOT, Api, Testbed, end, say, until_ready
+from benchmarks.statistics import percentiles
 
 ENGINE_SECONDS = 0.05
-PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on every phase of the worker's polling
+PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on all phases of the worker's polling
 
 
-def single(stage: Stage, samples: int) -> dict[str, Any]:
-    """Milliseconds from the submit to the moment that its result can be read from the database, less the engine's time."""
+def single(testbed: Testbed, samples: int) -> dict[str, Any]:
+    """Milliseconds from the submit until the result can be read from the database, less the engine time."""
     port = processes.free_port()
-    settings = stage.settings(stage.database(), engine_url=f"http://127.0.0.1:{port}")
-    engine = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", str(ENGINE_SECONDS)]
+    settings = testbed.settings(testbed.database(), engine_url=f"http://127.0.0.1:{port}")
+    engine = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), "--latency", str(ENGINE_SECONDS)]
     with _running(engine, Settings()), _running([sys.executable, "-m", "app.cli.main", "up"], settings):
         until_ready(settings)
         client = Api(settings, create_key(settings, ACCOUNT, "benchmark", 1))
@@ -64,7 +64,7 @@ def _until_engine_ready(conn: psycopg.Connection) -> None:
     deadline = monotonic() + 60
     while not conn.execute("select 1 from engine where state = 'ready' and allowance > 0").fetchone():
         if monotonic() > deadline:
-            raise SystemExit("the worker did not take the engine")
+            raise SystemExit("the worker did not report the engine as ready within 60 s")
         sleep(0.1)
 
 

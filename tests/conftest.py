@@ -13,7 +13,7 @@ from app.db import embedded, migrate
 from app.db.pool import Database
 from app.queue import partitions
 from app.settings import Settings
-from tests import clusters
+from testing import clusters
 
 pytest_plugins = ["tests.timing", "tests.sharing", "tests.servers"]
 
@@ -33,7 +33,7 @@ def server_settings() -> Iterator[Settings]:
         settings = Settings(data_dir=folder)
         embedded.start(settings)
         with psycopg.connect(embedded.database_url(settings), autocommit=True) as conn:
-            conn.execute("alter system set fsync = off")  # no test cuts the machine's power; commits stay as they are
+            conn.execute("alter system set fsync = off")  # no test simulates a power failure; commits work as usual
             conn.execute("alter system set max_wal_size = '256MB'")  # it may lie in memory
             conn.execute("select pg_reload_conf()")
         yield settings

@@ -1,4 +1,4 @@
-"""Disks that can be filled: file systems of their own, of tmpfs."""
+"""Small tmpfs file systems that tests can fill."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, megabytes: float) -> Iterator[None]:
-    """A file system of its own under the folder."""
+    """A tmpfs mounted below the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={int(megabytes * 1024)}k", "tmpfs", str(folder)]
     try:
@@ -25,7 +25,7 @@ def small_disk(folder: Path, megabytes: float) -> Iterator[None]:
 
 
 def ballast(folder: Path, spare: int = 0) -> Path:
-    """A file that leaves `spare` bytes of the file system."""
+    """Write a file that leaves `spare` bytes free."""
     stat = os.statvfs(folder)
     path = folder / "ballast"
     with path.open("wb") as file:

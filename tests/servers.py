@@ -1,6 +1,6 @@
-"""Servers that tests talk to, by URL: one that answers, else one of our own for this run where it is installed.
+"""URLs of servers for tests: a server that answers, or else an installed one that is started for this run.
 
-Where there is neither, the tests are skipped with the way to get one; under CI=true they fail.
+If there is neither, the tests are skipped with a reason that says how to get one. With CI=true they fail.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ Own = Callable[[Path], AbstractContextManager[str]]  # from an empty folder to t
 
 
 def answers(url: str) -> bool:
-    """Whether something listens there."""
+    """Whether a server listens there."""
     place = urlsplit(url)
     with suppress(OSError):
         socket.create_connection((place.hostname or "127.0.0.1", place.port or 0), timeout=2).close()
@@ -43,7 +43,7 @@ def answers(url: str) -> bool:
 
 @contextmanager
 def server(name: str, usual: str, installed: bool, own: Own) -> Iterator[str]:
-    """The URL of what SLACKWATER_TEST_<name> names, of what answers at its `usual` place, or of our own."""
+    """The URL in SLACKWATER_TEST_<name>, else the usual one if a server answers there, else that of our own server."""
     variable = f"SLACKWATER_TEST_{name}"
     named = os.environ.get(variable, "")
     if named and not answers(named):
@@ -69,7 +69,7 @@ def running(
     user: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """A server process in a group of its own, from when it is ready until the block ends."""
+    """A server process in its own process group. It is ready at the begin of the block and stopped at its end."""
     log = folder / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -140,7 +140,7 @@ def _rabbitmq_script() -> str | None:
 
 @contextmanager
 def own_rabbitmq(folder: Path) -> Iterator[str]:
-    """A node without plugins, with a name, a cookie and data of its own."""
+    """A node without plugins, with its own name, cookie and data."""
     script, port = _rabbitmq_script(), free_port()
     assert script
     (folder / "plugins").write_text("[].\n")
@@ -163,7 +163,7 @@ def own_rabbitmq(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def own_redis(folder: Path) -> Iterator[str]:
-    """One that keeps nothing."""
+    """A Redis without persistence."""
     url = f"redis://127.0.0.1:{free_port()}/15"
     command = ["redis-server", "--bind", "127.0.0.1", "--port", str(urlsplit(url).port), "--save", ""]
     with running(command, lambda: answers(url), folder):
@@ -172,7 +172,7 @@ def own_redis(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def own_s3(folder: Path) -> Iterator[str]:
-    """moto's."""
+    """An S3 of moto."""
     url = f"http://127.0.0.1:{free_port()}"
     command = python_module("moto.server", "-H", "127.0.0.1", "-p", str(urlsplit(url).port))
     with running(command, lambda: answers(url), folder):
@@ -192,7 +192,7 @@ def postgres_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def rabbitmq_server() -> Iterator[str]:
-    """A RabbitMQ."""
+    """The URL of a RabbitMQ."""
     usual = "amqp://guest:guest@127.0.0.1:5672"
     with server("RABBITMQ", usual, _rabbitmq_script() is not None, own_rabbitmq) as url:
         yield url
@@ -200,7 +200,7 @@ def rabbitmq_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
-    """A Redis and the database that is ours in it."""
+    """The URL of a Redis, with a database for this run."""
     usual = "redis://127.0.0.1:6379/15"
     with server("REDIS", usual, shutil.which("redis-server") is not None, own_redis) as url:
         yield url
@@ -208,7 +208,7 @@ def redis_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """An S3 that may be written to."""
+    """An S3 that tests may write to."""
     installed = importlib.util.find_spec("moto") is not None
     with server("S3", "", installed, own_s3) as url:
         yield url

@@ -1,4 +1,4 @@
-"""How tests are shared out among the processes of `pytest -n`: by file, or by folder where all tests use one installation."""
+"""How `pytest -n` distributes tests to processes: by file, or by folder if all its tests use one installation."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ TOGETHER = ("tests/engine", "tests/clients", "tests/services")
 
 
 class Sharing(LoadScopeScheduling):
-    """What goes together is run by one process, in order."""
+    """The group of a test. One process runs all tests of a group, in order."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -16,7 +16,7 @@ class Sharing(LoadScopeScheduling):
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """What goes together takes longest, so it begins first: no process waits for another one at the end."""
+    """Run the folders first, because they take longest and would otherwise delay the end."""
     items.sort(key=lambda item: not item.nodeid.startswith(tuple(f"{folder}/" for folder in TOGETHER)))
 
 

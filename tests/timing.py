@@ -1,4 +1,4 @@
-"""Says at the end of a run what tests noted, and how long each folder of tests took (set-up and tear-down included)."""
+"""Prints the notes of tests at the end of a run, and the duration of each folder, including set-up and tear-down."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -8,18 +8,18 @@ import pytest
 
 _seconds: Counter[str] = Counter()
 _tests: Counter[str] = Counter()
-_pending: list[str] = []  # goes with the next report: it may be written in another process than that which prints it
+_pending: list[str] = []  # sent with the next report, because another process may print it
 _notes: list[str] = []
 
 
 def note(text: str) -> None:
-    """Say something at the end of the run, once."""
+    """Print a line once at the end of the run."""
     _pending.append(text)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What was noted in this phase goes with its report."""
+    """Add the notes of this phase to its report."""
     report = yield
     report.user_properties.extend(("", text) for text in _pending)
     _pending.clear()
@@ -27,7 +27,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add one phase of one test to its folder."""
+    """Add the duration of a phase of a test to its folder."""
     folder = str(PurePosixPath(report.nodeid.split("::")[0]).parent)
     _seconds[folder] += report.duration  # type: ignore[assignment]  # a Counter adds floats as well
     _tests[folder] += report.when == "call"
@@ -40,7 +40,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests noted by `record_property`, then the table, slowest folder first."""
+    """Print the notes of `record_property`, then the table with the slowest folder first."""
     if _notes:
         terminalreporter.section("counted and met")
         for note in _notes:

@@ -1,8 +1,8 @@
-"""`python -m tests.twice ARGUMENTS`: pytest with these arguments, and what failed once more, by itself.
+"""`python -m tests.twice ARGUMENTS` runs pytest with these arguments, and then each failed test a second time.
 
-The machine that CI gets now and then stands still for seconds (its disk did for nine), which real processes with real
-deadlines notice. Both outcomes are printed. A test that passes only at the second try is named: "flaky: …". Whoever reads that
-writes it into tests/flaky.txt, by hand; a test that stands there has no second try, so that it is mended.
+CI machines sometimes stop for seconds (one disk did for nine), and real processes with real deadlines then fail. Both outcomes
+are printed. A test that passes only the second time is named: "flaky: …". Add that name to tests/flaky.txt by hand. A listed
+test is not run a second time, so that it has to be corrected.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-FAILED = 1  # pytest's exit code for failed tests; any other is about the run as a whole
+FAILED = 1  # pytest's exit code for failed tests; others are about the whole run
 CALM_SECONDS = 30.0
 KNOWN = Path(__file__).with_name("flaky.txt")
 
@@ -36,7 +36,7 @@ def _pytest(*arguments: str) -> int:
 
 
 def _failed() -> set[str]:
-    """The tests that failed in the last run, as pytest remembers them."""
+    """The tests that failed in the last run, from pytest's cache."""
     remembered = Path(".pytest_cache/v/cache/lastfailed")
     return set(json.loads(remembered.read_text())) if remembered.exists() else set()
 

@@ -1,9 +1,9 @@
-"""A page of the documentation as a reader follows it: its code blocks in order, and a shell into which they are pasted.
+"""Runs the code blocks of a documentation page in order, in one shell, as a reader would paste them.
 
-A hidden comment in the line above a block changes how it is walked:
+A hidden comment in the line above a block changes how it runs:
 
-    <!-- walk: skip REASON -->     it is only parsed, since it needs what a test machine lacks, or would disturb it
-    <!-- walk: background -->      it keeps running, as in a terminal of its own, until the walk ends
+    <!-- walk: skip REASON -->     it is only parsed, because it cannot run on a test machine or would disturb it
+    <!-- walk: background -->      it keeps running until the end, as in another terminal
 """
 
 import ast
@@ -32,18 +32,18 @@ PARSED: dict[str, Callable[[str], object]] = {
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,
 }
-SHOWN = ("", "text", "mermaid", "js", "ts")  # for the eye; what runs of JavaScript has tests of its own
+SHOWN = ("", "text", "mermaid", "js", "ts")  # not run; JavaScript has its own tests
 _BLOCK = re.compile(
     r"(?:^<!-- walk: (?P<mark>[^\n]*?) *-->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _MARK = re.compile(r"skip \S.*|background")
-_SECONDS = 180  # for one block, and for the end of what runs in the background
-_WALK = "DOCUMENTATION_WALK"  # marks every process that a walk has started
+_SECONDS = 180  # limit for one block, and for the end of background processes
+_WALK = "DOCUMENTATION_WALK"  # environment variable of every process that a walk starts
 
 
 @dataclass(frozen=True)
 class Block:
-    """One code block: `line` of the page is its first, `mark` what the hidden comment above it says."""
+    """One code block. `line`: its first line in the page. `mark`: the text of the hidden comment above it."""
 
     line: int
     language: str
@@ -52,16 +52,16 @@ class Block:
 
     @property
     def skipped(self) -> bool:
-        """Whether it is only parsed."""
+        """Whether the block is only parsed."""
         return self.language not in RUN or self.mark.startswith("skip")
 
     @property
     def background(self) -> bool:
-        """Whether it keeps running."""
+        """Whether the block keeps running."""
         return self.mark == "background"
 
     def problem(self) -> str:
-        """What is wrong with its mark, its language or its syntax; empty when nothing is."""
+        """The error in its mark, its language or its syntax; empty if there is none."""
         if self.mark and not _MARK.fullmatch(self.mark):
             return f"unknown mark {self.mark!r}: it is `skip REASON` or `background`"
         if self.language == "bash":
@@ -89,9 +89,9 @@ def blocks(page: str) -> list[Block]:
 
 
 class Shell:
-    """One bash that is fed block after block. It notes every command that fails, where a terminal would only show it.
+    """One bash that runs block after block and records every command that fails.
 
-    `curl` fails here on an HTTP error as well, and shows the answer.
+    Its `curl` also fails on an HTTP error, and prints the answer.
     """
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
@@ -117,7 +117,7 @@ class Shell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it and everything that it has started: first as Ctrl-C would, then for good."""
+        """End the shell and all processes that it started, with SIGINT, then with SIGKILL."""
         for leader in self._background:
             processes.signal_group(leader, signal.SIGTERM)
         deadline = time.monotonic() + _SECONDS
@@ -127,7 +127,7 @@ class Shell:
         self._bash.communicate()
 
     def paste(self, block: Block) -> str:
-        """What the block prints. Asserts that no command of it fails."""
+        """Run the block and return its output. Asserts that none of its commands fails."""
         self._failed.unlink(missing_ok=True)
         output = self._run(block, "; echo done")
         guard = threading.Timer(_SECONDS, processes.kill, ([self._bash.pid],))
@@ -141,7 +141,7 @@ class Shell:
         return said
 
     def start(self, block: Block) -> Path:
-        """Run the block beside the others, until the end. Returns the file to which it prints, once it has printed."""
+        """Run the block in the background. Returns the file of its output, once it has printed something."""
         output = self._run(block, "& echo $!")
         self._background[int(self._line())] = block
         deadline = time.monotonic() + _SECONDS
@@ -151,7 +151,7 @@ class Shell:
         return output
 
     def ended(self) -> list[Block]:
-        """The blocks that were to keep running and did not."""
+        """The background blocks that have ended."""
         return [block for leader, block in self._background.items() if not _lives(leader)]
 
     def _run(self, block: Block, then: str) -> Path:
@@ -183,7 +183,7 @@ def _group_lives(leader: int) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """Whether there is such a process, and not only its exit code."""
+    """Whether the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Synchronous and batch requests on one engine: what each scheduling policy costs the former and yields the latter."""
+"""Synchronous and batch requests on one engine: the latency and the throughput under each scheduling policy."""

@@ -1,12 +1,12 @@
-"""Whether the figures of the real engine hold what was promised, each line with the numbers that decide it."""
+"""Whether the figures of the real engine meet the targets, each with the numbers that decide it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.callers import Call
-from benchmarks.colocation.measures import Table
+from benchmarks.colocation.result_table import Table
+from benchmarks.colocation.sync_callers import Call
 
 P95_X, P99_X, HARVEST = 1.25, 1.10, 0.60
 DRAWS = 2000
@@ -15,7 +15,7 @@ Calls = Mapping[tuple[str, str], Sequence[Call]]
 
 
 def on_engine(table: Table, calls: Calls, *, quick: bool) -> dict[str, Any]:
-    """Each accept line that the arms of the table allow to judge."""
+    """Each target that can be judged with the arms of the table."""
     lines: dict[str, Any] = {}
     for workload in table.get("ours", {}):
         alone, ours = calls.get(("sync_only", workload)), calls["ours", workload]
@@ -39,7 +39,7 @@ def _on_batch(table: Table, workload: str) -> dict[str, Any]:
         holds = ours["batch_tok_s"] >= floor
         lines[f"{workload}_harvest"] = {"holds": holds, "batch_tok_s": ours["batch_tok_s"], "at_least": round(floor, 1)}
     statics = {name: rows[workload] for name, rows in table.items() if name.startswith("static_") and workload in rows}
-    rivals = {
+    no_worse = {
         name: row["batch_tok_s"]
         for name, row in statics.items()
         if row["ttft_p95_x"] is not None
@@ -47,17 +47,17 @@ def _on_batch(table: Table, workload: str) -> dict[str, Any]:
         and row["itl_p95_x"] <= ours["itl_p95_x"]
     }
     if statics:
-        best = max(rivals.values(), default=0.0)
+        best = max(no_worse.values(), default=0.0)
         lines[f"{workload}_beats_static"] = {
             "holds": ours["batch_tok_s"] >= best,
             "batch_tok_s": ours["batch_tok_s"],
-            "no_worse_static_caps": rivals,
+            "no_worse_static_caps": no_worse,
         }
     return lines
 
 
 def _ratio(alone: Sequence[Call], ours: Sequence[Call], kind: str, q: int) -> tuple[float, float, float]:
-    """The ratio of the percentiles and its 95 % interval: arrivals, which both arms share, are drawn anew."""
+    """The ratio of the percentiles and its 95 % interval, by bootstrap over the arrivals, which both arms share."""
     a, b = _samples(alone, kind), _samples(ours, kind)
     chance, count = np.random.default_rng(7), min(len(a), len(b))
     draws = []

@@ -1,10 +1,10 @@
-"""What a reader gets: a Markdown table per workload, and the plot of synchronous latency against batch throughput."""
+"""A Markdown table for each workload, and a plot of synchronous latency against batch throughput."""
 
 from pathlib import Path
 from typing import Any
 
-from benchmarks.colocation.measures import Figures, Table
-from benchmarks.colocation.verdict import static_line
+from benchmarks.colocation.result_table import Figures, Table
+from benchmarks.colocation.simulator_verdict import static_line
 
 OURS = ("l1", "l2", "ours")
 _COLUMNS = (
@@ -24,8 +24,8 @@ _COLUMNS = (
 )
 
 
-_PANELS_ABREAST = 3
-_BESIDE = {
+_PANELS_PER_ROW = 3
+_LABEL_OFFSETS = {
     "priority": (6, 2),
     "gauge": (-34, 4),
     "fifo": (-8, -14),
@@ -33,7 +33,7 @@ _BESIDE = {
     "l1": (-18, -8),
     "l2": (6, -12),
     "ours": (8, -8),
-}  # where a label keeps clear of its neighbours
+}  # offsets at which labels do not overlap
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -84,14 +84,14 @@ def _cell(value: float | None, digits: int) -> str:
 
 
 def plot(table: Table, path: Path) -> None:
-    """A panel per workload: TTFT p99 over alone against batch tokens per second, the static caps as a line with their numbers."""
+    """One panel per workload: relative TTFT p99 against batch tokens per second. The static caps form a line."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot
 
     workloads = [name for name in _workloads(table) if any("ttft_p99_x" in by.get(name, {}) for by in table.values())]
-    columns = min(_PANELS_ABREAST, len(workloads))
+    columns = min(_PANELS_PER_ROW, len(workloads))
     rows = -(-len(workloads) // columns)
     figure, axes = pyplot.subplots(
         rows, columns, figsize=(4.4 * columns, 3.6 * rows), squeeze=False, layout="constrained"
@@ -123,6 +123,6 @@ def _panel(axis: Any, table: Table, workload: str) -> None:
             continue
         place, ours = (row["batch_tok_s"], row["ttft_p99_x"]), arm in OURS
         axis.scatter(*place, s=60 if ours else 20, color="tab:red" if ours else "tab:blue", zorder=2)
-        label, beside = arm if ours else arm.removeprefix("static_"), _BESIDE.get(arm, (-4, 6))
+        label, beside = arm if ours else arm.removeprefix("static_"), _LABEL_OFFSETS.get(arm, (-4, 6))
         weight = "bold" if ours else "normal"
         axis.annotate(label, place, textcoords="offset points", xytext=beside, fontsize=9, fontweight=weight)

@@ -1,8 +1,8 @@
-"""An engine whose decisions are vLLM's own and whose steps only take simulated time.
+"""An engine with vLLM's own scheduler, whose steps take only simulated time.
 
-The scheduler, its KV blocks and its prefix cache are the real classes; a roofline formula says how long each step
-takes, so ratios mean something and milliseconds do not. No two requests share a prompt: only one that comes back after a
-yield or a preemption finds its own blocks in the prefix cache.
+The scheduler, its KV blocks and its prefix cache are the real classes. A roofline formula gives the duration of each step,
+so ratios are meaningful and milliseconds are not. No two requests share a prompt: the prefix cache only helps a request
+that returns after a yield or a preemption.
 """
 
 from dataclasses import dataclass, field
@@ -13,25 +13,25 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
 from app.headroom.engine_metrics import EngineGauges
-from benchmarks.colocation.bare_scheduler import BATCH, BLOCK, TOKEN, finish_step, request
+from testing.bare_scheduler import BATCH, BLOCK, TOKEN, finish_step, request
 
 SLOTS, STEP_TOKENS, KV_BLOCKS = 256, 2048, 25_000
 
-# The truth that every law has to learn: an 8B model in bf16 on one H100-class GPU, by roofline.
+# Step times that each controller has to learn: an 8B model in bf16 on one H100-class GPU, by roofline.
 OVERHEAD, READ_WEIGHTS, PER_TOKEN, OVERLAP, PER_CONTEXT, NOISE = 3e-3, 6.4e-3, 32e-6, 0.15, 52e-9, 0.05
 NOTHING_SCHEDULED = 1e-3
 
 
 def step_seconds(tokens: int, context: int, chance: Random) -> float:
-    """What a step of `tokens` new tokens over `context` computed ones takes."""
+    """Seconds that a step of `tokens` new tokens takes, with `context` tokens computed before."""
     compute = tokens * PER_TOKEN
     roof = max(READ_WEIGHTS, compute) + OVERLAP * min(READ_WEIGHTS, compute)
     return (OVERHEAD + roof + context * PER_CONTEXT) * chance.lognormvariate(0, NOISE)
 
 
 @dataclass(slots=True, eq=False)
-class Item:
-    """One piece of work, through all its attempts. `computed`: positions that were ever computed for it."""
+class SimulatedRequest:
+    """One request, through all its attempts. `computed`: token positions that were ever computed for it."""
 
     number: int
     priority: int
@@ -54,7 +54,7 @@ class Item:
 
 @dataclass(slots=True)
 class Step:
-    """A step under way: what vLLM scheduled, and how long it takes."""
+    """A running step: what vLLM scheduled, and its duration."""
 
     output: SchedulerOutput
     seconds: float
@@ -62,7 +62,7 @@ class Step:
 
 @dataclass(slots=True)
 class Tally:
-    """Tokens scheduled for batch items: new positions, and positions computed before (`wasted`)."""
+    """Tokens scheduled for batch requests: new positions, and positions computed before (`wasted`)."""
 
     fresh: int = 0
     wasted: int = 0
@@ -70,7 +70,7 @@ class Tally:
 
 @dataclass(slots=True)
 class SimulatedEngine:
-    """Begin a step, let its seconds pass, finish it. `gauges` are those of the last finished step, as on /metrics."""
+    """Call `begin`, let the seconds of the step pass, and call `finish`. `gauges`: those of /metrics after the last step."""
 
     scheduler: Scheduler
     chance: Random
@@ -79,7 +79,7 @@ class SimulatedEngine:
     gauges: EngineGauges = field(
         default_factory=lambda: EngineGauges(0, 0, 0.0, 0, 0, 0, kv_capacity=KV_BLOCKS * BLOCK)
     )
-    _items: dict[str, Item] = field(default_factory=dict)
+    _items: dict[str, SimulatedRequest] = field(default_factory=dict)
     _attempts: int = 0
     _counters: list[int] = field(default_factory=lambda: [0, 0, 0, 0])  # generated, prompt, steps, step tokens
 
@@ -87,8 +87,8 @@ class SimulatedEngine:
     def busy(self) -> bool:
         return bool(self.scheduler.has_unfinished_requests())
 
-    def add(self, item: Item, now: float) -> None:
-        """A new attempt at the item: its prompt is everything it has so far."""
+    def add(self, item: SimulatedRequest, now: float) -> None:
+        """Begin a new attempt. Its prompt includes the tokens that the request has so far."""
         self._attempts += 1
         name = f"{item.number}-{self._attempts}"
         tokens = [item.number] * item.prompt + [TOKEN] * item.made
@@ -97,8 +97,8 @@ class SimulatedEngine:
         self._items[name] = item
         self.scheduler.add_request(item.request)
 
-    def abort(self, items: list[Item]) -> None:
-        """Between two steps only."""
+    def abort(self, items: list[SimulatedRequest]) -> None:
+        """Remove requests from the engine. Allowed between two steps only."""
         names = [item.request.request_id for item in items if item.request is not None]
         for item in items:
             item.request = None
@@ -114,8 +114,8 @@ class SimulatedEngine:
         tokens = output.total_num_scheduled_tokens
         return Step(output, step_seconds(tokens, context, self.chance) if tokens else NOTHING_SCHEDULED)
 
-    def _account(self, item: Item, count: int) -> int:
-        """Note what is computed anew; returns the context that the step reads for the item."""
+    def _account(self, item: SimulatedRequest, count: int) -> int:
+        """Count new and repeated tokens. Returns the context that the step reads for the request."""
         assert item.request is not None
         end: int = item.request.num_computed_tokens
         start = end - count
@@ -128,8 +128,8 @@ class SimulatedEngine:
         item.computed = max(item.computed, end)
         return start
 
-    def finish(self, step: Step) -> list[Item]:
-        """Hand the step's result back as a model runner would; returns the items that got a token."""
+    def finish(self, step: Step) -> list[SimulatedRequest]:
+        """Give the result of the step to the scheduler, as a model runner does. Returns the requests that got a token."""
         given = [self._items[name] for name in finish_step(self.scheduler, step.output)]
         self._count(given)
         for item in given:
@@ -140,8 +140,8 @@ class SimulatedEngine:
                 item.request = None
         return given
 
-    def _count(self, given: list[Item]) -> None:
-        """As vLLM does: a step that yields no token is not counted, a prompt counts with its first token."""
+    def _count(self, given: list[SimulatedRequest]) -> None:
+        """Update the counters as vLLM does: steps without a token do not count, and a prompt counts with its first token."""
         if given:
             prompts = [item for item in given if item.request and item.request.num_output_tokens == 1]
             computed = sum(item.request.num_prompt_tokens - (item.cached or 0) for item in prompts if item.request)

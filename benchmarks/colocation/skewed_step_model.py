@@ -1,10 +1,10 @@
-"""A step model that learns like ours and then errs by a fixed factor, for the ablation."""
+"""A step model with a constant relative error, for an ablation."""
 
 from app.headroom.step_model import StepModel
 
 
-class SkewedModel(StepModel):
-    """Says `factor` times what it has learnt; 1 is the model as it ships."""
+class SkewedStepModel(StepModel):
+    """Predicts `factor` times what the shipped model predicts."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()

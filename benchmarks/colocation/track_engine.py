@@ -1,15 +1,15 @@
-"""The real engine: vLLM with a real model on this machine, the whole system in the loop, callers through its gateway.
+"""vLLM with a real model on this machine, inside a whole installation. Callers use its gateway.
 
-Every arm serves the same arrivals. Batch work is a backlog that never runs dry. On a CPU the engine is SmolLM2-135M.
+Every arm serves the same arrivals. The backlog of batch work never ends. The default model is SmolLM2-135M, on a CPU.
 
 sync_only, ours          one installation that manages its engine, as shipped
-sync_plain               callers alone on a plain vLLM: what our scheduler costs them while there is no batch
-priority, static_N, l1   a worker attached to a plain vLLM with priority scheduling; priority: the flood, uncontrolled
-batch_only               that flood, without callers
-fifo                     the same with first come, first served
+sync_plain               callers alone on a plain vLLM: shows the cost of our scheduler without batch work
+priority, static_N, l1   a worker attached to a plain vLLM with priority scheduling; `priority` has no control
+batch_only               as `priority`, without callers
+fifo                     as `priority`, with first come, first served
 
---quick: sync_only and ours in turn on one running engine, judged on p95 with a bootstrap interval.
---keep: the full form takes hours on a machine that does nothing else; stopped, it goes on from the blocks in that folder.
+--quick runs sync_only and ours in turn on one engine, and judges p95 with a bootstrap interval.
+--keep stores each finished block. The full form takes hours; a stopped run continues from the stored blocks.
 """
 
 import argparse
@@ -26,16 +26,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.callers import Call, arrivals, call_all
+from benchmarks.colocation.block_store import Block, BlockStore
 from benchmarks.colocation.engine_verdict import on_engine
-from benchmarks.colocation.installation import MODEL, System, bare_engine
-from benchmarks.colocation.measures import Table, figures, related
-from benchmarks.colocation.outcome import Outcome
-from benchmarks.colocation.saved_blocks import Block, Kept
+from benchmarks.colocation.real_system import MODEL, System, bare_engine
+from benchmarks.colocation.result_table import Table, figures, table_with_ratios
+from benchmarks.colocation.run_samples import RunSamples
+from benchmarks.colocation.sync_callers import Call, arrivals, call_all
 from benchmarks.machine import describe
 
 WARM_SECONDS = 8.0
-BATCH_ONLY_SECONDS = 60.0  # of each seed; there are no rare events to wait for
+BATCH_ONLY_SECONDS = 60.0  # per seed; short, because there are no rare events to wait for
 BLOCKS = 4  # of each arm in the quick form
 FLOOD = 64
 MANAGED = ("sync_only", "ours")
@@ -47,25 +47,31 @@ KINDS = ("poisson", "onoff")
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of this track."""
-    command.add_argument("--model", default=MODEL, help=f"a model of the catalogue ({MODEL})")
-    command.add_argument("--arms", default="", help=f"some of {','.join(ARMS)}")
-    command.add_argument("--workloads", default="", help=f"some of {','.join(KINDS)}")
-    command.add_argument("--arrivals", type=int, default=0, help="of each seed (quick: 75 of each block; full: 334)")
-    command.add_argument("--seeds", type=int, default=3, help="how many in the full form (3)")
-    command.add_argument("--rate", type=float, default=3.0, help="synchronous requests a second (3)")
+    command.add_argument("--model", default=MODEL, help=f"model of the catalogue ({MODEL})")
+    command.add_argument("--arms", default="", help=f"only these, separated by commas: {', '.join(ARMS)}")
+    command.add_argument("--workloads", default="", help=f"only these, separated by commas: {', '.join(KINDS)}")
+    command.add_argument("--arrivals", type=int, default=0, help="arrivals per seed (quick: 75 per block; full: 334)")
+    command.add_argument("--seeds", type=int, default=3, help="number of seeds in the full form (3)")
+    command.add_argument("--rate", type=float, default=3.0, help="synchronous requests per second (3)")
     command.add_argument("--words", type=int, default=12, help="mean words of a synchronous prompt (12)")
     command.add_argument("--tokens", type=int, default=6, help="mean tokens of a synchronous answer (6)")
     command.add_argument("--batch-words", type=int, default=40, help="words of a batch prompt (40)")
     command.add_argument("--batch-tokens", type=int, default=64, help="tokens of a batch answer (64)")
-    command.add_argument("--keep", type=Path, help="folder for the blocks that are done; a later run goes on from them")
-    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for l1 and ours")
+    command.add_argument("--keep", type=Path, help="folder of finished blocks; a later run continues from them")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of Slackwater for the arms l1 and ours; may be repeated",
+    )
 
 
 @dataclass
-class Seen:
-    """The runs of one arm on one workload."""
+class ArmRuns:
+    """All runs of one arm on one workload."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RunSamples] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)  # share of time without a synchronous request, by run
 
@@ -76,7 +82,7 @@ class Seen:
         self.idle.append(block.idle)
 
 
-Runs = dict[tuple[str, str], Seen]
+Runs = dict[tuple[str, str], ArmRuns]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -97,8 +103,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "arrivals": "generated: Poisson, and on/off at twice the rate",
         "rate": options.rate,
-        "arms": related(table),
-        "verdict": on_engine(related(table), {key: runs.calls for key, runs in seen.items()}, quick=options.quick),
+        "arms": table_with_ratios(table),
+        "verdict": on_engine(
+            table_with_ratios(table), {key: runs.calls for key, runs in seen.items()}, quick=options.quick
+        ),
     }
 
 
@@ -118,7 +126,7 @@ async def _quick(options: argparse.Namespace, folder: Path) -> Runs:
 
 async def _full(options: argparse.Namespace, folder: Path) -> Runs:
     seen: Runs = {}
-    kept = Kept(options.keep, _same(options))
+    kept = BlockStore(options.keep, _same(options))
     wanted = options.arms.split(",") if options.arms else list(ARMS)
     for arm in wanted:
         _add_kept(kept, options, seen, arm)
@@ -146,16 +154,16 @@ def _blocks(options: argparse.Namespace) -> list[tuple[str, int]]:
 
 
 def _same(options: argparse.Namespace) -> dict[str, Any]:
-    """What blocks that belong together have in common."""
+    """The options and the machine that all blocks of one folder share."""
     names = ("model", "arrivals", "rate", "words", "tokens", "batch_words", "batch_tokens", "set")
     machine = {name: value for name, value in describe().items() if name != "load_average"}
     return {**{name: getattr(options, name) for name in names}, "machine": machine}
 
 
-def _add_kept(kept: Kept, options: argparse.Namespace, seen: Runs, arm: str) -> None:
+def _add_kept(kept: BlockStore, options: argparse.Namespace, seen: Runs, arm: str) -> None:
     for block in _blocks(options):
         if kept.has(arm, *block):
-            seen.setdefault((arm, block[0]), Seen()).add(kept.load(arm, *block))
+            seen.setdefault((arm, block[0]), ArmRuns()).add(kept.load(arm, *block))
 
 
 def _changes(options: argparse.Namespace) -> dict[str, Any]:
@@ -169,7 +177,7 @@ def _settings(arm: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"headroom": "static", "batch_max_in_flight": cap, "engine_slots": 32, "stale_seconds": 30}
 
 
-async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Sequence[str], kept: Kept) -> None:
+async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Sequence[str], kept: BlockStore) -> None:
     for workload, seed in _blocks(options):
         due = arrivals(workload, options.arrivals or 334, options.rate, options.words, options.tokens, seed)
         for arm in arms:
@@ -178,7 +186,7 @@ async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Se
 
 
 async def _warm(system: System, options: argparse.Namespace) -> None:
-    """The engine's first requests and the step model's first samples are nobody's measure."""
+    """Warm the engine and the step model up. These requests are not measured."""
     async with system.backlog(options.batch_words, options.batch_tokens, salt=0):
         due = arrivals("poisson", 12, options.rate, options.words, options.tokens, 0)
         await call_all(system, due, salt=0)
@@ -187,7 +195,7 @@ async def _warm(system: System, options: argparse.Namespace) -> None:
 async def _block(
     system: System, options: argparse.Namespace, seen: Runs, arm: str, workload: str, due: Sequence[Any], salt: int
 ) -> Block:
-    """One arm on one list of arrivals, added to what was seen."""
+    """Run one arm on one list of arrivals, and add the result to `seen`."""
     async with AsyncExitStack() as stack:
         if arm not in ALONE:
             await stack.enter_async_context(system.backlog(options.batch_words, options.batch_tokens, salt=salt))
@@ -201,12 +209,12 @@ async def _block(
         seconds = monotonic() - began
         output, marked = await system.stored_tokens() - before, await system.worker_metrics()
     block = Block(_outcome(seconds, calls, output, marks, marked), calls, _idle(calls, seconds))
-    seen.setdefault((arm, workload), Seen()).add(block)
+    seen.setdefault((arm, workload), ArmRuns()).add(block)
     row = figures([block.outcome])
     ttft, itl = (", ".join(f"{row[f'{kind}_p{q}_ms']}" for q in (50, 95, 99)) for kind in ("ttft", "itl"))
-    said = f"TTFT p50, p95, p99 {ttft} ms, ITL {itl} ms"
+    line = f"TTFT p50, p95, p99 {ttft} ms, ITL {itl} ms"
     print(
-        f"{arm} {workload} #{salt}: {said}, batch {row['batch_tok_s']} tok/s, {seconds:.0f} s",
+        f"{arm} {workload} #{salt}: {line}, batch {row['batch_tok_s']} tok/s, {seconds:.0f} s",
         file=sys.stderr,
         flush=True,
     )
@@ -215,11 +223,11 @@ async def _block(
 
 def _outcome(
     seconds: float, calls: Sequence[Call], output: int, before: dict[str, float], after: dict[str, float]
-) -> Outcome:
+) -> RunSamples:
     def grown(name: str) -> int:
         return int(after.get(f"slackwater_worker_{name}", 0) - before.get(f"slackwater_worker_{name}", 0))
 
-    return Outcome(
+    return RunSamples(
         seconds=seconds,
         ttft=np.array([call.ttft for call in calls if call.ttft is not None]),
         itl=np.array([gap for call in calls for gap in call.gaps]),

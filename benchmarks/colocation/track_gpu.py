@@ -1,6 +1,6 @@
-"""A GPU: the same as `engine`, with sizes and rates that suit one, and a model of the catalogue that --model names.
+"""As `engine`, on a GPU, with larger sizes and rates. --model names a model of the catalogue.
 
-Without a GPU, or without a vLLM for it, the result says so under `not_run`. `SLACKWATER_MODELS_FILE` names the catalogue.
+Without a GPU, or without a vLLM for it, `not_run` in the result gives the reason. `SLACKWATER_MODELS_FILE` names the catalogue.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Figures and verdict, or why there are none."""
+    """Figures and verdict, or the reason for which nothing was run."""
     if obstacle := _obstacle():
         return {"not_run": obstacle, "arms": {}}
     return track_engine.run(options)
@@ -33,5 +33,5 @@ def _obstacle() -> str | None:
     from vllm.platforms import current_platform
 
     if not current_platform.is_cuda_alike():
-        return f"{gpus[0].name} is here, but the vLLM that is installed is not built for it"
+        return f"{gpus[0].name} was found, but the installed vLLM is not built for it"
     return None

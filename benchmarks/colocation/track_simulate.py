@@ -1,4 +1,4 @@
-"""Track A: every arm on every workload in the simulator, two processes at a time."""
+"""Every arm on every workload in the simulator: vLLM's own scheduler on a simulated clock."""
 
 import argparse
 import logging
@@ -11,19 +11,19 @@ from time import monotonic
 from typing import Any
 
 from app.settings import Settings
-from benchmarks.colocation.measures import Figures, Table, figures, relate, related, tabulate
-from benchmarks.colocation.outcome import Outcome
-from benchmarks.colocation.verdict import verdict
+from benchmarks.colocation.result_table import Figures, Table, figures, table_with_ratios, tabulate, with_ratios
+from benchmarks.colocation.run_samples import RunSamples
+from benchmarks.colocation.simulator_verdict import verdict
 from benchmarks.colocation.workloads import workloads
 
-REFERENCES = ("sync_only", "priority")  # what the ratios divide by: always run
+REFERENCES = ("sync_only", "priority")  # the ratios divide by their figures, so they always run
 SEEDS = 3
 ABLATED_WORKLOADS = ("conversation", "burst", "burst_long")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run of the simulator. `ablation`: its name, empty for the law as it is."""
+    """One run of the simulator. `ablation` is empty if the run is none."""
 
     arm: str
     workload: str
@@ -33,7 +33,7 @@ class Task:
     ablation: str = ""
 
 
-# Which arm is run under which conditions; those that break the engine have a baseline that broke in the same way.
+# The arm and the conditions of each ablation. If it restarts the engine, so does its baseline.
 ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "l1_no_arrival_trigger": ("l1", {"arrival_trigger": False}),
     "l1_model_20_percent_high": ("l1", {"model_factor": 1.2}),
@@ -49,27 +49,27 @@ ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "l2_every_slot_taken": ("l2", {"crowded": True}),
     "sync_only_engine_restart": ("sync_only", {"restart": True}),
 }
-FULL_ENGINE = "l2_every_slot_taken"  # is run in every form: it shows what a plan costs
+FULL_ENGINE = "l2_every_slot_taken"  # also runs with --quick: it measures the duration of a plan
 RESTARTED_BASE = "sync_only_engine_restart"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What only this track takes."""
-    parser.add_argument("--arms", default="", help="only these, by commas; sync_only and priority run in any case")
-    parser.add_argument("--workloads", default="", help="only these, by commas")
-    parser.add_argument("--processes", type=int, default=2, help="runs at a time (2)")
+    """The options of this track."""
+    parser.add_argument("--arms", default="", help="only these, separated by commas; sync_only and priority always run")
+    parser.add_argument("--workloads", default="", help="only these, separated by commas")
+    parser.add_argument("--processes", type=int, default=2, help="number of simulations at the same time (2)")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Figures, ablations (full form) and the verdict."""
-    from benchmarks.colocation.arms import arms
+    from benchmarks.colocation.policy_arms import arms
 
     chosen_arms = _chosen("arm", options.arms, list(arms()), REFERENCES)
     chosen_workloads = _chosen("workload", options.workloads, list(workloads(options.quick)))
     tasks = list(_tasks(options, chosen_arms, chosen_workloads))
     done = _work(tasks, options.processes)
     plain = {(a, w): runs for (a, w, ablation), runs in done.items() if not ablation}
-    table = related(tabulate({(a, w): plain[a, w] for a in chosen_arms for w in chosen_workloads}))
+    table = table_with_ratios(tabulate({(a, w): plain[a, w] for a in chosen_arms for w in chosen_workloads}))
     ablations = _ablations(done)
     objective = Settings().itl_ceiling_ms
     return {
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def _chosen(kind: str, wanted: str, known: list[str], always: tuple[str, ...] = ()) -> list[str]:
     names = {*wanted.split(","), *always} if wanted else set(known)
     if unknown := names - set(known):
-        raise SystemExit(f"no such {kind}: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        raise SystemExit(f"unknown {kind}: {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     return [name for name in known if name in names]
 
 
@@ -103,7 +103,7 @@ def _tasks(options: argparse.Namespace, chosen_arms: list[str], chosen_workloads
                 yield Task(arm, workload, options.seed, options.quick, options.trace, name)
 
 
-def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[Outcome]]:
+def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[RunSamples]]:
     """Outcomes by arm, workload and ablation, in the order of the seeds."""
     began, found = monotonic(), {}
     with multiprocessing.get_context("spawn").Pool(min(processes, len(tasks)), _quiet) as pool:
@@ -114,19 +114,20 @@ def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[
                 file=sys.stderr,
                 flush=True,
             )
-    ordered: dict[tuple[str, str, str], list[Outcome]] = {}
+    ordered: dict[tuple[str, str, str], list[RunSamples]] = {}
     for task in tasks:
         ordered.setdefault((task.arm, task.workload, task.ablation), []).append(found[task])
     return ordered
 
 
 def _quiet() -> None:
-    logging.disable(logging.WARNING)  # vLLM would tell each process that it has no GPU
+    logging.disable(logging.WARNING)  # vLLM warns in each process that there is no GPU
 
 
-def _one(task: Task) -> tuple[Task, Outcome]:
-    from benchmarks.colocation.arms import Conditions, arms
-    from benchmarks.colocation.simulate import Simulation
+def _one(task: Task) -> tuple[Task, RunSamples]:
+    from benchmarks.colocation.policy_arms import arms
+    from benchmarks.colocation.simulation import Simulation
+    from benchmarks.colocation.simulation_view import Conditions
 
     arm, workload = arms()[task.arm], workloads(task.quick)[task.workload]
     conditions = Conditions(**ABLATIONS[task.ablation][1]) if task.ablation else Conditions()
@@ -134,14 +135,14 @@ def _one(task: Task) -> tuple[Task, Outcome]:
     return task, Simulation(arm, workload, arrivals, task.seed, conditions).run()
 
 
-def _line(task: Task, outcome: Outcome) -> str:
+def _line(task: Task, outcome: RunSamples) -> str:
     row = figures([outcome])
-    said = f"TTFT p99 {row['ttft_p99_ms']} ms, ITL p99 {row['itl_p99_ms']} ms, batch {row['batch_tok_s']} tok/s"
-    return f"{task.ablation or task.arm} {task.workload} #{task.seed}: {said}"
+    line = f"TTFT p99 {row['ttft_p99_ms']} ms, ITL p99 {row['itl_p99_ms']} ms, batch {row['batch_tok_s']} tok/s"
+    return f"{task.ablation or task.arm} {task.workload} #{task.seed}: {line}"
 
 
-def _ablations(done: dict[tuple[str, str, str], list[Outcome]]) -> Table:
-    """Each against the same arm's first seed: what alone and the flood did on those arrivals."""
+def _ablations(done: dict[tuple[str, str, str], list[RunSamples]]) -> Table:
+    """Ratios of each ablation to the reference arms on the arrivals of the first seed."""
     table: Table = {}
     for (_, workload, name), runs in done.items():
         if not name:
@@ -150,5 +151,5 @@ def _ablations(done: dict[tuple[str, str, str], list[Outcome]]) -> Table:
         alone: Figures | None = None
         if ABLATIONS[name][1].get("restart"):
             alone = figures(done["sync_only", workload, RESTARTED_BASE])
-        table.setdefault(name, {})[workload] = relate(first, workload, figures(runs), alone)
+        table.setdefault(name, {})[workload] = with_ratios(first, workload, figures(runs), alone)
     return table

@@ -1,8 +1,8 @@
-"""Who asks, when and for how much: synchronous arrivals and the sizes of the batch work beside them.
+"""Workloads: the arrivals of synchronous requests, and the sizes of the batch requests beside them.
 
 Synchronous requests follow the conversation trace of the Azure Public Dataset 2023 (Microsoft, CC-BY-4.0; Patel et al.,
-Splitwise, ISCA 2024): a generator with parameters fitted to it, or the trace itself. Arrivals are open loop, and the same
-for every arm of one seed.
+Splitwise, ISCA 2024): a generator with parameters fitted to it, or the trace itself. Arrivals form an open loop. They are
+the same for every arm of one seed.
 """
 
 import csv
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-# Inverse CDFs, log-linear between these points: both have several modes, which a lognormal misses.
+# Inverse CDFs, log-linear between these points: both have several modes, which a lognormal distribution does not have.
 QUANTILES = (0, 1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100)
 PROMPT_TOKENS = (2, 29, 181, 207, 387, 403, 703, 1020, 1071, 1130, 1315, 2734, 4083, 4142, 6179, 14050)
 OUTPUT_TOKENS = (7, 16, 41, 54, 77, 91, 103, 129, 177, 384, 400, 424, 451, 601, 954, 1000)
@@ -24,8 +24,8 @@ SECOND_SHAPE = 39.0  # of the gamma factor of mean 1, per second
 
 BURST_SECONDS = 10.0
 BURST_PROMPT, BURST_OUTPUT = 1000, 130
-TRACE_START = 600.0  # where in the trace the first seed begins, in seconds
-TRACE_STRIDE = 450.0  # how much later each further seed
+TRACE_START = 600.0  # second of the trace at which the slice of the first seed begins
+TRACE_STRIDE = 450.0  # seconds by which the slice of each further seed begins later
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Workload:
     batch_output: tuple[int, int] = (64, 512)
 
     def arrivals(self, seed: int, trace: Path | None = None) -> list[Arrival]:
-        """In order of time."""
+        """The arrivals of one run, in order of time."""
         chance = Random(f"{seed} {self.name}")
         span = self.seconds * self.speed
         source = conversation(span, chance) if trace is None else traced(trace, span, seed)
@@ -73,7 +73,7 @@ class Workload:
 
 
 def workloads(quick: bool) -> dict[str, Workload]:
-    """All by name."""
+    """All workloads by name."""
     long = 1.0 if quick else 4.0
     listed = (
         Workload("conversation", 60 * long),
@@ -86,7 +86,7 @@ def workloads(quick: bool) -> dict[str, Workload]:
 
 
 def conversation(seconds: float, chance: Random) -> Iterator[Arrival]:
-    """A Poisson process whose rate wanders by the minute and jumps by the second."""
+    """A Poisson process. Its rate follows an AR(1) process by the minute, with a gamma factor by the second."""
     log_rate = chance.gauss(0, MINUTE_SPREAD)
     innovation = MINUTE_SPREAD * math.sqrt(1 - MINUTE_MEMORY**2)
     for second in range(math.ceil(seconds)):
@@ -111,7 +111,7 @@ def _drawn(points: tuple[int, ...], chance: Random) -> int:
 def traced(path: Path, seconds: float, seed: int) -> Iterator[Arrival]:
     """A slice of a trace: CSV with arrived_at (seconds), num_prefill_tokens, num_decode_tokens.
 
-    Each seed takes another slice. Raises ValueError where the trace has none of that length.
+    Each seed takes another slice. Raises ValueError if the trace is shorter than `seconds`.
     """
     with path.open(newline="") as file:
         names = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")

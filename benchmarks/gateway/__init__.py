@@ -1,1 +1,1 @@
-"""What the gateway adds to synchronous requests, and what its session affinity brings."""
+"""The latency that the gateway adds to synchronous requests, and the effect of its session affinity."""

@@ -1,16 +1,16 @@
-"""What the gateway adds to synchronous requests on this machine, beside the engine alone and another proxy.
+"""The latency that the gateway adds to synchronous requests on this machine, compared with no proxy and with another proxy.
 
     python -m benchmarks.gateway --json [--quick] [--real] [--only ARM[,ARM…]] [--database-url postgresql://…]
 
-ttft       first token of a stream at 50 requests/s: the engine alone, through one API process, through the peer, in turns
-throughput whole answers a second, 32 callers
-streams    200 streams at once; does an event wait for the next one
-polls      status polls at a fixed rate, 2,000/s at last, over a queue of some thousand batches
-affinity   prefix-cache hit rate over two engines with session affinity and by least load, at 2, 4 and 8 turns
+ttft       time to the first token at 50 requests/s: directly, through one API process, and through the other proxy, in turns
+throughput whole answers per second with 32 callers
+streams    200 streams at once, and whether events are held back until a later one
+polls      status polls at fixed rates up to 2,000/s, with 3,000 batches in the queue
+affinity   prefix-cache hit rate on two engines with session affinity and by least load, for 2, 4 and 8 turns
 
-The engines are fakes with fixed delays and a simulated prefix cache; `--real` adds `real_…` keys for ttft and affinity, of
-two vLLM with the smallest model of the catalogue. Progress goes to stderr, with the load average in front; the last line of
-stdout is one JSON object.
+The engines are fakes with fixed delays and a simulated prefix cache. `--real` adds `real_…` keys for ttft and affinity,
+measured on two vLLM servers with the smallest model of the catalogue. Progress goes to stderr, after the load average. The
+last line of stdout is one JSON object.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.gateway import polls, real, vllm_router
+from benchmarks.gateway import polls, real_engines, vllm_router
 from benchmarks.gateway.affinity import affinity
-from benchmarks.gateway.http_client import Target
+from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.gateway.installation import CHAT, installation, timed_engine
 from benchmarks.gateway.latency import added, first_tokens, throughput
 from benchmarks.gateway.streams import streams
-from benchmarks.harness import Stage, say, stage
+from benchmarks.harness import Testbed, open_testbed, say
 from benchmarks.machine import describe
 
 TURNS = (2, 4, 8)
@@ -38,8 +38,8 @@ CACHE_BLOCKS = 100_000
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much of everything."""
+class GatewaySizes:
+    """Sizes and durations of all arms."""
 
     rounds: int = 20
     rate: float = 50
@@ -52,74 +52,78 @@ class Sizes:
     conversations: int = 200
 
 
-QUICK = Sizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20)
+QUICK = GatewaySizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20)
 
 
-def ttft(on: Stage, sizes: Sizes) -> dict[str, Any]:
-    """First tokens, with the peer where it can be installed."""
+def ttft(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
+    """Time to the first token, also through the other proxy if it can be installed."""
     with (
         timed_engine(latency=0.03, token_seconds=0.01, answer_tokens=4) as engine,
-        installation(on, [engine]) as installed,
-        vllm_router.router(on.folder / "peer", engine) as router,
+        installation(testbed, [engine]) as installed,
+        vllm_router.router(testbed.folder / "peer", engine) as router,
     ):
-        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
-        ways |= {"peer": router} if router else {}
-        found = added(asyncio.run(first_tokens(ways, sizes.rounds, sizes.rate)))
+        routes = {"direct": HttpTarget(engine + CHAT), "gateway": installed.chat}
+        routes |= {"peer": router} if router else {}
+        found = added(asyncio.run(first_tokens(routes, sizes.rounds, sizes.rate)))
     known = {"peer": vllm_router.NAME, "peer_version": vllm_router.VERSION} if router else {"peer": None}
     return {"ttft_requests_s": sizes.rate, **found, **known}
 
 
-def whole(on: Stage, sizes: Sizes) -> dict[str, Any]:
-    """Throughput of an engine that answers at once."""
-    with timed_engine(answer_tokens=4) as engine, installation(on, [engine]) as installed:
-        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
-        return asyncio.run(throughput(ways, sizes.throughput_seconds))
+def whole(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
+    """Throughput with an engine that answers at once."""
+    with timed_engine(answer_tokens=4) as engine, installation(testbed, [engine]) as installed:
+        routes = {"direct": HttpTarget(engine + CHAT), "gateway": installed.chat}
+        return asyncio.run(throughput(routes, sizes.throughput_seconds))
 
 
-def held(on: Stage, sizes: Sizes) -> dict[str, Any]:
-    """Streams of ten tokens a second."""
+def held(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
+    """Streams of ten tokens per second."""
     delays = {"latency": 0.1, "token_seconds": 0.1, "answer_tokens": sizes.stream_tokens}
-    with timed_engine(**delays) as engine, installation(on, [engine]) as installed:
-        ways = {"direct": Target(engine + CHAT), "gateway": installed.chat}
-        return asyncio.run(streams(ways, sizes.streams, sizes.stream_tokens))
+    with timed_engine(**delays) as engine, installation(testbed, [engine]) as installed:
+        routes = {"direct": HttpTarget(engine + CHAT), "gateway": installed.chat}
+        return asyncio.run(streams(routes, sizes.streams, sizes.stream_tokens))
 
 
-def sessions(on: Stage, sizes: Sizes) -> dict[str, Any]:
+def sessions(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
     """Two engines with a simulated prefix cache that holds everything."""
     delays = {"latency": 0.02, "answer_tokens": 16, "cache_blocks": CACHE_BLOCKS}
-    with timed_engine(**delays) as one, timed_engine(**delays) as other, installation(on, [one, other]) as installed:
+    with (
+        timed_engine(**delays) as one,
+        timed_engine(**delays) as other,
+        installation(testbed, [one, other]) as installed,
+    ):
         found = asyncio.run(affinity(installed.chat, TURNS, sizes.conversations, pause=0.5))
     return {**found, "affinity_engines": "2 fakes with a simulated prefix cache", "affinity_cache_blocks": CACHE_BLOCKS}
 
 
-def arms(sizes: Sizes) -> dict[str, Callable[[Stage], dict[str, Any]]]:
-    """Every arm by its name, in the order in which they run."""
+def arms(sizes: GatewaySizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
+    """All arms by name, in the order in which they run."""
     return {
-        "ttft": lambda on: ttft(on, sizes),
-        "throughput": lambda on: whole(on, sizes),
-        "streams": lambda on: held(on, sizes),
-        "polls": lambda on: polls.polls(on, sizes.batches, sizes.rates, sizes.poll_seconds),
-        "affinity": lambda on: sessions(on, sizes),
+        "ttft": lambda testbed: ttft(testbed, sizes),
+        "throughput": lambda testbed: whole(testbed, sizes),
+        "streams": lambda testbed: held(testbed, sizes),
+        "polls": lambda testbed: polls.polls(testbed, sizes.batches, sizes.rates, sizes.poll_seconds),
+        "affinity": lambda testbed: sessions(testbed, sizes),
     }
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """All arms, or those asked for."""
-    table = arms(QUICK if options.quick else Sizes())
+    """Run all arms, or those that --only names."""
+    table = arms(QUICK if options.quick else GatewaySizes())
     if options.real:
-        table["real"] = lambda on: real.measured(on, options.quick)
+        table["real"] = lambda testbed: real_engines.measured(testbed, options.quick)
     wanted = options.only.split(",") if options.only else list(table)
     if unknown := set(wanted) - set(table):
-        raise SystemExit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(table)}")
+        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     began, loads = monotonic(), {}
     found: dict[str, Any] = {"benchmark": "gateway", "quick": options.quick}
-    with stage(options.database_url) as on:
+    with open_testbed(options.database_url) as testbed:
         for name in wanted:
             loads[name] = round(os.getloadavg()[0], 2)
             say(f"{name} …")
-            found |= table[name](on)
-            on.clear()
+            found |= table[name](testbed)
+            testbed.clear()
     ends = {"load_average_at_start": loads, "seconds": round(monotonic() - began)}
     return {**found, **ends, "machine": describe()}
 
@@ -129,11 +133,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gateway", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", action="store_true", help="for uniformity; stdout always ends in one JSON line")
-    parser.add_argument("--quick", action="store_true", help="small and short: shows that it works, measures nothing")
-    parser.add_argument("--real", action="store_true", help="also two real vLLM engines")
-    parser.add_argument("--database-url", default="", help="a PostgreSQL server to use instead of an embedded one")
-    parser.add_argument("--only", default="", help="arms to run, separated by commas")
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; the last line of stdout is always JSON"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
+    )
+    parser.add_argument("--real", action="store_true", help="also measure two real vLLM engines")
+    parser.add_argument("--database-url", default="", help="use this PostgreSQL server instead of an embedded one")
+    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
     print(json.dumps(run(parser.parse_args())))
 
 

@@ -1,7 +1,7 @@
-"""Arm: how much of the prompts two engines find in their prefix caches, with session affinity and without.
+"""Arm: the prefix-cache hit rate of two engines, with session affinity and without.
 
-Each conversation sends all that was said so far and something new. Conversations share nothing at their begin, and run side by
-side with pauses of random length, so that the engines' turns do not follow the conversations'.
+Each turn of a conversation sends all earlier messages and a new one. Conversations share no prefix. They run at the same time
+with random pauses, so that their turns do not alternate with those of the engines.
 """
 
 import asyncio
@@ -11,15 +11,19 @@ from typing import Any
 
 import orjson
 
-from benchmarks.gateway.http_client import Caller, Target
+from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.harness import MODEL, say
 
 SESSION = "x-session-affinity"
-_WORDS = "harbour copper forest letter table cloud engine music winter orange bridge paper garden window stone".split()
+_TOPIC_WORDS = (
+    "harbour copper forest letter table cloud engine music winter orange bridge paper garden window stone".split()
+)
 
 
-async def hit_rate(target: Target, *, turns: int, conversations: int, sessions: bool, pause: float, seed: int) -> float:
-    """Cached tokens over prompt tokens of all turns."""
+async def hit_rate(
+    target: HttpTarget, *, turns: int, conversations: int, sessions: bool, pause: float, seed: int
+) -> float:
+    """Cached tokens divided by prompt tokens, over all turns."""
     label = f"{'session' if sessions else 'none'} {turns} {seed}"
     counts = [0, 0]
 
@@ -29,7 +33,9 @@ async def hit_rate(target: Target, *, turns: int, conversations: int, sessions: 
         messages: list[dict[str, str]] = []
         await asyncio.sleep(rng.uniform(0, pause * 4))
         for _ in range(turns):
-            messages.append({"role": "user", "content": f"{label} {number}: " + " ".join(rng.choices(_WORDS, k=60))})
+            messages.append(
+                {"role": "user", "content": f"{label} {number}: " + " ".join(rng.choices(_TOPIC_WORDS, k=60))}
+            )
             body = {"model": MODEL, "messages": messages, "max_tokens": 16}
             answer = orjson.loads((await caller.post(orjson.dumps(body), headers)).body)
             usage = answer["usage"]
@@ -38,15 +44,15 @@ async def hit_rate(target: Target, *, turns: int, conversations: int, sessions: 
             messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"] or ""})
             await asyncio.sleep(rng.uniform(0, 2 * pause))
 
-    async with Caller(target) as caller:
+    async with HttpCaller(target) as caller:
         await asyncio.gather(*(converse(number) for number in range(conversations)))
     return counts[1] / counts[0]
 
 
 async def affinity(
-    target: Target, turns: Sequence[int], conversations: int, pause: float, seed: int = 7
+    target: HttpTarget, turns: Sequence[int], conversations: int, pause: float, seed: int = 7
 ) -> dict[str, Any]:
-    """Hit rates for each number of turns, and their ratio; the key without turns is that of the second."""
+    """Hit rates for each number of turns, and their ratio. `affinity_hit_ratio` is that of four turns."""
     figures: dict[str, Any] = {"affinity_conversations": conversations}
     rates = {}
     for count in turns:

@@ -1,4 +1,4 @@
-"""What the arms run on: engines, one API process and a worker beside each engine, and the peer in front of the same engine."""
+"""The processes of the gateway benchmark: fake engines, one API process, and a worker for each engine."""
 
 import contextlib
 import subprocess
@@ -12,8 +12,8 @@ import psycopg
 
 from app import processes
 from app.settings import foreign_environment
-from benchmarks.gateway.http_client import Target
-from benchmarks.harness import MODEL, ROOT, RUN, Stage, api, end, part
+from benchmarks.gateway.http_client import HttpTarget
+from benchmarks.harness import MODEL, ROOT, RUN, Testbed, api, end, part
 
 CHAT = "/v1/chat/completions"
 READY_SECONDS = 120.0
@@ -21,7 +21,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Installed:
+class RunningGateway:
     """A running installation."""
 
     base: str
@@ -30,29 +30,29 @@ class Installed:
     pid: int
 
     @property
-    def chat(self) -> Target:
+    def chat(self) -> HttpTarget:
         """Its OpenAI route."""
-        return Target(self.base + CHAT, self.headers)
+        return HttpTarget(self.base + CHAT, self.headers)
 
     @property
-    def run(self) -> Target:
+    def run(self) -> HttpTarget:
         """Its Workers AI route, where batches are polled."""
-        return Target(self.base + RUN, self.headers)
+        return HttpTarget(self.base + RUN, self.headers)
 
 
 @contextlib.contextmanager
-def installation(stage: Stage, engines: Sequence[str], slots: int = 256) -> Iterator[Installed]:
+def installation(testbed: Testbed, engines: Sequence[str], slots: int = 256) -> Iterator[RunningGateway]:
     """One API process, and a worker for each of these engines."""
-    settings = stage.settings(stage.database())
+    settings = testbed.settings(testbed.database())
     with contextlib.ExitStack() as stack:
         for number, url in enumerate(engines):
             own = {"engine_url": url, "engine_name": f"engine-{number}", "engine_slots": slots}
-            folder = stage.folder / f"worker-{number}"
+            folder = testbed.folder / f"worker-{number}"
             stack.enter_context(part(settings.model_copy(update={**own, "data_dir": folder}), "workers.gpu"))
         process, key = stack.enter_context(api(settings))
         _until_ready(settings.database_url, len(engines))
         base = f"http://{settings.host}:{settings.port}"
-        yield Installed(base, (("authorization", f"Bearer {key}"),), settings.database_url, process.pid)
+        yield RunningGateway(base, (("authorization", f"Bearer {key}"),), settings.database_url, process.pid)
 
 
 def _until_ready(url: str, engines: int) -> None:
@@ -70,7 +70,7 @@ def _until_ready(url: str, engines: int) -> None:
 
 @contextlib.contextmanager
 def timed_engine(**options: Any) -> Iterator[str]:
-    """The URL of a fake engine; options as its command line has them."""
+    """Run a fake engine with these command-line options. Yields its URL."""
     port = processes.free_port()
     flags = [flag for name, value in options.items() for flag in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "benchmarks.gateway.timed_engine", "--port", str(port), *flags]
@@ -83,7 +83,7 @@ def timed_engine(**options: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that ends with the block."""
+    """Run a process until the block ends."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

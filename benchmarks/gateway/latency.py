@@ -1,38 +1,33 @@
-"""Arm: what the way through the gateway adds to the first token of a stream, beside the engine alone and the peer.
+"""Arms: the time that a route adds to the first token of a stream, and the throughput of each route.
 
-All ways take turns in the same run, a second each, so that what else the machine does meets all of them alike. Within a turn
-requests are due at a fixed rate, whether or not earlier ones are answered.
+All routes take turns of one second in the same run, so that other load on the machine affects all of them alike. Within a
+turn, requests are sent at a fixed rate, whether or not earlier ones are answered.
 """
 
 import asyncio
 import random
 from collections.abc import Mapping
-from statistics import median, quantiles
+from statistics import median
 from time import monotonic
 from typing import Any
 
 import orjson
 
-from benchmarks.gateway.http_client import Caller, Target
+from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.gateway.installation import question
 from benchmarks.harness import say
+from benchmarks.statistics import percentiles
 
 TURN_SECONDS = 1.0
 
 
-def percentiles(values: list[float]) -> tuple[float, float]:
-    """(median, 99th percentile)."""
-    cuts = quantiles(values, n=100, method="inclusive")
-    return cuts[49], cuts[98]
-
-
 async def first_tokens(
-    ways: Mapping[str, Target], rounds: int, rate: float, tokens: int = 8
+    routes: Mapping[str, HttpTarget], rounds: int, rate: float, tokens: int = 8
 ) -> dict[str, list[list[float]]]:
-    """For each way the milliseconds to the first token, by round. The first round warms up and is left out."""
-    found: dict[str, list[list[float]]] = {name: [] for name in ways}
-    callers = {name: Caller(target) for name, target in ways.items()}
-    order, rng = list(ways), random.Random(7)
+    """For each route, the milliseconds to the first token by round. The first round is warm-up and is left out."""
+    found: dict[str, list[list[float]]] = {name: [] for name in routes}
+    callers = {name: HttpCaller(target) for name, target in routes.items()}
+    order, rng = list(routes), random.Random(7)
     for number in range(rounds + 1):
         rng.shuffle(order)
         for name in order:
@@ -44,7 +39,7 @@ async def first_tokens(
     return found
 
 
-async def _turn(caller: Caller, number: int, rate: float, tokens: int) -> list[float]:
+async def _turn(caller: HttpCaller, number: int, rate: float, tokens: int) -> list[float]:
     began, tasks = monotonic(), []
     for k in range(max(1, round(rate * TURN_SECONDS))):
         await asyncio.sleep(max(0.0, began + k / rate - monotonic()))
@@ -54,14 +49,16 @@ async def _turn(caller: Caller, number: int, rate: float, tokens: int) -> list[f
 
 
 def added(found: Mapping[str, list[list[float]]]) -> dict[str, Any]:
-    """Differences of percentiles to `direct` over all rounds; the spread of the rounds' own medians shows the noise."""
+    """Differences of percentiles to `direct`, over all rounds. The spread of the medians by round shows the noise."""
     pooled = {name: percentiles([ms for turn in turns for ms in turn]) for name, turns in found.items()}
     base50, base99 = pooled["direct"]
     figures: dict[str, Any] = {"ttft_samples": sum(len(turn) for turn in found["direct"])}
     for name, (p50, p99) in pooled.items():
         figures |= {f"{name}_ttft_p50_ms": round(p50, 2), f"{name}_ttft_p99_ms": round(p99, 2)}
         say(f"first token, {name}: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
-    by_round = [median(way) - median(bare) for way, bare in zip(found["gateway"], found["direct"], strict=True)]
+    by_round = [
+        median(gateway) - median(direct) for gateway, direct in zip(found["gateway"], found["direct"], strict=True)
+    ]
     figures["added_ttft_p50_ms_by_round"] = [round(min(by_round), 2), round(max(by_round), 2)]
     for name in found.keys() - {"direct"}:
         prefix = "" if name == "gateway" else f"{name}_"
@@ -71,18 +68,18 @@ def added(found: Mapping[str, list[list[float]]]) -> dict[str, Any]:
     return figures
 
 
-async def throughput(ways: Mapping[str, Target], seconds: float, callers: int = 32) -> dict[str, Any]:
-    """Whole answers a second by so many callers, each of whom asks again as soon as it is answered."""
+async def throughput(routes: Mapping[str, HttpTarget], seconds: float, callers: int = 32) -> dict[str, Any]:
+    """Whole answers per second with `callers` callers, each of which sends a request as soon as it is answered."""
     figures: dict[str, Any] = {"throughput_callers": callers}
-    for name, target in ways.items():
-        async with Caller(target) as caller:
+    for name, target in routes.items():
+        async with HttpCaller(target) as caller:
             rate = await _closed_loop(caller, seconds, callers)
         figures["requests_s" if name == "gateway" else f"{name}_requests_s"] = round(rate, 1)
         say(f"throughput, {name}: {rate:,.0f} requests/s")
     return figures
 
 
-async def _closed_loop(caller: Caller, seconds: float, callers: int) -> float:
+async def _closed_loop(caller: HttpCaller, seconds: float, callers: int) -> float:
     body = orjson.dumps({**question("again", max_tokens=4), "stream": False})
     began = monotonic()
 

@@ -1,7 +1,7 @@
-"""Arm: status polls at a fixed rate against one API process over a queue of some thousand batches.
+"""Arm: status polls at a fixed rate, with one API process and thousands of batches in the queue.
 
-A poll's time counts from the moment at which it was due, so that a server which falls behind cannot hide it; polls that
-have no answer a moment after the last one was due are given up, and count with the time that they have waited.
+The latency of a poll counts from the time at which it was due, so that it includes the delay of an overloaded server. A
+second after the last poll was due, open polls are given up. They count with the time that they have waited.
 """
 
 import asyncio
@@ -13,28 +13,28 @@ from typing import Any
 import orjson
 
 from app.db.pool import Database
-from benchmarks.gateway.http_client import Caller, Target
+from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.gateway.installation import installation
-from benchmarks.gateway.latency import percentiles
-from benchmarks.harness import Stage, say
-from benchmarks.workload import Submitter, line
+from benchmarks.harness import Testbed, say
+from benchmarks.queue_workload import Submitter, line
+from benchmarks.statistics import percentiles
 
 MOST_CONNECTIONS = 256
 WARM_SECONDS = 1.0
 GRACE_SECONDS = 1.0
 
 
-async def submitted(stage: Stage, url: str, batches: int) -> None:
-    """So many batches of four items."""
-    settings = stage.settings(url)
+async def submitted(testbed: Testbed, url: str, batches: int) -> None:
+    """Submit `batches` batches of four items."""
+    settings = testbed.settings(url)
     async with Database(url) as database:
         submitter = await Submitter.of(settings, database)
         for number in range(batches):
             await submitter.submit(b"".join(line(4 * number + k) for k in range(4)))
 
 
-async def offered(target: Target, ids: Sequence[str], rate: float, seconds: float) -> dict[str, float]:
-    """Polls of random batches at `rate` a second: how many were answered a second, and how long they took."""
+async def offered(target: HttpTarget, ids: Sequence[str], rate: float, seconds: float) -> dict[str, float]:
+    """Poll random batches at `rate` per second. Returns the answered polls per second and their latencies."""
     waiting: dict[asyncio.Task[object], float] = {}
     latencies: list[float] = []
     errors: list[BaseException] = []
@@ -45,7 +45,7 @@ async def offered(target: Target, ids: Sequence[str], rate: float, seconds: floa
         if not task.cancelled() and (error := task.exception()):
             errors.append(error)
 
-    async with Caller(target, MOST_CONNECTIONS) as caller:
+    async with HttpCaller(target, MOST_CONNECTIONS) as caller:
         began = monotonic()
         for k in range(round(rate * seconds)):
             due = began + k / rate
@@ -69,10 +69,10 @@ async def offered(target: Target, ids: Sequence[str], rate: float, seconds: floa
     return {"answered_s": round(done, 1), "p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "given_up": given_up}
 
 
-def polls(stage: Stage, batches: int, rates: Sequence[float], seconds: float) -> dict[str, Any]:
-    """The last rate is the one that the keys without a rate tell of."""
-    with installation(stage, []) as installed:
-        asyncio.run(submitted(stage, installed.database_url, batches))
+def polls(testbed: Testbed, batches: int, rates: Sequence[float], seconds: float) -> dict[str, Any]:
+    """Run all rates. The keys without a rate are the figures of the last one."""
+    with installation(testbed, []) as installed:
+        asyncio.run(submitted(testbed, installed.database_url, batches))
         ids = asyncio.run(_ids(installed.database_url))
         asyncio.run(offered(installed.run, ids, 50, WARM_SECONDS))
         found = {rate: asyncio.run(offered(installed.run, ids, rate, seconds)) for rate in rates}

@@ -1,6 +1,7 @@
-"""A simulated prefix cache: what vLLM's would find of a prompt, without an engine. Pure.
+"""A simulation of vLLM's prefix cache. It does no I/O.
 
-Blocks of 16 tokens, each known by its tokens, all before them and the request's `cache_salt`; the least recently used go.
+A block has 16 tokens. Its key is the hash of its tokens, all tokens before them, and the `cache_salt` of the request. The
+least recently used blocks are evicted.
 """
 
 from collections import OrderedDict
@@ -17,7 +18,7 @@ class SimulatedPrefixCache:
         self._blocks: OrderedDict[int, None] = OrderedDict()
 
     def hit(self, salt: str, tokens: Sequence[int]) -> int:
-        """How many tokens at the prompt's begin are cached: whole blocks, and never all, as one token must be computed."""
+        """The number of cached tokens at the begin of the prompt: whole blocks, without the last token, which is computed."""
         found = 0
         for name in _names(salt, tokens[:-1]):
             if name not in self._blocks:
@@ -26,7 +27,7 @@ class SimulatedPrefixCache:
         return found
 
     def keep(self, salt: str, tokens: Sequence[int]) -> None:
-        """Store the whole blocks of a prompt and its answer; the last block goes first, since others build on the first."""
+        """Store the whole blocks of a prompt and its answer. The last block is evicted first, because it extends the others."""
         for name in reversed(list(_names(salt, tokens))):
             self._blocks[name] = None
             self._blocks.move_to_end(name)

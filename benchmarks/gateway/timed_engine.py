@@ -1,5 +1,6 @@
-"""`python -m benchmarks.gateway.timed_engine`: the fake engine with fixed delays, which says when it sent each event (`sent_at`,
-seconds of the clock that all processes share) and counts cached tokens by a simulated prefix cache.
+"""The fake engine with fixed delays: `python -m benchmarks.gateway.timed_engine`.
+
+Each event has `sent_at`, in seconds of the clock that all processes share. Cached tokens come from a simulated prefix cache.
 """
 
 import argparse
@@ -12,14 +13,14 @@ import uvloop
 from aiohttp import web
 
 from benchmarks.gateway.prefix_cache import SimulatedPrefixCache
-from tests.fakes import tokens
-from tests.fakes.completion import Run
-from tests.fakes.engine import FakeEngine
-from tests.fakes.tokens import Answer
+from testing.fakes import tokens
+from testing.fakes.completion import Run
+from testing.fakes.engine import FakeEngine
+from testing.fakes.tokens import Answer
 
 
 class TimedEngine(FakeEngine):
-    """Answers everything after `latency`, a token each `token_seconds`."""
+    """Sends the first token after `latency`, and a further one each `token_seconds`."""
 
     def __init__(self, *, answer_tokens: int, token_seconds: float, cache_blocks: int, **rest: Any) -> None:
         super().__init__(**rest)
@@ -50,19 +51,19 @@ class TimedEngine(FakeEngine):
         return response
 
     def _usage(self, body: dict[str, Any], run: Run) -> dict[str, Any]:
-        """Token counts, and what the cache held of the prompt; from now on it holds that and the answer."""
+        """Token counts and cached tokens. Stores the prompt and the answer in the cache."""
         salt = str(body.get("cache_salt", ""))
         messages = body.get("messages") or [{"role": "user", "content": body.get("prompt")}]
-        said = {"role": "assistant", "content": "".join(run.answer.text(n) for n in range(run.stop))}
+        reply = {"role": "assistant", "content": "".join(run.answer.text(n) for n in range(run.stop))}
         prompt = tokens.encode(rendered(messages))
         cached = self._cache.hit(salt, prompt)
-        self._cache.keep(salt, tokens.encode(rendered([*messages, said])))
+        self._cache.keep(salt, tokens.encode(rendered([*messages, reply])))
         counts = {"prompt_tokens": len(prompt), "completion_tokens": run.stop, "total_tokens": len(prompt) + run.stop}
         return {**counts, "prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def rendered(messages: list[dict[str, Any]]) -> str:
-    """The conversation as one text; a longer one begins like the shorter one it continues."""
+    """The conversation as one text. The text of a continued conversation begins with that of the shorter one."""
     return "".join(f"<{message['role']}>{message.get('content')}" for message in messages)
 
 
@@ -85,7 +86,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds to the first token")
-    parser.add_argument("--token-seconds", type=float, default=0.0, help="between two tokens")
+    parser.add_argument("--token-seconds", type=float, default=0.0, help="seconds between two tokens")
     parser.add_argument("--answer-tokens", type=int, default=4)
     parser.add_argument("--cache-blocks", type=int, default=100_000)
     parser.add_argument("--slots", type=int, default=256)

@@ -1,4 +1,4 @@
-"""The proxy that the gateway is compared with: vLLM's own router (Rust), in a throwaway environment, in front of one engine."""
+"""The proxy that the gateway is compared with: vLLM's router (Rust) in front of one engine, in a temporary environment."""
 
 import contextlib
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from app import processes
-from benchmarks.gateway.http_client import Target
+from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.gateway.installation import CHAT, running
 from benchmarks.harness import say
 
@@ -19,12 +19,12 @@ START_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def router(folder: Path, engine: str) -> Iterator[Target | None]:
-    """A running router; None if it cannot be installed."""
+def router(folder: Path, engine: str) -> Iterator[HttpTarget | None]:
+    """Run the router. Yields None if it cannot be installed."""
     try:
         command = _installed(folder)
     except subprocess.CalledProcessError as error:
-        say(f"no peer: {NAME} {VERSION} cannot be installed: {error}")
+        say(f"no comparison: {NAME} {VERSION} cannot be installed: {error}")
         yield None
         return
     port, metrics = processes.free_port(), processes.free_port()
@@ -32,11 +32,11 @@ def router(folder: Path, engine: str) -> Iterator[Target | None]:
     with running([command, "--worker-urls", engine, "--policy", "round_robin", *flags]):
         url = f"http://127.0.0.1:{port}"
         _until_healthy(f"{url}/health")
-        yield Target(url + CHAT)
+        yield HttpTarget(url + CHAT)
 
 
 def _installed(folder: Path) -> str:
-    """The router's command, in a virtual environment of its own."""
+    """Install the router in its own virtual environment. Returns its command."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     install = [str(folder / "bin" / "pip"), "install", "-qq", "--disable-pip-version-check", f"{NAME}=={VERSION}"]
     subprocess.run(install, check=True, stdout=sys.stderr)

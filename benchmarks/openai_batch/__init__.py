@@ -1,1 +1,1 @@
-"""OpenAI's batch API measured: files in and out, and what a killed service loses or runs again."""
+"""Slackwater's implementation of OpenAI's batch API: speed of files and batches, and the losses of a killed service."""

@@ -1,4 +1,4 @@
-"""The peer: AIBrix's metadata service, which takes OpenAI's batches, in an environment of its own, with a Redis of its own."""
+"""AIBrix's metadata service, which implements OpenAI's batch API, with its own virtual environment and its own Redis."""
 
 import contextlib
 import os
@@ -22,12 +22,12 @@ from benchmarks.openai_batch.slot_engine import client_of
 
 VERSION = "0.8.0"
 READY_SECONDS = 90.0
-LOCK_SECONDS = 30  # a request that was in flight at a crash is locked so long; as shipped 600
+LOCK_SECONDS = 30  # for so long, a request in flight at a crash is locked; the default is 600
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slackwater-benchmarks"
 
 
 class Aibrix:
-    """The service: API and batch driver are one process, which can be killed and started again."""
+    """The service. Its API and its batch driver are one process, which can be killed and restarted."""
 
     def __init__(self, python: str, folder: Path, redis_port: int, engine_url: str, slots: int) -> None:
         self.slots = slots
@@ -54,16 +54,16 @@ class Aibrix:
 
     @property
     def extra(self) -> Mapping[str, object]:
-        """What a create asks for beside OpenAI's fields: all slots from the start, and a lock that does not last for minutes."""
-        wanted = {
+        """Fields of a create beside OpenAI's: use all slots from the start, with a lock shorter than the default."""
+        options = {
             "max_concurrency": self.slots,
             "adaptive_concurrency": False,
             "request_timeout_seconds": LOCK_SECONDS,
         }
-        return {"aibrix": {"client": wanted}}
+        return {"aibrix": {"client": options}}
 
     def start(self) -> None:
-        """Returns when it is ready."""
+        """Start the process. Returns when it is ready."""
         log = self._folder / "service.log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -88,19 +88,19 @@ class Aibrix:
         raise SystemExit(f"AIBrix did not come up:\n{log.read_text()[-3000:]}")
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to the process."""
         if self._process is not None:
             processes.signal_group(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def stored(self, batch_id: str) -> set[str] | None:
-        """What is durable has a form of its own, which we do not read."""
+        """None: AIBrix's storage format is not read."""
         return None
 
 
 @contextlib.contextmanager
 def service(folder: Path, engine_url: str, slots: int) -> Iterator[Aibrix]:
-    """A running service on an empty store and an empty Redis, until the block is left."""
+    """Run the service on an empty store and an empty Redis until the block ends."""
     port, folder = processes.free_port(), Path(tempfile.mkdtemp(prefix="aibrix-", dir=folder))
     redis = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
     with running([*redis, "--loglevel", "warning"]):
@@ -113,7 +113,7 @@ def service(folder: Path, engine_url: str, slots: int) -> Iterator[Aibrix]:
 
 
 def unavailable() -> str | None:
-    """Why the peer cannot run here; None: it can. Installs it, once."""
+    """The reason for which AIBrix cannot run here; None if it can. Installs it the first time."""
     if not shutil.which("redis-server"):
         return "AIBrix needs redis-server, which is not on the PATH"
     try:
@@ -124,7 +124,7 @@ def unavailable() -> str | None:
 
 
 def environment() -> Path:
-    """The virtual environment with AIBrix, made the first time."""
+    """The virtual environment of AIBrix, created the first time."""
     folder = CACHE / f"aibrix-{VERSION}"
     if (folder / "complete").exists():
         return folder

@@ -1,7 +1,7 @@
-"""AIBrix's metadata service, in its own environment: `python -m benchmarks.openai_batch.aibrix_service PORT ENGINE_URL SLOTS`.
+"""AIBrix's metadata service in its own environment: `python -m benchmarks.openai_batch.aibrix_service PORT ENGINE_URL SLOTS`.
 
-Started as its command starts it, but for the engine. Outside Kubernetes its command line has only an echo (`--dry-run`), so the
-engine's address is put where that echo would be: the driver's endpoint source. Its HTTP client opens at most 100
+It is started as its own command starts it, except for the engine. Outside Kubernetes that command has only an echo engine
+(`--dry-run`), so the endpoint source of the driver is replaced by the given engine. Its HTTP client opens at most 100
 connections; with one for each of 256 slots it was not faster.
 """
 

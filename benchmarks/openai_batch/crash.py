@@ -1,20 +1,20 @@
-"""Arm: what becomes of a batch when the process that runs its requests dies by SIGKILL in the middle, and is started again."""
+"""Arm: the process that runs the requests of a batch is killed in the middle (SIGKILL) and restarted."""
 
 from collections import Counter
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any
 
-from benchmarks.harness import Stage, say
+from benchmarks.harness import Testbed, say
 from benchmarks.openai_batch import lines
 from benchmarks.openai_batch.services import LINE_BYTES, PATIENCE_SECONDS, opened
-from benchmarks.openai_batch.slot_engine import Engine, Seen, output, submit, until_final
+from benchmarks.openai_batch.slot_engine import RequestCounts, SlotEngine, output, submit, until_final
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What went wrong with the requests of a batch: no answer in the end, several answers; answered again by the engine, or only
-    begun again there because they had been cut off.
+    """Counts of requests. `lost`: without an answer. `duplicated`: with several. `reexecuted`: answered by the engine more than
+    once. `begun_again`: begun by the engine more than once, also if the first attempt was cut off.
     """
 
     lost: int
@@ -23,8 +23,8 @@ class Faults:
     begun_again: int
 
     @classmethod
-    def of(cls, count: int, answers: Counter[str], seen: Seen) -> "Faults":
-        """From the output file and the engine's log. Pure."""
+    def of(cls, count: int, answers: Counter[str], seen: RequestCounts) -> "Faults":
+        """Compute the counts from the output file and the log of the engine."""
         return cls(
             lost=count - len(answers),
             duplicated=answers.total() - len(answers),
@@ -33,10 +33,10 @@ class Faults:
         )
 
 
-def crash(on: Stage, name: str, count: int, slots: int) -> dict[str, Any]:
-    """Kill when half is answered, start again at once, wait for the end and count."""
-    content = lines.write(on.folder / f"crash-{count}.jsonl", count, LINE_BYTES)
-    with opened(on, name, slots) as (fake, service):
+def crash(testbed: Testbed, name: str, count: int, slots: int) -> dict[str, Any]:
+    """Kill the service when half is answered, restart it at once, wait for the end, and count."""
+    content = lines.write(testbed.folder / f"crash-{count}.jsonl", count, LINE_BYTES)
+    with opened(testbed, name, slots) as (fake, service):
         before = fake.seen()
         batch = submit(service.client, content, **service.extra)
         _until_half(fake, before, count)
@@ -65,7 +65,7 @@ def crash(on: Stage, name: str, count: int, slots: int) -> dict[str, Any]:
     return {f"{name}_{key}": value for key, value in figures.items()}
 
 
-def _until_half(fake: Engine, before: Seen, count: int) -> None:
+def _until_half(fake: SlotEngine, before: RequestCounts, count: int) -> None:
     deadline = monotonic() + PATIENCE_SECONDS
     while (fake.seen() - before).answered.total() < count / 2:
         if monotonic() > deadline:

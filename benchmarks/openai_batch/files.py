@@ -1,4 +1,4 @@
-"""Arm: a large file in, the first result of its batch, and a large output file out. Watches the API process."""
+"""Arm: upload of a large file, first result of its batch, download of a large output file; usage of the API process."""
 
 import asyncio
 from pathlib import Path
@@ -8,27 +8,27 @@ from typing import Any
 from openai import OpenAI
 from openai.types import Batch
 
-from benchmarks.harness import Stage, say
+from benchmarks.harness import Testbed, say
 from benchmarks.openai_batch import lines
-from benchmarks.openai_batch.ours import Ours, installation
-from benchmarks.openai_batch.process import Watch
+from benchmarks.openai_batch.process_usage import ProcessUsage
+from benchmarks.openai_batch.slackwater_service import SlackwaterService, installation
 from benchmarks.openai_batch.slot_engine import engine, until_final
-from benchmarks.workload import crew, pool_at
+from benchmarks.queue_workload import pool_at, worker_processes
 
 FIRST_SECONDS, DRAIN_SECONDS = 60.0, 600.0
 FLUSH_ROWS = 64
 
 
-def files(on: Stage, count: int, size: int, slots: int) -> dict[str, Any]:
-    """One file of `count` lines of `size` bytes."""
-    content = lines.write(on.folder / "input.jsonl", count, size)
-    small = lines.write(on.folder / "small.jsonl", 10, size)
-    with engine(slots) as fake, installation(on, fake.url, slots) as ours:
+def files(testbed: Testbed, count: int, size: int, slots: int) -> dict[str, Any]:
+    """Measure one file of `count` lines of `size` bytes."""
+    content = lines.write(testbed.folder / "input.jsonl", count, size)
+    small = lines.write(testbed.folder / "small.jsonl", 10, size)
+    with engine(slots) as fake, installation(testbed, fake.url, slots) as ours:
         _warm(ours.client, small)
-        with content.open("rb") as file, Watch(ours.pid) as upload:
+        with content.open("rb") as file, ProcessUsage(ours.pid) as upload:
             uploaded = ours.client.files.create(file=file, purpose="batch")
         say(f"upload: {count / upload.seconds:,.0f} lines/s, {upload.growth_mb:.0f} MB more; {_cpu(upload)}")
-        with Watch(ours.pid) as create:
+        with ProcessUsage(ours.pid) as create:
             batch = _create(ours.client, uploaded.id)
         if batch.status not in ("validating", "in_progress"):
             raise SystemExit(f"the batch is {batch.status}: {batch.errors}")
@@ -54,7 +54,7 @@ def files(on: Stage, count: int, size: int, slots: int) -> dict[str, Any]:
     }
 
 
-def _cpu(watch: Watch) -> str:
+def _cpu(watch: ProcessUsage) -> str:
     return f"CPU seconds: API {watch.cpu_seconds:.2f}, client {watch.own_cpu_seconds:.2f} of {watch.seconds:.2f}"
 
 
@@ -68,7 +68,7 @@ def _create(client: OpenAI, file_id: str) -> Batch:
 
 
 def _warm(client: OpenAI, content: Path) -> None:
-    """Everything once, so that the process's resident memory is that of one that has worked."""
+    """Run a small batch, so that the resident memory is not that of a fresh process."""
     with content.open("rb") as file:
         batch = _create(client, client.files.create(file=file, purpose="batch").id)
     if until_final(client, batch.id, FIRST_SECONDS) is None:
@@ -76,7 +76,7 @@ def _warm(client: OpenAI, content: Path) -> None:
 
 
 def _first(client: OpenAI, batch_id: str) -> tuple[float, str]:
-    """Seconds until a result can be read, or where results cannot be read before the end, until one is counted; and which."""
+    """Seconds until the first result, and where it was seen: in the output file, or in `request_counts`."""
     began = monotonic()
     while monotonic() < began + FIRST_SECONDS:
         batch = client.batches.retrieve(batch_id)
@@ -89,10 +89,10 @@ def _first(client: OpenAI, batch_id: str) -> tuple[float, str]:
     raise SystemExit(f"no result within {FIRST_SECONDS:.0f} s")
 
 
-def _drained(ours: Ours, batch: Batch) -> Batch:
-    """The batch once all its lines are answered, by workers that make answers of about 800 bytes up."""
+def _drained(ours: SlackwaterService, batch: Batch) -> Batch:
+    """Answer all lines with workers that generate results of about 800 bytes. Returns the final batch."""
     pool_id = asyncio.run(pool_at(ours.settings.database_url))
-    with crew(ours.settings.database_url, pool_id, FLUSH_ROWS) as workers:
+    with worker_processes(ours.settings.database_url, pool_id, FLUSH_ROWS) as workers:
         workers.race()
     found = until_final(ours.client, batch.id, DRAIN_SECONDS)
     if found is None or found.status != "completed" or not found.output_file_id:
@@ -100,8 +100,8 @@ def _drained(ours: Ours, batch: Batch) -> Batch:
     return found
 
 
-def _downloads(ours: Ours, batch: Batch, count: int) -> dict[str, Any]:
-    """The output file, read twice: lines a second of the faster time, growth of the hungrier."""
+def _downloads(ours: SlackwaterService, batch: Batch, count: int) -> dict[str, Any]:
+    """Read the output file twice. The rate is that of the faster read, the memory growth the larger one."""
     reads = [_download(ours, str(batch.output_file_id), count) for _ in range(2)]
     watch, size = min(reads, key=lambda read: read[0].seconds)
     return {
@@ -112,9 +112,9 @@ def _downloads(ours: Ours, batch: Batch, count: int) -> dict[str, Any]:
     }
 
 
-def _download(ours: Ours, file_id: str, count: int) -> tuple[Watch, int]:
+def _download(ours: SlackwaterService, file_id: str, count: int) -> tuple[ProcessUsage, int]:
     found = size = 0
-    with Watch(ours.pid) as watch, ours.client.files.with_streaming_response.content(file_id) as answer:
+    with ProcessUsage(ours.pid) as watch, ours.client.files.with_streaming_response.content(file_id) as answer:
         for block in answer.iter_bytes():
             found += block.count(b"\n")
             size += len(block)

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.harness import MODEL
+from benchmarks.prompts import WORDS
 
 CHAT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
-_WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
-_TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=800)) for n in range(64)]
+_TEXTS = [" ".join(random.Random(n).choices(WORDS, k=800)) for n in range(64)]
 
 
 def name(number: int) -> str:
-    """The custom id of a line. The prompt begins with it, so that an engine can tell whose request it sees."""
+    """The custom id of a line. The prompt begins with it, so that the engine can identify the request."""
     return f"line-{number:06d}"
 
 
@@ -31,14 +29,14 @@ def line(number: int, size: int, tokens: int = 4) -> bytes:
 
 
 def write(path: Path, count: int, size: int, *, first: int = 0, tokens: int = 4) -> Path:
-    """A batch file, of lines numbered from `first`."""
+    """Write a batch file with lines numbered from `first`."""
     with path.open("wb") as file:
         file.writelines(line(number, size, tokens) for number in range(first, first + count))
     return path
 
 
 def answered(content: Iterable[bytes]) -> Counter[str]:
-    """How often each custom id has a whole answer in the lines of an output file; errors are none."""
+    """How often each custom id has an answer with status 200 in the lines of an output file."""
     return Counter(
         str(found["custom_id"]) for found in _parsed(content) if (found.get("response") or {}).get("status_code") == 200
     )

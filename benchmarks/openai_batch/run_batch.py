@@ -1,4 +1,4 @@
-"""The other peer: `vllm run-batch`, killed in the middle. It runs an engine of its own, so it is asked only what then is left."""
+"""Arm: `vllm run-batch`, killed in the middle. It has its own engine, so only its losses are compared, not its speed."""
 
 import contextlib
 import re
@@ -23,8 +23,8 @@ _BAR = re.compile(rb"Running batch:.*\| (\d+)/(\d+) ")
 
 
 @dataclass(frozen=True)
-class Left:
-    """What a killed run leaves."""
+class KilledRun:
+    """The answers of a killed run, and how many of them are on disk."""
 
     answered: int
     on_disk: int
@@ -32,7 +32,7 @@ class Left:
 
 
 def killed(folder: Path) -> dict[str, Any]:
-    """Figures of one run; without the model's weights on this machine a note of that."""
+    """Figures of one run, or a note if the model weights are not on this machine."""
     settings = Settings()
     if not (settings.data_dir / "models" / MODEL / "config.json").exists():
         return {"runbatch_lost": None, "notes": ["run-batch needs the model: `slackwater model prepare`"]}
@@ -47,18 +47,18 @@ def killed(folder: Path) -> dict[str, Any]:
         "runbatch_lost": left.answered - left.on_disk,
         "runbatch_version": f"vllm {_version()}",
         "notes": [
-            "run-batch cannot use an engine that runs already: its throughput is not compared. It was killed on "
-            f"{MODEL} with vLLM for CPU; answers are those of its progress bar, lost those of which no line was on disk. "
-            "Only running the whole file again brings them back.",
+            "run-batch cannot use a running engine, so its throughput is not compared. It was killed with "
+            f"{MODEL} on vLLM for CPU. Answers are counted by its progress bar; those without a line on disk are lost. "
+            "The whole file has to run again to get them back.",
         ],
     }
 
 
-def _run(settings: Settings, content: Path, folder: Path) -> Left:
+def _run(settings: Settings, content: Path, folder: Path) -> KilledRun:
     model = catalogue.load(settings.models_file).resolve(MODEL)
     assert model is not None
     made, log = folder / "run_batch_output.jsonl", folder / "run_batch.log"
-    # The `vllm` command needs a wheel of that very name; this is what it runs.
+    # The `vllm` command needs a wheel named vllm. This is the module that it runs.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.run_batch", "-i", str(content), "-o", str(made)]
     arguments = model.engine_arguments(settings.data_dir, processes.cpu_dtype())
     began = monotonic()
@@ -81,7 +81,7 @@ def _run(settings: Settings, content: Path, folder: Path) -> Left:
     on_disk = 0
     with contextlib.suppress(FileNotFoundError):
         on_disk = len(lines.answered([made.read_bytes()]))
-    return Left(answered, on_disk, monotonic() - began)
+    return KilledRun(answered, on_disk, monotonic() - began)
 
 
 def _version() -> str:
@@ -91,7 +91,7 @@ def _version() -> str:
 
 
 def _without_worker(arguments: list[str]) -> list[str]:
-    """As the peer comes: without our extension of vLLM's worker."""
+    """The arguments without our extension of vLLM's worker."""
     if "--worker-extension-cls" not in arguments:
         return arguments
     place = arguments.index("--worker-extension-cls")
@@ -99,11 +99,13 @@ def _without_worker(arguments: list[str]) -> list[str]:
 
 
 def _until(process: subprocess.Popen[bytes], log: Path) -> int:
-    """How many requests its progress bar says are answered, once it is a good share of all but not all."""
+    """The number of answered requests on the progress bar, once it is at least `SHARE` of all."""
     deadline = monotonic() + PATIENCE_SECONDS
     while monotonic() < deadline and process.poll() is None:
         seen = [int(found[1]) for found in _BAR.finditer(log.read_bytes())]
         if seen and seen[-1] >= SHARE * COUNT:
             return seen[-1]
         sleep(0.1)
-    raise SystemExit(f"run-batch was not in the middle within {PATIENCE_SECONDS:.0f} s:\n{log.read_text()[-2000:]}")
+    raise SystemExit(
+        f"run-batch did not answer a quarter of the file within {PATIENCE_SECONDS:.0f} s:\n{log.read_text()[-2000:]}"
+    )

@@ -1,4 +1,4 @@
-"""Arm: the same batch through either service, in turns, on an engine whose slots both may fill."""
+"""Arm: the same batch through each service in turn, on an engine whose slots each may fill."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,67 +8,67 @@ from typing import Any, Protocol
 
 from openai import OpenAI
 
-from benchmarks.harness import Stage, say
-from benchmarks.openai_batch import aibrix, lines, ours
-from benchmarks.openai_batch.slot_engine import SECONDS, Engine, engine, output, submit, until_final
+from benchmarks.harness import Testbed, say
+from benchmarks.openai_batch import aibrix, lines, slackwater_service
+from benchmarks.openai_batch.slot_engine import SECONDS, SlotEngine, engine, output, submit, until_final
 
 LINE_BYTES = 400
-WARM = 20  # lines of the batch that comes first and is not counted
+WARM = 20  # lines of the warm-up batch
 PATIENCE_SECONDS = 300.0
 
 
 class Service(Protocol):
-    """A batch API on the engine, of which the part that runs requests can be killed."""
+    """A batch API on an engine. The process that runs its requests can be killed."""
 
     @property
     def client(self) -> OpenAI:
-        """Talks to it."""
+        """OpenAI's client of this service."""
 
     @property
     def extra(self) -> Mapping[str, object]:
-        """What a create asks for beside OpenAI's fields."""
+        """Fields of a create beside OpenAI's."""
 
     def start(self) -> None:
-        """Start that part; returns when it is ready."""
+        """Start that process. Returns when it is ready."""
 
     def kill(self) -> None:
-        """SIGKILL to it."""
+        """Send SIGKILL to that process."""
 
     def stored(self, batch_id: str) -> set[str] | None:
-        """Custom ids with a durable result; None where nobody can tell."""
+        """Custom ids of durable results; None if they cannot be read."""
 
 
 OURS, SHIPPED, PEER = "ours", "ours_measured", "aibrix"
 
 
 @contextlib.contextmanager
-def opened(on: Stage, name: str, slots: int) -> Iterator[tuple[Engine, Service]]:
-    """The service on a fresh engine, after its first batch.
+def opened(testbed: Testbed, name: str, slots: int) -> Iterator[tuple[SlotEngine, Service]]:
+    """Run the service on a fresh engine, and a warm-up batch.
 
-    Ours keeps all slots full (`headroom=static`), as the peer does; `ours_measured` is as shipped: it feels its way.
+    `ours` keeps all slots full (`headroom=static`), as AIBrix does. `ours_measured` has the default headroom control.
     """
     with engine(slots) as fake, contextlib.ExitStack() as stack:
         service: Service
         if name == PEER:
-            service = stack.enter_context(aibrix.service(on.folder, fake.url, slots))
+            service = stack.enter_context(aibrix.service(testbed.folder, fake.url, slots))
         else:
-            way = "static" if name == OURS else "measured"
-            service = stack.enter_context(ours.installation(on, fake.url, slots, headroom=way))
-        content = lines.write(on.folder / "warm.jsonl", WARM, LINE_BYTES, first=900_000)
-        _worked_off(service, submit(service.client, content, **service.extra).id, WARM)
+            headroom = "static" if name == OURS else "measured"
+            service = stack.enter_context(slackwater_service.installation(testbed, fake.url, slots, headroom=headroom))
+        content = lines.write(testbed.folder / "warm.jsonl", WARM, LINE_BYTES, first=900_000)
+        _answered(service, submit(service.client, content, **service.extra).id, WARM)
         yield fake, service
-    on.clear()
+    testbed.clear()
 
 
-def throughput(on: Stage, count: int, slots: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
-    """Medians of requests a second, from the first byte of the upload to the end that a poll shows."""
-    content = lines.write(on.folder / f"requests-{count}.jsonl", count, LINE_BYTES)
+def throughput(testbed: Testbed, count: int, slots: int, rounds: int, names: Sequence[str]) -> dict[str, Any]:
+    """Median requests per second, from the first byte of the upload to the poll that shows the end."""
+    content = lines.write(testbed.folder / f"requests-{count}.jsonl", count, LINE_BYTES)
     rates: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         for name in names if number % 2 else reversed(names):
-            with opened(on, name, slots) as (_, service):
+            with opened(testbed, name, slots) as (_, service):
                 began = monotonic()
-                answered = _worked_off(service, submit(service.client, content, **service.extra).id, count)
+                answered = _answered(service, submit(service.client, content, **service.extra).id, count)
                 rates[name].append(answered / (monotonic() - began))
             say(f"{name}, {slots} slots: {rates[name][-1]:,.0f} requests/s")
     figures: dict[str, Any] = {f"{name}_req_s": round(median(each), 1) for name, each in rates.items()}
@@ -78,7 +78,7 @@ def throughput(on: Stage, count: int, slots: int, rounds: int, names: Sequence[s
     return {**figures, "slots": slots, "requests": count, "engine_limit_req_s": round(slots / SECONDS)}
 
 
-def _worked_off(service: Service, batch_id: str, count: int) -> int:
+def _answered(service: Service, batch_id: str, count: int) -> int:
     found = until_final(service.client, batch_id, PATIENCE_SECONDS)
     answered = len(output(service.client, found)) if found else 0
     if answered != count:

@@ -1,4 +1,4 @@
-"""What the arms run on: a fake engine with slots that counts requests by their custom id, and a client of any batch API."""
+"""A fake engine with slots that counts requests by custom id, and OpenAI's client for any batch API."""
 
 import contextlib
 import json
@@ -23,31 +23,31 @@ FINAL = ("completed", "failed", "expired", "cancelled")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """How often each request was begun at the engine, and how often answered."""
+class RequestCounts:
+    """How often the engine began and answered each request."""
 
     begun: Counter[str]
     answered: Counter[str]
 
-    def __sub__(self, before: "Seen") -> "Seen":
-        return Seen(self.begun - before.begun, self.answered - before.answered)
+    def __sub__(self, before: "RequestCounts") -> "RequestCounts":
+        return RequestCounts(self.begun - before.begun, self.answered - before.answered)
 
 
 @dataclass(frozen=True)
-class Engine:
-    """A running `tests.fakes.engine`."""
+class SlotEngine:
+    """A running `testing.fakes.engine`."""
 
     url: str
 
-    def seen(self) -> Seen:
-        """Its log so far, by custom id, which every prompt begins with."""
+    def seen(self) -> RequestCounts:
+        """The counts so far, by the custom id at the begin of each prompt."""
         with urllib.request.urlopen(f"{self.url}/_seen", timeout=60) as answer:
             found = json.load(answer)
-        return Seen(*(self._by_name(found[key]) for key in ("count", "finished")))
+        return RequestCounts(*(self._by_name(found[key]) for key in ("count", "finished")))
 
     @staticmethod
     def _by_name(prompts: dict[str, int]) -> Counter[str]:
-        """Without prompts that are no line's, such as the probes of a worker."""
+        """Counts by custom id, without other prompts such as the probes of a worker."""
         counted = Counter[str]()
         for prompt, times in prompts.items():
             if prompt.startswith("line-"):
@@ -56,26 +56,26 @@ class Engine:
 
 
 @contextlib.contextmanager
-def engine(slots: int) -> Iterator[Engine]:
-    """An engine that takes `SECONDS` for every request, at most `slots` at once."""
+def engine(slots: int) -> Iterator[SlotEngine]:
+    """Run an engine that takes `SECONDS` for each request, at most `slots` at once."""
     flags = ["--port", str(processes.free_port()), "--slots", str(slots)]
     flags += ["--latency", str(FIRST_SECONDS), "--token-seconds", str(TOKEN_SECONDS)]
-    command = [sys.executable, "-m", "tests.fakes.engine", *flags]
-    quiet = ["/bin/sh", "-c", 'exec "$@" 2>/dev/null', "engine"]  # it complains of every caller that was killed
+    command = [sys.executable, "-m", "testing.fakes.engine", *flags]
+    quiet = ["/bin/sh", "-c", 'exec "$@" 2>/dev/null', "engine"]  # it logs an error for each killed caller
     with running([*quiet, *command]) as process:
         assert process.stdout
         if not (url := process.stdout.readline().strip()):
             raise SystemExit("the fake engine did not start")
-        yield Engine(url)
+        yield SlotEngine(url)
 
 
 def client_of(base_url: str, key: str) -> OpenAI:
-    """OpenAI's own client. It does not repeat requests, which would hide what failed."""
+    """OpenAI's client, without retries, which would hide failures."""
     return OpenAI(base_url=base_url, api_key=key, timeout=600, max_retries=0)
 
 
 def submit(client: OpenAI, content: Path, **extra: object) -> Batch:
-    """Upload a file and make a batch of it."""
+    """Upload a file and create a batch of it."""
     with content.open("rb") as file:
         uploaded = client.files.create(file=file, purpose="batch")
     return client.batches.create(
@@ -84,7 +84,7 @@ def submit(client: OpenAI, content: Path, **extra: object) -> Batch:
 
 
 def until_final(client: OpenAI, batch_id: str, seconds: float) -> Batch | None:
-    """The batch once it has ended; None if it has not within so many seconds."""
+    """Wait for the end of the batch. Returns None if it has not ended within `seconds`."""
     deadline = monotonic() + seconds
     while monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ def until_final(client: OpenAI, batch_id: str, seconds: float) -> Batch | None:
 
 
 def output(client: OpenAI, batch: Batch) -> Counter[str]:
-    """How often each custom id is answered in the output file."""
+    """How often each custom id has an answer in the output file."""
     if not batch.output_file_id:
         return Counter()
     return lines.answered([client.files.content(batch.output_file_id).read()])

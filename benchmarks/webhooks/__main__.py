@@ -1,16 +1,16 @@
-"""How soon and how fast webhooks are delivered on this machine, and what receivers that hang cost the others.
+"""Latency and throughput of webhooks on this machine, and the delay that hanging receivers cause to others.
 
     python -m benchmarks.webhooks --json [--quick] [--only ARM[,ARM…]] [--database-url postgresql://…]
 
-idle     from the end of a batch (its transaction's begin) to the receipt of `batch.succeeded`, one batch at a time, the whole
-         product on a fake engine
+idle     from the end of a batch (the begin of its transaction) to the receipt of `batch.succeeded`, one batch at a time, on a
+         whole installation with a fake engine
 loaded   from the commit of an event to its receipt, at 200 events/s over 20 receivers
-burst    many events at once for 95 receivers, then for these and 5 more that never answer: how much longer the 95 wait;
-         medians over pairs of runs in changing order
-celery   the same burst by a plain Celery task with `self.retry`, on the same broker with as many threads
+burst    many events at once for 95 receivers, and again with 5 more that never answer: the ratio of the durations for the 95.
+         Medians over pairs of runs in alternating order
+celery   the same burst with a plain Celery task and `self.retry`, on the same broker with as many threads
 
-Steward and notifier are real processes on the embedded broker (pgmq). Progress goes to stderr; the last line of stdout is one
-JSON object. `lost` and `duplicated_after_2xx` count over all arms of ours.
+Steward and notifier are real processes on the embedded broker (pgmq). Progress goes to stderr. The last line of stdout is one
+JSON object. `lost` and `duplicated_after_2xx` are sums over all arms except celery.
 """
 
 import argparse
@@ -33,18 +33,18 @@ from app.cli.api_address import base_url
 from app.cli.client import Client
 from app.cli.key import create_key
 from benchmarks.gateway.installation import running
-from benchmarks.harness import ACCOUNT, Api, Stage, part, say, stage, until_ready
+from benchmarks.harness import ACCOUNT, Api, Testbed, open_testbed, part, say, until_ready
 from benchmarks.machine import describe
-from benchmarks.queue_ingest import percentiles
+from benchmarks.statistics import percentiles
 from benchmarks.webhooks.installation import (
     KIND,
-    Came,
+    Receipt,
     burst,
     delivering,
-    inbox,
     plain_celery,
     prepare,
     publish,
+    receiver_process,
     stream,
 )
 
@@ -54,27 +54,27 @@ PATIENCE_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much of everything."""
+class WebhookSizes:
+    """Sizes and durations of all arms."""
 
     singles: int = 100
     seconds: float = 20
     events: int = 120
     pairs: int = 5
-    celery_events: int = 40  # the messages of receivers that hang take so long there
+    celery_events: int = 40  # fewer, because the messages of hanging receivers take long there
 
 
-QUICK = Sizes(10, 3, 5, 1, 5)
+QUICK = WebhookSizes(10, 3, 5, 1, 5)
 
 
-def idle(on: Stage, sizes: Sizes) -> dict[str, Any]:
-    """One batch of one item after the other."""
-    settings = on.settings(on.database(), webhook_allow_private="loopback")
+def idle(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
+    """Batches of one item, one after the other."""
+    settings = testbed.settings(testbed.database(), webhook_allow_private="loopback")
     rng, taken, expected = random.Random(7), list[float](), set[str]()
     port = processes.free_port()
-    engine = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", "0.05"]
+    engine = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), "--latency", "0.05"]
     own = settings.model_copy(update={"engine_url": f"http://127.0.0.1:{port}"})
-    with inbox() as receiver, running(engine):
+    with receiver_process() as receiver, running(engine):
         with (
             part(own, "app.api"),
             part(own, "workers.gpu"),
@@ -88,7 +88,7 @@ def idle(on: Stage, sizes: Sizes) -> dict[str, Any]:
                 to = {"type": "webhook", "url": receiver.url("/ok/0")}
                 subscription.register(caller, "receiver", to, events=[KIND])
             sleep(5)
-            came: list[Came] = []
+            came: list[Receipt] = []
             for _ in range(sizes.singles):
                 sleep(rng.uniform(0.05, 0.4))
                 client.submit([{"prompt": "Say something.", "max_tokens": 2}])
@@ -114,9 +114,9 @@ def idle(on: Stage, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def loaded(on: Stage, sizes: Sizes) -> dict[str, Any]:
+def loaded(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
     """A steady stream of events."""
-    with inbox() as receiver, delivering(on) as settings:
+    with receiver_process() as receiver, delivering(testbed) as settings:
         urls = [receiver.url(f"/ok/{number}") for number in range(STREAMED)]
         committed = stream(settings, urls, RATE, sizes.seconds)
         came = receiver.until(len(committed), 60)
@@ -130,27 +130,27 @@ def loaded(on: Stage, sizes: Sizes) -> dict[str, Any]:
     return {**figures, "loaded_kept_up": round(kept_up, 3), **_faults(set(committed), came)}
 
 
-def together(on: Stage, sizes: Sizes) -> dict[str, Any]:
-    """A burst without and with receivers that hang."""
+def burst_beside_hanging(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
+    """A burst without and with hanging receivers."""
 
     def run(paths: list[str]) -> Burst:
-        with inbox() as receiver, delivering(on) as settings:
+        with receiver_process() as receiver, delivering(testbed) as settings:
             tenant_id = prepare(settings, [receiver.url(path) for path in paths])
-            receiver.until(len(_HEALTHY), PATIENCE_SECONDS)  # an event for each, so that all is warm
+            receiver.until(len(_HEALTHY), PATIENCE_SECONDS)  # an event for each, as warm-up
             began = burst(settings, tenant_id, sizes.events)
-            return _through(receiver.until, sizes.events, began)
+            return _burst_of(receiver.until, sizes.events, began)
 
-    pairs = [_both(on, run, first=bool(number % 2)) for number in range(sizes.pairs)]
+    pairs = [_both(testbed, run, first=bool(number % 2)) for number in range(sizes.pairs)]
     faults = sum((_missing(each.came, sizes.events) for pair in pairs for each in pair), Counter[str]())
     return {**_compared("", sizes.events, pairs), **{key: faults[key] for key in SUMMED}}
 
 
-def celery(on: Stage, sizes: Sizes) -> dict[str, Any]:
-    """The same by a plain task."""
+def celery(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
+    """The same bursts with a plain Celery task."""
 
     def run(paths: list[str]) -> Burst:
-        settings = on.settings(on.database())
-        with inbox() as receiver, plain_celery(settings):
+        settings = testbed.settings(testbed.database())
+        with receiver_process() as receiver, plain_celery(settings):
             sleep(4)
             body = json.dumps({"type": KIND, "data": {"id": "0" * 32, "counts": {"total": 10, "succeeded": 10}}})
             messages = [
@@ -158,25 +158,25 @@ def celery(on: Stage, sizes: Sizes) -> dict[str, Any]:
             ]
             began = time()
             publish(settings, messages)
-            return _through(receiver.until, sizes.celery_events, began)
+            return _burst_of(receiver.until, sizes.celery_events, began)
 
-    return _compared("plain_celery_", sizes.celery_events, [_both(on, run)])
+    return _compared("plain_celery_", sizes.celery_events, [_both(testbed, run)])
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Seconds until everything had come to every receiver that answers, or patience ended; and what came."""
+    """Seconds until all answering receivers had all events, or until the timeout; and the receipts."""
 
     seconds: float
-    came: list[Came]
+    came: list[Receipt]
 
 
-def _both(on: Stage, run: Callable[[list[str]], Burst], *, first: bool = False) -> tuple[Burst, Burst]:
-    """To the receivers that answer alone, and with those that hang among them; `first`: these first."""
+def _both(testbed: Testbed, run: Callable[[list[str]], Burst], *, first: bool = False) -> tuple[Burst, Burst]:
+    """A burst without and one with hanging receivers. `first`: the one with them runs first."""
     found = []
     for paths in (_ALL, _HEALTHY) if first else (_HEALTHY, _ALL):
         found.append(run(paths))
-        on.clear()
+        testbed.clear()
     without, with_them = reversed(found) if first else found
     return without, with_them
 
@@ -200,50 +200,54 @@ _ALL = [f"/{'ok' if n % (RECEIVERS // HANGING) else 'hang'}/{n}" for n in range(
 _HEALTHY = [path for path in _ALL if path.startswith("/ok/")]
 
 
-def _through(until: Callable[[int, float], list[Came]], events: int, began: float) -> Burst:
-    came: list[Came] = []
+def _burst_of(until: Callable[[int, float], list[Receipt]], events: int, began: float) -> Burst:
+    came: list[Receipt] = []
     deadline, count = monotonic() + PATIENCE_SECONDS, len(_HEALTHY) * events
     while (left := count - len({each[:2] for each in came})) > 0 and monotonic() < deadline:
         came += until(left, 1)
     return Burst(max((at for *_, at in came), default=time()) - began, came)
 
 
-def _missing(came: Sequence[Came], events: int) -> Counter[str]:
+def _missing(came: Sequence[Receipt], events: int) -> Counter[str]:
     counted = Counter((path, webhook_id) for path, webhook_id, _ in came)
     return Counter(lost=len(_HEALTHY) * events - len(counted), duplicated_after_2xx=counted.total() - len(counted))
 
 
-def _faults(expected: set[str], came: Sequence[Came]) -> dict[str, int]:
+def _faults(expected: set[str], came: Sequence[Receipt]) -> dict[str, int]:
     counted = Counter(webhook_id for _, webhook_id, _ in came)
     return {"lost": len(expected - set(counted)), "duplicated_after_2xx": counted.total() - len(counted)}
 
 
-ARMS: dict[str, Callable[[Stage, Sizes], dict[str, Any]]] = {
-    "idle": idle, "loaded": loaded, "burst": together, "celery": celery
+ARMS: dict[str, Callable[[Testbed, WebhookSizes], dict[str, Any]]] = {
+    "idle": idle, "loaded": loaded, "burst": burst_beside_hanging, "celery": celery
 }  # fmt: skip
 SUMMED = ("lost", "duplicated_after_2xx")
 
 
 def main() -> None:
-    """Run the arms, print the figures."""
+    """Run the arms and print the figures."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.webhooks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", action="store_true", help="accepted for symmetry: the result is always JSON")
-    parser.add_argument("--quick", action="store_true", help="small sizes; the figures mean nothing")
-    parser.add_argument("--only", default="", help=f"some of {','.join(ARMS)}")
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; the last line of stdout is always JSON"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
+    )
+    parser.add_argument("--only", default="", help=f"run only these arms, separated by commas: {', '.join(ARMS)}")
     parser.add_argument("--database-url", default=os.environ.get("SLACKWATER_BENCH_DATABASE_URL", ""))
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else list(ARMS)
     if unknown := [name for name in wanted if name not in ARMS]:
         parser.error(f"--only: {', '.join(unknown)}: not one of {', '.join(ARMS)}")
     began, figures, summed = monotonic(), dict[str, Any](), Counter[str]()
-    with stage(options.database_url) as on:
+    with open_testbed(options.database_url) as testbed:
         for name in wanted:
-            found = ARMS[name](on, QUICK if options.quick else Sizes())
+            found = ARMS[name](testbed, QUICK if options.quick else WebhookSizes())
             summed.update({key: found.pop(key) for key in SUMMED if key in found})
             figures |= found
-            on.clear()
+            testbed.clear()
     counts = {key: summed[key] for key in SUMMED}
     head = {"benchmark": "webhooks", "quick": options.quick, "broker": "pgmq"}
     print(json.dumps({**head, **figures, **counts, "seconds": round(monotonic() - began), "machine": describe()}))

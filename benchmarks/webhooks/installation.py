@@ -1,4 +1,4 @@
-"""What the arms run on: a receiver, subscriptions, and the processes that deliver."""
+"""A receiver, subscriptions and events, and the processes that deliver them."""
 
 import asyncio
 import contextlib
@@ -20,32 +20,32 @@ from app.tenants import service as tenants
 from app.webhooks import emitter, registration
 from app.webhooks.url_check import CheckedUrl
 from benchmarks.gateway.installation import running
-from benchmarks.harness import ACCOUNT, MODEL, ROOT, Stage, end, part
+from benchmarks.harness import ACCOUNT, MODEL, ROOT, Testbed, end, part
 
 KIND = EventKind.BATCH_SUCCEEDED
-Came = tuple[str, str, float]
+Receipt = tuple[str, str, float]
 
 
 @dataclass(frozen=True)
-class Inbox:
+class ReceiverProcess:
     """The receiver process."""
 
     port: int
 
     def url(self, path: str) -> str:
-        """Where a subscription points."""
+        """The URL of a subscription with this path."""
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def came(self) -> list[Came]:
-        """(path, webhook-id, moment) of what came since the last look."""
+    def came(self) -> list[Receipt]:
+        """(path, webhook-id, time) of each receipt since the last call."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.request("GET", "/report")
         found = json.loads(connection.getresponse().read())
         connection.close()
         return [(path, webhook_id, at) for path, webhook_id, at in found]
 
-    def until(self, count: int, seconds: float) -> list[Came]:
-        """What came, once it is so much, or after so many seconds."""
+    def until(self, count: int, seconds: float) -> list[Receipt]:
+        """Receipts, once there are `count` of them or `seconds` have passed."""
         found, deadline = self.came(), monotonic() + seconds
         while len(found) < count and monotonic() < deadline:
             sleep(0.05)
@@ -54,17 +54,17 @@ class Inbox:
 
 
 @contextlib.contextmanager
-def inbox() -> Iterator[Inbox]:
-    """A running receiver."""
+def receiver_process() -> Iterator[ReceiverProcess]:
+    """Run a receiver until the block ends."""
     with running([sys.executable, "-m", "benchmarks.webhooks.receiver"]) as process:
         assert process.stdout
-        yield Inbox(int(process.stdout.readline()))
+        yield ReceiverProcess(int(process.stdout.readline()))
 
 
 @contextlib.contextmanager
-def delivering(stage: Stage) -> Iterator[Settings]:
-    """A steward and a notifier on a fresh database, as shipped but for receivers on this machine."""
-    settings = stage.settings(stage.database(), webhook_allow_private="loopback")
+def delivering(testbed: Testbed) -> Iterator[Settings]:
+    """Run a steward and a notifier on a fresh database. Receivers on this machine are allowed."""
+    settings = testbed.settings(testbed.database(), webhook_allow_private="loopback")
     with part(settings, "workers.steward"), part(settings, "workers.notifier"):
         sleep(4)  # Celery's start
         yield settings
@@ -108,7 +108,7 @@ def prepare(settings: Settings, urls: Sequence[str]) -> int:
 
 
 def burst(settings: Settings, tenant_id: int, events: int) -> float:
-    """So many events in one transaction. Returns the moment of its commit."""
+    """Write `events` events in one transaction. Returns the time of its commit."""
 
     async def write() -> float:
         async with Database.of(settings, "benchmark") as database:
@@ -121,7 +121,7 @@ def burst(settings: Settings, tenant_id: int, events: int) -> float:
 
 
 def stream(settings: Settings, urls: Sequence[str], rate: float, seconds: float) -> dict[str, float]:
-    """Events at a steady rate, each for one URL in turn. Returns the moment of each one's commit, by its webhook-id."""
+    """Write events at a steady rate, for each URL in turn. Returns the time of each commit by webhook-id."""
 
     async def write() -> dict[str, float]:
         committed: dict[str, float] = {}
@@ -157,7 +157,7 @@ async def _webhook_id(conn: Connection, batch_id: int) -> str:
 
 @contextlib.contextmanager
 def plain_celery(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
-    """The worker of `plain_celery`."""
+    """Run the worker of `plain_celery` until the block ends."""
     command = [sys.executable, "-m", "benchmarks.webhooks.plain_celery", "work"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(  # type: ignore[call-overload]
@@ -170,7 +170,7 @@ def plain_celery(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def publish(settings: Settings, messages: Sequence[tuple[str, str, str]]) -> None:
-    """Give the messages to the broker of `plain_celery`."""
+    """Send the messages to the broker of `plain_celery`."""
     command = [sys.executable, "-m", "benchmarks.webhooks.plain_celery", "publish"]
     environment = child_environment(settings, {})
     subprocess.run(command, input=json.dumps(messages).encode(), env=environment, cwd=ROOT, check=True, timeout=120)

@@ -1,9 +1,9 @@
-"""Deliveries as a plain Celery task makes them: a message holds the URL and the body, failures are `self.retry`.
+"""Deliveries with a plain Celery task: the message has the URL and the body, and a failure calls `self.retry`.
 
     python -m benchmarks.webhooks.plain_celery (publish|work)
 
-`publish` reads a JSON list of [url, webhook-id, body] from stdin. Both use the broker in SLACKWATER_DATABASE_URL, with the
-transport, the threads and the acknowledgement after the work that ours have; only rows, fences and leases are missing.
+`publish` reads a JSON list of [url, webhook-id, body] from stdin. Both use the broker in SLACKWATER_DATABASE_URL.
+Transport, number of threads and late acknowledgement are those of the notifier. Rows, fences and leases are missing.
 """
 
 import json
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 15.0
 
 
 def application() -> tuple[Celery, Any]:
-    """The app and its task."""
+    """The Celery app and its task."""
     settings = configuration.load()
     app = broker.celery_app(settings, database_url(settings))
     client = httpx.Client(timeout=TIMEOUT_SECONDS, limits=httpx.Limits(max_keepalive_connections=0))
@@ -39,7 +39,7 @@ def application() -> tuple[Celery, Any]:
 
 
 def main() -> None:
-    """See the module."""
+    """Publish messages, or run the worker."""
     app, deliver = application()
     if sys.argv[1] == "publish":
         with app.producer_pool.acquire(block=True) as producer:

@@ -1,9 +1,9 @@
-"""A receiver of webhooks in a process of its own, cheap enough to share the machine with what it measures.
+"""A receiver of webhooks in its own process. It takes little CPU, because it shares the machine.
 
     python -m benchmarks.webhooks.receiver
 
-POST /ok/… answers 204, POST /hang/… never. GET /report: what came to /ok since the last report, as [path, webhook-id, moment].
-It prints its port when it listens.
+POST /ok/… answers 204. POST /hang/… never answers. GET /report lists the receipts of /ok since the last report, as
+[path, webhook-id, time]. The process prints its port when it listens.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ import time
 _OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-class Receiver(asyncio.Protocol):
-    """Reads just enough of HTTP: a head, and a body of the length that it tells."""
+class WebhookReceiver(asyncio.Protocol):
+    """Reads HTTP requests with a Content-Length."""
 
     came: list[tuple[str, str, float]]  # of all connections
 
@@ -24,12 +24,12 @@ class Receiver(asyncio.Protocol):
         self._got = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A sender."""
+        """Keep the transport of a new connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer each request once it is whole."""
+        """Answer each request once it is complete."""
         self._got += data
         while (end := self._got.find(b"\r\n\r\n")) >= 0:
             first, *lines = self._got[:end].decode("latin-1").split("\r\n")
@@ -53,7 +53,7 @@ class Receiver(asyncio.Protocol):
 async def main() -> None:
     """Serve until the process is ended."""
     came: list[tuple[str, str, float]] = []
-    server = await asyncio.get_running_loop().create_server(lambda: Receiver(came), "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(lambda: WebhookReceiver(came), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

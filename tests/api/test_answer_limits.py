@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from app.db.pool import Database
+from testing.fakes.engine import FakeEngine
 from tests.api.conftest import RUN, SUBMIT
-from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

@@ -13,10 +13,10 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.embeddings import cosine
 from app.settings import Settings
+from testing.fakes.embeddings_and_responses import DIMENSIONS, vector
+from testing.fakes.engine import FakeEngine
 from tests.api import conftest
 from tests.api.embedding import EMBEDDER, RUN, answered, with_embedder, working
-from tests.fakes.engine import FakeEngine
-from tests.fakes.others import DIMENSIONS, vector
 from tests.gateway.support import Registry
 from workers.gpu.attached_engine import AttachedEngine
 

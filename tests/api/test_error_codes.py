@@ -21,9 +21,9 @@ from app.db.pool import Database
 from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
+from testing.fakes.engine import FakeEngine
 from tests.api.conftest import RUN, SUBMIT
 from tests.api.in_process import running
-from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

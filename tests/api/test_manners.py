@@ -7,8 +7,8 @@ import pytest
 
 from app.db.pool import Database
 from app.version import version
+from testing.fakes.engine import FakeEngine
 from tests.api.conftest import RUN, SUBMIT
-from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

@@ -9,8 +9,8 @@ import pytest
 
 from app.db.pool import Database
 from app.settings import PACKAGE, Settings
-from tests.fakes.engine import FakeEngine
-from tests.fakes.others import vector
+from testing.fakes.embeddings_and_responses import vector
+from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

@@ -14,8 +14,8 @@ from app.settings import Settings
 from app.tenants import rate_limits
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
+from testing.fakes.engine import FakeEngine
 from tests.api.conftest import RUN, SUBMIT
-from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 10}

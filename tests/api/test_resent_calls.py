@@ -9,8 +9,8 @@ import pytest
 
 from app.db.pool import Database
 from app.gateway import resent_requests
+from testing.fakes.engine import FakeEngine
 from tests.api.conftest import RUN
-from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 CHAT = "/v1/chat/completions"

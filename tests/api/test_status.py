@@ -9,7 +9,7 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.adoption import EngineProblem
 from app.engines.service import Facts
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 SLOW = EngineProblem("no_priority_scheduling", "It is fcfs.", "Mend it.")

@@ -11,8 +11,8 @@ import pytest
 
 from app.db.pool import Database
 from app.settings import Settings
+from testing.fakes.engine import FakeEngine
 from tests.api.conftest import RUN
-from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry, serve
 
 CHAT = "/client/v4/accounts/acme/ai/v1/chat/completions"

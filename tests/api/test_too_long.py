@@ -12,8 +12,8 @@ from app.batches.intake import prompt_length
 from app.db.pool import Database
 from app.engines.catalogue import load
 from app.settings import PACKAGE
+from testing.fakes.engine import FakeEngine
 from tests.api.conftest import RUN, SUBMIT
-from tests.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

@@ -12,7 +12,7 @@ from app.queue import overview
 from app.queue import service as queue
 from app.queue.overview import Overview
 from app.settings import Settings
-from tests.fakes.installation import CALM, MISSING, WRONG, engine
+from testing.fakes.installation import CALM, MISSING, WRONG, engine
 from tests.queue import support
 from workers.steward import leader
 

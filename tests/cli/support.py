@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from app.settings import Settings, child_environment
-from tests.fakes.engine import METRICS
+from testing.fakes.engine import METRICS
 
 GAUGES = METRICS.format(model="m", running=0, waiting=0, kv=0.0, prompt_tokens=0, generation_tokens=0)
 PRIORITY = '{"vllm_config": {"scheduler_config": {"policy": "priority"}}}'

@@ -19,9 +19,9 @@ from app.cli.doctor import machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok
 from app.engines.service import EngineInfo
 from app.settings import Settings
+from testing.fakes.installation import CALM, MISSING, engine
 from tests.cli.conftest import Run
 from tests.cli.support import GAUGES, INFO, PRIORITY, engine_pages, serving
-from tests.fakes.installation import CALM, MISSING, engine
 
 
 @pytest.fixture

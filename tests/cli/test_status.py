@@ -17,7 +17,7 @@ from app.batches import installation_status
 from app.cli import status
 from app.settings import Settings
 from app.user_errors import Failure
-from tests.fakes.installation import CALM, MISSING, engine
+from testing.fakes.installation import CALM, MISSING, engine
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def _embedder(stack: Stack) -> Iterator[None]:
     port = processes.free_port()
     own = {"engine_name": "embedder", "engine_model": EMBEDDER, "engine_url": f"http://127.0.0.1:{port}"}
     environment = child_environment(stack.settings.model_copy(update=own), {})
-    engine = [sys.executable, "-m", "tests.fakes.engine", "--model", EMBEDDER, "--port", str(port)]
+    engine = [sys.executable, "-m", "testing.fakes.engine", "--model", EMBEDDER, "--port", str(port)]
     worker = [sys.executable, "-m", "workers.gpu"]
     with stack.log.open("ab") as log:
         parts = [subprocess.Popen(command, env=environment, stdout=log, stderr=log) for command in (engine, worker)]

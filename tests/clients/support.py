@@ -1,4 +1,4 @@
-"""Sends a webhook to a receiver, for the tests of the samples and of the verifiers."""
+"""A delivered webhook for the tests of verifiers and of sample receivers."""
 
 from app import crypto
 from app.db.pool import Database
@@ -9,10 +9,10 @@ from tests.webhooks.support import Received, emit, receiving, send_due, subscrib
 from workers.notifier.delivery import Sender
 
 
-async def sent(
+async def signed_webhook(
     database: Database, settings: Settings, shape: str, *, rotated: bool = False
 ) -> tuple[Received, list[str]]:
-    """Send one webhook in a format. Returns it as it arrived, and the secrets that sign it (two after a rotation)."""
+    """A webhook in this format as a receiver got it, and the secrets that sign it: two after a rotation."""
     key = crypto.secret_key(settings)
     with receiving() as receiver:
         async with database.transaction() as conn:
@@ -29,6 +29,6 @@ async def sent(
         return receiver.wait(1)[0], secrets
 
 
-def forged(got: Received) -> bytes:
-    """The body of a webhook with another result."""
+def forged_body(got: Received) -> bytes:
+    """The body with another outcome, which its signature does not cover."""
     return got.body.replace(b"succeeded", b"failed").replace(b"completed", b"failed")

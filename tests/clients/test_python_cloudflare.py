@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from cloudflare import AuthenticationError, BadRequestError, Cloudflare
 
+from testing.fakes.embeddings_and_responses import DIMENSIONS, vector
 from tests.clients.conftest import EMBEDDER
-from tests.fakes.others import DIMENSIONS, vector
 from tests.system.stack import ACCOUNT, MODEL, wait_for
 
 QUEUE = {"queueRequest": "true"}

@@ -6,8 +6,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
+from testing.fakes.embeddings_and_responses import vector
 from tests.clients.conftest import EMBEDDER
-from tests.fakes.others import vector
 from tests.system.stack import ACCOUNT, MODEL
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]

@@ -15,20 +15,19 @@ from app.db.pool import Database
 from app.settings import Settings
 from tests.api.conftest import SUBMIT
 from tests.clients import node
-from tests.clients.support import forged, sent
+from tests.clients.support import forged_body, signed_webhook
 from tests.system.stack import ACCOUNT
 from tests.webhooks.support import Received
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/webhooks.md"
-SUBSCRIPTIONS = "/client/v4/accounts/acme/event_subscriptions/subscriptions"
-QUEUE = {
+SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
+QUEUE_SUBSCRIPTION = {
     "name": "mine",
     "source": {"type": "workersAi.model"},
     "destination": {"type": "queues.queue", "queue_id": "q1"},
     "events": ["batch.queued", "batch.succeeded"],
 }
-ITEMS = {"requests": [{"prompt": "hi"}]}
 
 
 def sample(page: str, language: str, word: str, **values: str) -> str:
@@ -67,33 +66,33 @@ async def test_a_hook(
     shape: str,
     printed: str,
 ) -> None:
-    got, (secret,) = await sent(database, settings, shape)
+    got, (secret,) = await signed_webhook(database, settings, shape)
     hook = loaded(sample(page, "python", word, whsec=secret))["hook"]
     capsys.readouterr()
     hook(got.body, got.headers)
     assert capsys.readouterr().out.startswith(printed + " ")
     with pytest.raises(Exception, match="signature"):
-        hook(forged(got), got.headers)
+        hook(forged_body(got), got.headers)
 
 
 async def test_the_receiver_in_python(
     database: Database, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    got, (secret,) = await sent(database, settings, "workers_ai")
+    got, (secret,) = await signed_webhook(database, settings, "workers_ai")
     app = loaded(sample(PAGE, "python", "FastAPI", whsec=secret))["app"]
     capsys.readouterr()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://receiver") as client:
         for _ in range(2):
             answer = await client.post("/hooks", content=got.body, headers=got.headers)
             assert answer.status_code == 204
-        assert (await client.post("/hooks", content=forged(got), headers=got.headers)).status_code == 401
+        assert (await client.post("/hooks", content=forged_body(got), headers=got.headers)).status_code == 401
     assert capsys.readouterr().out.count("cf.workersAi.model.batch.succeeded") == 1
 
 
 async def test_the_receiver_in_javascript(
     database: Database, settings: Settings, node_packages: None, tmp_path: Path
 ) -> None:
-    got, (secret,) = await sent(database, settings, "standard")
+    got, (secret,) = await signed_webhook(database, settings, "standard")
     port = processes.free_port()
     file = node.FOLDER / f".{tmp_path.name}-{port}.mjs"  # beside its packages
     file.write_text(sample(PAGE, "js", "createServer", whsec=secret).replace("8080", str(port)))
@@ -101,7 +100,7 @@ async def test_the_receiver_in_javascript(
         try:
             _wait_for(port)
             assert _post(port, got, got.body) == 204
-            assert _post(port, got, forged(got)) == 401
+            assert _post(port, got, forged_body(got)) == 401
             assert process.stdout is not None
             assert process.stdout.readline() == "batch.succeeded\n"
         finally:
@@ -130,13 +129,13 @@ def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str
         code = code.replace(placeholder, value)
     names = loaded(code)
     api = names["api"]
-    made = api.post(SUBSCRIPTIONS.partition("/accounts/acme")[2], json=QUEUE).raise_for_status().json()["result"]
+    made = api.post(SUBSCRIPTIONS, json=QUEUE_SUBSCRIPTION).raise_for_status().json()["result"]
     try:
-        api.post(SUBMIT.partition("/accounts/acme")[2], json=ITEMS).raise_for_status()
+        api.post(SUBMIT.partition("/accounts/acme")[2], json={"requests": [{"prompt": "hi"}]}).raise_for_status()
         names["work_off"]()
         assert "cf.workersAi.model.batch.queued" in capsys.readouterr().out
     finally:
-        api.delete(f"{SUBSCRIPTIONS.partition('/accounts/acme')[2]}/{made['id']}").raise_for_status()
+        api.delete(f"{SUBSCRIPTIONS}/{made['id']}").raise_for_status()
 
 
 def test_a_batch_of_openai(
@@ -154,6 +153,6 @@ def test_the_snippets_of_openais_surface(base_url: str, api_key: str, capsys: py
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(compile(block, "docs/openai.md", "exec"), names)
-    estimate, said, flex = capsys.readouterr().out.splitlines()[-3:]
+    estimate, text, flex = capsys.readouterr().out.splitlines()[-3:]
     assert "file.estimate" in estimate
-    assert (said, flex) == ("echo: Hello", "flex echo: Hello")
+    assert (text, flex) == ("echo: Hello", "flex echo: Hello")

@@ -12,37 +12,37 @@ from svix.webhooks import Webhook as SvixWebhook
 from app.db.pool import Database
 from app.settings import Settings
 from tests.clients import node
-from tests.clients.support import forged, sent
+from tests.clients.support import forged_body, signed_webhook
 
 
 async def test_standardwebhooks_verifies(database: Database, settings: Settings) -> None:
-    got, (secret,) = await sent(database, settings, "standard")
-    told = StandardWebhook(secret).verify(got.body, got.headers)
-    assert told["type"] == "batch.succeeded"
-    assert datetime.now(UTC) - datetime.fromisoformat(told["timestamp"]) < timedelta(minutes=1)
+    got, (secret,) = await signed_webhook(database, settings, "standard")
+    event = StandardWebhook(secret).verify(got.body, got.headers)
+    assert event["type"] == "batch.succeeded"
+    assert datetime.now(UTC) - datetime.fromisoformat(event["timestamp"]) < timedelta(minutes=1)
     with pytest.raises(WebhookVerificationError):
-        StandardWebhook(secret).verify(forged(got), got.headers)
+        StandardWebhook(secret).verify(forged_body(got), got.headers)
 
 
 async def test_svix_verifies(database: Database, settings: Settings) -> None:
-    got, (secret,) = await sent(database, settings, "cloudevents")
+    got, (secret,) = await signed_webhook(database, settings, "cloudevents")
     SvixWebhook(secret).verify(got.body, got.headers)
     with pytest.raises(Exception, match="signature"):
-        SvixWebhook(secret).verify(forged(got), got.headers)
+        SvixWebhook(secret).verify(forged_body(got), got.headers)
 
 
 async def test_openai_unwraps(database: Database, settings: Settings) -> None:
-    got, (secret,) = await sent(database, settings, "openai")
+    got, (secret,) = await signed_webhook(database, settings, "openai")
     client = OpenAI(api_key="unused", webhook_secret=secret)
     event = client.webhooks.unwrap(got.body, got.headers)
     assert event.type == "batch.completed"
     assert event.id == got.webhook_id
     with pytest.raises(InvalidWebhookSignatureError):
-        client.webhooks.unwrap(forged(got), got.headers)
+        client.webhooks.unwrap(forged_body(got), got.headers)
 
 
 async def test_while_a_key_is_changed_the_old_and_the_new_one_verify(database: Database, settings: Settings) -> None:
-    got, secrets = await sent(database, settings, "standard", rotated=True)
+    got, secrets = await signed_webhook(database, settings, "standard", rotated=True)
     assert len(set(secrets)) == 2
     for secret in secrets:
         assert StandardWebhook(secret).verify(got.body, got.headers)
@@ -52,6 +52,6 @@ async def test_while_a_key_is_changed_the_old_and_the_new_one_verify(database: D
 
 @pytest.mark.parametrize("verifier", node.tests_of("verifiers.mjs"))
 async def test_in_javascript(database: Database, settings: Settings, node_packages: None, verifier: str) -> None:
-    got, (secret,) = await sent(database, settings, "workers_ai")
+    got, (secret,) = await signed_webhook(database, settings, "workers_ai")
     webhook = json.dumps({"headers": got.headers, "body": got.body.decode()})
     node.run("verifiers.mjs", verifier, {"SECRET": secret, "WEBHOOK": webhook})

@@ -1,4 +1,4 @@
-"""The shape of what is printed."""
+"""The format of tables, verdict and plot."""
 
 import json
 
@@ -6,27 +6,29 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from benchmarks.colocation.measures import related, tabulate  # noqa: E402
-from benchmarks.colocation.outcome import Outcome  # noqa: E402
 from benchmarks.colocation.report import markdown, plot  # noqa: E402
+from benchmarks.colocation.result_table import table_with_ratios, tabulate  # noqa: E402
+from benchmarks.colocation.run_samples import RunSamples  # noqa: E402
 
 KEYS = {"ttft_p50_x", "ttft_p99_x", "itl_p50_x", "itl_p95_x", "itl_p99_x", "batch_tok_s", "harvest", "wasted_tok_s"}
 
 
 def outcome(latency, tokens, plan=()):
     samples = np.linspace(0, latency, 101)
-    return Outcome(10.0, samples, samples / 10, tokens, 0, 50, 0, 0, 0, 0, 0, np.array(plan))
+    return RunSamples(10.0, samples, samples / 10, tokens, 0, 50, 0, 0, 0, 0, 0, np.array(plan))
 
 
 @pytest.fixture
 def table():
     runs = {
         ("sync_only", "burst"): [outcome(1.0, 0), outcome(1.0, 0)],
-        ("batch_only", "burst"): [Outcome(10.0, np.array([]), np.array([]), 4000, 0, 0, 0, 0, 0, 0, 0, np.array([]))],
+        ("batch_only", "burst"): [
+            RunSamples(10.0, np.array([]), np.array([]), 4000, 0, 0, 0, 0, 0, 0, 0, np.array([]))
+        ],
         ("priority", "burst"): [outcome(4.0, 2000)],
         ("l2", "burst"): [outcome(1.1, 1500, [1e-4, 3e-4])],
     }
-    return related(tabulate(runs))
+    return table_with_ratios(tabulate(runs))
 
 
 def test_every_arm_has_the_promised_keys(table):

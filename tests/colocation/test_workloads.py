@@ -1,4 +1,4 @@
-"""Who asks, and when: the generator is as the trace that it was fitted to."""
+"""The generator has the statistics of the trace that it was fitted to."""
 
 from collections import Counter
 from random import Random

@@ -8,9 +8,9 @@ from typing import Any
 from aiohttp import web
 from standardwebhooks import Webhook
 
+from testing.fakes.engine import FakeEngine, _prompt
 from tests.crash.history import Arrival, History
 from tests.crash.part import SENDER, SENT
-from tests.fakes.engine import FakeEngine, _prompt
 
 REFUSAL = "refused as scripted"
 DOOMED_SECONDS = 0.7

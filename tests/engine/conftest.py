@@ -14,7 +14,7 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.engine_key import engine_key
 from app.settings import PACKAGE, Settings
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 from tests.gpu.conftest import MODEL, World, tend
 from tests.queue import support
 from tests.system.stack import Stack, running, wait_for

@@ -11,7 +11,7 @@ import pytest
 
 from app import processes
 from app.settings import foreign_environment
-from tests import clusters
+from testing import clusters
 from tests.system.stack import wait_for
 from tests.timing import note
 from tests.walking import Block, Shell, blocks

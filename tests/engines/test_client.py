@@ -9,7 +9,7 @@ from app.engines.adoption import Sighting
 from app.engines.client import EngineAway, EngineClient
 from app.engines.outcome import Done, EngineDown, Reject, Retry
 from app.engines.requests import CHAT, Target, build
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 
 REQUEST = build({"prompt": "hello"}, CHAT, Target("m", 8, 100), "salt")
 

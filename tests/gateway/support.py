@@ -14,7 +14,7 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.queue import service as queue
 from app.settings import Settings
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 
 
 class Registry:

@@ -9,7 +9,7 @@ from app.engines import service as engines
 from app.errors import NoCapacity
 from app.gateway import relay
 from app.gateway.relay import Gateway, SyncCall
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 

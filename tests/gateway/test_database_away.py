@@ -24,8 +24,8 @@ from app.queue import maintenance, partitions
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
-from tests import clusters
-from tests.fakes.engine import FakeEngine
+from testing import clusters
+from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry, serve
 from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.worker import Worker

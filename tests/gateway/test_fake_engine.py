@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "tell me a story"}]}
 IDS = {"stream": True, "return_token_ids": True}

@@ -9,7 +9,7 @@ from app import processes
 from app.errors import SlackwaterError
 from app.gateway.relay import Gateway, SyncCall
 from app.gateway.sse_frames import SseEvent
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 from tests.timing import note
 
@@ -32,7 +32,7 @@ async def test_killing_an_engine_loses_no_stream_that_the_other_could_have_taken
     command = [
         sys.executable,
         "-m",
-        "tests.fakes.engine",
+        "testing.fakes.engine",
         "--port",
         str(port),
         "--latency",

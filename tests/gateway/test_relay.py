@@ -16,7 +16,7 @@ from app.gateway.relay import Gateway, SyncCall
 from app.gateway.sse_frames import SseEvent
 from app.queue import service as queue
 from app.settings import Settings
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 from tests.gateway.support import FakeWorker, Registry
 
 

@@ -1,8 +1,8 @@
-"""The pure parts of benchmarks.gateway: what is counted is what is said to be counted."""
+"""The parts of benchmarks.gateway that do no I/O count what their docstrings state."""
 
 import orjson
 
-from benchmarks.gateway.http_client import Answer
+from benchmarks.gateway.http_client import TimedAnswer
 from benchmarks.gateway.prefix_cache import BLOCK_TOKENS, SimulatedPrefixCache
 from benchmarks.gateway.streams import coalesced, complete, delays_ms
 
@@ -15,23 +15,23 @@ def event(sent_at: float, text: str = "x") -> bytes:
 
 
 def test_an_event_read_with_one_sent_much_later_was_held_back() -> None:
-    assert coalesced(Answer(0, 200, [(1.0, event(0.9)), (2.0, event(1.5) + event(2.0))])) == 1
+    assert coalesced(TimedAnswer(0, 200, [(1.0, event(0.9)), (2.0, event(1.5) + event(2.0))])) == 1
 
 
 def test_events_that_were_sent_together_may_come_together() -> None:
-    assert coalesced(Answer(0, 200, [(1.0, event(0.999) + event(1.0) + b"data: [DONE]\n\n")])) == 0
+    assert coalesced(TimedAnswer(0, 200, [(1.0, event(0.999) + event(1.0) + b"data: [DONE]\n\n")])) == 0
 
 
 def test_an_event_torn_over_two_reads_counts_as_come_with_the_second() -> None:
     whole = event(1.0)
-    assert delays_ms(Answer(0, 200, [(1.5, whole[:20]), (2.0, whole[20:])])) == [1000.0]
+    assert delays_ms(TimedAnswer(0, 200, [(1.5, whole[:20]), (2.0, whole[20:])])) == [1000.0]
 
 
 def test_a_stream_is_complete_with_all_its_tokens_and_its_end() -> None:
     reads = [(1.0, event(1)), (2.0, event(2)), (3.0, b"data: [DONE]\n\n")]
-    assert complete(Answer(0, 200, reads), 2)
-    assert not complete(Answer(0, 200, reads), 3)
-    assert not complete(Answer(0, 200, reads[:2]), 2)
+    assert complete(TimedAnswer(0, 200, reads), 2)
+    assert not complete(TimedAnswer(0, 200, reads), 3)
+    assert not complete(TimedAnswer(0, 200, reads[:2]), 2)
 
 
 def test_the_cache_finds_whole_blocks_but_never_the_last_token() -> None:

@@ -17,7 +17,7 @@ from app.engines import service as engines
 from app.queue import copy_format, ingest, maintenance
 from app.queue.chunking import cut
 from app.settings import Settings
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 from tests.queue import support
 from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.policy import POLICY, WorkerPolicy

@@ -19,7 +19,7 @@ from app.queue import service as queue
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.user_errors import Failure
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 from tests.gpu.conftest import MODEL, Running, World
 from workers.gpu import model_adoption
 from workers.gpu.attached_engine import AttachedEngine

@@ -167,7 +167,7 @@ async def test_a_controller_that_raises_closes_the_gate_and_says_so(
 
 async def test_a_killed_engine_gets_nothing_until_it_is_back(world: World) -> None:
     port = processes.free_port()
-    command = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port), "--latency", "0.3"]
+    command = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), "--latency", "0.3"]
     batch = await world.submit([f"question {n}" for n in range(64)])
     engine = await asyncio.create_subprocess_exec(*command)
     try:

@@ -30,7 +30,7 @@ from workers.gpu.recovery_time import UNKNOWN_SECONDS
 QUICK = WorkerPolicy(restart_seconds=(0.05, 0.2), engine_poll_seconds=0.05)
 SOON_KILLED = replace(QUICK, engine_stop_seconds=0.2)
 MODEL = "smollm2-135m-instruct"
-FAKE = [sys.executable, "-m", "tests.fakes.engine", "--port"]
+FAKE = [sys.executable, "-m", "testing.fakes.engine", "--port"]
 CORE = """
 import ctypes, pathlib, sys, time
 ctypes.CDLL(None).prctl(15, b"VLLM::EngineCore", 0, 0, 0)

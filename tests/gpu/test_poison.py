@@ -28,7 +28,7 @@ class Mortal(ManagedEngine):
         (weights / "config.json").write_text("{}")
         super().__init__(settings, model, policy=QUICK)
         script = json.dumps([{"match": killer, "mode": "exit"} for killer in killers])
-        fake = [sys.executable, "-m", "tests.fakes.engine", "--latency", "0.03"]
+        fake = [sys.executable, "-m", "testing.fakes.engine", "--latency", "0.03"]
         self._command = [*fake, "--port", str(self.port), "--script", script]
         self.lives = 0
 

@@ -1,10 +1,10 @@
-"""A bare scheduler with a clock of its own: steps take what a fixed law says, under both ways of scheduling."""
+"""A bare scheduler on a simulated clock. A fixed formula gives the duration of a step."""
 
 from collections import deque
 from typing import Any
 
 from app.settings import Settings
-from benchmarks.colocation.bare_scheduler import BATCH, SYNC, AsyncScheduler, build, finish_step, request
+from testing.bare_scheduler import BATCH, SYNC, AsyncScheduler, build, finish_step, request
 from workers.engine.control_page import Commands
 from workers.engine.scheduler import HarvestScheduler, SyncHarvestScheduler
 
@@ -13,7 +13,7 @@ BOTH = (SyncHarvestScheduler, HarvestScheduler)
 
 
 class Bench:
-    """One scheduler, driven step by step; under asynchronous scheduling one step stays in flight."""
+    """One scheduler, driven step by step. With asynchronous scheduling, one step stays in flight."""
 
     def __init__(self, cls: Any, commands: Commands | None = COMMANDS, **engine: Any) -> None:
         self.scheduler = build(cls, **engine)
@@ -35,7 +35,7 @@ class Bench:
         return made
 
     def step(self) -> dict[str, int]:
-        """Schedule one step, finish the oldest in flight; returns the tokens scheduled by id."""
+        """Schedule one step and finish the oldest in flight. Returns the scheduled tokens by id."""
         out = self.scheduler.schedule()
         self.flight.append(out)
         if len(self.flight) == self.depth:
@@ -52,7 +52,7 @@ class Bench:
         return next((n for n in range(limit) if rid in self.step()), limit)
 
     def learnt(self, steps: int = 120) -> "Bench":
-        """Let the model see steps of many kinds."""
+        """Train the step model with steps of many kinds."""
         for k in range(steps):
             if k % 3 == 0:
                 self.add(f"lesson{k}", 40 + 37 * k % 900, 4 + k % 9, SYNC)

@@ -2,7 +2,7 @@
 requests better, so simplify. A flip of any other breaks the plug-in: add the version to the tested ones only after
 reading what changed."""
 
-from benchmarks.colocation.bare_scheduler import BATCH, SYNC, AsyncScheduler, Scheduler
+from testing.bare_scheduler import BATCH, SYNC, AsyncScheduler, Scheduler
 from tests.harvest.support import Bench
 
 

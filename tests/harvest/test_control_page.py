@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app import clock
-from benchmarks.colocation.bare_scheduler import SYNC
+from testing.bare_scheduler import SYNC
 from tests.harvest.support import COMMANDS, Bench
 from workers.engine import control_page
 from workers.engine.control_page import VARIABLE, PageGuest, PageOwner, Report, Weights

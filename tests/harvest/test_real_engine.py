@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.colocation.bare_scheduler import BATCH, SYNC, tiny_model_dir
+from testing.bare_scheduler import BATCH, SYNC, tiny_model_dir
 from tests.harvest.support import COMMANDS
 from workers.engine.control_page import VARIABLE, PageOwner, Report, Weights
 from workers.engine.step_stats_receiver import VARIABLE as SOCKET

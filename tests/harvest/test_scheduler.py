@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.colocation.bare_scheduler import BATCH, SYNC, AsyncScheduler, Scheduler, finish_step
+from testing.bare_scheduler import BATCH, SYNC, AsyncScheduler, Scheduler, finish_step
 from tests.harvest.support import BOTH, COMMANDS, Bench
 from workers.engine import vllm_support
 from workers.engine.control_page import Commands

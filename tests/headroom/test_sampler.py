@@ -8,7 +8,7 @@ import pytest
 from app import clock
 from app.headroom.sampler import Sampler
 from app.headroom.signals import Scrape
-from tests.fakes.engine import FakeEngine
+from testing.fakes.engine import FakeEngine
 
 TIMEOUT = 1.0
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.db import embedded, migrate
 from app.settings import Settings
-from tests import clusters
+from testing import clusters
 from tests.webhooks.support import answer, notifying, receiving, subscribe_and_emit, wait_for
 
 

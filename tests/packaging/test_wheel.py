@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app import processes
-from tests import clusters
+from testing import clusters
 from tests.packaging.conftest import ROOT, Environment
 from tests.system.stack import wait_for
 
@@ -32,7 +32,7 @@ def installed(environment: Environment, wheel: Path) -> Environment:
 def engine() -> Iterator[str]:
     """The URL of a fake engine."""
     port = processes.free_port()
-    command = [sys.executable, "-m", "tests.fakes.engine", "--port", str(port)]
+    command = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         url = f"http://127.0.0.1:{port}"
         wait_for(lambda: urllib.request.urlopen(f"{url}/health").status == 200, what="the fake engine")

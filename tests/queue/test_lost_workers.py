@@ -14,7 +14,7 @@ from app.queue import maintenance, partitions, service
 from app.queue.lost_workers import SPARED_SECONDS, Heartbeat, WorkerWatch, lost_alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
-from tests import clusters
+from testing import clusters
 from tests.queue import support
 from workers.steward import __main__ as steward
 from workers.steward.rounds import Rounds

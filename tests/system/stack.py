@@ -23,7 +23,7 @@ from app.cli.key import create_key
 from app.cli.supervisor import MARK, PART
 from app.db import embedded
 from app.settings import Settings, child_environment
-from tests import clusters
+from testing import clusters
 
 T = TypeVar("T")
 ACCOUNT = "acme"
@@ -77,7 +77,7 @@ class Stack:
         command = [
             sys.executable,
             "-m",
-            "tests.fakes.engine",
+            "testing.fakes.engine",
             "--port",
             str(self.engine_port),
             "--latency",

@@ -1,7 +1,7 @@
-"""A scriptable OpenAI-compatible engine with vLLM's metrics, in-process or as `python -m tests.fakes.engine`.
+"""A scriptable OpenAI-compatible engine with vLLM's metrics, in-process or as `python -m testing.fakes.engine`.
 
-Misbehaviour is a rule `{"match": text, "mode": …, "times": n, …}`, set by `script()` or `POST /_script` (a list; it
-replaces the old rules). The first rule with uses left (no `times`: always) whose `match` occurs in the prompt applies:
+A fault is a rule `{"match": text, "mode": …, "times": n, …}`, set by `script()` or `POST /_script` (a list, which
+replaces the old rules). The first rule applies whose `match` occurs in the prompt and whose `times` is not used up:
 
     slow    {"seconds": s}                answer after s seconds
     hang                                  never answer
@@ -9,17 +9,17 @@ replaces the old rules). The first rule with uses left (no `times`: always) whos
     die                                   close the socket in the middle of the answer
     junk    {"body": text}                200 with that body
     error   {"message": …}                an error event in a stream, as vLLM sends it; 500 otherwise
-    exit                                  end the engine's process (command line only; `--script` outlives it)
+    exit                                  end the engine's process (command line only; a restart sets `--script` again)
 
-Of the Responses API `die` ends a stream at its first token, and `{"pause": s}` is taken between two of its events.
-In a stream `{"after": n}` lets n tokens out before the engine hangs, dies, errs or exits. Any rule may set the answer's
-length, `{"tokens": n}`; for a rule that only does that, the mode is `answer`.
+In the Responses API, `die` ends a stream at its first token, and `{"pause": s}` pauses between two events.
+In a stream, `{"after": n}` sends n tokens before the fault. Any rule may set the length of the answer with
+`{"tokens": n}`; a rule that does only this has the mode `answer`.
 
-Streams are vLLM's, chat and text: `return_token_ids`, `stream_options`, `max_tokens`; a text completion takes a list of
-tokens and continues an answer (`tests/fakes/tokens.py`), or refuses tokens that are not what it would have said.
+Streams are those of vLLM, chat and text, with `return_token_ids`, `stream_options` and `max_tokens`. A text completion of a
+list of tokens continues an answer (`testing/fakes/tokens.py`). Tokens that this engine does not produce are refused.
 
-`GET /_seen` tells what came: `{"count": {prompt: n}, "finished": {prompt: n}, "resumed": {prompt: n}, "aborted": n,
-"peak": n, "bodies": […]}`. A continuation counts for the prompt that it began with.
+`GET /_seen` returns what was received: `{"count": {prompt: n}, "finished": {prompt: n}, "resumed": {prompt: n}, "aborted": n,
+"peak": n, "bodies": […]}`. A continuation counts for its original prompt.
 """
 
 import argparse
@@ -32,9 +32,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.fakes import others, tokens
-from tests.fakes.completion import Run
-from tests.fakes.tokens import Answer
+from testing.fakes import embeddings_and_responses, tokens
+from testing.fakes.completion import Run
+from testing.fakes.tokens import Answer
 
 METRICS = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -50,8 +50,8 @@ vllm:generation_tokens_total{{engine="0",model_name="{model}"}} {generation_toke
 
 
 class FakeEngine:
-    """`latency` seconds to the first token and `token_seconds` to each further one, `chunk_tokens` in an event of a stream;
-    at most `slots` requests at once, the others wait. Use as an async context manager.
+    """Takes `latency` seconds to the first token and `token_seconds` to each further one, and sends `chunk_tokens` in an event
+    of a stream. At most `slots` requests run at once, and the others wait. Use it as an async context manager.
     """
 
     def __init__(self, *, latency: float = 0.0, slots: int = 256, model: str = "smollm2-135m-instruct", port: int = 0):
@@ -129,7 +129,7 @@ class FakeEngine:
         return web.Response(text=self.page() if self.metrics_text is None else self.metrics_text)
 
     def page(self) -> str:
-        """The text of `/metrics` now, without scripted faults."""
+        """The present page of `/metrics`, without scripted faults."""
         gauges = {
             "running": self.running + self.extra_running,
             "waiting": self.waiting + self.extra_waiting,
@@ -144,8 +144,8 @@ class FakeEngine:
             return web.json_response({"error": "Unauthorized"}, status=401)
         if not self.serves:
             return web.Response(status=404)
-        told = {"object": "model", "parent": None, "max_model_len": self.window}
-        return web.json_response({"object": "list", "data": [{"id": name, **told} for name in self.serves]})
+        card = {"object": "model", "parent": None, "max_model_len": self.window}
+        return web.json_response({"object": "list", "data": [{"id": name, **card} for name in self.serves]})
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": self.version})
@@ -169,34 +169,34 @@ class FakeEngine:
 
     async def _detokenize(self, request: web.Request) -> web.Response:
         prompt, generated = tokens.split((await request.json())["tokens"])
-        said = (self._answers[tokens.owner(token)].text(tokens.index(token)) for token in generated)
-        return web.json_response({"prompt": prompt + "".join(said)})
+        pieces = (self._answers[tokens.owner(token)].text(tokens.index(token)) for token in generated)
+        return web.json_response({"prompt": prompt + "".join(pieces)})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
-        """As vLLM counts; here every word is a token, and so is the end of each message."""
+        """Answer as vLLM does. Every word is a token, and so is the end of each message."""
         asked = await request.json()
         self.tokenized.append(asked)
-        said = [asked["prompt"]] if "prompt" in asked else [f"{m['content']} ." for m in asked["messages"]]
-        count = len(" ".join(said).split())
+        texts = [asked["prompt"]] if "prompt" in asked else [f"{m['content']} ." for m in asked["messages"]]
+        count = len(" ".join(texts).split())
         return web.json_response({"count": count, "max_model_len": self.window, "tokens": []})
 
     async def _embed(self, request: web.Request) -> web.Response:
         body = await self._note(request)
-        return web.json_response(others.embeddings(body))
+        return web.json_response(embeddings_and_responses.embeddings(body))
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body = await self._note(request)
-        rule = self._rule(others.last_text(body))
+        rule = self._rule(embeddings_and_responses.last_input_text(body))
         if rule["mode"] in ("status", "junk"):
             return _odd(rule)
         if rule["mode"] == "hang":
             await asyncio.Event().wait()
         await asyncio.sleep(rule.get("seconds", self.latency))
         if not body.get("stream"):
-            return web.json_response(others.response(body))
+            return web.json_response(embeddings_and_responses.response(body))
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        for event in others.events(body):
+        for event in embeddings_and_responses.events(body):
             await asyncio.sleep(rule.get("pause", 0))
             if rule["mode"] == "die" and event["type"].endswith(".delta"):
                 assert request.transport is not None
@@ -351,7 +351,7 @@ async def serve(
     window: int,
     policy: str | None,
 ) -> None:
-    """Run until killed; prints the URL once it listens."""
+    """Run until killed. Prints the URL once it listens."""
     async with FakeEngine(latency=latency, slots=slots, model=model, port=port) as engine:
         engine.window, engine.policy = window, policy
         engine.script(*json.loads(script))
@@ -368,6 +368,6 @@ if __name__ == "__main__":
     parser.add_argument("--slots", type=int, default=256, help="requests at once")
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--window", type=int, default=8192, help="context window in tokens")
-    parser.add_argument("--policy", help="scheduling policy; without: it does not tell")
+    parser.add_argument("--policy", help="scheduling policy to report; without it, none is reported")
     parser.add_argument("--script", default="[]", help="rules to begin with, as JSON")
     asyncio.run(serve(**vars(parser.parse_args())))

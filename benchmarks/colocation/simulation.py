@@ -1,8 +1,7 @@
-"""One run under a simulated clock: synchronous callers, an arm's batch worker and one engine.
+"""One run on a simulated clock: synchronous callers, the batch worker of an arm, and one engine.
 
-The engine works step by step. What happens while a step runs happens at its own time, but the engine hears of it
-between two steps, as vLLM does. The backlog of batch work has no end; work that was yielded goes back to its head with
-the tokens it has.
+The engine works in steps. An event during a step has its own time, but the engine learns of it after the step, as vLLM
+does. The backlog of batch work has no end. A yielded request returns to the head of the backlog with its tokens.
 """
 
 import heapq
@@ -14,23 +13,24 @@ from random import Random
 
 import numpy as np
 
-from benchmarks.colocation.arms import Arm, Conditions
-from benchmarks.colocation.bare_scheduler import BATCH, SYNC
-from benchmarks.colocation.outcome import Outcome
-from benchmarks.colocation.simulated_engine import Item, SimulatedEngine
+from benchmarks.colocation.policy_arms import Arm
+from benchmarks.colocation.run_samples import RunSamples
+from benchmarks.colocation.simulated_engine import SimulatedEngine, SimulatedRequest
+from benchmarks.colocation.simulation_view import Conditions
 from benchmarks.colocation.workloads import Arrival, Workload
+from testing.bare_scheduler import BATCH, SYNC
 from workers.engine.scheduler import HarvestMixin
 from workers.gpu.requests_in_engine import MOST_YIELDS
 
 MESSAGE_SECONDS = 1e-3  # from the gateway to the worker
 RESTART_SECONDS = 5.0
-CROWD = 240  # requests in the engine from which on a plan is timed: the promise is about full engines
-OVERTIME = 2.0  # a run ends when every caller is served, or after this many times its length
+CROWD = 240  # plans are timed with at least this many requests in the engine, because the target is about full engines
+OVERTIME = 2.0  # a run ends when every caller is served, at the latest after this many times its length
 
 
 @dataclass(slots=True)
-class Useful:
-    """Batch tokens while the workload lasts: prompts with their first token, once, and outputs."""
+class UsefulTokens:
+    """Batch tokens while the workload lasts. A prompt counts once, with its first output token."""
 
     prompt: int = 0
     output: int = 0
@@ -39,7 +39,7 @@ class Useful:
 
 @dataclass(eq=False)
 class Simulation:
-    """`run` once. `now` is the simulated second, `live` our batch requests by number."""
+    """Call `run` once. `now`: the simulated second. `live`: batch requests in the engine, by number."""
 
     arm: Arm
     workload: Workload
@@ -49,23 +49,23 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.now = 0.0
-        self.live: dict[int, Item] = {}
-        self.useful = Useful()
+        self.live: dict[int, SimulatedRequest] = {}
+        self.useful = UsefulTokens()
         self.yields = 0
         self.up = True
-        self._backlog: deque[Item] = deque()
-        self._leaving: list[Item] = []
+        self._backlog: deque[SimulatedRequest] = deque()
+        self._leaving: list[SimulatedRequest] = []
         self._numbers = itertools.count(1)
         self._sizes = Random(f"{self.seed} batch sizes")
         self._noise = Random(f"{self.seed} step times")
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._open: dict[int, Item] = {}
+        self._open: dict[int, SimulatedRequest] = {}
         self._ttft: list[float] = []
         self._itl: list[float] = []
         self._plans: list[float] = []
         self._unserved = 0
-        self._past: list[SimulatedEngine] = []
+        self._stopped_engines: list[SimulatedEngine] = []
         self.engine = self._start_engine()
         for arrival in self.arrivals:
             self.at(arrival.at, lambda arrival=arrival: self._arrive(arrival))  # type: ignore[misc]
@@ -74,13 +74,13 @@ class Simulation:
         self.worker = self.arm.worker(self)
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        """Have something happen at a simulated second."""
+        """Call `act` at the simulated second `when`."""
         heapq.heappush(self._events, (when, next(self._order), act))
 
-    def run(self) -> Outcome:
-        """Until every caller is served, or overtime ends."""
+    def run(self) -> RunSamples:
+        """Run until every caller is served, or overtime ends."""
         while not self._over():
-            self._happen(self.now)
+            self._run_events(self.now)
             self._leave()
             self.admit()
             if self.up and self.engine.busy:
@@ -91,7 +91,7 @@ class Simulation:
         return self._outcome()
 
     def yield_batch(self, count: int) -> None:
-        """Take back the requests with least progress; the engine hears of it after its present step."""
+        """Take the requests with the least progress back from the engine, after its present step."""
         able = [item for item in self.live.values() if item.yields < MOST_YIELDS]
         for item in sorted(able, key=lambda item: (item.made, -item.number))[:count]:
             del self.live[item.number]
@@ -100,17 +100,17 @@ class Simulation:
             self._leaving.append(item)
 
     def admit(self) -> None:
-        """Send batch requests for as long as the worker may."""
+        """Send batch requests to the engine until the worker refuses one."""
         while self.up and self.worker.may_admit(self._next_item()):
             item = self._backlog.popleft()
             self.live[item.number] = item
             self.engine.add(item, self.now)
             self.worker.admitted(item)
 
-    def _next_item(self) -> Item:
+    def _next_item(self) -> SimulatedRequest:
         if not self._backlog:
             prompt, output = (self._sizes.randint(*r) for r in (self.workload.batch_prompt, self.workload.batch_output))
-            self._backlog.append(Item(next(self._numbers), BATCH, self.now, prompt, output))
+            self._backlog.append(SimulatedRequest(next(self._numbers), BATCH, self.now, prompt, output))
         return self._backlog[0]
 
     def _start_engine(self) -> SimulatedEngine:
@@ -121,7 +121,7 @@ class Simulation:
         late = self.now > self.workload.seconds
         return late and (not self._open or self.now > OVERTIME * self.workload.seconds)
 
-    def _happen(self, until: float) -> None:
+    def _run_events(self, until: float) -> None:
         while self._events and self._events[0][0] <= until:
             when, _, act = heapq.heappop(self._events)
             self.now = max(self.now, when)
@@ -133,17 +133,17 @@ class Simulation:
         scheduler = self.engine.scheduler
         if isinstance(scheduler, HarvestMixin) and len(scheduler.requests) >= CROWD:
             self._plans.append(scheduler.report.plan_seconds)
-        self._happen(end)
+        self._run_events(end)
         self.now = end
         if not self.up:
-            return  # the engine died under it
+            return  # the engine was restarted during the step
         for item in self.engine.finish(step):
             if item.priority == BATCH:
                 self._batch_token(item)
             else:
                 self._sync_token(item)
         if self.now <= self.workload.seconds:
-            self.useful.wasted = sum(engine.tally.wasted for engine in (*self._past, self.engine))
+            self.useful.wasted = sum(engine.tally.wasted for engine in (*self._stopped_engines, self.engine))
 
     def _leave(self) -> None:
         gone = [item for item in self._leaving if item.made < item.output]
@@ -153,31 +153,31 @@ class Simulation:
         self._backlog.extendleft(reversed(gone))
 
     def _arrive(self, arrival: Arrival) -> None:
-        item = Item(next(self._numbers), SYNC, self.now, arrival.prompt, arrival.output)
+        item = SimulatedRequest(next(self._numbers), SYNC, self.now, arrival.prompt, arrival.output)
         if not self.up:
             self._unserved += 1
             return
         self._open[item.number] = item
         self.engine.add(item, self.now)
-        self._tell(self.worker.sync_arrived, item)
+        self._notify(self.worker.sync_arrived, item)
 
-    def _sync_token(self, item: Item) -> None:
+    def _sync_token(self, item: SimulatedRequest) -> None:
         if item.last_token is None:
             item.first_token = self.now
             self._ttft.append(self.now - item.arrived)
-            self._tell(self.worker.sync_answered, item)
+            self._notify(self.worker.sync_answered, item)
         else:
             self._itl.append(self.now - item.last_token)
         item.last_token = self.now
         if item.made == item.output:
             del self._open[item.number]
-            self._tell(self.worker.sync_finished, item)
+            self._notify(self.worker.sync_finished, item)
 
-    def _tell(self, hear: Callable[[Item], None], item: Item) -> None:
+    def _notify(self, receive: Callable[[SimulatedRequest], None], item: SimulatedRequest) -> None:
         if self.worker.listens:
-            self.at(self.now + MESSAGE_SECONDS, lambda: hear(item))
+            self.at(self.now + MESSAGE_SECONDS, lambda: receive(item))
 
-    def _batch_token(self, item: Item) -> None:
+    def _batch_token(self, item: SimulatedRequest) -> None:
         if self.now <= self.workload.seconds:
             self.useful.output += 1
             self.useful.prompt += item.prompt if item.made == 1 else 0
@@ -186,27 +186,27 @@ class Simulation:
             self.live.pop(item.number, None)
 
     def _restart(self) -> None:
-        """Everything in the engine is lost but the tokens that were streamed; so are the callers who waited."""
+        """Stop the engine: streamed batch tokens are kept, and open synchronous requests are lost."""
         self.up = False
         self._unserved += len(self._open)
         for item in self._open.values():
-            self._tell(self.worker.sync_finished, item)
+            self._notify(self.worker.sync_finished, item)
         self._open.clear()
         self._leaving += self.live.values()
         self.live.clear()
         for item in self._leaving:
             item.request = None
-        self._past.append(self.engine)
-        self.at(self.now + RESTART_SECONDS, self._come_back)
+        self._stopped_engines.append(self.engine)
+        self.at(self.now + RESTART_SECONDS, self._restarted)
 
-    def _come_back(self) -> None:
+    def _restarted(self) -> None:
         self.engine = self._start_engine()
         self.up = True
 
-    def _outcome(self) -> Outcome:
-        engines = [*self._past, self.engine]
+    def _outcome(self) -> RunSamples:
+        engines = [*self._stopped_engines, self.engine]
         harvests = [engine.scheduler for engine in engines if isinstance(engine.scheduler, HarvestMixin)]
-        return Outcome(
+        return RunSamples(
             seconds=self.workload.seconds,
             ttft=np.array(self._ttft),
             itl=np.array(self._itl),

@@ -12,14 +12,14 @@ from openai import OpenAI
 
 from app import processes
 from app.settings import Settings, child_environment
-from benchmarks.harness import ROOT, Stage, api, end, part
+from benchmarks.harness import ROOT, Testbed, api, end, part
 from benchmarks.openai_batch.slot_engine import client_of
 
 READY_SECONDS = 60.0
 
 
-class Ours:
-    """A running installation, as shipped but for the engine's slots, of which none is kept for synchronous requests."""
+class SlackwaterService:
+    """A running installation. Its settings are the defaults, but no engine slot is reserved for synchronous requests."""
 
     extra: Mapping[str, object] = {}
 
@@ -28,7 +28,7 @@ class Ours:
         self._worker: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the worker; returns when the engine is ready."""
+        """Start the worker. Returns when the engine is ready."""
         log = self.settings.data_dir / "worker.log"
         with log.open("ab") as out:
             self._worker = subprocess.Popen(
@@ -48,18 +48,18 @@ class Ours:
             sleep(0.1)
 
     def stop(self) -> None:
-        """SIGTERM to the worker: what it holds goes back to the queue."""
+        """Send SIGTERM to the worker. Its chunks go back to the queue."""
         if self._worker is not None:
             end(self._worker)
 
     def kill(self) -> None:
-        """SIGKILL to the worker."""
+        """Send SIGKILL to the worker."""
         assert self._worker is not None
         processes.signal_group(self._worker.pid, signal.SIGKILL)
         self._worker.wait()
 
     def stored(self, batch_id: str) -> set[str]:
-        """Custom ids with a durable result."""
+        """Custom ids of stored results."""
         query = """
         select p.reference from batch b join item_result r using (batch_id) join item_payload p using (batch_id, seq)
         where b.request_id = %s::uuid"""
@@ -71,13 +71,13 @@ class Ours:
 
 
 @contextlib.contextmanager
-def installation(on: Stage, engine_url: str, slots: int, **changes: object) -> Iterator[Ours]:
-    """All parts, until the block is left."""
+def installation(testbed: Testbed, engine_url: str, slots: int, **changes: object) -> Iterator[SlackwaterService]:
+    """Run all processes until the block ends."""
     values = {"engine_url": engine_url, "engine_slots": slots, "sync_reserve_slots": 0, **changes}
-    settings = on.settings(on.database(), **values)
+    settings = testbed.settings(testbed.database(), **values)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with part(settings, "workers.steward"), api(settings) as (process, key):
-        ours = Ours(settings, client_of(f"http://{settings.host}:{settings.port}/v1", key), process.pid)
+        ours = SlackwaterService(settings, client_of(f"http://{settings.host}:{settings.port}/v1", key), process.pid)
         try:
             ours.start()
             yield ours

@@ -1,41 +1,39 @@
-"""The L2 arm: our scheduler under the simulated clock, its variant for the ablation, and the worker beside it."""
+"""The L2 arm: our scheduler on the simulated clock, its variant for an ablation, and the worker."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.signals import BatchLoad
 from app.settings import Settings
+from benchmarks.colocation.capped_workers import CappedWorker
 from benchmarks.colocation.simulated_engine import SLOTS
-from benchmarks.colocation.skewed_step_model import SkewedModel
-from benchmarks.colocation.worker import Worker
+from benchmarks.colocation.simulation_view import SimulationView
+from benchmarks.colocation.skewed_step_model import SkewedStepModel
 from workers.engine.control_page import Commands
 from workers.engine.scheduler import SyncHarvestScheduler
 from workers.gpu.harvest_control import commands_of, residents
 
-if TYPE_CHECKING:
-    from benchmarks.colocation.simulate import Simulation
-
 
 class EvictingScheduler(SyncHarvestScheduler):
-    """Evicts whom it would freeze, but for the steps in which a synchronous request waits: those have their own victims."""
+    """Evicts every request that it would freeze."""
 
     def _stuck(self, frozen: list[Any], commands: Commands, now: float) -> list[Any]:
         return [request for request in frozen if self._request_blocks_can_be_freed(request)]
 
 
-def prepare(scheduler: SyncHarvestScheduler, clock: Callable[[], float], model_factor: float) -> None:
-    """Give the scheduler simulated time and the budgets of the settings."""
+def prepare_l2(scheduler: SyncHarvestScheduler, clock: Callable[[], float], model_factor: float) -> None:
+    """Give the scheduler the simulated clock and the budgets of the settings."""
     scheduler.clock = clock
     scheduler.nap = lambda seconds: None
-    scheduler.model = SkewedModel(model_factor)
+    scheduler.model = SkewedStepModel(model_factor)
     scheduler.commands = commands_of(Settings())
 
 
-class InsideWorker(Worker):
-    """Keeps as many batch requests in the engine as the shipped worker would by the scheduler's last report."""
+class L2Worker(CappedWorker):
+    """Keeps as many batch requests in the engine as the shipped worker does with the same report of the scheduler."""
 
-    def __init__(self, run: "Simulation") -> None:
+    def __init__(self, run: SimulationView) -> None:
         super().__init__(run, 0)
         settings = Settings()
         self._limits, self._pause = HeadroomLimits.of(settings, SLOTS), settings.control_seconds

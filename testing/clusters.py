@@ -1,4 +1,4 @@
-"""Root's embedded servers of private folders lie outside of them: whoever starts one removes its cluster with its folder."""
+"""Temporary data directories for embedded servers. Run by root, a server keeps its cluster outside of its data directory."""
 
 import os
 import shutil
@@ -14,19 +14,19 @@ from app.db import cluster
 STOP_SECONDS = 20.0
 PREFIX = "slackwater-tests-"
 MEMORY = Path("/dev/shm")
-ROOM_BYTES = 3 << 30  # of which a server takes a few hundred MB
+ROOM_BYTES = 3 << 30  # free memory required; a server takes a few hundred MB
 FORGOTTEN_SECONDS = 3600.0
 
 
 def remove(data_dir: Path) -> None:
-    """Delete what lies outside for this data directory; a server that still runs there is ended as by a power cut."""
+    """Delete the cluster outside of this data directory. A server that still runs there is stopped at once."""
     _delete(cluster.room(data_dir))
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A temporary folder for a data directory, in memory where there is room. The server may go through it as root's too, so
-    that it lies in it: to copy a database, which is hundreds of files, then takes a tenth of the time.
+    """A temporary folder for a data directory, in memory if there is room. Copying a database, which has hundreds of files, then
+    takes a tenth of the time. The mode lets the server of root, which runs as another user, enter the folder.
     """
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=_memory()) as made:
         place = Path(made)
@@ -38,21 +38,21 @@ def folder() -> Iterator[Path]:
 
 
 def _memory() -> Path | None:
-    """A file system in memory with enough room; None where there is none, as in most containers."""
+    """A file system in memory with enough room; None if there is none, as in most containers."""
     enough = MEMORY.is_mount() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM_BYTES
     return MEMORY if enough else None
 
 
 def sweep(ours: Path) -> None:
-    """Delete what lies outside for a run's own folders, and what killed runs have left: for temporary folders that are gone."""
+    """Delete the clusters of this run's folders, and those that killed runs left for temporary folders that no longer exist."""
     for room in cluster.OUTSIDE.glob("*/data_dir") if os.geteuid() == 0 else ():
-        with suppress(FileNotFoundError):  # another run is at its end too
+        with suppress(FileNotFoundError):  # another run deletes it at the same time
             data = Path(room.read_text().strip())
             gone = not data.exists() and Path(tempfile.gettempdir()).resolve() in data.parents
             if gone or ours in data.parents:
                 _delete(room.parent)
     for left in MEMORY.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # of another user, or gone meanwhile
+        with suppress(OSError):  # of another user, or deleted meanwhile
             if time.time() - left.stat().st_mtime > FORGOTTEN_SECONDS and not _running(left / "postgres"):
                 shutil.rmtree(left)
 
@@ -67,7 +67,7 @@ def _delete(room: Path) -> None:
 
 
 def _running(place: Path) -> int:
-    """The pid of the cluster's server, which has the cluster as its current directory; 0 if none runs."""
+    """The pid of the cluster's server, whose current directory is the cluster; 0 if none runs."""
     with suppress(OSError, ValueError, IndexError):
         pid = int((place / "postmaster.pid").read_text().splitlines()[0])
         return pid if Path(f"/proc/{pid}/cwd").resolve() == place else 0

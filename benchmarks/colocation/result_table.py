@@ -1,4 +1,4 @@
-"""What runs amount to: percentiles over all seeds, as multiples of what synchronous callers get alone."""
+"""The figures of all runs in a table: percentiles over the seeds, and their ratios to synchronous requests alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.colocation.outcome import Outcome
+from benchmarks.colocation.run_samples import RunSamples
 
 LATENCIES = (("ttft", 50), ("ttft", 95), ("ttft", 99), ("itl", 50), ("itl", 95), ("itl", 99))
 Figures = dict[str, Any]
 Table = dict[str, dict[str, Figures]]  # by arm and workload
 
 
-def figures(outcomes: Sequence[Outcome]) -> Figures:
+def figures(outcomes: Sequence[RunSamples]) -> Figures:
     """Absolute figures of one arm on one workload: milliseconds, tokens per second, and counts over all seeds."""
     seconds = sum(outcome.seconds for outcome in outcomes)
     found: Figures = {}
@@ -31,8 +31,8 @@ def figures(outcomes: Sequence[Outcome]) -> Figures:
     return found
 
 
-def relate(table: Table, workload: str, found: Figures, alone: Figures | None = None) -> Figures:
-    """The figures with their ratios: to synchronous callers alone (`_x`), to the flood's harvest, to batch alone."""
+def with_ratios(table: Table, workload: str, found: Figures, alone: Figures | None = None) -> Figures:
+    """The figures and their ratios: to synchronous requests alone (`_x`), and to the batch throughput of two other arms."""
     alone = alone or table.get("sync_only", {}).get(workload, {})
     ratios: Figures = {}
     for kind, quantile in LATENCIES:
@@ -44,15 +44,15 @@ def relate(table: Table, workload: str, found: Figures, alone: Figures | None = 
     return {**ratios, **found}
 
 
-def related(table: Table) -> Table:
+def table_with_ratios(table: Table) -> Table:
     """Every arm and workload of the table with its ratios."""
     return {
-        arm: {workload: relate(table, workload, found) for workload, found in by_workload.items()}
+        arm: {workload: with_ratios(table, workload, found) for workload, found in by_workload.items()}
         for arm, by_workload in table.items()
     }
 
 
-def tabulate(outcomes: Mapping[tuple[str, str], Sequence[Outcome]]) -> Table:
+def tabulate(outcomes: Mapping[tuple[str, str], Sequence[RunSamples]]) -> Table:
     """Figures by arm and workload."""
     table: Table = {}
     for (arm, workload), runs in outcomes.items():

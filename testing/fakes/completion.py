@@ -1,13 +1,13 @@
-"""The fake engine's answer to one request, in vLLM's JSON: whole, or as the events of a stream."""
+"""The answer of the fake engine to one completion, in vLLM's JSON: as a whole, or as the events of a stream."""
 
 from typing import Any
 
-from tests.fakes import tokens
-from tests.fakes.tokens import Answer
+from testing.fakes import tokens
+from testing.fakes.tokens import Answer
 
 
 class Run:
-    """One completion: the tokens of `answer` from `done` (those that a continuation already has) to `stop`."""
+    """One completion: the tokens of `answer` from `done`, the number that a continuation brought, to `stop`."""
 
     def __init__(self, body: dict[str, Any], answer: Answer, name: str = "cmpl-1") -> None:
         self.chat = "messages" in body
@@ -23,7 +23,7 @@ class Run:
         _, generated = tokens.split(self._prompt)
         self.done = len(generated)
         if generated != [answer.token(i) for i in range(min(self.done, answer.length - 1))]:
-            self.wrong = "the tokens behind the prompt are not what this engine said to it"
+            self.wrong = "the tokens after the prompt are not those that this engine answered to it"
         most = body.get("max_tokens") or body.get("max_completion_tokens") or answer.length
         self.stop = min(answer.length, self.done + most)
 
@@ -34,24 +34,24 @@ class Run:
     def whole(self) -> dict[str, Any]:
         """The answer of a call without streaming. It ignores `max_tokens`."""
         text = "".join(self.answer.text(i) for i in range(self.done, self.answer.length))
-        said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        content = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
         return {
             "id": self.name,
             "object": "chat.completion" if self.chat else "text_completion",
             "created": 1,
             "model": self.model,
-            "choices": [{"index": 0, "finish_reason": "stop", **said}],
+            "choices": [{"index": 0, "finish_reason": "stop", **content}],
             "usage": self.usage(self.answer.length),
         }
 
     def usage(self, end: int) -> dict[str, Any]:
         """Tokens up to `end`. Half of a new prompt counts as cached, of a continued one all but its last token."""
-        said = end - self.done
+        completed = end - self.done
         cached = self.prompt_tokens - 1 if self.done else self.prompt_tokens // 2
-        counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": said}
+        counts = {"prompt_tokens": self.prompt_tokens, "completion_tokens": completed}
         return {
             **counts,
-            "total_tokens": self.prompt_tokens + said,
+            "total_tokens": self.prompt_tokens + completed,
             "prompt_tokens_details": {"cached_tokens": cached},
         }
 

@@ -1,4 +1,4 @@
-"""Synchronous callers, open loop: a request goes out at its time, however the earlier ones fare."""
+"""Synchronous callers in an open loop: each request is sent at its time, whether or not earlier ones are answered."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,15 +9,16 @@ from time import monotonic
 import aiohttp
 import orjson
 
-from benchmarks.colocation.installation import System, text
+from benchmarks.colocation.real_system import System
 from benchmarks.colocation.workloads import Arrival
+from benchmarks.prompts import numbered_prompt
 
-CYCLE_SECONDS = 16.0  # of on/off traffic: half of it nothing, half of it twice the rate
+CYCLE_SECONDS = 16.0  # period of on/off traffic: twice the rate in one half, nothing in the other
 
 
 @dataclass(slots=True)
 class Call:
-    """One caller's request, in seconds of the run: due, sent, answered. `gaps` between its tokens."""
+    """One request of a caller. Times are seconds since the start of the run; `gaps` are those between tokens."""
 
     due: float
     sent: float
@@ -29,12 +30,12 @@ class Call:
 
     @property
     def ttft(self) -> float | None:
-        """From the moment it was due: a late client would hide what it does to itself."""
+        """Counted from the time at which the request was due, so that a late client adds to it."""
         return None if self.first is None else self.first - self.due
 
 
 def arrivals(kind: str, count: int, rate: float, words: int, tokens: int, seed: int) -> list[Arrival]:
-    """`count` requests at `rate` a second on average: `poisson`, or `onoff` in bursts of twice the rate."""
+    """`count` arrivals at `rate` per second on average. `kind`: `poisson`, or `onoff` with bursts of twice the rate."""
     chance, at, listed = Random(f"{seed} {kind}"), 0.0, []
     for _ in range(count):
         at += chance.expovariate(rate if kind == "poisson" else 2 * rate)
@@ -47,7 +48,7 @@ def arrivals(kind: str, count: int, rate: float, words: int, tokens: int, seed: 
 
 
 async def call_all(system: System, due: Sequence[Arrival], *, salt: int) -> list[Call]:
-    """Every arrival's call, through the gateway, streamed."""
+    """Send every arrival as a streamed request through the gateway."""
     began = monotonic()
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=300)
@@ -63,7 +64,7 @@ async def _call(session: aiohttp.ClientSession, system: System, arrival: Arrival
     call = Call(arrival.at, monotonic() - began)
     body = {
         "model": system.model,
-        "messages": [{"role": "user", "content": text(number, arrival.prompt)}],
+        "messages": [{"role": "user", "content": numbered_prompt(number, arrival.prompt)}],
         "max_tokens": arrival.output,
         "ignore_eos": True,
         "stream": True,
@@ -75,14 +76,14 @@ async def _call(session: aiohttp.ClientSession, system: System, arrival: Arrival
                 return call
             async for line in response.content:
                 if line.startswith(b"data: {"):
-                    _hear(call, orjson.loads(line[6:]), monotonic() - began)
+                    _record(call, orjson.loads(line[6:]), monotonic() - began)
     except (aiohttp.ClientError, TimeoutError) as error:
         call.error = repr(error)
     call.end = monotonic() - began
     return call
 
 
-def _hear(call: Call, message: dict[str, object], now: float) -> None:
+def _record(call: Call, message: dict[str, object], now: float) -> None:
     choices = message.get("choices")
     if not isinstance(choices, list) or not choices or not choices[0].get("delta", {}).get("content"):
         return

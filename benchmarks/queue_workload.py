@@ -1,4 +1,4 @@
-"""What the arms of benchmarks.queue put in, and who takes it out."""
+"""The batches that benchmarks submit, and the worker processes that drain them."""
 
 import random
 import sys
@@ -12,21 +12,19 @@ from app.engines.service import ensure_pool
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.service import Tenant
-from benchmarks.harness import ACCOUNT, MODEL, Crew
+from benchmarks.harness import ACCOUNT, MODEL, WorkerProcesses
+from benchmarks.prompts import WORDS
 
 ITEM_BYTES = 1024
 BLOCK = 64 * 1024
 WORKERS = 4
-_WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
-_TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=200)) for n in range(64)]
+_TEXTS = [" ".join(random.Random(n).choices(WORDS, k=200)) for n in range(64)]
 
 
 def line(number: int) -> bytes:
     """One NDJSON item of ITEM_BYTES bytes with its line end.
 
-    The answer is short, so that 64 items fill a chunk; no two begin alike, so that chunks are ranges.
+    The answer is short, so that 64 items fill a chunk. No two items begin alike, so that chunks are ranges.
     """
     head = f'{{"external_reference": "item-{number}", "max_tokens": 4, "messages": [{{"role": "user", "content": "{number} '
     return (head + _TEXTS[number % 64][: ITEM_BYTES - len(head) - 5] + '"}]}\n').encode()
@@ -48,13 +46,13 @@ class Submitter:
 
     @classmethod
     async def of(cls, settings: Settings, database: Database, account: str = ACCOUNT) -> "Submitter":
-        """A submitter for this account, made if missing."""
+        """A submitter for this account, which is created if it does not exist."""
         async with database.transaction() as conn:
             tenant = Tenant(await tenants.ensure_tenant(conn, account), account)
         return cls(settings, database, tenant)
 
     async def submit(self, sent: bytes) -> float:
-        """Seconds that the submit of this body took."""
+        """Submit this body. Returns the seconds that it took."""
 
         async def blocks() -> AsyncIterator[bytes]:
             for first in range(0, len(sent), BLOCK):
@@ -66,19 +64,19 @@ class Submitter:
 
 
 async def fill(settings: Settings, items: int) -> int:
-    """One batch in the queue; returns its pool."""
+    """Submit one batch. Returns its pool."""
     async with Database(settings.database_url) as database:
         await (await Submitter.of(settings, database)).submit(body(items))
     return await pool_at(settings.database_url)
 
 
 async def pool_at(url: str) -> int:
-    """The pool of the model that all submits here name."""
+    """The pool of the model of these batches."""
     async with Database(url, size=1) as database, database.relaxed() as conn:
         return await ensure_pool(conn, MODEL)
 
 
-def crew(url: str, pool_id: int, rows: int) -> Crew:
+def worker_processes(url: str, pool_id: int, rows: int) -> WorkerProcesses:
     """The worker processes on one pool, `rows` results per flush."""
-    command = [sys.executable, "-m", "benchmarks.drain_worker", url, str(pool_id), str(rows)]
-    return Crew([command] * WORKERS)
+    command = [sys.executable, "-m", "benchmarks.queue_drain_worker", url, str(pool_id), str(rows)]
+    return WorkerProcesses([command] * WORKERS)

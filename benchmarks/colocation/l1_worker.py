@@ -1,12 +1,11 @@
-"""The L1 arm's worker: our controller outside the engine, fed what a worker would see and at the time it would see it.
+"""The L1 arm's worker: our controller outside the engine, with the signals that a worker gets, at the time it gets them.
 
-Everything that decides is what ships: the controller, its step meter, the ledger of announced requests, the limits of the
-settings. Simulated are the wires (a scrape takes a few milliseconds, a word from the gateway one), and left out what only guards
-against broken ones: the sampler's look at counters that stand still, and the probe. The tests of `tests/gpu` break those.
+The controller, its step meter, the record of announced requests and the limits of the settings are the shipped ones. The
+connections are simulated: a scrape takes three milliseconds, a message from the gateway one. Two checks against broken
+connections are left out: that of counters which do not change, and the probe. `tests/gpu` covers them.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from app.headroom.arrivals import Arrivals
 from app.headroom.controller import State, decide
@@ -15,37 +14,35 @@ from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
-from benchmarks.colocation.simulated_engine import SLOTS, Item
-from benchmarks.colocation.skewed_step_model import SkewedModel
-from benchmarks.colocation.worker import Worker
-
-if TYPE_CHECKING:
-    from benchmarks.colocation.simulate import Simulation
+from benchmarks.colocation.capped_workers import CappedWorker
+from benchmarks.colocation.simulated_engine import SLOTS, SimulatedRequest
+from benchmarks.colocation.simulation_view import SimulationView
+from benchmarks.colocation.skewed_step_model import SkewedStepModel
 
 SCRAPE_SECONDS = 3e-3
 
 
-class OutsideWorker(Worker):
-    """Ticks, scrapes, hears of synchronous requests, and obeys each decision at once."""
+class L1Worker(CappedWorker):
+    """Ticks, scrapes, receives announcements of synchronous requests, and applies each decision at once."""
 
-    def __init__(self, run: "Simulation") -> None:
+    def __init__(self, run: SimulationView) -> None:
         super().__init__(run, 0)
         settings = Settings()
         self.listens = run.conditions.arrival_trigger
         self._limits = HeadroomLimits.of(settings, SLOTS)
         self._pauses = settings.control_seconds, settings.sample_seconds
         self._arrivals = Arrivals(settings.request_timeout_seconds)
-        self._meter = StepMeter(SkewedModel(run.conditions.model_factor))
+        self._meter = StepMeter(SkewedStepModel(run.conditions.model_factor))
         self._prefilling: dict[int, int] = {}
         self._computed = 0
         self._latest: Scrape | None = None
-        self._pages: deque[tuple[float, EngineGauges]] = deque()  # what /metrics said, and when
-        self._state, self.decision = decide(State(), self._sight(), self._limits)
+        self._pages: deque[tuple[float, EngineGauges]] = deque()  # (time, values) of /metrics
+        self._state, self.decision = decide(State(), self._signals(), self._limits)
         run.at(0.0, self._scrape)
         run.at(0.0, self._tick)
 
-    def may_admit(self, item: Item) -> bool:
-        """As the puller: within the allowance, and prompts no faster than they may be computed."""
+    def may_admit(self, item: SimulatedRequest) -> bool:
+        """The rule of the puller: within the allowance, and within the budget for prompts under computation."""
         if len(self.run.live) >= self.decision.allowance:
             return False
         computing = self._computing()
@@ -53,27 +50,27 @@ class OutsideWorker(Worker):
             self.decision.prefill_tokens > 0 if not computing else computing + item.held <= self.decision.prefill_tokens
         )
 
-    def admitted(self, item: Item) -> None:
-        """Its prompt is to be computed, or to be found in the prefix cache."""
+    def admitted(self, item: SimulatedRequest) -> None:
+        """Count its prompt as under computation until its first token."""
         self._prefilling[item.number] = item.held
 
-    def batch_token(self, item: Item) -> None:
-        """What the stream tells."""
+    def batch_token(self, item: SimulatedRequest) -> None:
+        """Count the tokens of a streamed event."""
         self._prefilling.pop(item.number, None)
         self._computed += 1 + (item.prompt if item.made == 1 else 0)
 
-    def sync_arrived(self, item: Item) -> None:
-        """Decide now, not at the next tick."""
+    def sync_arrived(self, item: SimulatedRequest) -> None:
+        """Decide at once instead of at the next tick."""
         self._arrivals.arrived(str(item.number), item.prompt, item.output, self.run.now)
         self._decide()
 
-    def sync_answered(self, item: Item) -> None:
-        """Its prompt is computed."""
+    def sync_answered(self, item: SimulatedRequest) -> None:
+        """Note that its prompt is computed."""
         assert item.first_token is not None
         self._arrivals.first_token(str(item.number), self.run.now, 1e3 * (item.first_token - item.arrived))
 
-    def sync_finished(self, item: Item) -> None:
-        """It is over, or was cut off."""
+    def sync_finished(self, item: SimulatedRequest) -> None:
+        """Note that it ended, complete or not."""
         pace = None
         if item.first_token is not None and item.last_token is not None and item.made > 1:
             pace = 1e3 * (item.last_token - item.first_token) / (item.made - 1)
@@ -89,7 +86,7 @@ class OutsideWorker(Worker):
         held = sum(item.held for item in live.values())
         return BatchLoad(len(live), computing, held, self._computed)
 
-    def _sight(self) -> Signals:
+    def _signals(self) -> Signals:
         now, batch, scrape, sync = self.run.now, self._load(), self._latest, self._arrivals.load(self.run.now)
         gauges = scrape.gauges if scrape else None
         others = max(0, gauges.running + gauges.waiting - scrape.own) if gauges and scrape else 0
@@ -101,7 +98,7 @@ class OutsideWorker(Worker):
         self.run.at(self.run.now + self._pauses[0], self._tick)
 
     def _decide(self) -> None:
-        self._state, self.decision = decide(self._state, self._sight(), self._limits)
+        self._state, self.decision = decide(self._state, self._signals(), self._limits)
         if self.decision.surplus:
             self.run.yield_batch(self.decision.surplus)
         self.run.admit()
@@ -117,7 +114,7 @@ class OutsideWorker(Worker):
             self._meter.observe(self._latest, self._load())
 
     def _page(self) -> EngineGauges | None:
-        """What /metrics says now, or, in an ablation, said some time ago; None while nothing answers."""
+        """The values of /metrics: the present ones, or older ones in an ablation. None while the engine is down."""
         if not self.run.up:
             return None
         now, conditions = self.run.now, self.run.conditions

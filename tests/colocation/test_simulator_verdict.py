@@ -1,8 +1,8 @@
-"""The line of static caps, and what beats what."""
+"""The line of static caps, and which points it dominates."""
 
 import pytest
 
-from benchmarks.colocation.verdict import dominated, latency_at, static_line, verdict
+from benchmarks.colocation.simulator_verdict import dominated, latency_at, static_line, verdict
 
 LINE = [(0.0, 1.0), (1000.0, 1.2), (2000.0, 3.0)]
 

@@ -1,17 +1,17 @@
-"""A block that was kept is the block that was measured, and blocks of other circumstances are not mixed in."""
+"""A stored block is read back unchanged, and blocks of other machines or options are refused."""
 
 import numpy as np
 import pytest
 
-from benchmarks.colocation.callers import Call
-from benchmarks.colocation.outcome import Outcome
-from benchmarks.colocation.saved_blocks import Block, Kept
+from benchmarks.colocation.block_store import Block, BlockStore
+from benchmarks.colocation.run_samples import RunSamples
+from benchmarks.colocation.sync_callers import Call
 
 HERE = {"machine": "this one", "rate": 2.0}
 
 
 def block():
-    outcome = Outcome(
+    outcome = RunSamples(
         seconds=10.5,
         ttft=np.array([0.1, 0.2]),
         itl=np.array([]),
@@ -30,8 +30,8 @@ def block():
 
 def test_a_later_run_finds_what_was_done(tmp_path):
     made = block()
-    Kept(tmp_path / "runs", HERE).store("ours", "poisson", 1, made)
-    kept = Kept(tmp_path / "runs", HERE)
+    BlockStore(tmp_path / "runs", HERE).store("ours", "poisson", 1, made)
+    kept = BlockStore(tmp_path / "runs", HERE)
     assert kept.has("ours", "poisson", 1)
     assert not kept.has("ours", "poisson", 2)
     found = kept.load("ours", "poisson", 1)
@@ -42,12 +42,12 @@ def test_a_later_run_finds_what_was_done(tmp_path):
 
 
 def test_another_machine_or_other_options_are_refused(tmp_path):
-    Kept(tmp_path, HERE)
+    BlockStore(tmp_path, HERE)
     with pytest.raises(SystemExit, match="another machine"):
-        Kept(tmp_path, HERE | {"rate": 3.0})
+        BlockStore(tmp_path, HERE | {"rate": 3.0})
 
 
 def test_without_a_folder_nothing_is_kept():
-    kept = Kept(None, HERE)
+    kept = BlockStore(None, HERE)
     kept.store("ours", "poisson", 1, block())
     assert not kept.has("ours", "poisson", 1)

@@ -1,4 +1,4 @@
-"""The fake engine's answers on `/v1/embeddings` and `/v1/responses`, in vLLM's JSON."""
+"""The answers of the fake engine on `/v1/embeddings` and `/v1/responses`, in vLLM's JSON."""
 
 import hashlib
 import math
@@ -9,7 +9,7 @@ DIMENSIONS = 8
 
 
 def vector(text: str) -> list[float]:
-    """A unit vector that only this text has."""
+    """A unit vector that depends only on the text."""
     raw = [byte - 127.5 for byte in hashlib.sha256(text.encode()).digest()[:DIMENSIONS]]
     length = math.hypot(*raw)
     return [x / length for x in raw]
@@ -27,22 +27,22 @@ def embeddings(body: dict[str, Any]) -> dict[str, Any]:
 
 def response(body: dict[str, Any]) -> dict[str, Any]:
     """The whole response: an echo."""
-    text = f"echo: {last_text(body)}"
+    text = f"echo: {last_input_text(body)}"
     content = [{"type": "output_text", "text": text, "annotations": []}]
     message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
     usage = {
-        "input_tokens": len(last_text(body)),
+        "input_tokens": len(last_input_text(body)),
         "input_tokens_details": {"cached_tokens": 1},
         "output_tokens": len(text.split()),
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": len(last_text(body)) + len(text.split()),
+        "total_tokens": len(last_input_text(body)) + len(text.split()),
     }
     cut = body.get("max_output_tokens") == 1
     return _response(body, "incomplete" if cut else "completed", output=[message], usage=usage)
 
 
 def events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same as a stream."""
+    """The response as the events of a stream."""
     done = response(body)
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     [message] = done["output"]
@@ -60,7 +60,7 @@ def events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     return ({**event, "sequence_number": number} for number, event in enumerate(found))
 
 
-def last_text(body: dict[str, Any]) -> str:
+def last_input_text(body: dict[str, Any]) -> str:
     """The last text of the input."""
     given = body["input"]
     if isinstance(given, str):

@@ -1,7 +1,7 @@
 """vLLM's own scheduler without an engine: no weights, no worker, no clock.
 
-The scheduler decides, the caller plays the model runner. With the synchronous class a step is finished before the next
-one is scheduled; with `AsyncScheduler` the engine schedules step N + 1 before it finishes step N, and so must the caller.
+The caller takes the part of the model runner. With the synchronous class it finishes a step before it schedules the next
+one. With `AsyncScheduler` it schedules step N + 1 before it finishes step N, as the engine does.
 """
 
 import functools
@@ -31,7 +31,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 SYNC, BATCH = 0, 10  # request.priority; lower is served first
 BLOCK = 16  # tokens in a KV block
 MAX_LEN = 16_384
-TOKEN = 5  # what the make-believe model answers, always
+TOKEN = 5  # every output token is this one
 
 TINY_LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -75,7 +75,7 @@ def build(
     prefix_cache: bool = False,
     watermark: float = 0.0,
 ) -> Scheduler:
-    """A live scheduler of class `cls`; asynchronous scheduling exactly when `cls` is an AsyncScheduler."""
+    """A scheduler of class `cls`. Scheduling is asynchronous if `cls` is an AsyncScheduler."""
     model = tiny_model_dir()
     cache = CacheConfig(block_size=BLOCK, gpu_memory_utilization=0.9, enable_prefix_caching=prefix_cache)
     config = VllmConfig(
@@ -130,8 +130,8 @@ def request(
 ) -> Request:
     """A request that will produce exactly `output` tokens.
 
-    `prompt` is a number of tokens or the tokens themselves; give tokens of its own to each request where the scheduler
-    was built with `prefix_cache`, and say so here too.
+    `prompt`: a number of tokens, or the tokens. If the scheduler was built with `prefix_cache`, set it here too, and give each
+    request different tokens.
     """
     return Request(
         rid,
@@ -145,7 +145,7 @@ def request(
 
 
 def finish_step(scheduler: Scheduler, out: SchedulerOutput) -> list[str]:
-    """Hand the result of step `out` back as a model runner would; returns the ids that got a token."""
+    """Give the result of step `out` to the scheduler, as a model runner does. Returns the ids that got a token."""
     computed = {new.req_id: new.num_computed_tokens for new in out.scheduled_new_reqs}
     cached = out.scheduled_cached_reqs
     computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))

@@ -1,4 +1,4 @@
-"""What the kernel knows of a process that is measured: its memory, the most it had, and the CPU it took."""
+"""Memory and CPU time of a measured process, from /proc."""
 
 import os
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from typing import Self
 
 
 @dataclass
-class Watch:
-    """A context manager around what is measured: by how much resident memory grew at its highest, and the seconds taken."""
+class ProcessUsage:
+    """A context manager around the measured work: duration, CPU time, and the largest growth of resident memory."""
 
     pid: int
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     growth_mb: float = 0.0
-    own_cpu_seconds: float = 0.0  # of the process that measures, since it shares the machine
+    own_cpu_seconds: float = 0.0  # of the measuring process, because it shares the machine
 
     def __enter__(self) -> Self:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # resets the peak

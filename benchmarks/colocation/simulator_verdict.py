@@ -1,16 +1,16 @@
-"""Whether the figures of the simulator hold what was promised, each line with the numbers that decide it."""
+"""Whether the figures of the simulator meet the targets, each with the numbers that decide it."""
 
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.colocation.measures import Figures, Table
+from benchmarks.colocation.result_table import Figures, Table
 
 L2_WORKLOADS = ("conversation", "burst", "burst_long")
 BURSTS = ("burst", "burst_long")
 L2_LATENCY_X, L2_HARVEST = 1.10, 0.70
 L1_TTFT_X = 1.35
-FAILS_X = 2.0  # priority alone must do at least this badly beside long outputs, or the workload tests nothing
+FAILS_X = 2.0  # with long outputs, priority alone must be at least this slow; otherwise the workload tests nothing
 PLAN_US = 200.0
 
 Point = tuple[float, float]  # batch tokens per second, TTFT p99 over alone
@@ -18,7 +18,7 @@ Line = list[Point]
 
 
 def static_line(table: Table, workload: str) -> Line:
-    """The static caps in order, from none (synchronous callers alone) to the flood, which is a cap of every slot."""
+    """The points of the static caps in order, from no batch work to `priority`, whose cap is every slot."""
     caps = sorted((int(name.removeprefix("static_")), name) for name in table if name.startswith("static_"))
     names = ["sync_only", *(name for _, name in caps), "priority"]
     points = [_point(table[name][workload]) for name in names if workload in table.get(name, {})]
@@ -26,7 +26,7 @@ def static_line(table: Table, workload: str) -> Line:
 
 
 def latency_at(line: Line, tokens: float) -> float | None:
-    """The least TTFT p99 that the line offers at this throughput; None beyond its ends."""
+    """The least TTFT p99 of the line at this throughput; None outside its range."""
     found = [
         low[1] + (high[1] - low[1]) * (tokens - low[0]) / (high[0] - low[0])
         for low, high in _segments(line)
@@ -36,7 +36,7 @@ def latency_at(line: Line, tokens: float) -> float | None:
 
 
 def dominated(line: Line, point: Point) -> bool:
-    """Whether some point of the line has more tokens and a lower TTFT p99, both strictly."""
+    """Whether a point of the line has strictly more tokens and a strictly lower TTFT p99."""
     return any(_beats(low, high, point) for low, high in _segments(line))
 
 
@@ -45,7 +45,7 @@ def _segments(line: Line) -> Iterator[tuple[Point, Point]]:
 
 
 def _beats(low: Point, high: Point, point: Point) -> bool:
-    """Shares of the segment where each coordinate is better are intervals; they must overlap."""
+    """Each coordinate is better on an interval of the segment. The two intervals must overlap."""
     begin, end = 0.0, 1.0
     for start, slope in ((low[0] - point[0], high[0] - low[0]), (point[1] - low[1], low[1] - high[1])):
         if slope == 0:
@@ -59,9 +59,9 @@ def _beats(low: Point, high: Point, point: Point) -> bool:
 
 
 def verdict(table: Table, itl_objective_ms: float, full_engine: Mapping[str, Figures]) -> dict[str, Any]:
-    """Each accept line that the arms and workloads of the table allow to judge.
+    """Each target that can be judged with the arms and workloads of the table.
 
-    `full_engine`: L2 with a request in every slot, by workload; what a plan costs is judged there.
+    `full_engine`: the figures of L2 with a request in every slot, by workload. They give the duration of a plan.
     """
     lines: dict[str, Any] = {}
     if "l2" in table:

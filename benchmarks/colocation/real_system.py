@@ -1,4 +1,4 @@
-"""A whole installation to measure: `slackwater up` on an engine of its own or on one that runs, and its batch backlog."""
+"""A whole installation to measure: `slackwater up` with its own or a running engine, and a backlog of batch work."""
 
 import asyncio
 import contextlib
@@ -19,20 +19,13 @@ from app.db import embedded
 from app.engines import catalogue
 from app.headroom.engine_metrics import EngineGauges, parse
 from app.settings import Settings, child_environment
+from benchmarks.prompts import numbered_prompt
 from workers.gpu.managed_engine import vllm_command, vllm_environment
 
 MODEL = "smollm2-135m-instruct"
 ACCOUNT = "colocation"
 START_SECONDS = 400.0
-ITEMS = 4000  # of one backlog; more than any run can work off
-WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
-
-
-def text(number: int, words: int) -> str:
-    """A prompt of so many words that shares no prefix with another number's."""
-    return f"{number} " + " ".join(WORDS[(number * 7 + k * (number % 5 + 1)) % len(WORDS)] for k in range(words))
+ITEMS = 4000  # of one backlog; no run can finish it
 
 
 class System:
@@ -107,7 +100,7 @@ class System:
         return {name: float(value) for name, value in pairs}
 
     async def stored_tokens(self) -> int:
-        """Output tokens of every batch answer that is stored: what the batch has got, nothing of it twice."""
+        """Output tokens of all stored batch answers, each counted once."""
         with psycopg.connect(embedded.database_url(self.settings)) as conn:
             row = conn.execute("select coalesce(sum(completion_tokens), 0) from item_result").fetchone()
         assert row
@@ -115,9 +108,10 @@ class System:
 
     @asynccontextmanager
     async def backlog(self, words: int, tokens: int, *, salt: int) -> AsyncIterator[None]:
-        """A queue that does not run dry, cancelled at the end; the engine is idle afterwards."""
+        """A batch that is larger than any run. It is cancelled at the end, and the engine is idle afterwards."""
         items = [
-            {"prompt": text(salt * ITEMS + n, words), "max_tokens": tokens, "ignore_eos": True} for n in range(ITEMS)
+            {"prompt": numbered_prompt(salt * ITEMS + n, words), "max_tokens": tokens, "ignore_eos": True}
+            for n in range(ITEMS)
         ]
         async with httpx.AsyncClient(headers=self.headers, timeout=60) as client:
             made = await client.post(f"{self.base}/ai/run/{self.model}?queueRequest=true", json={"requests": items})
@@ -131,7 +125,7 @@ class System:
 
 @asynccontextmanager
 async def bare_engine(folder: Path, model: str, *, policy: str) -> AsyncIterator[str]:
-    """vLLM's server with the catalogue's flags and its own scheduler; its URL."""
+    """Run vLLM's server with the flags of the catalogue and vLLM's own scheduler. Yields its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings()
     entry = catalogue.load(settings.models_file).resolve(model)

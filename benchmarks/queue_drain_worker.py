@@ -1,7 +1,7 @@
-"""One worker process of the drain arms: `python -m benchmarks.drain_worker URL POOL_ID ROWS_PER_FLUSH`.
+"""One worker process of the drain arms: `python -m benchmarks.queue_drain_worker URL POOL_ID ROWS_PER_FLUSH`.
 
-Does what workers/gpu does with the queue, without an engine: results are made up on the spot. Like the GPU worker, whose claim
-and flush loops run side by side, it holds two chunks at a time. Leaves when nothing is left.
+It calls the queue as workers/gpu does, but without an engine: it generates the results itself. Like the GPU worker, whose
+claim and flush loops run at the same time, it holds two chunks at a time. It exits when the queue is empty.
 """
 
 import asyncio
@@ -17,13 +17,11 @@ import orjson
 from app.db.pool import Database
 from app.queue import service as queue
 from app.queue.types import Item, Lease, Result
+from benchmarks.prompts import WORDS
 
 LANES = 2
 LEASE_SECONDS, HEARTBEAT_SECONDS = 10.0, 2.0  # the defaults of app.settings
-_WORDS = (
-    "river stone window garden paper bridge orange winter music engine cloud table letter forest copper harbour".split()
-)
-_TEXTS = [" ".join(random.Random(n).choices(_WORDS, k=75)) for n in range(64)]
+_TEXTS = [" ".join(random.Random(n).choices(WORDS, k=75)) for n in range(64)]
 
 
 def answer(item: Item) -> Result:
@@ -48,13 +46,13 @@ def answer(item: Item) -> Result:
 
 
 async def finish(database: Database, lease: Lease) -> bool:
-    """End the lease on the connection that workers/gpu/result_writer.py takes for it: relaxed."""
+    """End the lease on a relaxed connection, as workers/gpu/result_writer.py does."""
     async with database.relaxed() as conn:
         return await queue.finish(conn, lease) is not None
 
 
 async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]) -> int | None:
-    """Claim, load, flush and finish one chunk as puller and storer do; how many items, None if there was no chunk."""
+    """Claim, load, flush and finish one chunk. Returns its number of items; None if there was no chunk."""
     began = monotonic()
     async with database.relaxed() as conn:
         lease = await queue.claim(conn, pool_id, worker_id)
@@ -68,17 +66,17 @@ async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, s
     for first in range(0, len(results), rows):
         async with database.durable() as conn:
             if not await queue.flush(conn, lease, results[first : first + rows]):
-                raise SystemExit("a lease was lost")
+                raise SystemExit("a lease was lost: the machine is too busy for this benchmark")
     flushed = monotonic()
     if not await finish(database, lease):
-        raise SystemExit("a lease was lost")
+        raise SystemExit("a lease was lost: the machine is too busy for this benchmark")
     verbs = {"claim": claimed - began, "load": loaded - claimed, "make": made - loaded, "flush": flushed - made}
     spent.update({**verbs, "finish": monotonic() - flushed, "chunks": 1})
     return len(items)
 
 
 async def lane(database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]) -> tuple[int, float]:
-    """Run chunks until two looks in a row find nothing. (items, second of the last finish)"""
+    """Run chunks until two claims in a row find none. Returns (items, second of the last finish)."""
     items, misses, finished = 0, 0, monotonic()
     while misses < 2:
         done = await run_one(database, pool_id, worker_id, rows, spent)
@@ -99,7 +97,7 @@ async def _beat(database: Database, worker_id: int) -> None:
 
 
 async def main(url: str, pool_id: int, rows: int) -> None:
-    """Work from `go` until two looks in a row find nothing; report items, the end, and the seconds spent in each verb."""
+    """Work from `go` until the queue is empty. Report items, the end, and the seconds spent in each verb."""
     async with Database(url, size=4, application="slackwater bench") as database:
         async with database.durable() as conn:
             worker_id = await queue.register_worker(

@@ -1,4 +1,4 @@
-"""The blocks of a long run, kept as they are done: a run that was stopped goes on from there."""
+"""A folder with the finished blocks of a long run, so that a stopped run can be continued."""
 
 import json
 from collections.abc import Mapping
@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.colocation.callers import Call
-from benchmarks.colocation.outcome import Outcome
+from benchmarks.colocation.run_samples import RunSamples
+from benchmarks.colocation.sync_callers import Call
 
 
 @dataclass(frozen=True)
 class Block:
-    """One arm on one list of arrivals. `idle`: the share of the time without a synchronous request."""
+    """The result of one arm on one list of arrivals. `idle`: the share of time without a synchronous request."""
 
-    outcome: Outcome
+    outcome: RunSamples
     calls: list[Call]
     idle: float
 
 
-class Kept:
-    """A folder of blocks, all of one machine and one set of options; None keeps nothing."""
+class BlockStore:
+    """A folder of blocks of one machine and one set of options. Without a folder, nothing is stored."""
 
     def __init__(self, folder: Path | None, same: Mapping[str, Any]) -> None:
         self._folder = folder
@@ -31,27 +31,29 @@ class Kept:
         folder.mkdir(parents=True, exist_ok=True)
         head = folder / "same.json"
         if head.exists() and json.loads(head.read_text()) != dict(same):
-            raise SystemExit(f"--keep: {folder} has blocks of another machine or of other options; name another folder")
+            raise SystemExit(
+                f"--keep: {folder} has blocks of another machine or of other options; choose another folder"
+            )
         head.write_text(json.dumps(dict(same)))
 
     def has(self, arm: str, workload: str, seed: int) -> bool:
-        """Whether the block is there."""
+        """Whether the block is stored."""
         return self._folder is not None and self._file(arm, workload, seed).exists()
 
     def load(self, arm: str, workload: str, seed: int) -> Block:
-        """A block that is there."""
+        """Read a stored block."""
         found = json.loads(self._file(arm, workload, seed).read_text())
         values = {
             field.name: np.array(value) if isinstance(value := found["outcome"][field.name], list) else value
-            for field in fields(Outcome)
+            for field in fields(RunSamples)
         }
-        return Block(Outcome(**values), [Call(**call) for call in found["calls"]], found["idle"])
+        return Block(RunSamples(**values), [Call(**call) for call in found["calls"]], found["idle"])
 
     def store(self, arm: str, workload: str, seed: int, block: Block) -> None:
-        """Keep a block; half a file is never left."""
+        """Write a block atomically."""
         if self._folder is None:
             return
-        values = {field.name: getattr(block.outcome, field.name) for field in fields(Outcome)}
+        values = {field.name: getattr(block.outcome, field.name) for field in fields(RunSamples)}
         outcome = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
         written = json.dumps({"outcome": outcome, "calls": [asdict(call) for call in block.calls], "idle": block.idle})
         half = self._file(arm, workload, seed).with_suffix(".half")

@@ -1,8 +1,8 @@
-"""The fake engine's language: prompts to token ids and back, and the tokens of each answer.
+"""The tokenizer of the fake engine: prompts to token ids and back, and the tokens of each answer.
 
 A prompt's token is four of its bytes. An answer's tokens are numbered pieces of `echo: <prompt>`, the last one an end token
-without text; each names the prompt it belongs to. So a continuation can be told from a prompt, is checked token by token,
-and says exactly what the uninterrupted answer would have said.
+without text; each names its prompt. So the engine distinguishes a continuation from a prompt, checks it token by token,
+and completes it exactly like an uninterrupted answer.
 """
 
 import zlib
@@ -14,7 +14,7 @@ _GENERATED = 1 << 50
 
 @dataclass(frozen=True)
 class Answer:
-    """The engine's answer to `prompt`, in `length` tokens."""
+    """The answer to `prompt`, in `length` tokens."""
 
     prompt: str
     length: int
@@ -24,11 +24,11 @@ class Answer:
         return _GENERATED | zlib.crc32(self.prompt.encode()) << 16 | index
 
     def text(self, index: int) -> str:
-        """The text of the token at `index`; empty for the end token."""
-        said, pieces = f"echo: {self.prompt}", self.length - 1
+        """The text of the token at `index`; nothing for the end token."""
+        text, pieces = f"echo: {self.prompt}", self.length - 1
         if index >= pieces:
             return ""
-        return said[len(said) * index // pieces : len(said) * (index + 1) // pieces]
+        return text[len(text) * index // pieces : len(text) * (index + 1) // pieces]
 
 
 def encode(text: str) -> list[int]:
@@ -43,21 +43,21 @@ def decode(tokens: Sequence[int]) -> str:
 
 
 def split(tokens: Sequence[int]) -> tuple[str, list[int]]:
-    """The prompt's text, and the answer's tokens behind it."""
+    """The text of the prompt, and the tokens of the answer after it."""
     prompt = [token for token in tokens if token < _GENERATED]
     return decode(prompt), list(tokens[len(prompt) :])
 
 
 def owner(token: int) -> int:
-    """Which prompt an answer's token belongs to, as `crc32` of it."""
+    """The `crc32` of the prompt that an answer's token belongs to."""
     return (token & ~_GENERATED) >> 16
 
 
 def index(token: int) -> int:
-    """The index of a token in its answer."""
+    """The position of an answer's token in its answer."""
     return token & 0xFFFF
 
 
 def known(tokens: Sequence[int]) -> bool:
-    """Whether every token is of this language: a prompt's begins with a byte 1, which tells how many follow."""
+    """Whether this tokenizer made every token. A prompt's token begins with a byte 1, which shows how many bytes follow."""
     return all(token >= _GENERATED or token.bit_length() in (1, 9, 17, 25, 33) for token in tokens)

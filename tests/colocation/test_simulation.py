@@ -1,4 +1,4 @@
-"""The simulator is deterministic, and counts every token once."""
+"""The simulator is deterministic and counts every token once."""
 
 from dataclasses import replace
 
@@ -7,11 +7,12 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from benchmarks.colocation.arms import Conditions, arms
-from benchmarks.colocation.bare_scheduler import BATCH, BLOCK
-from benchmarks.colocation.simulate import Simulation
+from benchmarks.colocation.policy_arms import arms
 from benchmarks.colocation.simulated_engine import SimulatedEngine
+from benchmarks.colocation.simulation import Simulation
+from benchmarks.colocation.simulation_view import Conditions
 from benchmarks.colocation.workloads import Arrival, Workload
+from testing.bare_scheduler import BATCH, BLOCK
 
 SHORT = Workload("burst", 4.0, speed=0.5, batch_output=(16, 200))
 
@@ -73,7 +74,7 @@ def test_a_request_that_yields_keeps_its_tokens_and_finds_its_blocks_again(items
     assert run.yields == len(back) == 8
     assert run.useful.output == sum(item.made for item in items.values())
     assert any(item.made == item.output for item in back)
-    assert run.useful.wasted < 8 * BLOCK  # of each, the block that was not full
+    assert run.useful.wasted < 8 * BLOCK  # at most the last, partial block of each
     assert run.engine.tally.fresh == sum(item.computed for item in items.values())
 
 
@@ -91,7 +92,7 @@ def test_a_static_cap_is_never_exceeded(monkeypatch):
     assert most == 32
 
 
-def test_the_engine_hears_of_an_arrival_between_two_steps():
+def test_the_engine_gets_an_arrival_between_two_steps():
     run = simulation("priority", arrivals=[Arrival(2.0, 100, 3)])
     found = run.run()
     assert len(found.ttft) == 1
@@ -100,7 +101,7 @@ def test_the_engine_hears_of_an_arrival_between_two_steps():
     assert found.unserved == 0
 
 
-def test_a_restart_loses_who_waits_and_serves_who_comes_later():
+def test_a_restart_loses_waiting_requests_and_serves_later_ones():
     long = Workload("burst", 16.0)
     arrivals = [Arrival(7.999, 500, 50), Arrival(9.0, 100, 5), Arrival(14.0, 100, 5)]
     for arm in ("sync_only", "l2"):

@@ -1,4 +1,4 @@
-"""What one run measured."""
+"""The samples and counts of one run."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Samples in seconds; tokens count while the workload lasts, each prompt once."""
+class RunSamples:
+    """Samples are in seconds. Tokens count while the workload lasts, each prompt once."""
 
     seconds: float
     ttft: NDArray[np.float64]
