@@ -11,8 +11,8 @@ MOST = 3  # charges taken back per chunk: an item that stalls its worker again a
 KNOWN = "select exists (select from worker where worker_id = %(worker_id)s)"
 TAKE_BACK = """
 with charged as materialized (select chunk_id from chunk where charged_for = %(worker_id)s order by chunk_id for update)
-update chunk c set attempt = greatest(attempt - 1, 0), charged_for = null, excused = excused + 1
-from charged where c.chunk_id = charged.chunk_id and c.excused < %(most)s"""
+update chunk c set attempt = greatest(attempt - 1, 0), charged_for = null, excused = coalesce(excused, 0) + 1
+from charged where c.chunk_id = charged.chunk_id and coalesce(c.excused, 0) < %(most)s"""
 
 
 async def take_back(conn: Connection, worker_id: int) -> int | None:

@@ -203,7 +203,9 @@ chunk = Table(
     Column("deaths", SmallInteger, nullable=False, server_default=ZERO, comment="engine deaths that its item was in"),
     Column("retries", SmallInteger, nullable=False, server_default=ZERO, comment="rounds of transient engine errors"),
     Column("charged_for", BigInteger, comment="the worker whose loss was charged last; null: none, or taken back"),
-    Column("excused", SmallInteger, nullable=False, server_default=ZERO, comment="charges that were taken back"),
+    Column(
+        "excused", SmallInteger, comment="charges that were taken back; null: none, which takes no space in the row"
+    ),
     Column(
         "token", Integer, nullable=False, server_default=ZERO, comment="fence: grows on claim and reap; 0: never leased"
     ),
