@@ -15,9 +15,9 @@ depends_on = None
 
 SCRIPT = """
 ALTER TABLE chunk ADD COLUMN charged_for BIGINT;
-ALTER TABLE chunk ADD COLUMN excused SMALLINT DEFAULT 0 NOT NULL;
+ALTER TABLE chunk ADD COLUMN excused SMALLINT;
 COMMENT ON COLUMN chunk.charged_for IS 'the worker whose loss was charged last; null: none, or taken back';
-COMMENT ON COLUMN chunk.excused IS 'charges that were taken back';
+COMMENT ON COLUMN chunk.excused IS 'charges that were taken back; null: none, which takes no space in the row';
 CREATE INDEX chunk_charged ON chunk (charged_for) WHERE charged_for is not null;
 """
 
