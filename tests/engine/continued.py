@@ -156,9 +156,9 @@ def _keep_progress(patch: pytest.MonkeyPatch, running: Running, kept: dict[int, 
     caller = running.worker._caller
     call = caller.call
 
-    async def keeping(task: Task, progress: ItemProgress, tenant_id: int) -> Any:
+    async def keeping(task: Task, progress: ItemProgress, tenant_id: int, *more: Any) -> Any:
         kept[progress.item.seq] = progress
-        return await call(task, progress, tenant_id)
+        return await call(task, progress, tenant_id, *more)
 
     patch.setattr(caller, "call", keeping)
 
