@@ -103,8 +103,9 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
         if entry is Admission.REFUSED:
             self._refuse(503, _CROWDED)
             return
+        self.app_state = {**self.app_state, "abort": raw.abort}
         if entry is Admission.RESERVE:
-            self.app_state = {**self.app_state, "crowded": _CROWDED}
+            self.app_state["crowded"] = _CROWDED
         self._enter_phase("head")
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,11 +1,15 @@
-"""Limits on a request before routing, and how unread bodies are discarded."""
+"""Limits on a request before routing, how unread bodies are discarded, and how an answer ends that cannot be completed."""
 
+import structlog
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.connection_limits import RESERVED
 from app.api.envelope import failure
+from app.db.transient_errors import TRANSIENT
 from app.errors import BadInput, NoCapacity
+
+_log = structlog.get_logger("api")
 
 HEAD_BYTES = 32 * 1024
 _URL_BYTES = 16 * 1024
@@ -36,7 +40,16 @@ class RequestLimits:
                 message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        await self._app(scope, body.receive, sending)
+        try:
+            await self._app(scope, body.receive, sending)
+        except RuntimeError as error:  # Starlette's, about an error after the start of the response
+            abort = scope.get("state", {}).get("abort")
+            if abort is None or not isinstance(error.__cause__, TRANSIENT):
+                raise
+            _log.warning("response.cut", path=scope["path"], error=str(error.__cause__).strip())
+            abort()
+            while (await receive())["type"] != "http.disconnect":
+                pass
 
 
 class _Body:

@@ -10,13 +10,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
 
 from app import processes
 from app.api.__main__ import serving
@@ -321,3 +324,28 @@ def test_two_thousand_half_open_connections_under_a_thousand_files_stop_no_other
     finally:
         process.terminate()
         process.wait(60)
+
+
+def test_an_answer_that_the_database_interrupts_ends_its_connection_and_is_no_error_of_ours(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def interrupted() -> AsyncIterator[bytes]:
+        yield b"the first page"
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    plain = create_app
+
+    def with_route(settings: Settings) -> FastAPI:
+        app = plain(settings)
+        app.add_api_route("/interrupted", lambda: StreamingResponse(interrupted()), response_model=None)
+        return app
+
+    monkeypatch.setitem(globals(), "create_app", with_route)
+    port = serve()
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(f"http://127.0.0.1:{port}/interrupted", timeout=30)
+    assert httpx.get(f"http://127.0.0.1:{port}/version", timeout=30).status_code == 200
+    logged = capsys.readouterr().out + caplog.text
+    assert "response.cut" in logged
+    assert "Exception in ASGI application" not in logged
+    assert "request.failed" not in logged

@@ -38,8 +38,8 @@ def problems(line: Any) -> list[LineProblem]:
     """What is wrong with a line of a batch file."""
     lines = Lines(MODELS, RULES, CHAT)
     read = lines.read(orjson.dumps(line))
-    assert isinstance(read, BatchLine) == (not lines.told)
-    return lines.told
+    assert isinstance(read, BatchLine) == (not lines.all_problems)
+    return lines.all_problems
 
 
 def details(told: list[LineProblem]) -> str | None:

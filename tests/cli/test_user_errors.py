@@ -59,7 +59,7 @@ def test_a_failure_is_shown_as_it_is_written_in_whole_lines(capsys: pytest.Captu
     [
         ("port", "abc", "SLACKWATER_PORT: must be a valid integer, unable to parse string as an integer, got 'abc'"),
         ("port", "70000", "SLACKWATER_PORT: must be less than or equal to 65535, got '70000'"),
-        ("log_level", "loud", "SLACKWATER_LOG_LEVEL: must be debug, info, warning or error, got 'loud'"),
+        ("log_level", "loud", "SLACKWATER_LOG_LEVEL: must be `debug`, `info`, `warning` or `error`, got 'loud'"),
         ("broker_url", "foo://u:hidden@x", "SLACKWATER_BROKER_URL: must be amqp://"),
         ("engine_url", "gpu:8000", "SLACKWATER_ENGINE_URL: must be http://"),
         ("database_url", "mysql://u:hidden@x", "SLACKWATER_DATABASE_URL: must be postgresql://"),
