@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow lint check clean
+.PHONY: help install demo test slow engines lint check plugin clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -21,6 +21,10 @@ test: install ## run every test, including those on the real engine, in two proc
 slow: install ## run the tests that take minutes each: vLLM killed or crashed by a request, an encoder, answers in bfloat16, the size of the core
 	@$(BIN)/python -m pytest -m slow
 
+engines: install ## build an environment per supported version of vLLM (4 GB) and check the scheduler plug-in in each
+	@deploy/engines.sh
+	@$(BIN)/python -m benchmarks.vllm_versions
+
 lint: install ## ruff, mypy --strict, the import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -28,6 +32,9 @@ lint: install ## ruff, mypy --strict, the import contracts
 	$(BIN)/lint-imports
 
 check: lint test ## what CI runs
+
+plugin: install ## build the wheel of the plug-in for vLLM into dist/
+	@deploy/build-plugin.sh dist
 
 clean: ## remove .venv and caches (the data directory with models stays)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,10 +1,8 @@
-"""Hashes API keys, encrypts secrets at rest, and keeps the master key.
+"""Encrypts secrets at rest, derives keys and tokens, and keeps the master key.
 
 A deployment has one master key. Every purpose derives its own key from it (HKDF), so no two purposes share a key.
 """
 
-import hashlib
-import hmac
 import os
 import secrets
 from pathlib import Path
@@ -30,14 +28,9 @@ def secret_key(settings: Settings) -> bytes:
     return configured.encode() if configured else _kept_key(settings.data_dir / "secret_key")
 
 
-def hash_secret(key: bytes, secret: str) -> bytes:
-    """The hash under which an API key is stored: HMAC-SHA256 with a pepper, 32 bytes, always the same for the same secret."""
-    return hmac.digest(_derive(key, b"api-key pepper"), secret.encode(), hashlib.sha256)
-
-
 def bearer_token(key: bytes, purpose: str) -> str:
     """The token by which our processes recognise each other for one purpose. It cannot be made without the master key."""
-    return _derive(key, f"bearer token: {purpose}".encode()).hex()
+    return derive(key, f"bearer token: {purpose}".encode()).hex()
 
 
 def seal(key: bytes, plain: bytes, context: bytes) -> bytes:
@@ -58,10 +51,11 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
 
 
 def _cipher(key: bytes) -> AESGCM:
-    return AESGCM(_derive(key, b"secrets at rest"))
+    return AESGCM(derive(key, b"secrets at rest"))
 
 
-def _derive(key: bytes, purpose: bytes) -> bytes:
+def derive(key: bytes, purpose: bytes) -> bytes:
+    """The key of one purpose, 32 bytes, derived from the master key."""
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"slackwater " + purpose).derive(key)
 
 

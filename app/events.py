@@ -64,7 +64,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class BatchFailure:
     """Why a batch failed. The codes are those that an error of the API has."""
 
     message: str
@@ -89,7 +89,7 @@ class BatchData(EventData):
     """Data of `batch.*` and `response.*`. `counts`: None in `batch.queued`, and for a batch that was refused for its file."""
 
     counts: Counts | None = None
-    failure: Failure | None = None
+    failure: BatchFailure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def _counts(stored: dict[str, int] | None) -> Counts | None:
     return Counts(stored["total"], stored["succeeded"], stored["failed"], stored["unfinished"])
 
 
-def _failure(stored: dict[str, Any]) -> Failure | None:
+def _failure(stored: dict[str, Any]) -> BatchFailure | None:
     if "message" not in stored:
         return None
-    return Failure(stored["message"], stored["internal_code"], stored["http_code"])
+    return BatchFailure(stored["message"], stored["internal_code"], stored["http_code"])

@@ -1,25 +1,25 @@
 """The one place that reads the environment. Every knob is `SLACKWATER_<NAME>`; units are in the names."""
 
-import difflib
-import os
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.protect import BUDGETS, DEFAULT, Protect
+
 PACKAGE = Path(__file__).parent
-_PREFIX = "SLACKWATER_"
+PREFIX = "SLACKWATER_"
+_BUDGET = BUDGETS[DEFAULT]
 PrivateTargets = Literal["off", "loopback", "all"]
 
 
 class Settings(BaseSettings):
     """Frozen configuration, passed as values to whoever needs it."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
 
     # Where things live
     data_dir: Path = Field(
@@ -114,7 +114,14 @@ class Settings(BaseSettings):
     engine_api_key: SecretStr = Field(SecretStr(""), description="bearer token of an attached engine")
     engine_host: str = Field("127.0.0.1", description="address of a managed engine; the API's gateway calls it there")
     engine_port: int = Field(0, ge=0, description="port of a managed engine; 0: any free port")
-    engine_slots: int = Field(256, gt=0, description="requests an attached engine runs at once: its --max-num-seqs")
+    engine_slots: int = Field(
+        256, gt=0, description="requests an attached engine runs at once; if not set, what it reports, else 256"
+    )
+    engine_dialect: str = Field(
+        "auto",
+        pattern="^(auto|vllm|sglang|trtllm|openai)$",
+        description="kind of an attached engine: `vllm`, `sglang`, `trtllm`, `openai`; `auto`: found by asking it",
+    )
     engine_start_seconds: float = Field(600, gt=0, description="a managed engine not healthy by then is restarted")
     request_timeout_seconds: float = Field(600, gt=0, description="time limit of one inference request")
     request_attempts: int = Field(
@@ -138,22 +145,47 @@ class Settings(BaseSettings):
     )
 
     # Headroom
-    harvest: bool = Field(True, description="managed engines: share each step inside vLLM's scheduler too")
+    harvest: bool = Field(
+        True, description="share each step inside vLLM's scheduler too; an attached engine needs `page_dir` for it"
+    )
+    page_dir: str = Field(
+        "",
+        description="attached engine with the plug-in: folder of its control pages, shared with it; if empty, L1 rules",
+    )
     headroom: str = Field(
         "measured",
         pattern="^(measured|static)$",
         description="`measured`, or `static`: always batch_max_in_flight requests",
     )
-    itl_budget_ms: float = Field(25, gt=0, description="longest step with batch work while synchronous requests run")
+    protect: Protect = Field(
+        DEFAULT,
+        description="price of harvest: `strict`, `balanced` or `harvest`; sets those of the next six that are not set",
+    )
+    itl_budget_ms: float = Field(
+        _BUDGET["itl_budget_ms"], gt=0, description="budget of a step with batch work while synchronous requests run"
+    )
     itl_stretch: float = Field(
-        1.1, ge=1, description="that limit as a multiple of a step without batch work; the larger of the two holds"
+        _BUDGET["itl_stretch"],
+        ge=1,
+        description="that budget as a multiple of a step without batch work; the larger of the two holds",
     )
     itl_ceiling_ms: float = Field(
-        50, gt=0, description="the budget grows for a batch near its deadline, but not beyond"
+        _BUDGET["itl_ceiling_ms"],
+        gt=0,
+        description="the budget grows for a batch near its deadline, but not beyond",
     )
-    idle_step_ms: float = Field(50, gt=0, description="longest step with batch work without synchronous requests")
+    idle_step_ms: float = Field(
+        _BUDGET["idle_step_ms"], gt=0, description="longest step with batch work without synchronous requests"
+    )
     idle_stretch: float = Field(
-        1.5, ge=1, description="that limit as a multiple of the engine's shortest step; the larger of the two holds"
+        _BUDGET["idle_stretch"],
+        ge=1,
+        description="that limit as a multiple of the engine's shortest step; the larger of the two holds",
+    )
+    prompt_stretch: float = Field(
+        _BUDGET["prompt_stretch"],
+        ge=1,
+        description="a step that synchronous prompts make longer than these limits, as a multiple of its length",
     )
     batch_max_in_flight: int = Field(
         0, ge=0, description="maximum batch requests in one engine; 0: its slots minus the reserve"
@@ -243,6 +275,14 @@ class Settings(BaseSettings):
         """The model that somebody named for the engine; None if nobody did, so that an attached engine may say it."""
         return self.engine_model if "engine_model" in self.model_fields_set else None
 
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        """The budgets that nobody set are those of `protect`."""
+        for name, value in BUDGETS[self.protect].items():
+            if name not in self.model_fields_set:
+                self.__dict__[name] = value  # the model is frozen, and the field stays one that was not set
+        return self
+
     @field_validator("database_url")
     @classmethod
     def _postgresql(cls, url: str) -> str:
@@ -279,19 +319,6 @@ def load(**overrides: Any) -> Settings:
     return Settings(**overrides)
 
 
-# Variables of ours that are no settings: docker-compose.yml reads the first, commands on another machine the others.
-_READ_ELSEWHERE = ("PASSWORD", "URL", "API_KEY")
-
-
-def mistyped() -> dict[str, str | None]:
-    """Variables `SLACKWATER_…` of the environment that nothing reads, each with the most similar one that exists, if any is."""
-    known = [*map(str.upper, Settings.model_fields), *_READ_ELSEWHERE]
-    written = [name for name in os.environ if name.upper().startswith(_PREFIX)]
-    unknown = [name for name in sorted(written) if name.upper().removeprefix(_PREFIX) not in known]
-    near = {name: difflib.get_close_matches(name.upper().removeprefix(_PREFIX), known, n=1) for name in unknown}
-    return {name: f"{_PREFIX}{found[0]}" if found else None for name, found in near.items()}
-
-
 # Too much is hidden rather than too little: a password may hold `@` and `/`, and so may a user's name hold `@`.
 _CREDENTIALS = re.compile(r"(://[^:/?#]*:).*@", re.DOTALL)
 _PARAMETER = re.compile(r"((?:pass|secret|token)[\w-]*=)[^&;\s]*", re.IGNORECASE)
@@ -300,30 +327,3 @@ _PARAMETER = re.compile(r"((?:pass|secret|token)[\w-]*=)[^&;\s]*", re.IGNORECASE
 def masked(value: object) -> str:
     """A setting's value for the eye: passwords in URLs are hidden, in front of the host and among the parameters."""
     return _PARAMETER.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", str(value)))
-
-
-# Log lines at once; and process titles (Celery and vLLM set theirs) must not overwrite the marks that we find processes by.
-PROCESS_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "SPT_NOENV": "1"}
-
-
-def foreign_environment() -> dict[str, str]:
-    """The environment for a program that is not ours: what we inherited, without our settings and their secrets."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
-    return inherited | PROCESS_ENVIRONMENT
-
-
-def visible_gpus() -> str | None:
-    """The GPUs that CUDA is told to use in this process and in its engine: indexes or UUIDs, by commas; None: all."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES")
-
-
-def child_environment(settings: Settings, overrides: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a part of ours: what we inherited, with every setting that was given here. Defaults are its own,
-    so that it can tell what was given from what was not.
-    """
-    values: dict[str, str] = {}
-    for name in settings.model_fields_set:
-        value = getattr(settings, name)
-        plain = value.get_secret_value() if isinstance(value, SecretStr) else value
-        values[f"{_PREFIX}{name.upper()}"] = str(plain)
-    return {**os.environ, **PROCESS_ENVIRONMENT, **values, **overrides}

@@ -5,6 +5,9 @@
 One real vLLM, started and owned by `slackwater up`. Arms alternate (direct, slackwater, slackwater, direct, …). Each has a
 fresh cache salt, the same prompts, `ignore_eos`, a fixed `max_tokens` and the same concurrency. The time of an arm is from
 its first byte sent to its last result: for Slackwater, from the submit to the poll that shows the batch as final.
+
+The direct arm's requests are synchronous ones, and batch steps stay short for a while after such requests. So a pause without
+any request precedes every arm; `--pause 0` measures a batch that begins when callers have just left.
 """
 
 import argparse
@@ -29,7 +32,8 @@ from app.cli.key import create_key
 from app.crypto import secret_key
 from app.db import embedded
 from app.engines.engine_key import engine_key
-from app.settings import Settings, child_environment
+from app.environment import child_environment
+from app.settings import Settings
 from benchmarks.machine import describe
 from benchmarks.prompts import numbered_prompt
 from benchmarks.statistics import interval
@@ -160,6 +164,7 @@ async def pairs(installation: UpInstallation, options: argparse.Namespace) -> As
         print(line, file=sys.stderr, flush=True)
 
     async def rate(arm: str) -> float:
+        await asyncio.sleep(options.pause)
         if arm == "direct":
             seconds, produced = await direct(installation, texts, tokens, options.concurrency)
         else:
@@ -197,6 +202,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         "requests": options.requests,
         "max_tokens": options.max_tokens,
         "concurrency": options.concurrency,
+        "pause_seconds": options.pause,
         "model": MODEL,
         "machine": describe(),
     }
@@ -212,6 +218,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=96, help="requests of each arm (96)")
     parser.add_argument("--max-tokens", type=int, default=64, help="tokens of each answer (64)")
     parser.add_argument("--concurrency", type=int, default=16, help="requests in the engine at the same time (16)")
+    parser.add_argument("--pause", type=float, default=15.0, help="seconds without a request before each arm (15)")
     print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 

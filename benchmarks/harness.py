@@ -22,8 +22,9 @@ from app import processes
 from app.cli.key import create_key
 from app.db import embedded, migrate
 from app.db.pool import Database
+from app.environment import child_environment, foreign_environment
 from app.queue import partitions
-from app.settings import Settings, child_environment, foreign_environment
+from app.settings import Settings
 from testing import clusters
 
 ACCOUNT = "bench"
@@ -61,8 +62,9 @@ class Testbed:
         return url
 
     def settings(self, url: str, **changes: Any) -> Settings:
-        """Settings of one arm."""
+        """Settings of one arm. Each database has an object store of its own, as two installations must."""
         values: dict[str, Any] = {"data_dir": self.folder / "data", "database_url": url, "secret_key": SECRET}
+        values["storage_url"] = (self.folder / "objects" / urlsplit(url).path.strip("/")).as_uri()
         return Settings(**values, port=processes.free_port(), log_level="warning", **changes)
 
     def clear(self) -> None:
@@ -104,15 +106,12 @@ def open_testbed(database_url: str) -> Iterator[Testbed]:
 # ---------------------------------------------------------------- processes
 
 
-@contextlib.contextmanager
-def part(settings: Settings, module: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One process of Slackwater, started as the supervisor starts it. If it exits early, its output is shown."""
-    log = settings.data_dir / f"{module}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            env=child_environment(settings, {}),
+def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; its output is added to `log`. It ends with this process."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -120,12 +119,21 @@ def part(settings: Settings, module: str) -> Iterator[subprocess.Popen[bytes]]:
             start_new_session=True,
             preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
         )
+
+
+@contextlib.contextmanager
+def part(settings: Settings, module: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One process of Slackwater, started as the supervisor starts it. If it exits early, its output is shown."""
+    log = settings.data_dir / f"{module}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    process = start([sys.executable, "-m", module], child_environment(settings, {}), log)
     try:
         yield process
-        if process.poll() is not None:
-            raise SystemExit(f"{module} ended by itself:\n{log.read_text()[-3000:]}")
     finally:
+        early = process.poll() is not None
         end(process)
+        if early:  # even if its absence has failed the arm already
+            raise SystemExit(f"{module} ended by itself:\n{log.read_text()[-3000:]}")
 
 
 def end(process: subprocess.Popen[Any]) -> None:

@@ -12,7 +12,8 @@ import psycopg
 
 from app import processes
 from app.cli.key import create_key
-from app.settings import Settings, child_environment
+from app.environment import child_environment
+from app.settings import Settings
 from benchmarks.harness import ACCOUNT, ROOT, Api, Testbed, end, say, until_ready
 from benchmarks.statistics import percentiles
 

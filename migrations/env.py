@@ -5,6 +5,7 @@ from alembic import context
 import app.engines.tables
 import app.files.tables
 import app.headroom.tables
+import app.metering.tables
 import app.queue.tables
 import app.tenants.tables
 import app.webhooks.tables  # noqa: F401  (the imports fill the metadata)

@@ -17,18 +17,21 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
-from vllm.sampling_params import SamplingParams
+from vllm.pooling_params import PoolingParams
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-SYNC, BATCH = 0, 10  # request.priority; lower is served first
+from workers.engine.request_class import BATCH_PRIORITY, SYNC_PRIORITY
+
+SYNC, BATCH = SYNC_PRIORITY, BATCH_PRIORITY
 BLOCK = 16  # tokens in a KV block
 MAX_LEN = 16_384
 TOKEN = 5  # every output token is this one
@@ -64,6 +67,18 @@ def tiny_model_dir() -> str:
     return _tiny_model().name
 
 
+def _model_config() -> ModelConfig:
+    model = tiny_model_dir()
+    return ModelConfig(
+        model=model,
+        tokenizer=model,
+        skip_tokenizer_init=True,
+        dtype="float16",
+        max_model_len=MAX_LEN,
+        enforce_eager=True,
+    )
+
+
 def build(
     cls: type[Scheduler] = Scheduler,
     *,
@@ -74,36 +89,50 @@ def build(
     long_prefill: int = 0,
     prefix_cache: bool = False,
     watermark: float = 0.0,
+    chunked_prefill: bool = True,
+    prefill_interval: int = 1,
+    asynchronous: bool | None = None,
+    **features: Any,
 ) -> Scheduler:
-    """A scheduler of class `cls`. Scheduling is asynchronous if `cls` is an AsyncScheduler."""
-    model = tiny_model_dir()
+    """A scheduler of class `cls`. Scheduling is asynchronous if `cls` is an AsyncScheduler, unless `asynchronous` is given.
+
+    `features`: more parts of the engine's configuration, for example a `lora_config`.
+    """
     cache = CacheConfig(block_size=BLOCK, gpu_memory_utilization=0.9, enable_prefix_caching=prefix_cache)
+    scheduling = SchedulerConfig(
+        max_num_seqs=max_seqs,
+        max_num_batched_tokens=step_tokens,
+        max_model_len=MAX_LEN,
+        enable_chunked_prefill=chunked_prefill,
+        prefill_schedule_interval=prefill_interval,
+        policy=policy,
+        long_prefill_token_threshold=long_prefill,
+        is_encoder_decoder=False,
+        watermark=watermark,
+    )
     config = VllmConfig(
-        model_config=ModelConfig(
-            model=model,
-            tokenizer=model,
-            skip_tokenizer_init=True,
-            dtype="float16",
-            max_model_len=MAX_LEN,
-            enforce_eager=True,
-        ),
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=max_seqs,
-            max_num_batched_tokens=step_tokens,
-            max_model_len=MAX_LEN,
-            enable_chunked_prefill=True,
-            policy=policy,
-            long_prefill_token_threshold=long_prefill,
-            is_encoder_decoder=False,
-            async_scheduling=issubclass(cls, AsyncScheduler),
-            watermark=watermark,
-        ),
+        model_config=_model_config(),
+        scheduler_config=scheduling,
         cache_config=cache,
         device_config=DeviceConfig(device="cpu"),
+        **features,
     )
+    # vLLM switches it off on a CPU.
+    scheduling.async_scheduling = issubclass(cls, AsyncScheduler) if asynchronous is None else asynchronous
+    return _with_blocks(cls, config, kv_blocks)
+
+
+@functools.cache
+def _block_hasher() -> Any:
+    init_none_hash(sha256)
+    return get_request_block_hasher(BLOCK, sha256)
+
+
+def _with_blocks(cls: type[Scheduler], config: VllmConfig, kv_blocks: int) -> Scheduler:
+    """A scheduler whose KV cache has so many blocks."""
     layer = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=16, dtype=torch.float16)
     kv = KVCacheConfig(num_blocks=kv_blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], layer)])
-    cache.num_gpu_blocks = kv_blocks
+    config.cache_config.num_gpu_blocks = kv_blocks
     return cls(
         vllm_config=config,
         kv_cache_config=kv,
@@ -111,12 +140,6 @@ def build(
         block_size=BLOCK,
         log_stats=False,
     )
-
-
-@functools.cache
-def _block_hasher() -> Any:
-    init_none_hash(sha256)
-    return get_request_block_hasher(BLOCK, sha256)
 
 
 def request(
@@ -127,40 +150,55 @@ def request(
     arrival: float,
     *,
     prefix_cache: bool = False,
+    pooling: PoolingParams | None = None,
+    structured: StructuredOutputsParams | None = None,
+    **fields: Any,
 ) -> Request:
-    """A request that will produce exactly `output` tokens.
+    """A request that will produce exactly `output` tokens, or with `pooling` one vector.
 
     `prompt`: a number of tokens, or the tokens. If the scheduler was built with `prefix_cache`, set it here too, and give each
-    request different tokens.
+    request different tokens. `fields`: more arguments of vLLM's Request.
     """
+    sampling = SamplingParams(max_tokens=output, ignore_eos=True, structured_outputs=structured)
     return Request(
         rid,
         [1] * prompt if isinstance(prompt, int) else list(prompt),
-        SamplingParams(max_tokens=output, ignore_eos=True),
-        None,
+        None if pooling else sampling,
+        pooling,
         arrival_time=arrival,
         priority=priority,
         block_hasher=_block_hasher() if prefix_cache else None,
+        **fields,
     )
 
 
-def finish_step(scheduler: Scheduler, out: SchedulerOutput) -> list[str]:
-    """Give the result of step `out` to the scheduler, as a model runner does. Returns the ids that got a token."""
+def finish_step(scheduler: Scheduler, out: SchedulerOutput, loaded: KVConnectorOutput | None = None) -> list[str]:
+    """Give the result of step `out` to the scheduler, as a model runner does. Returns the ids that got a token.
+
+    All drafts of a speculative step are accepted. `loaded`: what a KV connector reports.
+    """
     computed = {new.req_id: new.num_computed_tokens for new in out.scheduled_new_reqs}
     cached = out.scheduled_cached_reqs
     computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
     ids = list(out.num_scheduled_tokens)
     live = [scheduler.requests.get(i) for i in ids]
-    sampled = [
+    done = [
         r is not None and computed[i] + out.num_scheduled_tokens[i] >= r.num_tokens
         for i, r in zip(ids, live, strict=True)
     ]
+    drafts = out.scheduled_spec_decode_tokens
+    pooled = [bool(r and r.pooling_params) for r in live]
     scheduler.update_from_output(
         out,
         ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={rid: index for index, rid in enumerate(ids)},
-            sampled_token_ids=[[TOKEN] if s else [] for s in sampled],
+            sampled_token_ids=[
+                [TOKEN] * (1 + len(drafts.get(i, ()))) if d and not p else []
+                for i, d, p in zip(ids, done, pooled, strict=True)
+            ],
+            pooler_output=[torch.zeros(1) if d and p else None for d, p in zip(done, pooled, strict=True)],
+            kv_connector_output=loaded,
         ),
     )
-    return [i for i, s in zip(ids, sampled, strict=True) if s]
+    return [i for i, d in zip(ids, done, strict=True) if d]

@@ -15,7 +15,7 @@ from app.queue import partitions
 from app.settings import Settings
 from testing import clusters
 
-pytest_plugins = ["tests.timing", "tests.sharing", "tests.servers"]
+pytest_plugins = ["tests.timing", "tests.sharing", "tests.servers", "tests.api.fixtures", "tests.queue.plans"]
 
 _numbers = itertools.count()
 

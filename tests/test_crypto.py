@@ -1,4 +1,4 @@
-"""Claims about secrets at rest."""
+"""Claims about secrets at rest and the hash of API keys."""
 
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +8,7 @@ import pytest
 
 from app import crypto
 from app.settings import Settings
+from app.tenants.api_key import ApiKey
 
 KEY = b"a key of this deployment, 32+ bytes"
 
@@ -32,12 +33,12 @@ def test_the_same_value_is_sealed_differently_every_time() -> None:
     assert crypto.seal(KEY, b"x", b"") != crypto.seal(KEY, b"x", b"")
 
 
-def test_a_secret_hash_depends_on_the_pepper_and_hides_the_secret() -> None:
-    hashed = crypto.hash_secret(KEY, "sk-1")
+def test_the_hash_of_an_api_key_depends_on_the_master_key_and_hides_the_secret() -> None:
+    hashed = ApiKey("1", "sk-1").hashed(KEY)
     assert len(hashed) == 32
-    assert hashed == crypto.hash_secret(KEY, "sk-1")
-    assert hashed != crypto.hash_secret(b"another key", "sk-1")
-    assert hashed != crypto.hash_secret(KEY, "sk-2")
+    assert hashed == ApiKey("2", "sk-1").hashed(KEY)
+    assert hashed != ApiKey("1", "sk-1").hashed(b"another key")
+    assert hashed != ApiKey("1", "sk-2").hashed(KEY)
 
 
 def test_the_configured_key_wins_and_touches_no_file(tmp_path: Path) -> None:

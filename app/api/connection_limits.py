@@ -19,7 +19,7 @@ _OWN_FILES = 128  # connections to the database, listening sockets, logs
 _MOST_FILES = 1 << 20  # where there is no hard limit
 
 
-class Admission(Enum):
+class ConnectionEntry(Enum):
     """The decision about a new connection."""
 
     FREE = "free"
@@ -44,18 +44,18 @@ class ConnectionLimits:
         self._idle: OrderedDict[Connection, None] = OrderedDict()
         self._idle_of: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
 
-    def enter(self, one: Connection, host: str) -> Admission:
+    def enter(self, one: Connection, host: str) -> ConnectionEntry:
         """Add a new, idle connection. An older idle one may be closed for it."""
         address = _address_of(host)
         if self._count_of[address] >= self._most_per_address and not self._make_room(self._idle_of.get(address)):
-            return Admission.REFUSED
+            return ConnectionEntry.REFUSED
         full = not self._room_below(self._most)
         if full and not self._room_below(self._most + RESERVE):
-            return Admission.REFUSED
+            return ConnectionEntry.REFUSED
         self._address[one] = address
         self._count_of[address] += 1
         self.rest(one)
-        return Admission.RESERVE if full else Admission.FREE
+        return ConnectionEntry.RESERVE if full else ConnectionEntry.FREE
 
     def rest(self, one: Connection) -> None:
         """The connection has no request in progress from now on."""

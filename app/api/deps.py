@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from app.api.queue_gauges import QueueGauges
 from app.api.store_check import StoreCheck
 from app.batches.installation_status import Installation
-from app.batches.why import Polls
+from app.batches.why_chain import Polls
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Model
 from app.engines.model_registry import ModelRegistry

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.api.connection_limits import Admission, ConnectionLimits
+from app.api.connection_limits import ConnectionEntry, ConnectionLimits
 from app.api.envelope import refusal
 from app.api.request_limits import HEAD_BYTES, HEADERS
 from app.api.unread_answer import UnreadAnswer
@@ -100,11 +100,11 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
             cast(asyncio.Transport, _Transport(raw, self._unread, self._note_data, self._unread_answer.watch))
         )
         entry = self.connection_limits.enter(self, self.client[0] if self.client else "")
-        if entry is Admission.REFUSED:
+        if entry is ConnectionEntry.REFUSED:
             self._refuse(503, _CROWDED)
             return
         self.app_state = {**self.app_state, "abort": raw.abort}
-        if entry is Admission.RESERVE:
+        if entry is ConnectionEntry.RESERVE:
             self.app_state["crowded"] = _CROWDED
         self._enter_phase("head")
 

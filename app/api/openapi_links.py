@@ -11,6 +11,7 @@ _IDS: Mapping[str, str] = {
     "post v1/uploads": "/id",
     "post v1/batches": "/id",
     "post v1/webhook_endpoints": "/id",
+    "post v1/responses": "/id",
     "post event_subscriptions/subscriptions": "/result/id",
     "post ai/run/{model}": "/result/request_id",
     "post ai/run": "/result/request_id",

@@ -22,6 +22,7 @@ SUMMARIES: Mapping[str, str] = {
     "get v1/responses/{response_id}/input_items": "List the input items of a response",
     "post ai/run/{model}": "Run a model, submit a batch, or poll one",
     "post ai/run": "Run a model, submit a batch, or poll one; the model named in the body",
+    "get ai/usage": "Get what the account used and what it cost",
     "get ai/models/search": "Search models",
     "get ai/models/schema": "Get the schemas of a model",
     "get ai/tasks/search": "List tasks",

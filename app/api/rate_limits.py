@@ -22,11 +22,9 @@ async def count(request: Request, tenant: Tenant, parts: Parts, tokens: int) -> 
 
     While the database does not answer, no request is refused: the limits share capacity, they do not protect it.
     """
-    settings, own = parts.settings, tenant.limits
-    limit = KeyLimits(
-        own.requests or settings.key_requests_per_minute or None, own.tokens or settings.key_tokens_per_minute or None
-    )
-    if limit == KeyLimits():
+    settings = parts.settings
+    limit = rate_limits.in_force(tenant.limits, settings.key_requests_per_minute, settings.key_tokens_per_minute)
+    if limit == rate_limits.NO_LIMITS:
         return
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS), parts.database.relaxed() as conn:

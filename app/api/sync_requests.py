@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api import orders, rate_limits, submit_params
+from app.api import rate_limits, request_parsing, submit_params
 from app.api.deps import Parts
 from app.batches.submit import rules_of
 from app.batches.validation.text_generation import Examine, ItemFacts, examine
@@ -20,6 +20,7 @@ from app.errors import SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
+from app.metering.lines import SYNC, parts_of
 from app.tenants.service import Tenant
 
 Render = Callable[[SseEvent], bytes]
@@ -49,9 +50,9 @@ async def prepare(
 ) -> tuple[SyncCall, ItemFacts]:
     """The call for the gateway, and the facts of its item. Raises BadInput naming the field, RateLimited."""
     usual = parts.lengths.of(tenant.tenant_id) if route.open_ended else None
-    facts = orders.checked(route.examine, item, rules_of(model, usual, stream=True))
+    facts = request_parsing.checked(route.examine, item, rules_of(model, usual, stream=True))
     await rate_limits.count(request, tenant, parts, facts.est_tokens)
-    labels = orders.labels_of(request)
+    labels = request_parsing.labels_of(request)
     prompt_tokens = facts.est_tokens - facts.answer_tokens
     call = SyncCall(
         model,
@@ -64,6 +65,7 @@ async def prepare(
         rejects_if_busy(item),
         route.open_ended,
         labels.traceparent,
+        parts_of(tenant.tenant_id, tenant.key_id, labels.spend, model.name, SYNC, model.price),
     )
     return call, facts
 

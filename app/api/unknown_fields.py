@@ -13,8 +13,8 @@ from fastapi import Request
 from app.api import boolean_params, response_headers
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.text_generation import LENGTHS
-from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
 from app.errors import BadInput
+from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
 WARNING, STRICT = "x-slackwater-warning", "x-slackwater-strict"
 SWITCH = boolean_params.WORDS
@@ -76,6 +76,8 @@ def _warning(name: str, known: Collection[str], noun: str) -> str | None:
 def _is_strict(request: Request) -> bool:
     """Whether the request asks for strict mode; the header comes before the query. Raises BadInput."""
     by_header = request.headers.get(STRICT) or None
+    if by_header is None and not request.scope["query_string"]:
+        return False
     by_query = boolean_params.parse(request.query_params.get("strict") or None, "strict")
     return by_query if by_header is None else boolean_params.parse(by_header, "strict")
 

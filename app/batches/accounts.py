@@ -15,6 +15,7 @@ from app.batches import lifecycle
 from app.db.pool import Connection, Database
 from app.errors import AccountUnknown, Conflict, NotFound
 from app.files import service as files
+from app.metering import ledger
 from app.queue import removal
 from app.states import TenantState
 from app.storage.store import Store
@@ -85,6 +86,7 @@ async def _remove_contents(database: Database, store: Store, tenant: Tenant) -> 
     await account_removal.delete_all(database, tenant.tenant_id)
     with suppress(ForeignKeyViolation):  # a request from before the close has stored something since
         async with database.transaction() as conn:
+            await ledger.forget(conn, tenant.tenant_id)
             await removal.remove_shares(conn, tenant.tenant_id)
             await tenants.remove(conn, tenant.tenant_id)
         return True

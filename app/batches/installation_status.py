@@ -11,12 +11,13 @@ from dataclasses import asdict
 from typing import Any
 
 from app import clock
+from app.batches import why_text
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
-from app.engines import service as engine_service
+from app.engines import overview as engine_overview
 from app.engines.adoption import EngineProblem
-from app.engines.service import EngineInfo
-from app.headroom import reason_messages
+from app.engines.overview import EngineInfo
+from app.quantities import duration
 from app.queue import overview as queue_overview
 from app.queue.overview import Overview
 from app.states import EngineIntake, EngineState
@@ -65,7 +66,7 @@ class Installation:
     async def _query(self) -> dict[str, Any]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
-                return describe(await engine_service.recent_engines(conn), await queue_overview.overview(conn))
+                return describe(await engine_overview.recent_engines(conn), await queue_overview.overview(conn))
         except (TimeoutError, *TRANSIENT):
             return describe((), None)
 
@@ -129,7 +130,7 @@ def _engine(engine: EngineInfo) -> dict[str, Any]:
         "mode": engine.mode,
         "state": engine.state if engine.controlled else str(EngineState.DOWN),
         "reason": code,
-        "message": reason_messages.gate(
+        "message": why_text.gate(
             engine.name, code, engine.signal, engine.value, engine.threshold, max(0.0, engine.held_seconds)
         ),
         "since": clock.iso(engine.since),
@@ -145,7 +146,7 @@ def _problems(engine: EngineInfo) -> list[dict[str, str]]:
     found = list(engine.problems)
     reported = engine.controlled or (not _ready(engine) and engine.silent_seconds < SILENT_SECONDS)
     if not reported and engine.reason != "released":
-        silence = reason_messages.duration(engine.silent_seconds)
+        silence = duration(engine.silent_seconds)
         message = f"The engine has no worker; the last report of one was {silence} ago."
         found.append(asdict(EngineProblem("no_worker", message, "Start its worker: slackwater gpu-worker.")))
     if engine.controlled and engine.reason == "closed_unknown" and engine.held_seconds > NO_TELEMETRY_SECONDS:

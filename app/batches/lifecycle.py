@@ -1,7 +1,10 @@
 """The life of a batch after its submit: pause, resume, cancel, retry, and its end.
 
-Each verb is one durable transaction, which writes the state and the event. No other code makes a batch final. app.states
-has the transitions, and app.queue.maintenance expires batches whose deadline has passed.
+Each verb is one durable transaction, which writes the state and the event (`final_events`). No other code makes a batch final.
+app.states has the transitions. Which batches expire is decided in app.queue.expiry.
+
+A cancel runs `change_state`: app.queue.batch_state changes the rows of the batch and its chunks. A worker with items of the batch
+aborts them after its next heartbeat (workers.gpu.puller.on_heartbeat). `settle` ends the batch when its last chunk is gone.
 """
 
 import asyncio
@@ -12,16 +15,16 @@ from uuid import UUID
 
 import structlog
 
+from app.batches import batch_usage, final_events
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
-from app.events import BatchData, Counts, EventKind, Failure
+from app.events import BatchData, EventKind
 from app.files import service as files
-from app.queue import failures, maintenance, progress, response_log
-from app.queue import lifecycle as queue
+from app.metering import lines
+from app.queue import batch_state, running_batches, settling
 from app.queue.chunking import NewChunk, cut
-from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BATCH, BatchState
 from app.tenants.service import Tenant
@@ -30,14 +33,6 @@ from app.webhooks import emitter
 log = structlog.get_logger()
 Verb = Literal["pause", "resume", "cancel"]
 
-_FAILED = Failure("Model execution failed", 5001, 500)
-_REFUSED = Failure("No item is valid; the results have the reasons", 5006, 400)
-_EVENTS = {
-    BatchState.COMPLETED: EventKind.BATCH_SUCCEEDED,
-    BatchState.FAILED: EventKind.BATCH_FAILED,
-    BatchState.CANCELLED: EventKind.BATCH_CANCELLED,
-    BatchState.EXPIRED: EventKind.BATCH_EXPIRED,
-}
 _REACHED = {
     "pause": (BatchState.PAUSED,),
     "resume": (BatchState.OPEN,),
@@ -45,10 +40,10 @@ _REACHED = {
 }
 
 
-async def change_state(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[maintenance.Settled]:
+async def change_state(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[settling.Settled]:
     """Pause, resume or cancel. A repeated verb has no effect. Returns the batch if it is final now. Raises NotFound, Conflict."""
     async with database.transaction() as conn:
-        batch_id = await queue.change_state(conn, verb, tenant.tenant_id, request_id)
+        batch_id = await batch_state.transition(conn, verb, tenant.tenant_id, request_id)
         if batch_id is None:
             standing = await _standing(conn, tenant, request_id)
             if standing.state not in _REACHED[verb]:
@@ -56,8 +51,8 @@ async def change_state(database: Database, tenant: Tenant, request_id: UUID, ver
             return []
         if verb == "cancel":
             await files.note_cancel(conn, tenant.tenant_id, request_id)
-        ended = await maintenance.finalise(conn, [batch_id]) if verb == "cancel" else []
-        await _announce(conn, ended)
+        ended = await settling.finalise(conn, [batch_id]) if verb == "cancel" else []
+        await final_events.write(conn, ended)
     for batch in ended:  # a batch without items in an engine ends here, so the steward does not log it
         log.info(
             f"batch.{batch.state}", request_id=str(request_id), ok=batch.ok, failed=batch.failed, items=batch.total
@@ -79,7 +74,7 @@ async def retry(
     has started, it has no effect and returns 0.
     """
     async with database.transaction() as conn:
-        batch = await queue.reopen(conn, tenant.tenant_id, request_id, of_run)
+        batch = await batch_state.reopen(conn, tenant.tenant_id, request_id, of_run)
         if batch is None:
             standing = await _standing(conn, tenant, request_id)
             if of_run is not None and standing.run == of_run + 1:
@@ -103,75 +98,39 @@ async def retry(
 
 
 async def _requeue(
-    conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: queue.Reopened
+    conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: batch_state.Reopened
 ) -> int:
     """Queue the items without an answer, by model. Returns their number. Raises ModelUnknown."""
     by_pool: list[tuple[int, list[NewChunk]]] = []
-    for name, (seqs, est_tokens) in (await queue.unanswered(conn, batch.batch_id)).items():
+    for name, (seqs, est_tokens) in (await batch_state.unanswered(conn, batch.batch_id)).items():
         model = catalogue.resolve(name or batch.model)
         if model is None:
             raise ModelUnknown(f"The batch's model {name or batch.model} is no longer in the catalogue")
         tokens, items = settings.chunk_tokens, settings.chunk_items
-        cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs)
+        line_id = await lines.of_model(conn, batch.line_id, model.name) if name else batch.line_id
+        cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id)
         pool_id = await ensure_pool(conn, model.served)
         by_pool.append((pool_id, cuts))
     for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # all transactions lock pools in this order
-        await queue.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
+        await batch_state.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
     return sum(part.n for _, cuts in by_pool for part in cuts)
 
 
 async def settle(
-    conn: Connection, on_fold: Callable[[progress.BatchProgress], None] = lambda progress: None
-) -> list[maintenance.Settled]:
-    """Count finished chunks, make finished batches final, and write the events. Call inside a durable transaction.
+    conn: Connection, on_fold: Callable[[running_batches.BatchProgress], None] = lambda progress: None
+) -> list[settling.Settled]:
+    """Count finished chunks, end finished batches, book the usage, and write the events. Call inside a durable transaction.
 
     `on_fold` is called for each batch with progress, before the commit.
     """
-    settled = await maintenance.settle(conn, on_fold)
-    await _announce(conn, settled)
+    settled, used = await settling.settle(conn, on_fold)
+    await batch_usage.book(conn, used)
+    await final_events.write(conn, settled)
     return settled
 
 
-async def _announce(conn: Connection, settled: list[maintenance.Settled]) -> None:
-    for batch in settled:
-        kind = await _event(conn, batch)
-        if kind is None:
-            continue
-        failure = None
-        if batch.state == BatchState.FAILED:
-            failure = _REFUSED if await failures.all_refused(conn, batch.batch_id, batch.run) else _FAILED
-        data = BatchData(
-            request_id=str(batch.request_id),
-            account_id=batch.account_id,
-            traceparent=batch.traceparent,
-            counts=Counts.of(batch.total, batch.ok, batch.failed),
-            failure=failure,
-        )
-        await emitter.emit(
-            conn,
-            tenant_id=batch.tenant_id,
-            kind=kind,
-            model=batch.model,
-            batch_id=batch.batch_id,
-            run=batch.run,
-            data=data,
-        )
-
-
-async def _event(conn: Connection, batch: maintenance.Settled) -> EventKind | None:
-    """The event of a final batch; None: a flex request has none, because its client waits for the answer."""
-    match batch.kind:
-        case Kind.FLEX:
-            return None
-        case Kind.RESPONSE if batch.state == BatchState.COMPLETED:
-            return EventKind(f"response.{await response_log.answer_status(conn, batch.batch_id)}")
-        case Kind.RESPONSE:
-            return EventKind.RESPONSE_CANCELLED if batch.state == BatchState.CANCELLED else EventKind.RESPONSE_FAILED
-    return _EVENTS[batch.state]
-
-
-async def _standing(conn: Connection, tenant: Tenant, request_id: UUID) -> queue.StoredState:
-    found = await queue.stored_state(conn, tenant.tenant_id, request_id)
+async def _standing(conn: Connection, tenant: Tenant, request_id: UUID) -> batch_state.StoredState:
+    found = await batch_state.stored_state(conn, tenant.tenant_id, request_id)
     if found is None:
         raise NotFound("No batch with this request_id in this account")
     return found

@@ -7,10 +7,11 @@ is the number of items that were done.
 from dataclasses import dataclass, field
 
 from app import clock
+from app.batches import counted_event
 from app.db.pool import Connection
-from app.events import PROGRESS_KINDS, BatchData, Counts, EventKind
-from app.queue import progress
-from app.queue.progress import BatchInProgress
+from app.events import PROGRESS_KINDS, EventKind
+from app.queue import running_batches
+from app.queue.running_batches import BatchInProgress
 from app.webhooks import emitter
 
 
@@ -27,7 +28,7 @@ class ProgressEvents:
         """Look at all running batches once. Returns how many events were written. Call in a durable transaction."""
         subscribed = await emitter.subscribed(conn, PROGRESS_KINDS)
         tenant_ids = sorted({tenant_id for tenant_id, _ in subscribed})
-        batches = await progress.in_progress(conn, tenant_ids) if subscribed else []
+        batches = await running_batches.in_progress(conn, tenant_ids) if subscribed else []
         running = {(batch.batch_id, batch.run) for batch in batches}
         self._started &= running
         self._at_risk &= running
@@ -36,7 +37,7 @@ class ProgressEvents:
         for batch in batches:
             for kind, n in self._due(batch):
                 if (batch.tenant_id, kind) in subscribed:
-                    await self._emit(conn, batch, kind, n)
+                    await counted_event.emit(conn, batch, kind, n=n)
                     count += 1
         return count
 
@@ -54,20 +55,3 @@ class ProgressEvents:
             self._at_risk.add(run)
             due.append((EventKind.BATCH_AT_RISK, 0))
         return due
-
-    async def _emit(self, conn: Connection, batch: BatchInProgress, kind: EventKind, n: int) -> None:
-        await emitter.emit(
-            conn,
-            tenant_id=batch.tenant_id,
-            kind=kind,
-            model=batch.model,
-            batch_id=batch.batch_id,
-            run=batch.run,
-            n=n,
-            data=BatchData(
-                request_id=str(batch.request_id),
-                account_id=batch.account_id,
-                traceparent=batch.traceparent,
-                counts=Counts.of(batch.total, batch.ok, batch.failed),
-            ),
-        )

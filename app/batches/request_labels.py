@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
+
 
 @dataclass(frozen=True, slots=True)
 class RequestLabels:
@@ -18,6 +20,7 @@ class RequestLabels:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, str] | None = None
     idempotency_key: str | None = None
+    spend: SpendLabels = NO_SPEND_LABELS
 
 
 NO_LABELS = RequestLabels()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from app.batches import batch_usage
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
@@ -155,14 +156,16 @@ async def commit(
     """
     await asyncio.to_thread(intake.close)
     await offload.put(intake.take_large())
-    by_model = await asyncio.to_thread(_cuts, intake, settings)
+    models = intake.models or [order.model]
+    lines = await batch_usage.line_ids(database, order.tenant, order.labels.spend, order.kind, models)
+    by_model = await asyncio.to_thread(_cuts, intake, settings, lines)
     async with database.relaxed() as conn:
         pool_id = await ensure_pool(conn, order.model.served)
         cuts: dict[int, list[NewChunk]] = {pool_id: by_model[0]}
         for model, part in zip(intake.models[1:], by_model[1:], strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
-    batch = _new_batch(order, intake, pool_id, tells_items=tells_items)
+    batch = _new_batch(order, intake, pool_id, lines[0], tells_items=tells_items)
 
     async def store() -> UUID:
         async with database.transaction() as conn:
@@ -176,7 +179,7 @@ async def commit(
     return await with_retries(store)
 
 
-def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) -> ingest.NewBatch:
+def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells_items: bool) -> ingest.NewBatch:
     labels = order.labels
     return ingest.NewBatch(
         batch_id=intake.batch_id,
@@ -198,19 +201,23 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, *, tells_items: bool) 
         tells_items=tells_items,
         kind=order.kind,
         open_ended=order.open_ended,
+        line_id=line_id,
     )
 
 
-def _cuts(intake: Spool, settings: Settings) -> list[list[NewChunk]]:
-    """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first."""
+def _cuts(intake: Spool, settings: Settings, lines: Sequence[int]) -> list[list[NewChunk]]:
+    """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first.
+
+    `lines`: the line of each model.
+    """
     tokens, items = settings.chunk_tokens, settings.chunk_items
     if len(intake.models) < 2:
-        return [cut(intake.est_tokens, max_tokens=tokens, max_items=items, keys=intake.warm_keys)]
+        return [cut(intake.est_tokens, max_tokens=tokens, max_items=items, keys=intake.warm_keys, line_id=lines[0])]
     chunks = []
-    for place in range(len(intake.models)):
+    for place, line_id in enumerate(lines):
         seqs = [seq for seq, model in enumerate(intake.model_of) if model == place]
         estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
-        chunks.append(cut(estimates, max_tokens=tokens, max_items=items, keys=keys, seqs=seqs))
+        chunks.append(cut(estimates, max_tokens=tokens, max_items=items, keys=keys, seqs=seqs, line_id=line_id))
     return chunks
 
 

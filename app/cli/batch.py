@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from app.cli import batch_ids, progress, tables
+from app.cli import batch_ids, progress_bar, tables
 from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, pairs, settings
-from app.headroom import reason_messages
+from app.quantities import duration, many
 
 app = typer.Typer(help="List and show batches; pause, resume, cancel and retry them.", no_args_is_help=True)
 
@@ -60,9 +60,9 @@ def show(
     """Show a batch: its progress, its estimated end, what it waits for, and why items failed."""
     with Client.of(settings()) as client:
         request_id = batch_ids.resolve(client, batch)
-        found = progress.watch(client, request_id) if watch else client.get(f"/ai/batches/{request_id}")
+        found = progress_bar.watch(client, request_id) if watch else client.get(f"/ai/batches/{request_id}")
     if watch and not as_json:
-        raise typer.Exit(progress.exit_code(found))
+        raise typer.Exit(progress_bar.exit_code(found))
     if as_json:
         tables.document(console, found)
         return
@@ -102,7 +102,7 @@ def _change(batch: str, verb: Literal["pause", "resume", "cancel", "retry"], don
         tables.document(console, found)
         return
     counts = found["progress"]
-    unanswered = reason_messages.many(counts["total"] - counts["succeeded"], "item")
+    unanswered = many(counts["total"] - counts["succeeded"], "item")
     tables.sentence(console, done.format(id=request_id, open=unanswered))
 
 
@@ -159,7 +159,7 @@ def _eta(estimate: Object | None) -> str | None:
         return None
     if (seconds := estimate["eta_seconds"]) is None:
         return "unknown: nothing has been measured yet"
-    return f"in about {reason_messages.duration(seconds)} (confidence: {estimate['confidence']})"
+    return f"in about {duration(seconds)} (confidence: {estimate['confidence']})"
 
 
 def _zoned(moment: datetime | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from app import clock
 from app.cli.api_address import base_url
-from app.headroom.reason_messages import duration
+from app.quantities import duration
 from app.settings import Settings
 from app.user_errors import Failure
 

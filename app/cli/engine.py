@@ -1,4 +1,7 @@
-"""`slackwater engine …`: run vLLM alone, list, drain and undrain engines. All but `run` use the database."""
+"""`slackwater engine …`: run vLLM alone, list, drain and undrain engines, print the variables of a door.
+
+All but `run` and `door` use the database.
+"""
 
 import os
 import sys
@@ -15,10 +18,13 @@ from app.cli import tables
 from app.cli.database import on_database
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
+from app.crypto import secret_key
+from app.engines import overview as engine_overview
 from app.engines import service as engines
-from app.engines.service import EngineOverview
-from app.headroom.reason_messages import many
+from app.engines.engine_key import door_token
+from app.engines.overview import DRAINING, EngineOverview
 from app.processes import python_module
+from app.quantities import many
 from app.settings import Settings
 from app.states import EngineIntake
 from app.user_errors import Failure
@@ -87,9 +93,27 @@ def undrain(name: Name) -> None:
     console.print(f"{name} receives requests again.", markup=False, highlight=False)
 
 
+@app.command()
+def door(
+    name: Annotated[str, typer.Argument(help="name of the engine, as its worker's SLACKWATER_ENGINE_NAME")],
+    api: Annotated[
+        str,
+        typer.Option(
+            help="http://… of this installation's API as the engine reaches it; without it, no keys are required"
+        ),
+    ] = "",
+) -> None:
+    """Print the environment variables of an engine's door (vLLM's --middleware). They are secrets of this engine."""
+    console.print(
+        f"SLACKWATER_DOOR_TOKEN={door_token(secret_key(configured()), name)}", soft_wrap=True, highlight=False
+    )
+    if api:
+        console.print(f"SLACKWATER_DOOR_API={api}", markup=False, highlight=False, soft_wrap=True)
+
+
 def overview(settings: Settings) -> list[EngineOverview]:
     """Every engine, as its row in the database describes it. Raises Failure."""
-    return on_database(settings, engines.overview)
+    return on_database(settings, engine_overview.overview)
 
 
 def reported_state(settings: Settings) -> str:
@@ -131,7 +155,7 @@ def until_drained(settings: Settings, name: str, to: Console, pause: Callable[[f
 def drain_progress(engine: EngineOverview) -> str:
     """The requests that a drain still waits for."""
     counts = f"{many(engine.batch_in_flight, 'batch request')} and {engine.sync_in_flight:,} synchronous in flight"
-    if engine.reason != engines.DRAINING:
+    if engine.reason != DRAINING:
         return f"its worker has not read the drain yet, {counts}"
     return counts
 

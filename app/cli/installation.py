@@ -62,6 +62,6 @@ def migrate() -> None:
 def _engine_url(attach: str | None) -> str | None:
     """The URL of `--attach`. Raises Failure if it is empty, for example because a script's variable is not set."""
     if attach is not None and not attach.strip():
-        fix = "Name the URL of a running vLLM, or leave --attach out to start an engine here."
+        fix = "Name the URL of a running engine, or leave --attach out to start an engine here."
         raise Failure("--attach: the URL is empty.", fix)
     return attach

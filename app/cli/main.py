@@ -19,6 +19,7 @@ from app.cli import (
     parts,
     results,
     settings_list,
+    spend,
     status,
     submit,
     subscription,
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.callback()(version.options)
-for group in (account, batch, engine, key, model, subscription):
+for group in (account, batch, engine, key, model, spend, subscription):
     app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (

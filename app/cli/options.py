@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from app import environment
 from app import settings as configuration
 from app.settings import Settings
 
@@ -19,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 def warn_of_variables() -> None:
     """Warn on stderr about environment variables that look like settings but are not."""
-    unknown = [f"{name} (did you mean {near}?)" if near else name for name, near in configuration.mistyped().items()]
+    unknown = [f"{name} (did you mean {near}?)" if near else name for name, near in environment.mistyped().items()]
     if unknown:
         effect = "is not a setting and has no effect" if len(unknown) == 1 else "are not settings and have no effect"
         line = f"{', '.join(unknown)} {effect}; `slackwater settings` lists all."

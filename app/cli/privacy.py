@@ -1,5 +1,7 @@
-"""Whether others on this machine can read the data directory. What we make in it is ours alone; what was there before stays as
-it is, and is told of.
+"""Checks whether other users of this machine can read the data directory.
+
+Only our user can read the files that our processes create in it. A directory that existed before keeps its modes, and `warn`
+reports it.
 """
 
 import os
@@ -17,7 +19,7 @@ log = structlog.get_logger("supervisor")
 
 
 def remedy(settings: Settings) -> str:
-    """The command that takes from others what they can do in the data directory; empty where they can do nothing."""
+    """The command that closes the data directory to other users; empty if it is closed."""
     folder = settings.data_dir
     if not folder.exists():
         return ""
@@ -28,13 +30,13 @@ def remedy(settings: Settings) -> str:
 
 
 def warn(settings: Settings) -> None:
-    """One line in the log, where there is something to mend."""
+    """Log the remedy if there is one."""
     if command := remedy(settings):
         log.warning("data_dir.open_to_others", folder=str(settings.data_dir), remedy=command)
 
 
 def _passed_through(settings: Settings) -> bool:
-    """Whether the embedded server, a user of its own where we are root, goes through the folder to its cluster."""
+    """Whether the embedded server has to enter the folder to reach its cluster. Under root it runs as its own user."""
     inside = settings.data_dir.resolve() in cluster.place(settings).cluster.parents
     return os.geteuid() == 0 and not settings.database_url and inside
 

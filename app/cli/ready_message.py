@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from app import private_targets
+from app.batches import why_text
 from app.cli import credentials, key
 from app.cli.api_address import base_url
 from app.cli.database import on_database
+from app.cli.doctor import attached_engine
 from app.engines import catalogue
-from app.engines import service as engines
-from app.engines.service import EngineOverview
-from app.headroom import reason_messages
+from app.engines import overview as engine_overview
+from app.engines.overview import EngineOverview
 from app.sentences import ended
 from app.settings import Settings
 from app.states import EngineIntake
@@ -78,9 +79,7 @@ def engine_problem(settings: Settings) -> tuple[EngineOverview | None, str]:
         return engine, f"{problem['message']} {problem['remedy']}".strip()
     if engine is None or not engine.alive:
         return None, "The GPU worker has not started yet."
-    return engine, ended(
-        reason_messages.gate(engine.name, engine.reason or f"engine_{engine.state}", None, None, None, None)
-    )
+    return engine, ended(why_text.gate(engine.name, engine.reason or f"engine_{engine.state}", None, None, None, None))
 
 
 def usual_start_seconds(settings: Settings) -> float | None:
@@ -90,7 +89,7 @@ def usual_start_seconds(settings: Settings) -> float | None:
 
 
 def _engine(settings: Settings) -> EngineOverview | None:
-    found = {engine.name: engine for engine in on_database(settings, engines.overview)}
+    found = {engine.name: engine for engine in on_database(settings, engine_overview.overview)}
     return found.get(settings.engine_name)
 
 
@@ -165,6 +164,8 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
     if access.new_key:
         _print(console, f"  Key      {access.new_key}")
         _print(console, "           shown only once" + ("; this machine's commands find it" if access.stored else ""))
+    if settings.engine_url:
+        _print(console, f"  Sharing  {attached_engine.protection(settings)}")
     _print(console, f"  Webhooks go to {private_targets.describe(settings)}")
     _print(console, f"  Data     {settings.data_dir}")
     _print(console, f"  Logs     {program()} logs --follow")

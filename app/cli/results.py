@@ -14,7 +14,7 @@ import orjson
 import typer
 
 from app import processes
-from app.cli import input_files, progress
+from app.cli import input_files, progress_bar
 from app.cli.batch_ids import resolve
 from app.cli.client import Client
 from app.cli.options import errors, settings
@@ -62,8 +62,8 @@ def results(
             write_lines(output, found)
         else:
             write(output, to, (_flat(line) for line in found))
-    if not progress.final(batch):
-        done, total = progress.counts(batch)
+    if not progress_bar.final(batch):
+        done, total = progress_bar.counts(batch)
         errors.print(f"The batch is {batch['status']}: {done:,} of {total:,} items have ended so far.")
 
 
@@ -80,7 +80,7 @@ def _lines(client: Client, batch: dict[str, Any], *, failed: bool) -> Iterator[b
     """The results as the API sends them: one JSON object each, without the line feed."""
     path = client.below_account(f"/ai/batches/{batch['request_id']}/results")
     with (
-        progress.reading(None if failed else progress.counts(batch)[0]) as count,
+        progress_bar.reading(None if failed else progress_bar.counts(batch)[0]) as count,
         client.stream("GET", path, params={"failed": 1 if failed else None}) as response,
     ):
         for line in split_lines(response.iter_bytes()):

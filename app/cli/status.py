@@ -15,7 +15,7 @@ from app.cli.credentials import api_url
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
 from app.cli.text import plain
-from app.headroom import reason_messages
+from app.quantities import duration, many
 from app.settings import Settings
 from app.user_errors import Failure
 
@@ -97,19 +97,17 @@ def _parts(parts: Status) -> Text:
 def _queue(queue: Status) -> str:
     if queue["open_batches"] is None:
         return "unknown"
-    batches = reason_messages.many(queue["open_batches"], "open batch").replace("batchs", "batches")
-    summary = (
-        f"{batches}: {reason_messages.many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} running"
-    )
+    batches = many(queue["open_batches"], "open batch").replace("batchs", "batches")
+    summary = f"{batches}: {many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} running"
     oldest = queue["oldest_waiting_seconds"]
-    return summary if oldest is None else f"{summary}; the oldest has waited {reason_messages.duration(oldest)}"
+    return summary if oldest is None else f"{summary}; the oldest has waited {duration(oldest)}"
 
 
 def _engine(engine: Status) -> Text:
     """The lines about one engine: state and model, message, limits."""
     window = "" if engine["max_model_len"] is None else f", {engine['max_model_len']:,} tokens"
     version = "" if engine["version"] is None else f" · vLLM {engine['version']}"
-    places = f"batch may hold {engine['allowance']} of {reason_messages.many(engine['slots'], 'slot')}"
+    places = f"batch may hold {engine['allowance']} of {many(engine['slots'], 'slot')}"
     return Text.assemble(
         plain(engine["name"] + " "),
         _coloured(engine["state"]),

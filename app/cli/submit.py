@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from app.cli import input_files, progress, tables
+from app.cli import input_files, progress_bar, tables
 from app.cli.client import Client, response_json
 from app.cli.input_files import KINDS, Kind
 from app.cli.options import Json, console, errors, pairs, settings
@@ -117,10 +117,10 @@ def submit(
             return
         if not as_json:
             errors.print(f"batch {request_id}", highlight=False)
-        found = progress.watch(client, request_id)
+        found = progress_bar.watch(client, request_id)
         if as_json:
             tables.document(console, found)
-    raise typer.Exit(progress.exit_code(found))
+    raise typer.Exit(progress_bar.exit_code(found))
 
 
 def _print_made(client: Client, request_id: str, *, as_json: bool) -> None:
@@ -185,7 +185,7 @@ def _send_items(client: Client, lines: Iterator[bytes], size: int | None, option
     if options.key:
         headers["idempotency-key"] = options.key
     path = f"/ai/run/{options.model or default_model(client)}"
-    with progress.uploading(lines, size) as content:
+    with progress_bar.uploading(lines, size) as content:
         result = client.call("POST", path, params=params, headers=headers, content=content)
     return str(result["request_id"])
 

@@ -15,9 +15,10 @@ from app import clock, optional_packages, processes
 from app.cli.data_dir_lock import owned
 from app.db import cluster, embedded, migrate
 from app.db.pool import Database
+from app.environment import child_environment
 from app.optional_packages import NotInstalled
 from app.queue import partitions
-from app.settings import Settings, child_environment
+from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
 

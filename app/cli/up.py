@@ -135,7 +135,8 @@ class Greeter:
                 problem = await asyncio.to_thread(attached_engine.connection_problem, settings) or problem
             stages.end(problem, failed=True)
             return problem
-        stages.end(f"{settings.engine_model} at {masked(settings.engine_url) or settings.engine_name}")
+        where = f"{settings.engine_model} at {masked(settings.engine_url) or settings.engine_name}"
+        stages.end(where)
         return ""
 
     def _gives_up(self) -> bool:

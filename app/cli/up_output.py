@@ -18,7 +18,7 @@ from rich.text import Text
 from app import clock
 from app.cli import log_lines
 from app.cli.log_files import OURS, Tail
-from app.headroom.reason_messages import duration
+from app.quantities import duration
 from app.telemetry import log_file, rotate
 
 _POLL_SECONDS = 0.1

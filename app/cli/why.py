@@ -1,6 +1,6 @@
 """`slackwater why`: what a batch waits for, since when, and the latest decisions of its model's engines.
 
-This module only prints; `app.batches.why` makes the sentences.
+This module only prints. The sentences are in `app.batches.why_text`.
 """
 
 from typing import Annotated, Any
@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from app.batches import why_text
 from app.cli import batch_ids, tables
 from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, settings
-from app.headroom import reason_messages
+from app.quantities import many
 
 Object = dict[str, Any]
-_ENDS = ("completed", "failed", "cancelled", "expired", "refused")
 _PASSED, _BLOCKED, _AHEAD = Text("✓", "green"), Text("✗", "yellow"), Text("·", "dim")
 _COLUMNS = ("at", "engine", "by", "change", "requests", "because")
 
@@ -42,17 +42,15 @@ def why(
 
 
 def _headline(found: Object) -> tuple[str, str]:
-    if found["status"] in _ENDS:
-        return f"The batch is {found['status']}; it waits for nothing.", "bold"
-    if found["waiting"] is None:
-        return "The batch runs; none of its items waits.", "bold green"
-    return f"Waiting: {found['waiting']['message']}", "bold yellow"
+    waiting = found["waiting"] and found["waiting"]["message"]
+    style = "bold yellow" if waiting else "bold" if found["status"] in why_text.ENDS else "bold green"
+    return why_text.headline(found["status"], waiting), style
 
 
 def _standing(found: Object) -> str:
     """Model, counts, and since when the batch waits. A refused batch has no model."""
     progress = found["progress"]
-    total = reason_messages.many(progress["total"], "item")
+    total = many(progress["total"], "item")
     facts = [found["model"]] if found["model"] else []
     facts.append(f"{progress['succeeded']:,} of {total} done, {progress['failed']:,} failed")
     if since := (found["waiting"] or {}).get("since"):

@@ -48,28 +48,29 @@ def place(settings: Settings) -> ClusterFolders:
 
 
 def room(data_dir: Path) -> Path:
-    """The folder for what root's server cannot have in this data directory."""
+    """The folder that replaces this data directory if the server's user cannot enter it."""
     return OUTSIDE / _hash(data_dir.resolve())
 
 
 def move_out(settings: Settings) -> Path | None:
-    """Move a cluster to where root's server can enter it, out of a data directory where it cannot any more. Returns its new
-    place; None if it can stay. Raises PermissionError where it cannot be moved.
+    """Move the cluster below `OUTSIDE` if we are root and the server's user can no longer enter the data directory.
+
+    Returns its new folder; None if it stays. Raises PermissionError if it cannot be moved.
     """
     data = settings.data_dir.resolve()
     old, new = data / "postgres", room(data) / "postgres"
     if os.geteuid() != 0 or not (old / "PG_VERSION").exists() or _enters(data):
         return None
-    ailing = f"The cluster {old} lies where {SERVER_USER}, as whom PostgreSQL runs for root, cannot enter"
+    problem = f"Under root PostgreSQL runs as the user {SERVER_USER}, which cannot enter the cluster's folder {old}"
     if new.exists():
-        raise PermissionError(f"{ailing}, and {new} is there as well: move away the one that you do not need")
+        raise PermissionError(f"{problem}. The cluster {new} exists too: move away the one that you do not need")
     if (old / "postmaster.pid").exists() and _lives(old):
-        raise PermissionError(f"{ailing}, and its server still runs: stop that, then start again")
+        raise PermissionError(f"{problem}. The cluster's server still runs: stop it, then start again")
     _passage(new, data)
     try:
         old.rename(new)
     except OSError as error:
-        raise PermissionError(f"{ailing}: stop Slackwater, and `mv {old} {new}`") from error
+        raise PermissionError(f"{problem}. Stop Slackwater, then run `mv {old} {new}`") from error
     return new
 
 
@@ -106,13 +107,13 @@ def programs(wheel: Path) -> Path:
 
 def _passage(folder: Path, data: Path) -> None:
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    for parent in (OUTSIDE, folder.parent):  # ours: the server passes through them, whatever the umask was
+    for parent in (OUTSIDE, folder.parent):  # the server's user must be able to enter them, whatever the umask is
         parent.chmod(0o711)
     (folder.parent / "data_dir").write_text(f"{data}\n")
 
 
 def _lives(cluster: Path) -> bool:
-    """Whether the server whose pid the cluster names is running; it has the cluster as its current directory."""
+    """Whether the cluster's server is running. The current directory of its process is the cluster."""
     pid = (cluster / "postmaster.pid").read_text().partition("\n")[0]
     try:
         return Path(f"/proc/{pid}/cwd").resolve() == cluster
@@ -133,7 +134,7 @@ def _own(folder: Path, owner: pwd.struct_passwd) -> None:
 
 
 def _enters(folder: Path) -> bool:
-    """Whether the folder exists, and a user without any ownership can enter it."""
+    """Whether the folder exists, and a user who owns none of its parents can enter it."""
     existing = next(each for each in (folder, *folder.parents) if each.exists())
     return existing == folder and all(each.stat().st_mode & _ENTER for each in (folder, *folder.parents))
 

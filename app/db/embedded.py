@@ -19,7 +19,7 @@ import structlog
 from app import optional_packages
 from app.db import cluster
 from app.db.cluster import SERVER_USER, ClusterFolders
-from app.db.silence import noticed
+from app.db.keepalive import noticed
 from app.settings import Settings
 
 _HBA = "local all all peer map=slackwater\n"

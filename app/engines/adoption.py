@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.engines import dialects, missing_flags
 from app.engines.catalogue import Catalogue, Model, Task, adopted
+from app.engines.dialects import VLLM, VLLM_TERMS, Dialect, Terms
+from app.engines.missing_flags import NO_PRIORITY
 
 DOWN = "engine_down"
 MISSING = "model_missing"
@@ -16,7 +19,6 @@ TOO_SMALL = "window_too_small"
 UNTOLD = "window_unknown"
 KEY = "key_refused"
 FOREIGN = "not_vllm"
-NO_PRIORITY = "no_priority_scheduling"
 OPEN_MEDIA = "media_domains_open"
 
 PRIORITY = "priority"
@@ -44,13 +46,17 @@ class Contradiction(Exception):
 class Sighting:
     """An engine's description of itself. `windows`: the context window in tokens by served name, LoRA adapters last.
 
-    None means not reported. vLLM reports `policy` and `open_media` (it may fetch media from any host) only in development mode.
+    None means not reported. vLLM reports `policy`, `slots` and `open_media` (it may fetch media from any host) only in
+    development mode. `terms`: how to speak to it. `slots`: requests that it runs at once. `lacks`: flags that it should have.
     """
 
     windows: Mapping[str, int | None]
     version: str | None = None
     policy: str | None = None
     open_media: bool = False
+    terms: Terms = VLLM_TERMS
+    slots: int | None = None
+    lacks: tuple[EngineProblem, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,20 +67,27 @@ class Sighting:
 UNSEEN = Sighting({})
 
 
-def read(models: object, version: object = None, info: object = None) -> Sighting:
-    """Parse the JSON of /v1/models, /version and /server_info; None if missing. Raises ValueError without a model list."""
+def read(
+    models: object, version: object = None, info: object = None, page: object = None, dialect: Dialect = VLLM
+) -> Sighting:
+    """Parse the JSON of /v1/models, /version and /server_info, and the text of the metrics page of an engine of this dialect;
+    None if missing. Raises ValueError without a model list.
+    """
     data = models.get("data") if isinstance(models, Mapping) else None
     if not isinstance(data, list):
         raise ValueError("/v1/models: no list of models")  # noqa: TRY004
     entries = [entry for entry in data if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)]
     entries.sort(key=lambda entry: entry.get("parent") is not None)
     policy = _inside(info, "vllm_config", "scheduler_config", "policy")
-    release = _inside(version, "version")
+    release = _inside(version, "version") or _inside(info, "version")
     return Sighting(
         {entry["id"]: _count(entry.get("max_model_len")) for entry in entries},
         release if isinstance(release, str) else None,
         policy if isinstance(policy, str) else None,
         _fetches_from_any_host(_inside(info, "vllm_config", "model_config")),
+        dialects.terms_of(dialect, info),
+        dialects.slots_of(dialect, info, page),
+        tuple(EngineProblem(*lack) for lack in missing_flags.lacks(dialect, info, page)),
     )
 
 
@@ -131,7 +144,7 @@ def shortcomings(seen: Sighting, *, inside: bool = False) -> tuple[EngineProblem
     if seen.open_media:
         fetches = "The engine takes images and may fetch media from any host, those of its own network included."
         found.append(EngineProblem(OPEN_MEDIA, fetches, f"Start it with --allowed-media-domains {NO_DOMAIN}."))
-    return tuple(found)
+    return (*seen.lacks, *found)
 
 
 def away(*, managed: bool = False) -> EngineProblem:
@@ -156,8 +169,8 @@ def foreign() -> EngineProblem:
     """The problem of a URL where another program answers, or which has a path."""
     return EngineProblem(
         FOREIGN,
-        "The server at the engine's URL answers, but not as vLLM does: it has neither /health nor /v1/models (HTTP 404).",
-        "Correct --attach (SLACKWATER_ENGINE_URL): host and port of vLLM, without a path.",
+        "The server at the engine's URL answers, but not as an engine does: it has neither /health nor /v1/models (HTTP 404).",
+        "Correct --attach (SLACKWATER_ENGINE_URL): host and port of the engine, without a path.",
     )
 
 

@@ -21,7 +21,7 @@ Task = Literal["text-generation", "text-embeddings"]
 Pooling = Literal["mean", "cls", "last"]
 Text = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(gt=0)]
-Money = Annotated[Decimal, Field(ge=0)]
+Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
 
 _KEY_FLAG = "--api-key"
 _NO_KEY = (

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Self, TypeVar
 from urllib.parse import urlencode
 
@@ -10,14 +11,15 @@ import aiohttp
 import orjson
 
 from app import trace_context
-from app.engines import adoption
+from app.engines import adoption, dialects
 from app.engines.adoption import Contradiction, Sighting
+from app.engines.answer_streams import read_events, read_transcript
 from app.engines.catalogue import Task
 from app.engines.context_window import Count, counted, question
 from app.engines.continuation import Continuation
-from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Retry, from_response, from_stream_error
-from app.engines.requests import EngineRequest
-from app.engines.stream_merge import Chunks
+from app.engines.dialects import DIALECTS, OPENAI, TRTLLM, VLLM, Dialect
+from app.engines.outcome import INVALID, TIMED_OUT, EngineDown, Outcome, Reject, Retry, from_response
+from app.engines.requests import CHAT, EngineRequest
 
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 2.0
@@ -37,13 +39,18 @@ class EngineAway(Exception):
 
 
 class EngineClient:
-    """Calls one engine. Use as an async context manager."""
+    """Calls one engine, with these headers in each request. Use as an async context manager.
 
-    def __init__(self, url: str, api_key: str = "", *, timeout_seconds: float) -> None:
+    `dialect`: its name, or `auto`: `look` finds it out, and until then the engine is taken for vLLM.
+    """
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str] | None = None, *, timeout_seconds: float, dialect: str = "auto"
+    ) -> None:
         self.url = url.rstrip("/")
-        self._headers = {"content-type": "application/json"}
-        if api_key:
-            self._headers["authorization"] = f"Bearer {api_key}"
+        self._named = DIALECTS.get(dialect)
+        self._dialect: Dialect = self._named or VLLM
+        self._headers = {"content-type": "application/json", **(headers or {})}
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_SECONDS)
         self._freeze_timeout = aiohttp.ClientTimeout(
             total=FREEZE_TIMEOUT_FACTOR * timeout_seconds, sock_connect=CONNECT_SECONDS
@@ -74,7 +81,7 @@ class EngineClient:
             async with self._session.post(
                 url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
             ) as response:
-                return from_response(response.status, await response.read())
+                return self._meaning(request, response.status, await response.read())
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return EngineDown(f"cannot connect: {error}", suspect=False)
         except TimeoutError:
@@ -88,15 +95,25 @@ class EngineClient:
         Cancelling the call makes the engine abort it. The transcript keeps what was received.
         """
         return await self._streamed(
-            transcript.call(), lambda content: _read_transcript(content, transcript, on_first_token)
+            transcript.call(), lambda content: read_transcript(content, transcript, on_first_token)
         )
 
-    async def events(self, request: EngineRequest, on_event: Callable[[bytes], None], *, begun: bool) -> Outcome:
+    async def events(
+        self,
+        request: EngineRequest,
+        on_event: Callable[[bytes], None],
+        *,
+        begun: bool,
+        prompt_tokens: int | None = None,
+    ) -> Outcome:
         """Run one response or chat completion as a stream, and pass each event to `on_event`. The outcome has the whole answer.
 
-        `begun`: skip the events `created` and `queued`, which were sent before. Cancelling makes the engine abort.
+        `begun`: skip the events `created` and `queued`, which were sent before. `prompt_tokens`: an estimate, for a stream
+        without usage that must not be repeated. Cancelling makes the engine abort.
         """
-        return await self._streamed(request, lambda content: _read_events(content, on_event, begun=begun))
+        return await self._streamed(
+            request, lambda content: read_events(content, on_event, begun=begun, prompt_tokens=prompt_tokens)
+        )
 
     async def _streamed(
         self, request: EngineRequest, read: Callable[[aiohttp.StreamReader], Awaitable[T]]
@@ -107,7 +124,7 @@ class EngineClient:
         try:
             async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:
-                    return from_response(response.status, await response.read())
+                    return self._meaning(request, response.status, await response.read())
                 return await read(response.content)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return EngineDown(f"cannot connect: {error}", suspect=False)
@@ -118,40 +135,53 @@ class EngineClient:
         except ValueError as error:
             return Retry(f"the engine streamed invalid JSON: {error}")
 
+    def _meaning(self, request: EngineRequest, status: int, body: bytes) -> Outcome:
+        """The outcome of a whole answer. Not every server has every route; that one is missing is the item's error."""
+        if status in (404, 405) and self._dialect is not VLLM and request.route != CHAT:
+            return Reject(INVALID, f"the engine does not serve {request.route}")
+        return from_response(status, body)
+
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str | None:
         """The text of these tokens, including special ones; None if the engine does not answer."""
         assert self._session is not None
-        body = orjson.dumps({"model": model, "tokens": list(tokens)})
+        given = {"model": model, "tokens": list(tokens)}
+        body = orjson.dumps(given if self._dialect is VLLM else given | {"skip_special_tokens": False})
         try:
             async with self._session.post(f"{self.url}/detokenize", data=body) as response:
-                return str((await response.json())["prompt"]) if response.status == 200 else None
+                return str((await response.json())[self._dialect.text_field]) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
             return None
 
     async def count(self, request: EngineRequest) -> Count | None:
         """The tokens of a request's prompt, as the engine counts them; None if it does not answer."""
+        return counted(await self._tokenized(request))
+
+    async def _tokenized(self, request: EngineRequest) -> object:
         assert self._session is not None
         body = question(request)
         if body is None:
             return None
         try:
             async with self._session.post(f"{self.url}/tokenize", data=orjson.dumps(body)) as response:
-                return counted(await response.json()) if response.status == 200 else None
+                return await response.json() if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 
+    async def tokens_of(self, request: EngineRequest) -> list[int] | None:
+        """The token ids of a request's prompt; None if the engine does not answer."""
+        answer = await self._tokenized(request)
+        ids = answer.get("tokens") if isinstance(answer, dict) else None
+        return ids if isinstance(ids, list) and ids and all(isinstance(token, int) for token in ids) else None
+
     async def healthy(self) -> bool:
-        """Whether the engine answers /health with 200 within two seconds."""
-        assert self._session is not None
-        timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
-        try:
-            async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
-                return response.status == 200
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return False
+        """Whether the engine answers its health check with 200 within two seconds. A server without one must list its models."""
+        status = await self._status(self._dialect.health)
+        if status in (404, 405) and self._named is None:
+            status = await self._status(OPENAI.health)
+        return status == 200
 
     async def look(self) -> Sighting:
-        """The engine's description of itself: names and windows, version, scheduling policy.
+        """The engine's description of itself: its dialect, names and windows, version, scheduling policy.
 
         It is empty if the engine has no list of models. Raises EngineAway with the reason, Contradiction if the engine
         refuses the API key or is not an engine.
@@ -162,7 +192,9 @@ class EngineClient:
                 _or_none(self._json("/version")),
                 _or_none(self._json("/server_info", config_format="json")),
             )
-            return adoption.read(*documents)
+            dialect = self._named or dialects.by_owner(documents[0]) or await self._by_page()
+            page = await _or_none(self.page(TRTLLM.metrics.path)) if dialect is TRTLLM and TRTLLM.metrics else None
+            seen, self._dialect = adoption.read(*documents, page, dialect), dialect
         except ValueError as error:
             raise EngineAway(str(error)) from error
         except EngineAway as error:
@@ -171,8 +203,17 @@ class EngineClient:
             if error.status in (404, 405):
                 if await self._status("/health") == 404:
                     raise Contradiction(adoption.foreign()) from error
-                return adoption.UNSEEN
+                named = self._named
+                return replace(adoption.UNSEEN, terms=dialects.terms_of(named, None)) if named else adoption.UNSEEN
             raise
+        return seen
+
+    async def _by_page(self) -> Dialect:
+        """The dialect by the metrics page; the one that was known before, if the page cannot be read now."""
+        try:
+            return dialects.by_page(await self.page("/metrics"))
+        except EngineAway as error:
+            return self._dialect if error.status is None or error.status >= 500 else dialects.by_page(None)
 
     async def task(self) -> Task:
         """The engine's task; text generation if it does not report one."""
@@ -227,60 +268,3 @@ def without_address(error: Exception) -> str:
         return str(error) or type(error).__name__
     number = error.os_error.errno or 0  # name resolution errors have negative numbers
     return (os.strerror(number) if number > 0 else error.os_error.strerror) or "cannot connect"
-
-
-async def _read_transcript(
-    content: aiohttp.StreamReader, transcript: Continuation, on_first_token: Callable[[], None]
-) -> Outcome | None:
-    before, notified = len(transcript.output_ids), False
-    async for line in _lines(content):
-        data = line.removeprefix(b"data:").strip()
-        if data == b"[DONE]":
-            break
-        if line.startswith(b"data:"):
-            transcript.feed(data)
-        if not notified and len(transcript.output_ids) > before:
-            notified = True
-            on_first_token()
-        if transcript.error is not None:
-            error, transcript.error = transcript.error, None
-            return from_stream_error(error)
-    if transcript.finish_reason is None:
-        return EngineDown("the stream ended early", suspect=True)
-    return None
-
-
-async def _read_events(content: aiohttp.StreamReader, on_event: Callable[[bytes], None], *, begun: bool) -> Outcome:
-    """Read the events of a response or the chunks of a chat completion. Returns the outcome."""
-    chunks = Chunks()
-    async for line in _lines(content):
-        data = line.removeprefix(b"data:").strip()
-        if not line.startswith(b"data:") or data == b"[DONE]":
-            continue
-        event = orjson.loads(data)
-        kind = event.get("type")
-        if kind in ("error", "response.failed") or "error" in event:
-            return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
-        if not (begun and kind in ("response.created", "response.queued")):
-            on_event(data)
-        if kind in ("response.completed", "response.incomplete"):
-            return from_response(200, orjson.dumps(event["response"]))
-        if kind is None:
-            chunks.take(event)
-    answer = chunks.answer()
-    return (
-        EngineDown("the stream ended early", suspect=True)
-        if answer is None
-        else from_response(200, orjson.dumps(answer))
-    )
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a stream, of any length. The first event contains the token ids of a whole prompt."""
-    pieces: list[bytes] = []
-    async for block in content.iter_any():
-        *ended, rest = block.split(b"\n")
-        for line in ended:
-            yield b"".join([*pieces, line])
-            pieces.clear()
-        pieces.append(rest)

@@ -16,7 +16,8 @@ TOO_LONG = "context_length_exceeded"  # OpenAI's code
 _LENGTHS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _TEMPLATE = ("tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
 _TOO_LONG_MESSAGE = re.compile(
-    r"maximum context length|max_model_len|longer than the maximum model length", re.IGNORECASE
+    r"maximum context length|max_model_len|longer than the maximum model length|longer than the model's context length",
+    re.IGNORECASE,
 )
 
 
@@ -62,12 +63,12 @@ def answer_tokens(request: EngineRequest) -> int:
 
 
 def counted(answer: object) -> Count | None:
-    """Parse vLLM's answer to `/tokenize`; None if it is not valid."""
+    """Parse an engine's answer to `/tokenize`; None if it is not valid."""
     numbers: Sequence[object] = (
         [answer.get(name) for name in ("count", "max_model_len")] if isinstance(answer, dict) else ()
     )
     match [*numbers]:
-        case [int(tokens), int(window)]:
+        case [int(tokens), int(window)] if window > 0:
             return Count(tokens, window)
     return None
 

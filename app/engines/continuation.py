@@ -4,6 +4,9 @@
     after a yield    /v1/completions with the prompt's and the generated token ids as prompt, for the remaining tokens
     at the end       one answer, as of one call: the prompt counts once, and the text of all calls is joined
 
+SGLang streams token ids for text completions only. There a chat's prompt is tokenized first, and the first call has that
+prompt too. With an engine that streams no token ids the request starts again after a yield.
+
 Continuing is exact at temperature 0, and has the same distribution when sampling without a seed. It is neither if the engine
 keeps more state than the tokens: a seed, penalties, a grammar, logprobs, tools, several choices, or stop strings that may
 span the cut. Such requests are not continued; they start again after a yield.
@@ -15,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from app.engines.dialects import VLLM, Dialect
 from app.engines.outcome import Usage, usage_of
 from app.engines.requests import CHAT, COMPLETIONS, EngineRequest
 
@@ -51,11 +55,14 @@ def resumable(request: EngineRequest) -> bool:
 class Continuation:
     """The transcript of one resumable request: what the engine has returned so far, over all calls.
 
-    `context_window` of the model, in tokens, limits prompt and answer together.
+    `context_window` of the model, in tokens, limits prompt and answer together. `received`: tokens, or pieces of text if the
+    engine sends no token ids, of all calls.
     """
 
     request: EngineRequest
     context_window: int
+    dialect: Dialect = VLLM
+    received: int = 0
     prompt_ids: list[int] = field(default_factory=list)
     output_ids: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
@@ -74,6 +81,11 @@ class Continuation:
         return bool(self.output_ids)
 
     @property
+    def needs_prompt_ids(self) -> bool:
+        """Whether the prompt's token ids are to be asked for before the first call."""
+        return self.dialect.resume == "tokenize" and self.request.route == CHAT and not self.prompt_ids
+
+    @property
     def context_tokens(self) -> int:
         """The number of tokens of prompt and output so far."""
         return len(self.prompt_ids) + len(self.output_ids)
@@ -83,17 +95,24 @@ class Continuation:
         self._calls += 1
         if not self.output_ids:  # there are no tokens to continue from, so it starts again
             self.pieces.clear()
+            self.received = 0
         self.pieces.append("")
         body = orjson.loads(self.request.body)
         route = self.request.route
-        if self.output_ids:
+        if self.output_ids or (self.dialect.resume == "tokenize" and self.prompt_ids):
             left = self._limit(body) - len(self.output_ids)
             body = {key: body[key] for key in _CARRIED if key in body}
             body |= {"prompt": self.prompt_ids + self.output_ids, "max_tokens": left}
             route = COMPLETIONS
-        extra = {"stream_options": {"include_usage": True}, "stream_interval": STREAM_INTERVAL}
-        body |= extra | {"stream": True, "return_token_ids": True}
+        body |= {"stream": True, "stream_options": {"include_usage": True}} | self._extensions(route)
         return EngineRequest(route, orjson.dumps(body), self.request.traceparent)
+
+    def _extensions(self, route: str) -> dict[str, Any]:
+        """The fields beyond OpenAI's that make the stream bring token ids."""
+        resume = self.dialect.resume
+        ids = resume == "stream" or (resume == "tokenize" and route == COMPLETIONS)
+        interval = {"stream_interval": STREAM_INTERVAL} if self.dialect.interval else {}
+        return ({"return_token_ids": True} if ids else {}) | interval
 
     @property
     def complete(self) -> bool:
@@ -121,12 +140,15 @@ class Continuation:
     def _take(self, message: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
         if not self.prompt_ids:
             self.prompt_ids = list(message.get("prompt_token_ids") or choice.get("prompt_token_ids") or ())
-        self.output_ids += choice.get("token_ids") or ()
+        ids = choice.get("token_ids") or ()
+        self.output_ids += ids
         delta = choice.get("delta")
         text = choice.get("text") if delta is None else delta.get("content")
+        self.received += len(ids) or bool(text)
         self.pieces[-1] += text or ""
         if choice.get("finish_reason"):
-            self.finish_reason, self.stop_reason = choice["finish_reason"], choice.get("stop_reason")
+            self.finish_reason = choice["finish_reason"]
+            self.stop_reason = choice.get("stop_reason", choice.get("matched_stop"))
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0

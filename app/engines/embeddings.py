@@ -21,16 +21,16 @@ NATIVE_FORMS = ("text", "query", "contexts")
 _FORMS = (*NATIVE_FORMS, "truncate_inputs", "pooling")
 
 
-def engine_body(item: Mapping[str, Any]) -> dict[str, Any]:
+def engine_body(item: Mapping[str, Any], *, truncates: bool = True) -> dict[str, Any]:
     """The item with OpenAI's `input`: the text or texts, or the query (if there is one) followed by the contexts.
 
-    An item in OpenAI's form is not changed.
+    An item in OpenAI's form is not changed. `truncates`: the engine can truncate to its limit (vLLM's field).
     """
     if not is_native(item):
         return dict(item)
     body = {key: value for key, value in item.items() if key not in _FORMS}
     body |= {"input": _inputs(item), "encoding_format": "float"}
-    if item.get("truncate_inputs"):
+    if item.get("truncate_inputs") and truncates:
         body["truncate_prompt_tokens"] = -1  # vLLM: truncate to the model's limit
     return body
 

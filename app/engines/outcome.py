@@ -20,6 +20,8 @@ INVALID = 5006
 TIMED_OUT = 3007
 FAILED = 5001
 
+WITHOUT_USAGE = "engine answered 200 without usage"
+
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
 _TRY_LATER = frozenset({408, 425, 429})
 _BUSY = frozenset({429, 503})
@@ -132,7 +134,7 @@ def _success(body: bytes) -> Outcome:
     ):
         return Retry("engine answered 200 without choices")
     usage = usage_of(answer)
-    return Retry("engine answered 200 without usage") if usage is None else Done(body, usage)
+    return Retry(WITHOUT_USAGE) if usage is None else Done(body, usage)
 
 
 def usage_of(answer: Mapping[str, Any]) -> Usage | None:

@@ -4,23 +4,22 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Self
 
 import orjson
 
 from app.engines import content_parts, embeddings
 from app.engines.catalogue import Model
-from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
+from app.engines.dialects import VLLM_TERMS, Terms
+from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 RESPONSES = "/v1/responses"
 UNFIT = "unfit"  # used as the route of an invalid item, whose body is the error
-# vLLM serves lower numbers first.
-BATCH_PRIORITY = 10
-SYNC_PRIORITY = 0
 
 _OURS = frozenset(
     {
@@ -59,12 +58,14 @@ class Target:
     """What is added to every item: the model's name at the engine, and its defaults.
 
     `context_window`: tokens of prompt and answer together. `pooling`: the model makes embeddings and generates nothing.
+    `terms`: how the engine is spoken to.
     """
 
     model: str
     default_max_tokens: int
     context_window: int
     pooling: bool = False
+    terms: Terms = VLLM_TERMS
 
     @classmethod
     def of(cls, model: Model) -> Self:
@@ -78,25 +79,26 @@ def build(
     target: Target,
     salt: str,
     *,
-    priority: int = BATCH_PRIORITY,
+    synchronous: bool = False,
     stream: bool = False,
     open_ended: bool = False,
 ) -> EngineRequest:
     """The engine's request for one item. `endpoint` is the item's route. `salt` separates the prefix caches of tenants.
 
     If the item sets no limit of answer tokens, the target's default applies, or with `open_ended` the rest of the context.
-    A stream always ends with the usage. The engine does not store the answer.
+    A stream always ends with the usage. The engine does not store the answer. Fields that the engine's dialect lacks are left
+    out, because some servers refuse a field that they do not know.
     """
     hidden = _OURS | ENGINE_PRIVATE_FIELDS
     body = {key: value for key, value in item.items() if key not in hidden}
     route = _routed(body, item) if endpoint == CHAT else endpoint
     if route == EMBEDDINGS:
-        body = embeddings.engine_body(body)
+        body = embeddings.engine_body(body, truncates=target.terms.dialect.rest_of_window)
     if isinstance(body.get("messages"), list):
         body["messages"] = [_with_content(message) for message in body["messages"]]
     if isinstance(body.get("response_format"), Mapping):
         body["response_format"] = response_format(body["response_format"])
-    body |= {"model": target.model, "priority": priority, "cache_salt": salt}
+    body |= {"model": target.model} | _extensions(target.terms, salt, synchronous=synchronous)
     if lengths := _LENGTHS[route]:
         if all(body.get(name) is None for name in lengths):
             body |= _usual_limit(route, target, open_ended=open_ended)
@@ -106,6 +108,14 @@ def build(
     elif stream:
         body["stream_options"] = {"include_usage": True}
     return EngineRequest(route, orjson.dumps(body))
+
+
+def _extensions(terms: Terms, salt: str, *, synchronous: bool = False) -> dict[str, Any]:
+    """The fields beyond OpenAI's that this engine takes. A request without a priority has the engine's default."""
+    dialect = terms.dialect
+    priority = dialect.sync_priority if synchronous else terms.batch_priority
+    fields = {} if priority is None else {"priority": priority}
+    return fields | ({"cache_salt": salt} if dialect.salts and salt else {})
 
 
 def _routed(body: dict[str, Any], item: Mapping[str, Any]) -> str:
@@ -132,8 +142,11 @@ def _usual_limit(route: str, target: Target, *, open_ended: bool) -> dict[str, i
     """The limit of an answer whose item sets none."""
     if not open_ended:
         return {_LENGTHS[route][0]: target.default_max_tokens}
-    # vLLM's default for a text completion is 16 tokens. It reduces a limit of the whole window to what the prompt leaves.
-    return {"max_tokens": target.context_window} if route == COMPLETIONS else {}
+    if route != COMPLETIONS:
+        return {}
+    # The default of a text completion is 16 tokens. vLLM reduces a limit of the whole window to what the prompt leaves.
+    rest = target.context_window if target.terms.dialect.rest_of_window else target.default_max_tokens
+    return {"max_tokens": rest}
 
 
 def _with_content(message: object) -> object:
@@ -157,6 +170,20 @@ def response_format(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "json_schema": {"name": "response", **wrapped}}
 
 
+def streamed(request: EngineRequest) -> EngineRequest:
+    """The same request, answered as a stream that ends with the usage."""
+    body = orjson.loads(request.body) | {"stream": True, "stream_options": {"include_usage": True}}
+    return replace(request, body=orjson.dumps(body))
+
+
+def unstreamed(request: EngineRequest) -> EngineRequest:
+    """The same request, answered whole."""
+    body = orjson.loads(request.body) | {"stream": False}
+    body.pop("stream_options", None)
+    return replace(request, body=orjson.dumps(body))
+
+
+@lru_cache(maxsize=4096)
 def tenant_salt(secret: bytes, tenant_id: int) -> str:
     """The prefix-cache salt of a tenant: stable, and not to be guessed without the secret."""
     digest = hmac.digest(secret, f"slackwater cache salt {tenant_id}".encode(), hashlib.sha256)
@@ -168,8 +195,8 @@ PROBE = "0"  # the prompt of a probe
 
 def probe_request(target: Target) -> EngineRequest:
     """The smallest request that makes an engine compute: one token, with batch priority."""
+    extensions = _extensions(target.terms, "")
     if target.pooling:
-        body = {"model": target.model, "input": PROBE, "priority": BATCH_PRIORITY}
-        return EngineRequest(EMBEDDINGS, orjson.dumps(body))
-    body = {"model": target.model, "prompt": PROBE, "max_tokens": 1, "stream": False, "priority": BATCH_PRIORITY}
+        return EngineRequest(EMBEDDINGS, orjson.dumps({"model": target.model, "input": PROBE} | extensions))
+    body = {"model": target.model, "prompt": PROBE, "max_tokens": 1, "stream": False} | extensions
     return EngineRequest(COMPLETIONS, orjson.dumps(body))

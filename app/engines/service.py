@@ -1,4 +1,4 @@
-"""Operations on engines: find pools, promise windows, take, release, report, list, drain and undrain engines."""
+"""Operations on engines: find pools, promise windows, take, release, report, list, drain and undrain. `overview` reads them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,9 +11,8 @@ from app.db.pool import Connection
 from app.engines import sql
 from app.engines.adoption import EngineProblem
 from app.engines.catalogue import Task
-from app.states import EngineIntake, EngineState
-
-DRAINING = "draining"  # the reason that a worker reports while its engine is drained
+from app.engines.dialects import DIALECTS, VLLM, DialectName, Terms
+from app.states import EngineIntake
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class Engine:
 
     `arrival_url`: where that worker receives announcements of synchronous requests. `slots`: requests it runs at once.
     `served_name`: the engine's own name for the model, if it differs.
-    `expected_seconds`: time until it should answer; None if it answers, or if this is unknown.
+    `expected_seconds`: time until it should answer; None if it answers, or if this is unknown. `dialect`: the kind of engine.
     """
 
     engine_id: int
@@ -40,6 +39,12 @@ class Engine:
     intake: str
     served_name: str | None = None
     expected_seconds: float | None = None
+    dialect: str = VLLM.name
+
+    @property
+    def terms(self) -> Terms:
+        """How to speak to it, for synchronous requests."""
+        return Terms(DIALECTS.get(self.dialect, VLLM), None)
 
     @property
     def request_model(self) -> str:
@@ -50,7 +55,8 @@ class Engine:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a worker knows about its engine in addition to its state. `protection`: `inside` if the engine's scheduler (L2)
-    divides each step between synchronous and batch requests, `outside` if only the allowance (L1) is controlled.
+    divides each step between synchronous and batch requests, `outside` if only the allowance (L1) is controlled. `slots`:
+    requests that it runs at once, None if nothing new is known.
     """
 
     served_name: str | None = None
@@ -60,39 +66,11 @@ class Facts:
     scheduling_policy: str | None = None
     protection: Literal["inside", "outside"] = "outside"
     problems: tuple[EngineProblem, ...] = ()
+    dialect: DialectName = VLLM.name
+    slots: int | None = None
 
 
 NOTHING_KNOWN = Facts()
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """An engine in the status document. `since`: of state and `reason`. `silent_seconds`: time since its last heartbeat.
-
-    `held_seconds`: time since `since`.
-    """
-
-    name: str
-    model: str | None
-    mode: str
-    state: str
-    reason: str | None
-    signal: str | None
-    value: float | None
-    threshold: float | None
-    since: datetime
-    slots: int
-    allowance: int
-    serves: list[str]
-    max_model_len: int | None
-    version: str | None
-    scheduling_policy: str | None
-    protection: str
-    problems: list[dict[str, str]]
-    controlled: bool
-    silent_seconds: float
-    held_seconds: float
-    intake: str = EngineIntake.OPEN.value
 
 
 async def ensure_pool(conn: Connection, model: str) -> int:
@@ -247,67 +225,11 @@ async def list_engines(conn: Connection) -> list[Engine]:
     return [Engine(*row) for row in await (await conn.execute(sql.LIST)).fetchall()]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOverview:
-    """An engine for operators. `alive`: a worker with a live lease controls it; `host` and `pid` are that worker's.
-
-    `leased`: chunks leased by this worker. `intake_seconds`: time since `intake` changed. `start_seconds`: duration of its
-    last start.
-    """
-
-    name: str
-    model: str
-    mode: str
-    state: str
-    reason: str | None
-    reason_since: datetime
-    intake: str
-    intake_since: datetime
-    allowance: int
-    slots: int
-    batch_in_flight: int
-    sync_in_flight: int
-    url: str
-    heartbeat_at: datetime
-    host: str | None
-    pid: int | None
-    alive: bool
-    leased: int
-    intake_seconds: float
-    problems: list[dict[str, str]]
-    start_seconds: float | None
-
-    def drained(self, settle_seconds: float) -> bool:
-        """Whether the engine takes no new work and no request is in flight on it.
-
-        Its worker must have confirmed the drain, and every gateway must have read it, which takes `settle_seconds`.
-        """
-        if self.intake == EngineIntake.OPEN or self.intake_seconds < settle_seconds:
-            return False
-        is_empty = self.reason == DRAINING and not (self.leased or self.batch_in_flight or self.sync_in_flight)
-        return not self.alive or is_empty
-
-    @property
-    def ready(self) -> bool:
-        """Whether the engine answers, has a worker, and takes new work."""
-        return self.alive and self.state == EngineState.READY and self.intake == EngineIntake.OPEN
-
-
-async def overview(conn: Connection) -> list[EngineOverview]:
-    """Every engine that was ever taken, by name."""
-    return [EngineOverview(*row) for row in await (await conn.execute(sql.OVERVIEW)).fetchall()]
-
-
 async def change_intake(conn: Connection, name: str, verb: Literal["drain", "drain now", "undrain"]) -> bool:
     """Drain or undrain an engine. Repeating it changes nothing. Returns False if no engine has this name."""
     if await (await conn.execute(sql.change_intake(verb), {"name": name})).fetchone() is not None:
         return True
     return await (await conn.execute(sql.EXISTS, {"name": name})).fetchone() is not None
-
-
-async def recent_engines(conn: Connection) -> list[EngineInfo]:
-    """Every engine that has a worker, or that a worker reported within the last day, by name."""
-    return [EngineInfo(*row) for row in await (await conn.execute(sql.RECENT)).fetchall()]
 
 
 def _json(problems: Sequence[EngineProblem]) -> Jsonb:

@@ -2,6 +2,7 @@
 
 from app.engines.adoption import MISSING, TOO_SMALL
 from app.states import CHUNK, ENGINE, INTAKE, EngineState
+from app.worker_lease import WORKER_LEASE_HOLDS
 
 FIND_POOL = "select pool_id from pool where model = %(model)s"
 ADD_POOL = "insert into pool (model) values (%(model)s) on conflict (model) do nothing"
@@ -13,7 +14,7 @@ LOCK_POOL = "select from pool where pool_id = %(pool_id)s for no key update"
 _IN_FORCE = f"""case
     when p.context_window is null then %(window)s
     when exists (select from engine o join worker w using (worker_id)
-                 where o.pool_id = p.pool_id and o.name <> %(name)s and w.lease_until > now()
+                 where o.pool_id = p.pool_id and o.name <> %(name)s and w.{WORKER_LEASE_HOLDS}
                    and o.reason is distinct from '{MISSING}' and o.reason is distinct from '{TOO_SMALL}') then p.context_window
     when %(window)s < p.context_window and exists (select from chunk c where c.pool_id = p.pool_id) then p.context_window
     else %(window)s end"""
@@ -27,14 +28,14 @@ ADOPTED = "select model, context_window, coalesce(task, 'text-generation') from 
 ONE_URL = "select pg_advisory_xact_lock(hashtext('engine'), hashtext(%(url)s))"
 
 # The controller lease: an engine row names the worker that controls it. It holds as long as that worker's lease.
-_FREE = """(e.worker_id is null or e.worker_id = excluded.worker_id or not exists
-    (select from worker w where w.worker_id = e.worker_id and w.lease_until > now()))"""
+_FREE = f"""(e.worker_id is null or e.worker_id = excluded.worker_id or not exists
+    (select from worker w where w.worker_id = e.worker_id and w.{WORKER_LEASE_HOLDS}))"""
 
 TAKE = f"""
 insert into engine as e (name, pool_id, url, arrival_url, mode, slots, worker_id, state)
 select %(name)s, %(pool_id)s, %(url)s, %(arrival_url)s, %(mode)s, %(slots)s, %(worker_id)s, '{EngineState.STARTING}'
 where not exists (select from engine o join worker w on w.worker_id = o.worker_id
-                  where o.url = %(url)s and o.name <> %(name)s and o.worker_id <> %(worker_id)s and w.lease_until > now())
+                  where o.url = %(url)s and o.name <> %(name)s and o.worker_id <> %(worker_id)s and w.{WORKER_LEASE_HOLDS})
 on conflict (name) do update set pool_id = excluded.pool_id, url = excluded.url,
     arrival_url = excluded.arrival_url, mode = excluded.mode, slots = excluded.slots,
     worker_id = excluded.worker_id, state = excluded.state, reason = null, allowance = 0, heartbeat_at = now(),
@@ -53,6 +54,7 @@ update engine set state = '{target}', reason = %(reason)s, allowance = %(allowan
     signal = %(signal)s, value = %(value)s, threshold = %(threshold)s, detail = %(detail)s,
     served_name = %(served_name)s, serves = %(serves)s, max_model_len = %(max_model_len)s, version = %(version)s,
     scheduling_policy = %(scheduling_policy)s, protection = %(protection)s, problems = %(problems)s,
+    dialect = %(dialect)s, slots = coalesce(%(slots)s, slots),
     batch_in_flight = %(batch_in_flight)s, sync_in_flight = %(sync_in_flight)s,
     start_seconds = coalesce(%(start_seconds)s, start_seconds),
     expected_at = now() + make_interval(secs => %(expected_seconds)s::float8),
@@ -66,10 +68,10 @@ update engine set state = '{EngineState.DOWN}', worker_id = null, reason = 'rele
     expected_at = null, problems = '[]', batch_in_flight = 0, sync_in_flight = 0
 where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard("report_down")}"""
 
-HOLDER = """
+HOLDER = f"""
 select e.worker_id, e.url, e.mode, coalesce(p.model, ''), w.lease_until
 from engine e join worker w using (worker_id) left join pool p on p.pool_id = e.pool_id
-where e.name = %(name)s and w.lease_until > now()"""
+where e.name = %(name)s and w.{WORKER_LEASE_HOLDS}"""
 
 START_SECONDS = "select start_seconds from engine where engine_id = %(engine_id)s"
 
@@ -84,10 +86,10 @@ on conflict (name) do update set url = excluded.url, mode = excluded.mode, state
                    else e.reason_since end
 where {_FREE} and {ENGINE.guard("report_down", "e.")}"""
 
-LIST = """
+LIST = f"""
 select e.engine_id, e.name, p.model, e.url, e.arrival_url, e.mode, e.slots, e.state, e.reason, e.allowance, e.heartbeat_at,
-       coalesce(w.lease_until > now(), false), e.intake, e.served_name,
-       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8
+       coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake, e.served_name,
+       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.dialect
 from engine e join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
 
 
@@ -104,16 +106,16 @@ EXISTS = "select from engine where name = %(name)s"
 OVERVIEW = f"""
 select e.name, coalesce(p.model, ''), e.mode, e.state, e.reason, e.reason_since, e.intake, e.intake_since, e.allowance,
        e.slots, e.batch_in_flight, e.sync_in_flight, e.url, e.heartbeat_at, w.host, w.pid,
-       coalesce(w.lease_until > now(), false),
+       coalesce(w.{WORKER_LEASE_HOLDS}, false),
        (select count(*)::int from chunk c where {CHUNK.guard("finish", "c.")} and c.worker_id = e.worker_id),
        extract(epoch from now() - e.intake_since)::float8, e.problems, e.start_seconds
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
 
 # The engines for status documents: also those without a worker, if a worker reported them within the last day.
-RECENT = """
+RECENT = f"""
 select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshold, e.reason_since, e.slots, e.allowance,
        e.serves, e.max_model_len, e.version, e.scheduling_policy, e.protection, e.problems,
-       coalesce(w.lease_until > now(), false), extract(epoch from now() - e.heartbeat_at)::float8,
+       coalesce(w.{WORKER_LEASE_HOLDS}, false), extract(epoch from now() - e.heartbeat_at)::float8,
        extract(epoch from now() - e.reason_since)::float8, e.intake
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
-where w.lease_until > now() or e.heartbeat_at > now() - interval '1 day' order by e.name"""
+where w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day' order by e.name"""

@@ -14,6 +14,7 @@ class Chunks:
         self._head: dict[str, Any] = {}
         self._usage: dict[str, Any] | None = None
         self._choices: dict[int, dict[str, Any]] = {}
+        self._pieces = 0
 
     def take(self, chunk: Mapping[str, Any]) -> None:
         """Add the next chunk."""
@@ -22,10 +23,22 @@ class Chunks:
         for part in chunk.get("choices") or ():
             fresh = {"index": part["index"], "message": {"role": "assistant", "content": None}, "logprobs": None}
             choice = self._choices.setdefault(part["index"], fresh)
+            self._pieces += any((part.get("delta") or {}).get(name) for name in (*_TEXTS, "tool_calls"))
             _add_delta(choice["message"], part.get("delta") or {})
             _add_logprobs(choice, part.get("logprobs") or {})
             for name in ("finish_reason", "stop_reason"):
                 choice[name] = choice.get(name) if part.get(name) is None else part[name]
+
+    def missing_usage(self, prompt_tokens: int) -> dict[str, Any] | None:
+        """The last chunk of a whole answer that reports no usage; None if it does. Each piece counts as a token.
+
+        `prompt_tokens`: an estimate.
+        """
+        if self._usage is not None or self.answer() is None:
+            return None
+        tokens = {"prompt_tokens": prompt_tokens, "completion_tokens": self._pieces}
+        usage = tokens | {"total_tokens": prompt_tokens + self._pieces}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
 
     def answer(self) -> dict[str, Any] | None:
         """The whole answer; None if a choice is incomplete."""

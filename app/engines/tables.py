@@ -26,8 +26,12 @@ pool = Table(
     metadata,
     Column("pool_id", SmallInteger, Identity(always=True), primary_key=True),
     Column("model", Text, nullable=False, unique=True),
-    Column("context_window", Integer, comment="tokens that its engines promise; null: the catalogue says"),
-    Column("task", Text, comment="of a model whose window stands here"),
+    Column(
+        "context_window",
+        Integer,
+        comment="context window in tokens that callers are promised; null: as in the catalogue",
+    ),
+    Column("task", Text, comment="task of an adopted model; null: as in the catalogue"),
 )
 
 engine = Table(
@@ -35,11 +39,13 @@ engine = Table(
     metadata,
     Column("engine_id", BigInteger, Identity(always=True), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
-    Column("pool_id", SmallInteger, ForeignKey("pool.pool_id"), comment="null: nobody knows yet what it serves"),
+    Column(
+        "pool_id", SmallInteger, ForeignKey("pool.pool_id"), comment="null: it is not known yet which model it serves"
+    ),
     Column("url", Text, nullable=False),
     Column("arrival_url", Text, comment="where the gateway announces synchronous requests to the worker"),
     Column("mode", Text, CheckConstraint("mode in ('managed', 'attached')", name="mode"), nullable=False),
-    Column("slots", Integer, nullable=False, server_default="256", comment="requests it runs at once"),
+    Column("slots", Integer, nullable=False, server_default="256", comment="how many requests it runs at once"),
     Column(
         "state",
         Text,
@@ -47,9 +53,11 @@ engine = Table(
         nullable=False,
         server_default=ENGINE.initial.value,
     ),
-    Column("worker_id", BigInteger, comment="holder of the controller lease; valid while that worker's lease is"),
+    Column(
+        "worker_id", BigInteger, comment="the worker that controls it, as long as the lease of that worker is valid"
+    ),
     Column("reason", Text, comment="the controller's last reason code"),
-    Column("signal", Text, comment="what decided: it was value against threshold"),
+    Column("signal", Text, comment="the signal that decided; its value was compared with threshold"),
     Column("value", Float(53)),
     Column("threshold", Float(53)),
     Column(
@@ -57,11 +65,17 @@ engine = Table(
         DateTime(timezone=True),
         nullable=False,
         server_default=func.now(),
-        comment="since when state and reason are what they are",
+        comment="when state or reason last changed",
     ),
     Column("detail", Text, comment="what is wrong with its telemetry"),
-    Column("start_seconds", Float(53), comment="how long it took lately to come back, as its worker learned"),
-    Column("expected_at", DateTime(timezone=True), comment="when it should answer; null: it does, or nobody knows"),
+    Column(
+        "start_seconds", Float(53), comment="how long it recently took to start or to recover, as its worker measured"
+    ),
+    Column(
+        "expected_at",
+        DateTime(timezone=True),
+        comment="when it is expected to answer; null: it answers, or the time is not known",
+    ),
     Column("allowance", SmallInteger, nullable=False, server_default="0"),
     Column(
         "intake",
@@ -69,25 +83,32 @@ engine = Table(
         CheckConstraint(INTAKE.check(), name="intake"),
         nullable=False,
         server_default=INTAKE.initial.value,
-        comment="whether it takes new work: the operator's word, which outlives its worker",
+        comment="whether it takes new work, as the operator set it; it outlives the worker",
     ),
     Column("intake_since", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("batch_in_flight", Integer, nullable=False, server_default="0", comment="as its worker last reported"),
-    Column("sync_in_flight", Integer, nullable=False, server_default="0", comment="those that a gateway announced"),
-    Column("served_name", Text, comment="what it calls the model; null: as the pool does"),
-    Column("serves", ARRAY(Text), nullable=False, server_default=text("'{}'"), comment="every name that it serves"),
-    Column("max_model_len", Integer, comment="its context window in tokens, if it tells"),
+    Column("sync_in_flight", Integer, nullable=False, server_default="0", comment="announced by gateways, not ended"),
+    Column("served_name", Text, comment="its own name for the model; null: the same as the pool's"),
+    Column("serves", ARRAY(Text), nullable=False, server_default=text("'{}'"), comment="all names that it serves"),
+    Column("max_model_len", Integer, comment="its context window in tokens; null: it does not report it"),
     Column("version", Text),
-    Column("scheduling_policy", Text, comment="null: it does not tell"),
+    Column("scheduling_policy", Text, comment="null: it does not report it"),
     Column(
         "protection",
         Text,
         CheckConstraint("protection in ('inside', 'outside')", name="protection"),
         nullable=False,
         server_default="outside",
-        comment="where synchronous requests are protected: in each step of the engine, or by what it is given",
+        comment="inside: our scheduler shares each step; outside: only the number of batch requests is controlled",
     ),
-    Column("problems", JSONB, nullable=False, server_default=text("'[]'"), comment="code, message, remedy of each"),
+    Column("problems", JSONB, nullable=False, server_default=text("'[]'"), comment="list of code, message and remedy"),
     Column("heartbeat_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column(
+        "dialect",
+        Text,
+        nullable=False,
+        server_default="vllm",
+        comment="the kind of engine: which fields a request to it may have (app/engines/dialects.py)",
+    ),
     postgresql_with={"fillfactor": 50},
 )

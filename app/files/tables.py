@@ -37,12 +37,12 @@ file = Table(
     ),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
     Column("expires_at", Timestamp),
-    Column("lines", Integer, nullable=False, comment="that are not blank"),
-    Column("problems", JSONB, comment="what is wrong with its lines, as a batch of it would tell; null: nothing"),
+    Column("lines", Integer, nullable=False, comment="number of lines that are not blank"),
+    Column("problems", JSONB, comment="errors of its lines, as a batch of the file would list them; null: none"),
     Column(
         "demand",
         JSONB,
-        comment="what a batch of it asks for, by model: requests, prompt_tokens, answer_tokens, most_tokens",
+        comment="what a batch of the file requests, by model: requests, prompt_tokens, answer_tokens, most_tokens",
     ),
 )
 Index("file_tenant", file.c.tenant_id, file.c.created_at, file.c.file_id)
@@ -51,9 +51,11 @@ Index("file_expiry", file.c.expires_at, postgresql_where="expires_at is not null
 file_batch = Table(
     "file_batch",
     metadata,
-    Column("request_id", Uuid, primary_key=True, comment="of its batch; the id callers see"),
+    Column("request_id", Uuid, primary_key=True, comment="that of its batch: the id that callers see"),
     Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
-    Column("batch_id", BigInteger, ForeignKey("batch.batch_id", ondelete="CASCADE"), comment="null: refused"),
+    Column(
+        "batch_id", BigInteger, ForeignKey("batch.batch_id", ondelete="CASCADE"), comment="null: the batch was refused"
+    ),
     Column("input_file_id", Text, nullable=False, comment="as the caller wrote it"),
     Column("endpoint", Text, nullable=False),
     Column("completion_window", Text, nullable=False),
@@ -63,7 +65,7 @@ file_batch = Table(
     Column("problems", JSONB, comment="why it was refused"),
     Column("output_file_id", Uuid, nullable=False, unique=True),
     Column("error_file_id", Uuid, nullable=False, unique=True),
-    Column("output_seconds", Integer, comment="its files go so long after its end; null: with the batch"),
+    Column("output_seconds", Integer, comment="how long its files are kept after its end; null: as long as the batch"),
     Column("output_deleted_at", Timestamp),
     Column("error_deleted_at", Timestamp),
     Column("partial", Boolean, nullable=False, server_default="false", comment="its files can be read while it runs"),
@@ -77,7 +79,7 @@ file_batch = Table(
     Column(
         "terms",
         LargeBinary,
-        comment="hash of all that was asked for beside the file; null: came by another way, or before this column",
+        comment="hash of all parameters of the create beside the file; null: not created from a file, or older than this column",
     ),
     Column("output_bytes", BigInteger),
     Column("error_bytes", BigInteger),
@@ -101,7 +103,7 @@ upload = Table(
     Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
     Column("filename", Text, nullable=False),
     Column("purpose", Text, nullable=False),
-    Column("bytes", BigInteger, nullable=False, comment="as the caller announced"),
+    Column("bytes", BigInteger, nullable=False, comment="size that the caller announced"),
     Column(
         "state",
         Text,
@@ -111,7 +113,9 @@ upload = Table(
     ),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
     Column("expires_at", Timestamp, nullable=False),
-    Column("file_seconds", Float(53), nullable=False, comment="the file goes so long after it was completed"),
+    Column(
+        "file_seconds", Float(53), nullable=False, comment="how long the file is kept after the upload was completed"
+    ),
     Column("file_id", Uuid),
     CheckConstraint(f"(state = '{UploadState.COMPLETED}') = (file_id is not null)", name="completed"),
 )
@@ -131,9 +135,11 @@ object_store = Table(
     "object_store",
     metadata,
     Column("single", Boolean, CheckConstraint("single", name="one"), primary_key=True, server_default="true"),
-    Column("marker", Uuid, nullable=False, comment="the object that every part must find"),
-    Column("writer", Text, nullable=False, comment="the part that put it there, and its host"),
-    Column("place", Text, nullable=False, comment="the store as the writer calls it"),
-    Column("bodies", Boolean, nullable=False, comment="whether bodies of items may lie there"),
+    Column(
+        "marker", Uuid, nullable=False, comment="id of the marker object, which every process must find in its store"
+    ),
+    Column("writer", Text, nullable=False, comment="the process that wrote the marker, and its host"),
+    Column("place", Text, nullable=False, comment="the address of the store, as the writer has it"),
+    Column("bodies", Boolean, nullable=False, comment="whether the store may contain bodies of items"),
     Column("made_at", Timestamp, nullable=False, server_default=func.now()),
 )

@@ -1,7 +1,7 @@
 """One attempt to send a request to an engine: the events for its worker, and the errors for its caller."""
 
 import asyncio
-import uuid
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -28,7 +28,7 @@ class EngineAttempt:
         self.engine = engine
         self._announcer = announcer
         self._timer = timer
-        self._id = uuid.uuid4().hex
+        self._id = f"{random.getrandbits(128):032x}"
 
     async def arrived(self, prompt_tokens: int, answer_tokens: int) -> None:
         """Announce the request to the worker, before it is sent to the engine."""

@@ -17,9 +17,9 @@ from app import clock, trace_context
 from app.crypto import bearer_token
 from app.db.pool import Database
 from app.engines.catalogue import Model
-from app.engines.engine_key import engine_key
-from app.engines.outcome import from_stream_error
-from app.engines.requests import CHAT, SYNC_PRIORITY, EngineRequest, Target, build, tenant_salt
+from app.engines.engine_key import engine_headers
+from app.engines.outcome import Usage, from_stream_error, usage_of
+from app.engines.requests import CHAT, EngineRequest, Target, build, tenant_salt
 from app.engines.service import Engine
 from app.errors import NoCapacity, SlackwaterError
 from app.gateway import sse_frames
@@ -41,8 +41,10 @@ from app.gateway.request_timer import RequestTimer
 from app.gateway.routing import Balance
 from app.gateway.sse_frames import SseEvent
 from app.gateway.wait_queue import WaitQueue
-from app.headroom import reason_messages
 from app.headroom.arrivals import ANNOUNCING
+from app.metering.lines import LineParts
+from app.metering.sync_usage import SyncUsage
+from app.quantities import duration
 from app.settings import Settings
 
 CONNECT_SECONDS = 2.0
@@ -58,7 +60,8 @@ T = TypeVar("T")
 class SyncCall:
     """A valid synchronous request. `item` is the caller's body. The token counts are estimates; `answer_tokens` is a maximum.
 
-    `hurried`: refuse it at once instead of letting it wait in the queue. `open_ended`: see `build`.
+    `hurried`: refuse it at once instead of letting it wait in the queue. `open_ended`: see `build`. `line`: where its usage is
+    booked; None: nowhere.
     """
 
     model: Model
@@ -71,6 +74,7 @@ class SyncCall:
     hurried: bool = False
     open_ended: bool = False
     traceparent: str | None = None
+    line: LineParts | None = None
 
 
 class Gateway:
@@ -84,6 +88,7 @@ class Gateway:
         self._queue = WaitQueue()
         self._announcer = Announcer(bearer_token(secret, ANNOUNCING), rest_seconds=settings.announce_rest_seconds)
         self._session: aiohttp.ClientSession | None = None
+        self.usage = SyncUsage(database)
 
     async def __aenter__(self) -> Self:
         await self._announcer.__aenter__()
@@ -109,6 +114,7 @@ class Gateway:
             attempt.answered(None)
             timer.output_tokens = done.usage.completion_tokens
             timer.end()
+            self._meter(call, done.usage)
             return done.body
 
     async def stream(self, call: SyncCall) -> AsyncGenerator[SseEvent, None]:
@@ -116,7 +122,7 @@ class Gateway:
 
         Raises SlackwaterError if there is no first event. The time to first token (TTFT) is measured here, by RequestTimer.
         """
-        timer = RequestTimer(call.model.served, streamed=True)
+        timer, usage = RequestTimer(call.model.served, streamed=True), None
         async with self._begun(call, timer, read_first_event, stream=True) as (attempt, (first, rest)):
             try:
                 event: SseEvent | None = first
@@ -124,8 +130,8 @@ class Gateway:
                     if event.error:
                         raise attempt.failed(from_stream_error(event.error))
                     if event.usage:
-                        tokens = event.usage.get("completion_tokens") or event.usage.get("output_tokens")
-                        timer.output_tokens = int(tokens or timer.output_tokens)
+                        usage = usage_of({"usage": event.usage})
+                        timer.output_tokens = usage.completion_tokens if usage else timer.output_tokens
                     elif event.carries_tokens and (ttft_ms := timer.token()) is not None:
                         attempt.answered(ttft_ms)
                     yield event
@@ -137,7 +143,19 @@ class Gateway:
             else:
                 timer.end()
                 return
+            finally:
+                self._meter(call, usage, timer.output_tokens)
             yield sse_frames.failed(failure.code, failure.message)
+
+    def _meter(self, call: SyncCall, usage: Usage | None, output_tokens: int = 0) -> None:
+        """Count a request that has begun to be answered. Without a usage its prompt is estimated, and it counts as failed."""
+        if call.line is None:
+            return
+        if usage is None:
+            self.usage.add(call.line, ok=False, prompt=call.prompt_tokens, cached=0, output=output_tokens)
+        else:
+            tokens = {"prompt": usage.prompt_tokens, "cached": usage.cached_tokens, "output": usage.completion_tokens}
+            self.usage.add(call.line, ok=True, **tokens)
 
     @asynccontextmanager
     async def _begun(
@@ -191,7 +209,9 @@ class Gateway:
             slots = {name: engine.slots for name, engine in with_room.items()}
             return [with_room[name] for name in self._balance.order(slots, session)]
 
-        patience = until - clock.monotonic() if await self._directory.has_untried(served, tried) else 0
+        async def patience() -> float:
+            return until - clock.monotonic() if await self._directory.has_untried(served, tried) else 0
+
         return await self._queue.wait(served, find, patience, again=bool(tried))
 
     async def _no_engine(self, model: Model) -> SlackwaterError:
@@ -201,23 +221,23 @@ class Gateway:
             return NoCapacity("Capacity temporarily exceeded, please try again.")
         ERRORS.labels(SYNC, model.served, "no_engine").inc()
         expected = await self._directory.expected(model.served)
-        when = f"; one is expected in about {reason_messages.duration(expected)}" if expected is not None else ""
+        when = f"; one is expected in about {duration(expected)}" if expected is not None else ""
         message = f"No engine is ready to serve {model.name} right now{when}, please try again."
         return NoCapacity(message, status=503, retry_after=RETRY_SECONDS if expected is None else math.ceil(expected))
 
     def _headers(self, call: SyncCall, engine: Engine) -> dict[str, str]:
-        key = engine_key(self._settings, self._secret, engine.name, engine.mode)
-        return trace_context.onward(call.traceparent) | ({"authorization": f"Bearer {key}"} if key else {})
+        shown = engine_headers(self._settings, self._secret, engine.name, engine.mode)
+        return {**trace_context.onward(call.traceparent), **shown}
 
     def _request(self, call: SyncCall, engine: Engine, *, stream: bool) -> EngineRequest:
-        target = replace(Target.of(call.model), model=engine.request_model)
+        target = replace(Target.of(call.model), model=engine.request_model, terms=engine.terms)
         salt = tenant_salt(self._secret, call.tenant_id)
         return build(
             call.item,
             call.endpoint,
             target,
             salt,
-            priority=SYNC_PRIORITY,
+            synchronous=True,
             stream=stream,
             open_ended=call.open_ended,
         )

@@ -16,6 +16,7 @@ RECHECK_SECONDS = 0.25
 
 Place = TypeVar("Place")
 Find = Callable[[], Awaitable[Sequence[Place]]]
+Patience = Callable[[], Awaitable[float]]
 
 
 class WaitQueue:
@@ -24,10 +25,10 @@ class WaitQueue:
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, bool], deque[asyncio.Event]] = {}
 
-    async def wait(
-        self, model: str, find: Find[Place], patience_seconds: float, *, again: bool = False
-    ) -> Sequence[Place]:
+    async def wait(self, model: str, find: Find[Place], patience: Patience, *, again: bool = False) -> Sequence[Place]:
         """The result of `find`, as soon as it is not empty and this request is the first in the queue; empty after the timeout.
+
+        `patience` returns the timeout in seconds. It is called only if the request has to wait.
 
         Nothing else runs between the call of `find` and the return, so the engines found still have room. A request that
         comes `again` may not use every engine, so it waits in a separate queue.
@@ -35,9 +36,9 @@ class WaitQueue:
         queue = self._waiting.setdefault((model, again), deque())
         if not queue and (found := await find()):
             return found
-        if patience_seconds <= 0:
+        if (seconds := await patience()) <= 0:
             return ()
-        deadline, turn = clock.monotonic() + patience_seconds, asyncio.Event()
+        deadline, turn = clock.monotonic() + seconds, asyncio.Event()
         queue.append(turn)
         QUEUED.labels(SYNC, model).inc()
         try:

@@ -45,6 +45,16 @@ class SyncLatency:
     itl_p95: float
 
 
+@dataclass(frozen=True, slots=True)
+class RecentLatency:
+    """Seconds of the synchronous requests that reported in the last moment: the longest TTFT, and the longest median gap between
+    two tokens. 0: none reported one.
+    """
+
+    first_token: float = 0.0
+    gap: float = 0.0
+
+
 @dataclass(slots=True)
 class _Entry:
     prompt_tokens: int
@@ -64,6 +74,7 @@ class Arrivals:
         self._ttft: deque[float] = deque(maxlen=RECENT)
         self._itl_p50: deque[float] = deque(maxlen=RECENT)
         self._itl_p95: deque[float] = deque(maxlen=RECENT)
+        self._reported: deque[tuple[float, RecentLatency]] = deque(maxlen=RECENT)
 
     def arrived(self, request_id: str, prompt_tokens: int, max_tokens: int, now: float) -> None:
         """Note a request that is about to be sent to the engine."""
@@ -80,6 +91,7 @@ class Arrivals:
         """Note the first token of a request."""
         if ttft_ms is not None:
             self._ttft.append(ttft_ms)
+            self._reported.append((now, RecentLatency(first_token=ttft_ms / 1000)))
         entry = self._open.get(request_id)
         if entry is None:
             self._early.setdefault(request_id, now)
@@ -93,6 +105,7 @@ class Arrivals:
         """Note the end of a request, with or without an error."""
         if itl_p50_ms is not None:
             self._itl_p50.append(itl_p50_ms)
+            self._reported.append((now, RecentLatency(gap=itl_p50_ms / 1000)))
         if itl_p95_ms is not None:
             self._itl_p95.append(itl_p95_ms)
         if self._open.pop(request_id, None) is None:
@@ -119,6 +132,13 @@ class Arrivals:
         pace = median(self._itl_p50) / 1000 if self._itl_p50 else math.inf
         context = sum(_context(entry, pace, now) for entry in self._open.values())
         return SyncLoad(len(self._open), len(awaiting), sum(awaiting), context, self._last)
+
+    def recent(self, now: float) -> RecentLatency:
+        """What was reported in the last two seconds."""
+        last = [latency for at, latency in self._reported if now - at < SENT_SECONDS]
+        return RecentLatency(
+            max((entry.first_token for entry in last), default=0.0), max((entry.gap for entry in last), default=0.0)
+        )
 
     def latency(self) -> SyncLatency:
         """TTFT and ITL of the last requests."""

@@ -7,6 +7,8 @@ decides. A value that is unknown counts as full.
     the last scrape is too old, or counters have not changed      closed_stale         0; later, all requests yield
     synchronous requests have waited for 0.3 s                    closed_sync_waiting  window halved, surplus yields
     a burst of synchronous prompts was announced                  yield_burst          window halved, surplus yields
+    the first caller comes after a silence that grew the steps    yield_burst          what no longer fits yields
+    a first token takes too long, if the engine shows no queue    closed_latency       nothing new
     a signal of `gate_rules.CLOSING_SIGNALS` reaches its limit    its own reason       nothing new
     running + waiting + reserve reaches the engine's slots        closed_slots         own requests, less the excess
     steps take longer than the step budget allows                 shrink_latency       window shrinks, nothing is aborted
@@ -18,16 +20,17 @@ where extra = measured step - predicted step of the synchronous work alone. The 
 long request lengthens every step more than a short one. The step model caps the window in advance: there are never more
 requests than fit into the step budget beside synchronous decoding.
 
-An engine without requests is idle, not stale. The age of a scrape does not include time in which this process did not run.
-The sampler learns the largest normal age; it is at least `stale_seconds`.
+An engine without requests is idle, not stale; so is one that sleeps, whose counters cannot change. The age of a scrape does not
+include time in which this process did not run. The sampler learns the largest normal age; it is at least `stale_seconds`.
 """
 
 import math
 from dataclasses import dataclass, replace
 
 from app.headroom.gate_rules import HeadroomLimits, Reason, closed_by
-from app.headroom.signals import Scrape, Signals
-from app.headroom.step_budget import UNLIMITED_TOKENS
+from app.headroom.signals import Signals
+from workers.engine.quiet import Quiet
+from workers.engine.step_budget import UNLIMITED_TOKENS
 
 STUCK_SECONDS = 0.3  # synchronous requests that wait in the engine for this long make batch work yield
 SYNC_EXPECTED_SECONDS = 5.0  # for this long after a synchronous request, the next one is expected
@@ -35,6 +38,7 @@ HOLD_SECONDS = 1.0
 YIELD_STALE_SECONDS = 5.0
 SLOW_START = 1.15
 ROOM = 0.25  # slow start ends when less than this part of the allowed extra step time is left
+NOISE = 0.05  # extra step time below this part of the step itself is not told from noise
 STEP_REQUESTS = 4.0  # additive growth per scrape, in requests of mean size
 DRAIN = 0.9  # one scrape of too long steps never shrinks the window by a smaller factor
 TYPICAL_TOKENS = 512  # of a request, before the first one is seen
@@ -58,6 +62,9 @@ class State:
     mean_tokens: float = TYPICAL_TOKENS
     acted_on: float = -math.inf  # start of the scrape that last moved the window
     moved: Comparison | None = None  # why the window moved; holds until the next scrape
+    present: bool = False  # whether synchronous requests were there at the last tick
+    quiet: Quiet | None = None  # None before the first tick
+    woken: float = 0.0  # seconds to which idle steps had grown, if this tick saw the caller who ended that
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +112,28 @@ def _noted(state: State, signals: Signals, decision: Decision) -> tuple[State, D
 
 def _observed(state: State, signals: Signals) -> State:
     """The state with the mean size of a request, and the times of synchronous requests that are there or wait."""
-    waiting, since = _sync_waiting(signals.scrape), state.waiting_since
+    waiting, since = signals.scrape.others_waiting if signals.scrape else 0, state.waiting_since
     if signals.scrape is not None:
         since = (signals.scrape.sampled_at if since is None else since) if waiting else None
-    seen = signals.now if _sync_present(signals) else state.sync_seen
-    state = replace(state, waiting_since=since, sync_seen=seen)
+    present = _sync_present(signals)
+    quiet, woken = _quiet(state, signals, present)
+    seen = signals.now if present else state.sync_seen
+    state = replace(state, waiting_since=since, sync_seen=seen, present=present, quiet=quiet, woken=woken)
     if not signals.batch.requests:
         return state
     mean = signals.batch.context_tokens / signals.batch.requests
     return replace(state, mean_tokens=max(1.0, MEMORY * state.mean_tokens + (1 - MEMORY) * mean))
+
+
+def _quiet(state: State, signals: Signals, present: bool) -> tuple[Quiet, float]:
+    """The silence of callers after this tick, and the seconds of an idle step until now, if a caller has come."""
+    quiet = state.quiet or Quiet(signals.now)
+    if not present:
+        return quiet, 0.0
+    announced = signals.sync.last_arrival if signals.sync is not None else -math.inf
+    if not state.present or announced > quiet.since:
+        return quiet.arrived(signals.now), quiet.step(signals.now)
+    return quiet.present(signals.now), 0.0
 
 
 def _failure(signals: Signals, limits: HeadroomLimits) -> Decision | None:
@@ -122,7 +142,7 @@ def _failure(signals: Signals, limits: HeadroomLimits) -> Decision | None:
         surplus = signals.batch.requests if scrape is not None else 0
         return Decision(0, Reason.CLOSED_UNKNOWN, "telemetry", 0, 1, surplus=surplus)
     age, limit = signals.age(scrape.sampled_at), scrape.limit or limits.stale_seconds
-    if 0 <= age <= limit:
+    if 0 <= age <= limit or (scrape.frozen and scrape.gauges.asleep):
         return None
     surplus = 0 if age <= max(YIELD_STALE_SECONDS, 2 * limit) else signals.batch.requests
     signal = "still_seconds" if scrape.frozen else "age_seconds"
@@ -136,12 +156,13 @@ def _rule(state: State, signals: Signals, limits: HeadroomLimits) -> tuple[State
     if state.waiting_since is not None:
         stuck = signals.scrape.sampled_at - state.waiting_since
         if stuck < STUCK_SECONDS:
-            return state, Decision(0, Reason.CLOSED_SYNC_WAITING, "sync_waiting", _sync_waiting(signals.scrape), 1)
+            return state, Decision(0, Reason.CLOSED_SYNC_WAITING, "sync_waiting", signals.scrape.others_waiting, 1)
         return _halved(state, signals, Decision(0, Reason.CLOSED_SYNC_WAITING, "stuck_seconds", stuck, STUCK_SECONDS))
-    if awaiting > limits.burst_tokens:
-        burst = Decision(0, Reason.YIELD_BURST, "sync_prompt_tokens", awaiting, limits.burst_tokens)
-        return _halved(state, signals, burst)
-    if (closed := closed_by(gauges, limits)) is not None:
+    if (burst := _burst(state, signals, limits, awaiting)) is not None:
+        return burst
+    wait = signals.first_token
+    slow = (Reason.CLOSED_LATENCY, "first_token_seconds", wait.seconds, wait.limit) if wait and wait.late else None
+    if (closed := slow or closed_by(gauges, limits)) is not None:
         return state, Decision(0, *closed)
     load = max(
         own, gauges.running + gauges.waiting + own - signals.scrape.own
@@ -157,6 +178,21 @@ def _rule(state: State, signals: Signals, limits: HeadroomLimits) -> tuple[State
         reason = Reason.DEADLINE_RAMP
     paced = 0 if awaiting else limits.prefill_tokens
     return state, Decision(allowance, reason, signal, value, threshold, paced, tokens=int(state.window))
+
+
+def _burst(state: State, signals: Signals, limits: HeadroomLimits, awaiting: int) -> tuple[State, Decision] | None:
+    """Yield for a burst of prompts, or for the first caller after a silence in which idle steps have grown."""
+    if awaiting > limits.burst_tokens:
+        burst = Decision(0, Reason.YIELD_BURST, "sync_prompt_tokens", awaiting, limits.burst_tokens)
+        return _halved(state, signals, burst)
+    own, fitting = signals.batch.requests, max(limits.floor, _fitting(state, signals, limits))
+    if not state.woken or own <= fitting:
+        return None
+    held, window = signals.batch.context_tokens, max(1, fitting) * state.mean_tokens
+    state = replace(state, window=window, slow_start=False, hold_until=signals.now + HOLD_SECONDS)
+    surplus, tokens = own - fitting, int(window)
+    woken = Decision(0, Reason.YIELD_BURST, "context_tokens", held, window, surplus=surplus, tokens=tokens)
+    return state, woken
 
 
 def _halved(state: State, signals: Signals, decision: Decision) -> tuple[State, Decision]:
@@ -183,7 +219,7 @@ def _moved(state: State, signals: Signals, limits: HeadroomLimits) -> tuple[Stat
     steps, allowed = signals.steps, _allowed(state, signals, limits)
     alone = steps.alone if steps is not None and _expects_sync(state, signals.now) else 0.0
     measured = steps.measured if steps is not None else 0.0
-    off = (allowed - measured) / max(allowed - alone, 1e-4)
+    off = (allowed - measured) / max(allowed - alone, NOISE * alone, 1e-4)
     comparison = ("step_seconds", measured, allowed)
     if off < 0:
         used = min(state.window, float(signals.batch.context_tokens))
@@ -225,7 +261,8 @@ def _allowed(state: State, signals: Signals, limits: HeadroomLimits) -> float:
     """Seconds that the step budget allows; a step time that is not known yet counts as 0 s."""
     sync, steps = _expects_sync(state, signals.now), signals.steps
     decode, alone, shortest = (steps.decode, steps.alone, steps.shortest) if steps else (0.0, 0.0, 0.0)
-    return limits.step.allowed(decode, alone, shortest, signals.urgency, sync=sync)
+    quiet = state.quiet.step(signals.now) if state.quiet else 0.0
+    return limits.step.allowed(decode, alone, shortest, signals.urgency, sync=sync, quiet=quiet)
 
 
 def _expects_sync(state: State, now: float) -> bool:
@@ -235,13 +272,4 @@ def _expects_sync(state: State, now: float) -> bool:
 def _sync_present(signals: Signals) -> bool:
     if signals.sync is not None and signals.sync.open:
         return True
-    gauges = signals.scrape.gauges if signals.scrape else None
-    return gauges is not None and signals.scrape is not None and gauges.running + gauges.waiting > signals.scrape.own
-
-
-def _sync_waiting(scrape: Scrape | None) -> int:
-    """Requests of others that wait in the engine."""
-    if scrape is None or scrape.gauges is None:
-        return 0
-    gauges = scrape.gauges
-    return min(gauges.waiting, max(0, gauges.running + gauges.waiting - scrape.own))
+    return signals.scrape is not None and signals.scrape.others > 0

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Self
 
 from app.headroom.engine_metrics import EngineGauges
-from app.headroom.step_budget import StepBudget
 from app.settings import Settings
+from workers.engine.step_budget import StepBudget
 
 
 class Reason(StrEnum):
@@ -27,6 +27,8 @@ class Reason(StrEnum):
     CLOSED_SYNC_WAITING = "closed_sync_waiting"
     CLOSED_SLOTS = "closed_slots"
     CLOSED_KV = "closed_kv"
+    CLOSED_ASLEEP = "closed_asleep"
+    CLOSED_LATENCY = "closed_latency"
     CLOSED_STALE = "closed_stale"
     CLOSED_UNKNOWN = "closed_unknown"
     CLOSED_MODEL_ERROR = "closed_model_error"
@@ -36,13 +38,17 @@ class Reason(StrEnum):
 CLOSED_BY_FAILURE = frozenset({Reason.CLOSED_STALE, Reason.CLOSED_UNKNOWN})
 
 
+BLIND_CAP = 8  # batch requests in an engine that shows neither its load nor its slots
+
+
 @dataclass(frozen=True, slots=True)
 class HeadroomLimits:
     """The limits of one engine's gate. The settings of the same names say what each one means.
 
     `cap`: most batch requests in flight. `slots`: requests that the engine runs at once, of which `reserve` are never given
     to batch work. `floor`: requests left to batch work unless the gate is closed. `prefill_tokens`: most tokens of batch
-    prompts that may be uncomputed. `static`: the allowance is always `cap`, unless telemetry fails.
+    prompts that may be uncomputed. `static`: the allowance is always `cap`, unless telemetry fails. `blind`: the engine may show
+    no load, so that cap and latency are all there is.
     """
 
     cap: int
@@ -55,12 +61,14 @@ class HeadroomLimits:
     prefill_tokens: int
     floor: int
     static: bool
+    blind: bool = False
 
     @classmethod
-    def of(cls, settings: Settings, slots: int) -> Self:
-        """The limits for an engine of so many slots."""
+    def of(cls, settings: Settings, slots: int, *, blind: bool = False, slots_known: bool = True) -> Self:
+        """The limits for an engine of so many slots. One that may show no load has a small cap if its slots are unknown."""
+        free = max(1, slots - settings.sync_reserve_slots)
         return cls(
-            cap=settings.batch_max_in_flight or max(1, slots - settings.sync_reserve_slots),
+            cap=settings.batch_max_in_flight or (min(free, BLIND_CAP) if blind and not slots_known else free),
             slots=slots,
             reserve=settings.sync_reserve_slots,
             kv_ceiling=settings.kv_ceiling,
@@ -70,6 +78,7 @@ class HeadroomLimits:
             prefill_tokens=settings.batch_prefill_tokens,
             floor=settings.batch_min_in_flight,
             static=settings.headroom == "static",
+            blind=blind,
         )
 
 
@@ -77,7 +86,7 @@ class HeadroomLimits:
 class ClosingSignal:
     """A gauge of the engine that closes the gate to new batch requests unless it is below its limit.
 
-    `meaning` ends the sentence "engine-0 …" and `comparison` follows it; the end of `name` is the unit (see `reason_messages`).
+    `meaning` ends the sentence "engine-0 …" and `comparison` follows it. The end of `name` is its unit (app.batches.why_text).
     `most`: the largest value that an engine can report. `whole`: the value is a count. `shown`: gauges with another value, for
     the self-test.
     """
@@ -104,6 +113,17 @@ CLOSING_SIGNALS = (
         most=1.0,
         whole=False,
         shown=lambda gauges, value: replace(gauges, kv_usage=value),
+    ),
+    ClosingSignal(
+        name="asleep",
+        reason=Reason.CLOSED_ASLEEP,
+        meaning="has been sent to sleep",
+        comparison="until it is woken",
+        value=lambda gauges: gauges.asleep,
+        limit=lambda limits: 1.0,
+        most=1.0,
+        whole=True,
+        shown=lambda gauges, value: replace(gauges, asleep=value >= 1),
     ),
 )
 

@@ -37,7 +37,7 @@ def memory_signal(gpus: Sequence[Gpu], ceiling: float) -> tuple[str, float, floa
 
 
 class GpuProbe:
-    """Reads the GPUs that `visible` names (see `settings.visible_gpus`). Without a GPU it does not try again."""
+    """Reads the GPUs that `visible` names (see `app.environment.visible_gpus`). Without a GPU it does not try again."""
 
     def __init__(self, visible: str | None, nvml: Any = None) -> None:
         self._visible = visible

@@ -9,11 +9,10 @@ import structlog
 
 from app import clock
 from app.engines.client import without_address
+from app.engines.dialects import VLLM_TERMS, MetricsPage, Terms
 from app.headroom.engine_metrics import EngineGauges, TelemetryError, parse
 from app.headroom.signals import Scrape
-from app.headroom.silence import SilenceLimit, Stall, missed
-
-_PATH = "/metrics"  # messages to callers must not contain the address of the engine
+from app.headroom.silence_limit import SilenceLimit, Stall, missed
 
 log = structlog.get_logger()
 
@@ -27,6 +26,9 @@ class Sampler:
     How long the engine may be silent, or its counters unchanged, is learned, because a busy host is slow. The minimum is
     `timeout_seconds`, and twice that for counters. `plausible`: the predicted length of a step. `stalls`: when this process
     did not run.
+
+    `terms`: how the engine is spoken to. If it shows no load, as it may in some dialects, a scrape has what we know ourselves:
+    our own requests and those that were `announced`.
     """
 
     def __init__(
@@ -39,17 +41,20 @@ class Sampler:
         on_scrape: Callable[[Scrape], None] = lambda scrape: None,
         plausible: Callable[[], float] = lambda: 0.0,
         stalls: Callable[[float], Iterable[Stall]] = lambda now: (),
+        terms: Callable[[], Terms] = lambda: VLLM_TERMS,
+        announced: Callable[[], int] = lambda: 0,
     ) -> None:
         self.latest: Scrape | None = None
         self.frozen = False
         self.trouble = ""
-        self._url = url + _PATH
+        self._url = url  # not in messages to callers
         self._own = own
         self._period = period_seconds
         self._answers, self._steps = SilenceLimit(timeout_seconds), SilenceLimit(2 * timeout_seconds)
         self._on_scrape = on_scrape
         self._plausible = plausible
         self._stalls = stalls
+        self._terms, self._announced = terms, announced
         self._moved: tuple[EngineGauges | None, float] = (None, 0.0)  # the last gauges that had changed, and when
 
     @property
@@ -67,22 +72,43 @@ class Sampler:
     async def scrape(self, session: aiohttp.ClientSession) -> None:
         """Take one sample. Our own load is the smallest value during the scrape, so others are never underestimated."""
         began, before = clock.monotonic(), self._own()
-        seconds = 2 * self._answers.limit()  # an answer that is too late still teaches the limit
+        terms = self._terms()
+        page = terms.dialect.metrics
+        if page is None or (text := await self._fetch(session, page, terms)) == "":
+            return self._see_ourselves(began)
+        if text is None:
+            return None
         try:
-            async with session.get(self._url, timeout=aiohttp.ClientTimeout(total=seconds)) as response:
-                if response.status != 200:
-                    return self._note(f"GET {_PATH} is answered with {response.status}")
-                text = await response.text()
-            gauges = parse(text)
+            gauges = parse(text, page, terms.batch_priority)
         except TelemetryError as error:
             self.latest = Scrape(None, began, before)
             return self._note(str(error))
-        except TimeoutError:
-            return self._note(f"GET {_PATH} is not answered within {seconds:.3g} s")
-        except (aiohttp.ClientError, UnicodeDecodeError) as error:
-            return self._note(f"GET {_PATH} fails: {without_address(error)}")
         self._learn_limit(clock.monotonic())
-        return self._take(Scrape(gauges, began, min(before, self._own()), self._answers.limit()))
+        scrape = Scrape(gauges, began, min(before, self._own()), self._answers.limit())
+        return self._take(scrape) if page.live else self._trust(scrape)
+
+    async def _fetch(self, session: aiohttp.ClientSession, page: MetricsPage, terms: Terms) -> str | None:
+        """The text of the page; empty if the engine has none and needs none, None if it cannot be read."""
+        seconds = 2 * self._answers.limit()  # an answer that is too late still teaches the limit
+        try:
+            timeout = aiohttp.ClientTimeout(total=seconds)
+            async with session.get(self._url + page.path, timeout=timeout) as response:
+                if response.status == 200:
+                    return await response.text() or "\n"
+                if response.status == 404 and terms.dialect.load == "optional":
+                    return ""
+                self._note(f"GET {page.path} is answered with {response.status}")
+        except TimeoutError:
+            self._note(f"GET {page.path} is not answered within {seconds:.3g} s")
+        except (aiohttp.ClientError, UnicodeDecodeError) as error:
+            self._note(f"GET {page.path} fails: {without_address(error)}")
+        return None
+
+    def _see_ourselves(self, now: float) -> None:
+        """A scrape of an engine that shows no load. That is no fault: its cap and the latency of its streams decide."""
+        own = self._own()
+        known = EngineGauges(own + self._announced(), 0, 0.0, 0, 0, 0)
+        self._trust(Scrape(known, now, own, blind=True))
 
     def _learn_limit(self, now: float) -> None:
         """Learn how old a scrape gets before the next one, without the time in which this process did not run."""
@@ -104,7 +130,10 @@ class Sampler:
             self.latest = replace(scrape, sampled_at=since, limit=self.still_seconds, frozen=True)
             self._note("its counters do not change although requests are in flight")
             return
-        self.latest = scrape
+        self._trust(scrape)
+
+    def _trust(self, scrape: Scrape) -> None:
+        self.latest, self.frozen = scrape, False
         self._note("")
         self._on_scrape(scrape)
 

@@ -13,6 +13,7 @@ from app.headroom.controller import Decision, State, decide
 from app.headroom.engine_metrics import EngineGauges
 from app.headroom.gate_rules import CLOSED_BY_FAILURE, CLOSING_SIGNALS, ClosingSignal, HeadroomLimits, Reason
 from app.headroom.signals import BatchLoad, Scrape, Signals, StepTime
+from app.headroom.stream_pace import FIRST_TOKEN_SECONDS, FirstTokenWait
 
 LONGEST_SILENCE = 60.0  # seconds without telemetry, after which every gate must be closed
 LONGEST_STEP = 10.0  # seconds
@@ -89,6 +90,8 @@ def _cases(limits: HeadroomLimits) -> list[_Case]:
         _Case("load", Reason.CLOSED_SLOTS, 0, slots, True, _running),
         _Case("step_seconds", Reason.SHRINK_LATENCY, 0, LONGEST_STEP, False, _stepping),
     ]
+    if limits.blind:
+        cases.append(_Case("first_token_seconds", Reason.CLOSED_LATENCY, 0, LONGEST_SILENCE, False, _unanswered))
     return [case for case in cases if not limits.static or case.reason in CLOSED_BY_FAILURE]
 
 
@@ -117,6 +120,10 @@ def _waiting(signals: Signals, value: float) -> Signals:
 
 def _announced(signals: Signals, value: float) -> Signals:
     return replace(signals, sync=SyncLoad(open=1, awaiting=1, awaiting_tokens=int(value), last_arrival=signals.now))
+
+
+def _unanswered(signals: Signals, value: float) -> Signals:
+    return replace(signals, first_token=FirstTokenWait(value, FIRST_TOKEN_SECONDS))
 
 
 def _running(signals: Signals, value: float) -> Signals:

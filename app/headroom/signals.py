@@ -1,10 +1,14 @@
-"""What the controller knows at one tick: the last scrape, our own requests, announced synchronous requests, step times."""
+"""What the controller knows at one tick: the last scrape, our own requests, announced synchronous requests, step times.
+
+A new gauge that closes the gate at a limit needs nothing here; `gate_rules` says how to add one.
+"""
 
 from dataclasses import dataclass
 
 from app.headroom.arrivals import SyncLoad
 from app.headroom.engine_metrics import EngineGauges
-from app.headroom.silence import Stall, missed
+from app.headroom.silence_limit import Stall, missed
+from app.headroom.stream_pace import FirstTokenWait
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +17,8 @@ class Scrape:
 
     `own`: the smallest number of our requests in the engine during the scrape, so that requests of others are never
     underestimated. `limit`: the age in seconds beyond which it is too old, as learned; 0: the setting applies. `frozen`: the
-    counters have not changed since `sampled_at`.
+    counters have not changed since `sampled_at`. `blind`: the engine shows no load, and the gauges are only what we know
+    ourselves: our own requests and the announced ones.
     """
 
     gauges: EngineGauges | None
@@ -21,6 +26,23 @@ class Scrape:
     own: int
     limit: float = 0.0
     frozen: bool = False
+    blind: bool = False
+
+    @property
+    def others(self) -> int:
+        """Requests of others in the engine, running or waiting."""
+        if self.gauges is None:
+            return 0
+        if self.gauges.sync is not None:
+            return sum(self.gauges.sync)
+        return max(0, self.gauges.running + self.gauges.waiting - self.own)
+
+    @property
+    def others_waiting(self) -> int:
+        """Requests of others that wait in the engine. If it does not distinguish them from ours, they count as the first."""
+        if self.gauges is None:
+            return 0
+        return self.gauges.sync[1] if self.gauges.sync is not None else min(self.gauges.waiting, self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +80,7 @@ class Signals:
 
     `urgency`: 0 when no deadline is near, 1 when a batch is about to miss its deadline. `stalls`: when this process did not
     run. `still_seconds`: how long an engine that works for us may show no progress, as learned; 0: the setting applies.
+    `first_token`: the longest wait for a first token, where the engine does not show its queue.
     """
 
     now: float
@@ -68,6 +91,7 @@ class Signals:
     urgency: float = 0.0
     stalls: tuple[Stall, ...] = ()
     still_seconds: float = 0.0
+    first_token: FirstTokenWait | None = None
 
     def age(self, since: float) -> float:
         """Seconds since then, without the time in which this process did not run."""

@@ -1,4 +1,5 @@
-"""The step times of an engine, learned outside it: from the counters of two scrapes and from our own requests.
+"""The step times of an engine, learned outside it: from the counters of two scrapes and from our own requests. If the engine
+counts no steps, they are learned from the time between two tokens of our own streams.
 
 The counters of two scrapes of a busy engine give the mean seconds and the mean tokens of the steps in between. Each pair is one
 observation for the step model. Tokens that were not computed for our requests are synchronous. If several engines share the
@@ -7,10 +8,12 @@ counters, the values are those of one engine under an even load.
 
 import collections
 import math
+from collections.abc import Mapping
 
 from app.headroom.engine_metrics import EngineGauges
 from app.headroom.signals import BatchLoad, Scrape, StepTime
-from app.headroom.step_model import StepModel
+from app.headroom.stream_pace import Key, StreamPace, StreamState
+from workers.engine.step_model import StepModel
 
 RECENT_SECONDS = 0.45  # step times are means over this time
 LIVE_SECONDS = 2.0  # counters are ignored for this long after a step that the engine reported itself
@@ -24,7 +27,8 @@ class StepMeter:
         self.model = model or StepModel()
         self._last: tuple[Scrape, BatchLoad] | None = None
         self._reported_at, self._busy = -math.inf, False
-        self._seen: collections.deque[tuple[float, int, float, float]] = collections.deque()
+        self._seen: collections.deque[tuple[float, float, float, float]] = collections.deque()
+        self._pace = StreamPace()
         self._largest = 0.0, 0.0  # tokens of the largest step that was seen, and the largest context
 
     def observe(self, scrape: Scrape, batch: BatchLoad) -> None:
@@ -55,6 +59,17 @@ class StepMeter:
             self._remember(seconds, 1, float(tokens), float(max(0, tokens - ours)))
         self._reported_at, self._busy = at, busy
 
+    def observe_streams(self, now: float, streams: Mapping[Key, StreamState], synchronous: int, context: float) -> None:
+        """Take how far our own streams are, for an engine that counts no steps. `synchronous` requests of others decode, and all
+        have `context` tokens. A step is taken to compute one token of each.
+        """
+        if not any(stream.received for stream in streams.values()):
+            self._seen.clear()
+        if (pace := self._pace.observe(now, streams)) is None:
+            return
+        self._learn(pace.streams + synchronous, context, pace.seconds)
+        self._remember(pace.elapsed, pace.elapsed / pace.seconds, pace.streams + synchronous, synchronous)
+
     def longest(self) -> float:
         """Predicted seconds of the largest step so far over the largest context so far; 0: not known yet."""
         return self.model.predict(*self._largest) if self.model.samples >= LEARNT else 0.0
@@ -63,7 +78,7 @@ class StepMeter:
         self.model.learn(tokens, context, seconds)
         self._largest = max(self._largest[0], tokens), max(self._largest[1], context)
 
-    def _remember(self, seconds: float, steps: int, tokens: float, synchronous: float) -> None:
+    def _remember(self, seconds: float, steps: float, tokens: float, synchronous: float) -> None:
         self._seen.append((seconds, steps, tokens, synchronous))
         while sum(entry[0] for entry in self._seen) - self._seen[0][0] >= RECENT_SECONDS:
             self._seen.popleft()

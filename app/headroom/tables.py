@@ -27,11 +27,16 @@ decision = Table(
     Column("allowance", Integer, nullable=False, comment="batch requests that may be in flight"),
     Column("was_reason", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("signal", Text, comment="what was compared: value against threshold"),
+    Column("signal", Text, comment="the signal whose value was compared with threshold"),
     Column("value", Float(53)),
     Column("threshold", Float(53)),
     Column("in_flight", Integer, nullable=False, comment="batch requests in the engine"),
-    Column("credited", Integer, nullable=False, comment="of these, admitted since the telemetry was taken"),
+    Column(
+        "credited",
+        Integer,
+        nullable=False,
+        comment="batch requests in flight that were admitted after the telemetry was read",
+    ),
     Column("detail", Text, comment="what was wrong with the telemetry"),
     PrimaryKeyConstraint("engine_id", "at", "decision_id"),
 )

@@ -1,13 +1,14 @@
 """The durable queue: a lease covers a range of items, every item has its own result, and the first result wins.
 
     submit     ingest, chunking, copy_format
-    work       service (a worker's verbs), lost_workers, poison
+    work       service (a worker's verbs), poison, charges
     fair order fair_order_sql (virtual time, claims)
-    lifecycle  lifecycle (pause, resume, cancel, retry), maintenance (the steward: reap, expire, settle)
-    reads      reads, listing, failures, progress, overview, response_log
+    a caller   batch_state (pause, resume, cancel, retry)
+    steward    reaping, lost_workers, expiry, chunk_sweeps, settling, order_drift
+    reads      reads, listing, failures, running_batches, overview, response_log
     forecasts  estimate, pace, pace_log, answer_lengths
     storage    tables, partitions, retention, removal
 
-The statements of a module `x` are in `x_sql`; those of `service` are in `lease_sql` and `fair_order_sql`, those of `ingest` in
+The statements of a module `x` are in `x_sql`; those of `service` are in `worker_sql` and `fair_order_sql`, those of `ingest` in
 `submit_sql`, those of `reads` in `read_sql` and `forecast_sql`.
 """

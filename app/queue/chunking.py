@@ -10,6 +10,7 @@ class NewChunk:
     """A chunk to be stored: `n` items between `lo` and `hi`, both included, and the sum of their estimated tokens.
 
     `seqs` lists its items in the order of execution. None: every item from `lo` to `hi`, in that order.
+    `line_id`: the line of the ledger; None: that of the batch.
     """
 
     lo: int
@@ -17,6 +18,7 @@ class NewChunk:
     n: int
     est_tokens: int
     seqs: list[int] | None = None
+    line_id: int | None = None
 
 
 def cut(
@@ -26,13 +28,14 @@ def cut(
     max_items: int,
     keys: Sequence[int] | None = None,
     seqs: Sequence[int] | None = None,
+    line_id: int | None = None,
 ) -> list[NewChunk]:
     """Split items into chunks of at most `max_items` items and `max_tokens` estimated tokens.
 
     Items with the same value in `keys` (a shared prompt prefix, a session) are placed next to each other, so that the engine's
     prefix cache serves them. Groups keep the order of their first items. A group that fits into one chunk is not split.
     An item larger than `max_tokens` gets its own chunk. Every item is in exactly one chunk. `seqs`: the numbers of the items, if
-    they are not 0, 1, 2, …
+    they are not 0, 1, 2, … `line_id`: of every chunk.
     """
     chunks: list[NewChunk] = []
     chunk: list[int] = []
@@ -40,7 +43,7 @@ def cut(
 
     def close() -> None:
         nonlocal chunk, tokens
-        chunks.append(_numbered(chunk, tokens, seqs))
+        chunks.append(_numbered(chunk, tokens, seqs, line_id))
         chunk, tokens = [], 0
 
     for group in _groups(len(est_tokens), keys):
@@ -70,9 +73,9 @@ def _groups(count: int, keys: Sequence[int] | None) -> Iterator[Sequence[int]]:
     yield from groups.values()
 
 
-def _numbered(chunk: list[int], tokens: int, seqs: Sequence[int] | None) -> NewChunk:
+def _numbered(chunk: list[int], tokens: int, seqs: Sequence[int] | None, line_id: int | None) -> NewChunk:
     """The chunk with the items' numbers. `seqs` is left out if it would equal the range."""
     items = chunk if seqs is None else [seqs[i] for i in chunk]
     lo, hi = min(items), max(items)
     ranged = items[0] == lo and all(b - a == 1 for a, b in pairwise(items))
-    return NewChunk(lo, hi, len(items), tokens, None if ranged else items)
+    return NewChunk(lo, hi, len(items), tokens, None if ranged else items, line_id)

@@ -2,11 +2,11 @@
 
 An account's virtual time is the tokens it was served, divided by its weight (`sched.vtime`). The account with the lowest
 virtual time is served next; within an account, the chunk with the earliest deadline. A claim charges the chunk's estimate, and
-`lease_sql.FINISH` corrects it to what was used. `sched.ready` and `sched.inflight_tokens` cache counts of `chunk`.
+`worker_sql.FINISH` corrects it to what was used. `sched.ready` and `sched.inflight_tokens` cache counts of `chunk`.
 """
 
-from app.queue.lease_sql import WORKER_LEASE_HOLDS
 from app.states import CHUNK, ChunkState
+from app.worker_lease import WORKER_LEASE_HOLDS
 
 # An idle account saves up no share. When it has work again, its virtual time is raised to the lowest one of the active
 # accounts, or, if none is active, to the highest of all. Otherwise an account that was served before a pause of the pool would

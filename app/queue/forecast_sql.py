@@ -1,7 +1,7 @@
 """The SQL of forecasts: what comes before a batch in its pool, the pool's pace and its engines, and how long answers are."""
 
-from app.queue.lease_sql import WORKER_LEASE_HOLDS
 from app.states import CHUNK, BatchState, EngineIntake, EngineState
+from app.worker_lease import WORKER_LEASE_HOLDS
 
 # The estimated tokens of a chunk's items that have no result yet.
 REMAINING_TOKENS = "est_tokens::float8 * (n - done - failed) / n"

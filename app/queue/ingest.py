@@ -17,7 +17,8 @@ from app.queue.types import Kind
 @dataclass(frozen=True, slots=True)
 class NewBatch:
     """A batch to be inserted, without its items. `expires`: items that are not done by the deadline are given up. `open_ended`:
-    an answer without a limit may use the rest of the context. `tells_items`: every result writes an event.
+    an answer without a limit may use the rest of the context. `tells_items`: every result writes an event. `line_id`: see
+    `app.metering.lines`.
     """
 
     batch_id: int
@@ -39,6 +40,7 @@ class NewBatch:
     tells_items: bool = False
     kind: Kind = Kind.BATCH
     open_ended: bool = False
+    line_id: int | None = None
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -93,6 +95,7 @@ def _columns(batch: NewBatch) -> dict[str, object]:
         "tells_items": batch.tells_items,
         "kind": batch.kind,
         "open_ended": batch.open_ended,
+        "line_id": batch.line_id,
     }
 
 
@@ -104,7 +107,7 @@ async def write_chunks(
     async with conn.cursor() as cursor, cursor.copy(queries.COPY_CHUNKS) as copy:
         copy.set_types(queries.COPY_CHUNKS_TYPES)
         for part in chunks:
-            await copy.write_row((*owner, part.lo, part.hi, part.seqs, part.n, part.est_tokens, deadline))
+            await copy.write_row((*owner, part.lo, part.hi, part.seqs, part.n, part.est_tokens, deadline, part.line_id))
     await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(chunks)})
 
 

@@ -1,4 +1,4 @@
-"""Decides which workers are lost, because their lease has lapsed, and whose loss is charged to their chunks. Pure.
+"""Finds the workers whose lease has lapsed (`app.worker_lease`), and decides whose loss is charged to their chunks. Pure.
 
 One of its items may have killed a lost worker, so the loss is charged to its chunks (see `poison`). The loss is not charged if
 there is evidence of another cause:
@@ -16,6 +16,8 @@ A worker that was only stopped, or cut off from the database, takes its charge b
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+
+from app import worker_lease
 
 SPARED_SECONDS = 3600.0
 
@@ -36,7 +38,7 @@ class Heartbeat:
 
     def lapsed(self, now: float) -> bool:
         """Whether the worker's lease has lapsed, so that its chunks are taken back."""
-        return self.lease_until < now
+        return worker_lease.has_lapsed(self.lease_until, now)
 
 
 def lost_alone(lost: Heartbeat, workers: Sequence[Heartbeat]) -> bool:

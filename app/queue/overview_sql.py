@@ -1,9 +1,11 @@
 """The SQL of the overview and of the queue's gauges."""
 
-from app.queue.lease_sql import WORKER_LEASE_HOLDS
-from app.states import CHUNK
+from app.states import BATCH, CHUNK
+from app.worker_lease import WORKER_LEASE_HOLDS
 
 MAX_BATCHES = 100_000  # more are not counted
+MOST_COUNTED = 1000  # of a gauge; this value means so many or more
+_MOST_LOOKED_AT = 10_000  # open batches, from the oldest on
 
 # Leased chunks are few, whatever the backlog. A steward leads as long as its connection holds the advisory lock.
 OVERVIEW = f"""
@@ -33,12 +35,14 @@ union all select 'dead_tuples', relname, n_dead_tup from pg_stat_user_tables
 union all select 'partitions_ahead_days', '',
   coalesce(max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() at time zone 'utc')::date, -1)
   from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'item_payload'::regclass
-union all select 'fold_lag_deltas', '', count(*) from (select from batch_delta limit 100000) d
+union all select 'fold_lag_deltas', '', count(*) from (select from batch_delta limit {MOST_COUNTED}) d
 union all select 'oldest_ready_seconds', '', coalesce(extract(epoch from now() - (
-    select b.opened_at from batch b where b.finalized_at is null
-      and exists (select from chunk c where c.batch_id = b.batch_id and {CHUNK.guard("claim", "c.")})
+    select b.opened_at from (
+      select * from (select * from batch where finalized_at is null order by created_at limit {_MOST_LOOKED_AT}) oldest
+      where {BATCH.guard("pause")} order by created_at limit {MOST_COUNTED}) b
+    where exists (select from chunk c where c.batch_id = b.batch_id and {CHUNK.guard("claim", "c.")})
     order by b.created_at limit 1)), 0)::float8
-union all select 'open_batches', '', count(*) from (select from batch where finalized_at is null limit {MAX_BATCHES}) b
+union all select 'open_batches', '', count(*) from (select from batch where finalized_at is null limit {MOST_COUNTED}) b
 union all select 'ready_chunks', p.model, coalesce(sum(s.ready), 0) from pool p left join sched s using (pool_id) group by 2
 union all select 'inflight_tokens', p.model, coalesce(sum(s.inflight_tokens), 0)
   from pool p left join sched s using (pool_id) group by 2

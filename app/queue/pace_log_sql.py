@@ -1,7 +1,7 @@
 """The SQL of the pace log."""
 
-from app.queue.lease_sql import WORKER_LEASE_HOLDS
 from app.states import CHUNK, EngineState
+from app.worker_lease import WORKER_LEASE_HOLDS
 
 # Only pools that have both work and a ready engine: any other time says nothing about the pace. Items done in leased chunks
 # count at once; `served_tokens` includes them only when their chunk ends.

@@ -1,6 +1,7 @@
 """The SQL of single requests, which are batches of one item, and of the event log of a streamed one."""
 
-from app.queue.lease_sql import FENCE, WORKER_LEASE_HOLDS
+from app.queue.worker_sql import FENCE
+from app.worker_lease import WORKER_LEASE_HOLDS
 
 FIND = """
 select batch_id from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = %(kind)s

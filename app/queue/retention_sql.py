@@ -48,7 +48,14 @@ IS_EMPTY = f"select not exists (select from batch b where {_OF_DAY})"
 FORGET = (
     "delete from delivery where event_id in (select event_id from event where batch_id = any(%(ids)s))",
     "delete from event where batch_id = any(%(ids)s)",
-    "delete from batch where batch_id = any(%(ids)s)",
+    """with removed as (delete from batch where batch_id = any(%(ids)s)
+           returning tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens)
+insert into removed_counts as r (tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens)
+select tenant_id, sum(ok), sum(failed), sum(prompt_tokens), sum(cached_tokens), sum(completion_tokens)
+from removed group by tenant_id order by tenant_id
+on conflict (tenant_id) do update set ok = r.ok + excluded.ok, failed = r.failed + excluded.failed,
+  prompt_tokens = r.prompt_tokens + excluded.prompt_tokens, cached_tokens = r.cached_tokens + excluded.cached_tokens,
+  completion_tokens = r.completion_tokens + excluded.completion_tokens""",
 )
 
 # ---------------------------------------------------------------- a deleted account
@@ -64,7 +71,8 @@ FORGET_ITEMS = tuple(
 
 # A pool's pace is the growth of its tenants' served tokens. Without the update it would become negative.
 FORGET_SHARES = """
-with own as materialized (
+with counts as (delete from removed_counts where tenant_id = %(tenant_id)s),
+ own as materialized (
   select pool_id from sched where tenant_id = %(tenant_id)s order by pool_id for update),
  deleted as (delete from sched s using own where s.pool_id = own.pool_id and s.tenant_id = %(tenant_id)s
           returning s.pool_id, s.served_tokens)

@@ -8,7 +8,7 @@ A verb whose fence does not match returns None or False: the lease is lost, whic
 from collections.abc import Collection, Sequence
 
 from app.db.pool import Connection
-from app.queue import fair_order_sql, forecast_sql, lease_sql
+from app.queue import fair_order_sql, forecast_sql, worker_sql
 from app.queue.types import Fence, Finished, HeldLease, Item, Lease, Result
 from app.states import BatchState
 
@@ -19,7 +19,7 @@ URGENT_LEAD_TOKENS = 100_000  # at weight 1, how far the lane may bring an accou
 async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int, lease_seconds: float) -> int:
     """Insert a worker with a new lease. Returns its id, which is part of the fence and never reused."""
     parameters = {"pool_id": pool_id, "host": host, "pid": pid, "lease_seconds": lease_seconds}
-    row = await (await conn.execute(lease_sql.REGISTER_WORKER, parameters)).fetchone()
+    row = await (await conn.execute(worker_sql.REGISTER_WORKER, parameters)).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -27,7 +27,7 @@ async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int
 async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> list[HeldLease] | None:
     """Renew the worker's lease, which covers its chunks, and return them. None: the lease has lapsed; register again."""
     parameters = {"worker_id": worker_id, "lease_seconds": lease_seconds}
-    rows = await (await conn.execute(lease_sql.HEARTBEAT, parameters)).fetchall()
+    rows = await (await conn.execute(worker_sql.HEARTBEAT, parameters)).fetchall()
     if not rows:
         return None
     leases = (row for row in rows if row[0] is not None)
@@ -36,7 +36,7 @@ async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> l
 
 async def retire_worker(conn: Connection, worker_id: int) -> None:
     """Delete a worker that stops. If it still holds chunks its row stays, and the steward reaps it later."""
-    await conn.execute(lease_sql.RETIRE_WORKER, {"worker_id": worker_id})
+    await conn.execute(worker_sql.RETIRE_WORKER, {"worker_id": worker_id})
 
 
 async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool = False) -> Lease | None:
@@ -64,7 +64,7 @@ async def slack(conn: Connection, pool_id: int) -> float | None:
 async def load(conn: Connection, lease: Lease) -> list[Item]:
     """The items of the chunk without a durable result in this run, in leased order."""
     parameters = {"batch_id": lease.batch_id, "run": lease.run, "lo": lease.lo, "hi": lease.hi, "seqs": lease.seqs}
-    return [Item(*row) for row in await (await conn.execute(lease_sql.LOAD, parameters, binary=True)).fetchall()]
+    return [Item(*row) for row in await (await conn.execute(worker_sql.LOAD, parameters, binary=True)).fetchall()]
 
 
 async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bool:
@@ -72,10 +72,10 @@ async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bo
     if not results:
         return True
     fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
-    columns = {name: [getattr(result, name) for result in results] for name in lease_sql.RESULT_COLUMNS}
+    columns = {name: [getattr(result, name) for result in results] for name in worker_sql.RESULT_COLUMNS}
     columns["ok"] = [int(result.ok) for result in results]
     parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, **columns}
-    row = await (await conn.execute(lease_sql.FLUSH, parameters)).fetchone()
+    row = await (await conn.execute(worker_sql.FLUSH, parameters)).fetchone()
     return row is not None and row[0] == 1
 
 
@@ -107,5 +107,5 @@ async def finish(
         "retry_seconds": retry_seconds,
         "split": split,
     }
-    row = await (await conn.execute(lease_sql.FINISH, parameters)).fetchone()
+    row = await (await conn.execute(worker_sql.FINISH, parameters)).fetchone()
     return None if row is None else Finished(done=row[0], returned=lease.n - row[0])

@@ -9,12 +9,12 @@ NEXT_BATCH_ID = "select next_batch_id()"
 
 INSERT_BATCH = """
 insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, traceparent,
-                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind, open_ended)
+                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind, open_ended, line_id)
 values (%(batch_id)s, %(request_id)s, %(tenant_id)s, %(model)s, %(endpoint)s, %(total)s,
         now() + make_interval(secs => %(deadline_seconds)s),
         case when %(expires)s then now() + make_interval(secs => %(deadline_seconds)s) end,
         %(correlation_id)s, %(traceparent)s, %(affinity)s, %(tags)s, %(meta)s, %(idempotency_key)s, %(request_hash)s,
-        %(tells_items)s, %(kind)s, %(open_ended)s)
+        %(tells_items)s, %(kind)s, %(open_ended)s, %(line_id)s)
 on conflict (tenant_id, idempotency_key) do nothing
 returning run, deadline"""
 
@@ -28,9 +28,9 @@ where tenant_id = %(tenant_id)s and idempotency_key = %(idempotency_key)s"""
 COPY_PAYLOAD = """copy item_payload (batch_id, seq, reference, model, endpoint, affinity, est_tokens, wants_json, stored, body)
 from stdin (format binary)"""
 
-COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline)
+COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, line_id)
 from stdin (format binary)"""
-COPY_CHUNKS_TYPES = ("int8", "int2", "int4", "int2", "int4", "int4", "int4[]", "int4", "int4", "timestamptz")
+COPY_CHUNKS_TYPES = ("int8", "int2", "int4", "int2", "int4", "int4", "int4[]", "int4", "int4", "timestamptz", "int4")
 
 ADD_READY = f"""
 insert into sched as s (pool_id, tenant_id, ready, vtime)

@@ -35,6 +35,12 @@ from app.states import BATCH, CHUNK
 
 Timestamp = DateTime(timezone=True)
 ZERO = text("0")
+_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
+
+
+def _counts(kind: type[Integer], *names: str) -> list[Column[int]]:
+    return [Column(name, kind, nullable=False, server_default=ZERO) for name in names]
+
 
 batch = Table(
     "batch",
@@ -47,17 +53,14 @@ batch = Table(
     Column(
         "state", Text, CheckConstraint(BATCH.check(), name="state"), nullable=False, server_default=BATCH.initial.value
     ),
-    Column("run", SmallInteger, nullable=False, server_default=text("1"), comment="grows when part of it is run again"),
+    Column("run", SmallInteger, nullable=False, server_default=text("1"), comment="number of the current run, from 1"),
     Column("total", Integer, CheckConstraint("total > 0", name="total_positive"), nullable=False),
-    Column("ok", Integer, nullable=False, server_default=ZERO),
-    Column("failed", Integer, nullable=False, server_default=ZERO),
-    Column("prompt_tokens", BigInteger, nullable=False, server_default=ZERO),
-    Column("cached_tokens", BigInteger, nullable=False, server_default=ZERO),
-    Column("completion_tokens", BigInteger, nullable=False, server_default=ZERO),
-    Column("deadline", Timestamp, nullable=False, comment="what the fair order aims at"),
+    *_counts(Integer, "ok", "failed"),
+    *_counts(BigInteger, *_TOKENS),
+    Column("deadline", Timestamp, nullable=False, comment="when the fair order tries to have it done"),
     Column("expires_at", Timestamp, comment="when unfinished items are given up; null: never"),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
-    Column("opened_at", Timestamp, nullable=False, server_default=func.now(), comment="when its run began"),
+    Column("opened_at", Timestamp, nullable=False, server_default=func.now(), comment="when the current run began"),
     Column("finalized_at", Timestamp),
     Column("idempotency_key", Text),
     Column("request_hash", LargeBinary),
@@ -72,22 +75,23 @@ batch = Table(
         CheckConstraint(f"kind in ({', '.join(repr(kind.value) for kind in Kind)})", name="kind"),
         nullable=False,
         server_default=Kind.BATCH.value,
-        comment="response, flex: one request that its caller waits for",
+        comment="response: a background response; flex: a flex call; both have one item",
     ),
     Column(
         "tells_items",
         Boolean,
         nullable=False,
         server_default=text("false"),
-        comment="somebody asked to hear of its items, so that flushes write their events",
+        comment="a subscription wants events of its items, so a flush writes them",
     ),
     Column(
         "open_ended",
         Boolean,
         nullable=False,
         server_default=text("false"),
-        comment="answers without a limit of their own may take what is left of the context",
+        comment="an answer without a limit of its own may use the rest of the context window",
     ),
+    Column("line_id", Integer, comment="line of its items; null: queued before there were lines"),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"
@@ -137,7 +141,7 @@ item_payload = Table(
         Boolean,
         nullable=False,
         server_default=text("false"),
-        comment="body is the key of the object that holds it",
+        comment="true: body is the key of the object that contains the body",
     ),
     PrimaryKeyConstraint("batch_id", "seq"),
     postgresql_partition_by="RANGE (batch_id)",
@@ -162,7 +166,7 @@ item_result = Table(
         Boolean,
         nullable=False,
         server_default=text("false"),
-        comment="body is the key of the object that holds it",
+        comment="true: body is the key of the object that contains the body",
     ),
     PrimaryKeyConstraint("batch_id", "seq", "run"),
     postgresql_partition_by="RANGE (batch_id)",
@@ -186,7 +190,7 @@ chunk = Table(
     Column("pool_id", SmallInteger, nullable=False),
     Column("lo", Integer, nullable=False),
     Column("hi", Integer, nullable=False),
-    Column("seqs", ARRAY(Integer), comment="leased order where it is not lo..hi: retries, grouped prefixes"),
+    Column("seqs", ARRAY(Integer), comment="its items in their order (retries, grouped prefixes); null: lo to hi"),
     Column("n", Integer, CheckConstraint("n > 0", name="n_positive"), nullable=False),
     Column("est_tokens", Integer, nullable=False),
     Column("deadline", Timestamp, nullable=False),
@@ -198,9 +202,9 @@ chunk = Table(
         SmallInteger,
         nullable=False,
         server_default=ZERO,
-        comment="workers that were lost with it",
+        comment="how many losses of workers were charged to it",
     ),
-    Column("deaths", SmallInteger, nullable=False, server_default=ZERO, comment="engine deaths that its item was in"),
+    Column("deaths", SmallInteger, nullable=False, server_default=ZERO, comment="engine deaths charged to its items"),
     Column("retries", SmallInteger, nullable=False, server_default=ZERO, comment="rounds of transient engine errors"),
     Column("charged_for", BigInteger, comment="the worker whose loss was charged last; null: none, or taken back"),
     Column(
@@ -213,6 +217,7 @@ chunk = Table(
     Column("not_before", Timestamp),
     Column("done", Integer, nullable=False, server_default=ZERO),
     Column("failed", Integer, nullable=False, server_default=ZERO),
+    Column("line_id", Integer, comment="line of its items; null: that of the batch"),
     CheckConstraint("(state = 'leased') = (worker_id is not null)", name="leased_has_worker"),
     CheckConstraint("(state = 'delayed') = (not_before is not null)", name="delayed_has_time"),
     postgresql_with={"fillfactor": 60, **_HOT},
@@ -245,7 +250,7 @@ sched = Table(
         BigInteger,
         nullable=False,
         server_default=ZERO,
-        comment="estimated tokens of items done, ever growing",
+        comment="estimated tokens of all items done; never decreases",
     ),
     Column("drifts", Integer, nullable=False, server_default=ZERO, comment="how often the caches had to be corrected"),
     PrimaryKeyConstraint("pool_id", "tenant_id"),
@@ -257,13 +262,13 @@ pace = Table(
     metadata,
     Column("pool_id", SmallInteger, nullable=False),
     Column("at", Timestamp, nullable=False, server_default=func.now()),
-    Column("served_tokens", BigInteger, nullable=False, comment="of all tenants of the pool, ever growing"),
+    Column("served_tokens", BigInteger, nullable=False, comment="estimated tokens of all tenants; never decreases"),
     Column(
         "tokens_per_second",
         Float(53),
-        comment="of the last minutes with work, as measured then; null: too short a time",
+        comment="pace over the last minutes with work; null: too little time was measured",
     ),
-    Column("spread", Float(53), comment="share by which the pace lately missed what came; null: too short a time"),
+    Column("spread", Float(53), comment="relative error of recent forecasts; null: too little time"),
     PrimaryKeyConstraint("pool_id", "at"),
 )
 
@@ -281,7 +286,7 @@ worker = Table(
         Timestamp,
         nullable=False,
         server_default=func.now(),
-        comment="when the lease was last renewed; not indexed, as lease_until",
+        comment="when the lease was last renewed; not indexed, like lease_until",
     ),
     postgresql_with={"fillfactor": 50, **_HOT},
 )
@@ -296,9 +301,20 @@ batch_delta = Table(
     Column("prompt_tokens", BigInteger, nullable=False),
     Column("cached_tokens", BigInteger, nullable=False),
     Column("completion_tokens", BigInteger, nullable=False),
+    Column("line_id", Integer, comment="line of the results; null: that of the batch"),
+    Column("at", Timestamp, nullable=False, server_default=func.now(), comment="when the chunk ended"),
+    *_counts(Integer, "repeats", "retried", "retried_ok", "yields"),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)
+
+# What the batches of an account counted that are no longer in `batch`. With it the ledger can be compared with the queue.
+removed_counts = Table(
+    "removed_counts",
+    metadata,
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), primary_key=True),
+    *_counts(BigInteger, "ok", "failed", *_TOKENS),
+)
 
 response_events = Table(
     "response_events",
@@ -307,7 +323,7 @@ response_events = Table(
     Column(
         "number", Integer, nullable=False, autoincrement=False, comment="sequence number of the first event of the row"
     ),
-    Column("last", Integer, nullable=False, comment="of the last one"),
+    Column("last", Integer, nullable=False, comment="sequence number of the last event of the row"),
     Column("body", LargeBinary, nullable=False, comment="a JSON array"),
     PrimaryKeyConstraint("batch_id", "number"),
 )

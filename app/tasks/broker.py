@@ -9,7 +9,7 @@ from celery import Celery
 from kombu.entity import Queue
 
 from app import optional_packages
-from app.db.silence import noticed
+from app.db.keepalive import noticed
 from app.settings import Settings
 from app.tasks import names, transport
 

@@ -65,10 +65,10 @@ class Hints:
                     )
         except Exception as error:  # transports fail in many ways; pgmq's with an AttributeError among others
             if self._reachable:
-                log.warning("the broker takes no hints; deliveries wait", error=str(error).strip())
+                log.warning("hints.not_published", error=str(error).strip())
             self._reachable = False
             return False
         if not self._reachable:
-            log.info("the broker takes hints again")
+            log.info("hints.published_again")
         self._reachable = True
         return True

@@ -1,13 +1,15 @@
-"""The format of an API key: `sk_sw_<id>_<secret>`. Pure.
+"""The format of an API key, `sk_sw_<id>_<secret>`, and the hash of its secret. Pure.
 
 The id identifies the row. Of the secret only a hash is stored. A secret of 256 random bits needs
 no slow password hash, so an HMAC is enough.
 """
 
+import hashlib
+import hmac
 import secrets
 from dataclasses import dataclass
 
-from app.crypto import hash_secret
+from app import crypto
 
 PREFIX = "sk_sw_"
 
@@ -22,9 +24,9 @@ class ApiKey:
     def __str__(self) -> str:
         return f"{PREFIX}{self.key_id}_{self.secret}"
 
-    def hashed(self, pepper: bytes) -> bytes:
-        """The hash of the secret that the database stores: an HMAC under the pepper."""
-        return hash_secret(pepper, self.secret)
+    def hashed(self, master_key: bytes) -> bytes:
+        """The hash of the secret that the database stores: HMAC-SHA256 under a pepper of the master key, 32 bytes."""
+        return hmac.digest(crypto.derive(master_key, b"api-key pepper"), self.secret.encode(), hashlib.sha256)
 
 
 def generate() -> ApiKey:

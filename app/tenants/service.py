@@ -171,6 +171,12 @@ async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | 
     return Tenant(row[1], row[2], key.key_id, KeyLimits(row[4], row[5]))
 
 
+async def live_keys(conn: Connection, key_ids: Sequence[str]) -> dict[str, Tenant]:
+    """The tenants of those of these keys that are neither unknown, expired nor revoked. The caller has checked their secrets."""
+    rows = await (await conn.execute(sql.FIND_KEYS, {"key_ids": list(key_ids)})).fetchall()
+    return {row[0]: Tenant(row[1], row[2], row[0], KeyLimits(row[3], row[4])) for row in rows}
+
+
 async def list_keys(conn: Connection) -> list[KeyInfo]:
     """Every key, oldest first."""
     rows = await (await conn.execute(sql.LIST_KEYS)).fetchall()

@@ -33,6 +33,12 @@ select k.secret_hash, t.tenant_id, t.account_id, k.last_used_at is null or k.las
 from api_key k join tenant t using (tenant_id)
 where k.key_id = %(key_id)s and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"""
 
+# For doors of engines, which have authenticated these keys before.
+FIND_KEYS = """
+select k.key_id, t.tenant_id, t.account_id, k.requests_per_minute, k.tokens_per_minute
+from api_key k join tenant t using (tenant_id)
+where k.key_id = any(%(key_ids)s) and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"""
+
 TOUCH_KEY = "update api_key set last_used_at = now() where key_id = %(key_id)s"
 
 # One row per key: the counts of the latest minute. A statement that began in the minute before and had to wait counts there, too.
@@ -54,6 +60,17 @@ select c.requests is not null, coalesce(c.requests, u.requests, 0), coalesce(c.t
        ceil(60 - extract(second from now()))::int
 from (select) one left join counted c on true
 left join key_usage u on u.key_id = %(key_id)s and u.minute >= date_trunc('minute', now())"""
+
+# What doors have let in, which is counted whatever the limit is; and the counts of the minute.
+ADD_USAGE = """
+insert into key_usage as u (key_id, minute, requests, tokens)
+select key_id, date_trunc('minute', now()), requests, tokens
+from unnest(%(key_ids)s::text[], %(requests)s::int[], %(tokens)s::bigint[]) as said(key_id, requests, tokens) order by key_id
+on conflict (key_id) do update set
+  minute = greatest(u.minute, excluded.minute),
+  requests = case when u.minute >= excluded.minute then u.requests else 0 end + excluded.requests,
+  tokens = case when u.minute >= excluded.minute then u.tokens else 0 end + excluded.tokens
+returning key_id, requests, tokens, ceil(60 - extract(second from now()))::int"""
 
 LIST_KEYS = """
 select k.key_id, t.account_id, k.name, k.created_at, k.last_used_at, k.expires_at, k.revoked_at,

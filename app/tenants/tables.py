@@ -21,7 +21,7 @@ from app.states import TENANT
 tenant = Table(
     "tenant",
     metadata,
-    Column("tenant_id", Integer, primary_key=True, comment="never used again"),
+    Column("tenant_id", Integer, primary_key=True, comment="the id of a deleted account is never used again"),
     Column("account_id", Text, nullable=False, unique=True, comment="the account in a Workers AI URL"),
     Column("name", Text, nullable=False),
     Column("weight", Float, CheckConstraint("weight > 0", name="weight_positive"), nullable=False, server_default="1"),
@@ -30,7 +30,7 @@ tenant = Table(
         "retention_days",
         Integer,
         CheckConstraint("retention_days > 0", name="retention_positive"),
-        comment="its batches are kept at least this long; null: as the settings say",
+        comment="how long its batches are kept at least; null: as in the settings",
     ),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column(
@@ -62,13 +62,13 @@ api_key = Table(
         "requests_per_minute",
         Integer,
         CheckConstraint("requests_per_minute > 0", name="requests_positive"),
-        comment="of synchronous requests; null: as the settings say",
+        comment="limit of synchronous requests; null: as in the settings",
     ),
     Column(
         "tokens_per_minute",
         BigInteger,
         CheckConstraint("tokens_per_minute > 0", name="tokens_positive"),
-        comment="estimated, of synchronous requests; null: as the settings say",
+        comment="limit of estimated tokens of synchronous requests; null: as in the settings",
     ),
 )
 
@@ -76,8 +76,8 @@ key_usage = Table(
     "key_usage",
     metadata,
     Column("key_id", Text, ForeignKey("api_key.key_id"), primary_key=True),
-    Column("minute", DateTime(timezone=True), nullable=False, comment="the minute that the counts are of"),
+    Column("minute", DateTime(timezone=True), nullable=False, comment="the minute to which the counts belong"),
     Column("requests", Integer, nullable=False),
-    Column("tokens", BigInteger, nullable=False, comment="estimated, prompt and answer"),
+    Column("tokens", BigInteger, nullable=False, comment="estimated tokens of prompts and answers"),
     postgresql_with={"fillfactor": 50},
 )

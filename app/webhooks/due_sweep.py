@@ -6,8 +6,8 @@ from uuid import UUID
 
 from app.db.pool import Connection, Database
 from app.settings import Settings
+from app.webhooks import delivery_outcomes
 from app.webhooks import delivery_sql as sql
-from app.webhooks import outcomes
 
 LIMIT = 500
 
@@ -26,7 +26,7 @@ async def sweep(database: Database, hints: HintPublisher, settings: Settings) ->
     refuses, they are taken back. If this process dies in between, they expire after `webhook_rehint_seconds`.
     """
     async with database.relaxed() as conn:
-        await outcomes.reap(conn)
+        await delivery_outcomes.reap(conn)
         endpoint_ids = await take_due(conn, rehint_seconds=settings.webhook_rehint_seconds, limit=LIMIT)
     if not endpoint_ids:
         return 0

@@ -9,42 +9,22 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Protocol, Self
 
 import aiohttp
-from ssrfguard import DEFAULT_DENIED, AddressTable, Block, Policy, Reach, Resolver, Target, resolve
 from ssrfguard import Address as Checked
+from ssrfguard import Resolver, Target, resolve
 from ssrfguard.errors import SSRFGuardError
 from yarl import URL
 
 from app import clock
 from app.settings import PrivateTargets, Settings
+from app.webhooks.egress_rules import SECURE, policies, reason
 from app.webhooks.name_resolution import NameResolver
 from app.webhooks.response_policy import CONTROL, Answer, status_error
 from app.webhooks.retry_policy import parse_retry_after
 
-_LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-_PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
-_EXTRA_DENIED: tuple[tuple[IPv4Network | IPv6Network, str], ...] = (
-    (ip_network("168.63.129.16/32"), "Azure WireServer"),
-    (ip_network("fd20:ce::254/128"), "Cloud metadata (GCP over IPv6)"),
-    (ip_network("::ffff:0:0:0/96"), "IPv4-translated (SIIT)"),
-)
-_EVERYTHING = (ip_network("0.0.0.0/0"), ip_network("::/0"))
-_SECURE = ("https", 443)
-_RULES: dict[PrivateTargets, str] = {
-    "off": "must be https on port 443 of a public address, without credentials",
-    "loopback": "must be https on port 443 of a public address, or http or https on a loopback address, without credentials",
-    "all": "must be https on port 443 of a public address, or http or https on a private or loopback one, without credentials",
-}
-_MORE: dict[PrivateTargets, str] = {
-    "off": "`loopback` adds receivers on the same machine, `all` also private networks",
-    "loopback": "`all` adds private networks",
-    "all": "",
-}
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` limits the attempt instead
 _PROTOCOL = (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError)
 
@@ -98,7 +78,7 @@ class Egress:
         resolver: Resolver | None = None,
     ) -> None:
         self._allows: PrivateTargets = allow_private
-        self._policy, self._plain = _policies(allow_private)
+        self._policy, self._plain = policies(allow_private)
         self._hosts = tuple(hosts)
         self._timeout = timeout_seconds
         self._response_bytes = response_bytes
@@ -136,10 +116,10 @@ class Egress:
             secure = _is_secure(target)
             await self._resolve(target, owner)
         except SSRFGuardError as error:
-            raise TargetRefused(_reason(self._allows)) from error
+            raise TargetRefused(reason(self._allows)) from error
         except (OSError, UnicodeError) as error:
             if self._allows == "loopback" and not secure:
-                raise TargetRefused(_reason(self._allows)) from error  # a loopback name would resolve
+                raise TargetRefused(reason(self._allows)) from error  # a loopback name would resolve
             return  # the name does not resolve yet; every attempt checks again
 
     def _target(self, url: str, hosts: Sequence[str] | None) -> Target:
@@ -250,12 +230,12 @@ class Egress:
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
         """Create a socket after a last check of the address. Every socket of this client is created here."""
         family, kind, protocol, _, (ip, port, *_) = address
-        (self._policy if port == _SECURE[1] else self._plain).check_address(ip)
+        (self._policy if port == SECURE[1] else self._plain).check_address(ip)
         return socket.socket(family, kind, protocol)
 
 
 def _is_secure(target: Target) -> bool:
-    return (target.scheme, target.port) == _SECURE
+    return (target.scheme, target.port) == SECURE
 
 
 def _among(host: str, allowed: Sequence[str]) -> bool:
@@ -265,29 +245,6 @@ def _among(host: str, allowed: Sequence[str]) -> bool:
 def parse_hosts(text: str) -> tuple[str, ...]:
     """The hosts of a comma-separated setting."""
     return tuple(host.strip().lower().rstrip(".") for host in text.split(",") if host.strip(" ."))
-
-
-def _policies(allows: PrivateTargets) -> tuple[Policy, Policy]:
-    """The policy for HTTPS on port 443, and the policy for http or another port."""
-    extra = tuple(Block(network, name, "operator", Reach.DENIED) for network, name in _EXTRA_DENIED)
-    denied = AddressTable((*DEFAULT_DENIED.blocks, *extra))
-    if allows == "off":
-        strict = Policy(frozenset({"https"}), denied, (), frozenset({443}), max_redirects=0)
-        return strict, strict
-    private = _PRIVATE if allows == "all" else ()
-    # Metadata services in these networks keep their own rows: the narrowest row decides.
-    denied = AddressTable(tuple(block for block in denied.blocks if block.network not in private))
-    wide = Policy(frozenset({"http", "https"}), denied, _LOOPBACK, frozenset(range(1, 65536)), max_redirects=0)
-    local = [block for block in denied.blocks if block.reach is Reach.DENIED]
-    local += [Block(network, "public", "operator", Reach.DENIED) for network in _EVERYTHING]
-    local += [Block(network, "private", "operator", Reach.PERMITTED) for network in private]
-    return wide, replace(wide, denied_networks=AddressTable(tuple(local)))
-
-
-def _reason(allows: PrivateTargets) -> str:
-    """The rule and, for the operator, the setting that can change it."""
-    more = _MORE[allows]
-    return _RULES[allows] + (f" (SLACKWATER_WEBHOOK_ALLOW_PRIVATE is {allows}; {more})" if more else "")
 
 
 def _error_class(error: Exception) -> str:

@@ -1,4 +1,14 @@
-"""Writes events. Each function runs in the transaction of its caller, so an event exists only if its cause was committed."""
+"""Writes events. Each function runs in the transaction of its caller, so an event exists only if its cause was committed.
+
+Who calls them, by event:
+
+    batch.queued                                  app.batches.submit; a retry: app.batches.lifecycle
+    batch.started, .progress, .at_risk            app.batches.progress_events
+    batch.succeeded, .failed, .cancelled, .expired, response.*
+                                                  app.batches.final_events; a refused file: app.batches.openai.file_batches
+    item.succeeded, .failed                       workers.gpu.result_writer
+    endpoint.failing, .disabled                   app.webhooks.endpoint_state
+"""
 
 from collections.abc import Sequence
 from uuid import UUID

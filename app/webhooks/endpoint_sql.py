@@ -53,7 +53,7 @@ where tenant_id = %(tenant_id)s and endpoint_id = %(endpoint_id)s and {ENDPOINT.
 """
 
 
-def change_state(verb: str) -> str:
+def transition(verb: str) -> str:
     """UPDATE for one transition of an endpoint: verify, pause, disable or enable. It also resets the endpoint's health."""
     return f"""
 update endpoint set state = '{ENDPOINT.target(verb)}', reason = %(reason)s, modified_at = now(),

@@ -21,7 +21,7 @@ _GIVEN_UP = "every attempt failed since {:%Y-%m-%d %H:%M:%S} UTC"
 async def change(conn: Connection, tenant_id: int, endpoint_id: UUID, verb: str, reason: str | None = None) -> bool:
     """Verify, pause, disable or enable an endpoint, and hold or release its deliveries. False: its state does not allow it."""
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "reason": reason}
-    if await (await conn.execute(sql.change_state(verb).encode(), values)).fetchone() is None:
+    if await (await conn.execute(sql.transition(verb).encode(), values)).fetchone() is None:
         return False
     if verb == "verify":
         await conn.execute(sql.RELEASE.encode(), {"endpoint_id": endpoint_id})

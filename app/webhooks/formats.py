@@ -20,11 +20,11 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
 from app.errors import ExecutionFailed
-from app.events import PROGRESS_KINDS, BatchData, EndpointData, EventData, EventKind, Failure, ItemData
+from app.events import PROGRESS_KINDS, BatchData, BatchFailure, EndpointData, EventData, EventKind, ItemData
 
 PREFIX = "cf.workersAi.model."
 SCHEMA_VERSION = 1
-_EXECUTION_FAILED = Failure("Model execution failed", ExecutionFailed.code, ExecutionFailed.status)
+_EXECUTION_FAILED = BatchFailure("Model execution failed", ExecutionFailed.code, ExecutionFailed.status)
 
 
 @dataclass(frozen=True)

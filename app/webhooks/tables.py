@@ -43,7 +43,13 @@ event = Table(
     Column("run", SmallInteger),
     Column("data", LargeBinary, nullable=False, comment="JSON; each endpoint's format is made from it"),
     Column("occurred_at", Timestamp, nullable=False, server_default=func.now()),
-    Column("n", Integer, nullable=False, server_default="0", comment="which of several of one kind"),
+    Column(
+        "n",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="its number among the events of the same batch, run and kind",
+    ),
     UniqueConstraint("batch_id", "run", "kind", "n"),
 )
 Index("event_tenant", event.c.tenant_id, event.c.event_id)
@@ -55,7 +61,7 @@ endpoint = Table(
     Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("url", Text, comment="where its events are sent; null: they are fetched"),
-    Column("queue_id", Text, comment="what its events are fetched by; null: they are sent"),
+    Column("queue_id", Text, comment="the queue from which its events are fetched; null: they are sent"),
     Column("model", Text, comment="null: events of all models"),
     Column("kinds", ARRAY(Text), nullable=False),
     Column("format", Text, nullable=False, server_default="workers_ai"),
@@ -71,7 +77,9 @@ endpoint = Table(
     Column("failing_since", Timestamp),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
     Column("modified_at", Timestamp, nullable=False, server_default=func.now()),
-    Column("previous_secret", LargeBinary, comment="signs too, until previous_until"),
+    Column(
+        "previous_secret", LargeBinary, comment="the secret before a rotation, which also signs until previous_until"
+    ),
     Column("previous_until", Timestamp),
     Column("signing_key", LargeBinary, comment="sealed ed25519 key, for v1a signatures"),
     Column(
@@ -93,7 +101,7 @@ endpoint = Table(
         Boolean,
         nullable=False,
         server_default=text("false"),
-        comment="of one batch, an event is sent when those before it have come to their end",
+        comment="an event of a batch is sent after the deliveries of its earlier events have ended",
     ),
     Column(
         "max_in_flight",
@@ -103,17 +111,23 @@ endpoint = Table(
         server_default="8",
     ),
     Column("max_per_second", Float(53), CheckConstraint("max_per_second > 0", name="rate_positive")),
-    Column("paced_until", Timestamp, comment="what was sent is paid for by then, at max_per_second"),
-    Column("failures", Integer, nullable=False, server_default="0", comment="in a row"),
-    Column("open_until", Timestamp, comment="breaker: nothing is sent before, then one at a time"),
+    Column("paced_until", Timestamp, comment="until then, the deliveries that were sent use up max_per_second"),
+    Column("failures", Integer, nullable=False, server_default="0", comment="failed attempts in a row"),
+    Column(
+        "open_until",
+        Timestamp,
+        comment="circuit breaker: nothing is sent before then, and afterwards one delivery at a time",
+    ),
     Column(
         "warned",
         SmallInteger,
         nullable=False,
         server_default="0",
-        comment="how many steps of the ladder its owner was told of",
+        comment="how many warning steps it has reached since it began to fail",
     ),
-    Column("hinted_at", Timestamp, comment="when the broker was last told"),
+    Column(
+        "hinted_at", Timestamp, comment="when a hint for its due deliveries was last published; null: none is expected"
+    ),
     CheckConstraint("(url is null) <> (queue_id is null) and (url is null) = (secret is null)", name="sent_or_fetched"),
 )
 Index("endpoint_tenant", endpoint.c.tenant_id)
@@ -134,14 +148,20 @@ delivery = Table(
     ),
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("fence", Integer, nullable=False, server_default="0"),
-    Column("next_attempt_at", Timestamp, nullable=False, server_default=func.now(), comment="infinity: it is fetched"),
+    Column(
+        "next_attempt_at",
+        Timestamp,
+        nullable=False,
+        server_default=func.now(),
+        comment="infinity: the event is fetched, not sent",
+    ),
     Column("lease_until", Timestamp),
     Column(
         "attempts_before",
         SmallInteger,
         nullable=False,
         server_default="0",
-        comment="made before it was last sent anew by hand",
+        comment="attempts before it was last sent again by hand",
     ),
     Column("batch_id", BigInteger),
     Column(
@@ -149,7 +169,7 @@ delivery = Table(
         Boolean,
         nullable=False,
         server_default=text("false"),
-        comment="a test event; it is sent to endpoints that are not active, too",
+        comment="a test event; it is also sent to endpoints that are not active",
     ),
     Column("claimed_at", Timestamp, comment="when its latest attempt began"),
     Column("reason", Text, comment="why it is dead"),
@@ -193,6 +213,6 @@ attempt = Table(
         comment="dns, connect, tls, timeout, http_4xx, ssrf_blocked, sender_lost, …; null: delivered",
     ),
     Column("response_body", LargeBinary, comment="the first bytes of the receiver's answer"),
-    Column("address", Text, comment="that answered"),
+    Column("address", Text, comment="the IP address that answered"),
 )
 Index("attempt_delivery", attempt.c.delivery_id)

@@ -1,17 +1,20 @@
 """The latency that batch work adds to synchronous requests on one engine, and the batch throughput, for each policy.
 
     python -m benchmarks.colocation simulate --json [--quick] [--trace FILE] [--seed N] [--out FOLDER]
+    python -m benchmarks.colocation simulate --frontier --json [--quick]
     python -m benchmarks.colocation simulate --arms l1,static_32 --workloads burst,burst_long --quick
 
 simulate   vLLM's own scheduler under a simulated clock: deterministic, no GPU, no weights
 engine     real vLLM with a real model on this machine, inside a whole installation
-gpu        the same on a GPU; without one, the result has `not_run`
+agree      our own client and outside tools on one idle vLLM: whether they measure the same
+attached   the scheduler inside an attached engine, against the same in a managed one
+gpu        an 8B model on a GPU, in pieces of some minutes; without a GPU, the result has `not_run`
 
 Progress goes to stderr; the last line of stdout is one JSON object: `arms.<arm>.<workload>` with `ttft_p50_x`, `ttft_p99_x`,
 `itl_p50_x`, `itl_p95_x`, `itl_p99_x` (divided by the figure of the same synchronous arrivals without batch work; `_ms` keys
 are absolute), `batch_tok_s` (each prompt counts once), `harvest` (share of the batch throughput under priority scheduling
 alone), `wasted_tok_s` (tokens computed twice); `ablations.<name>.<workload>` with the same keys; `verdict` with each target
-and the numbers that decide it.
+and the numbers that decide it. With --frontier: `frontier`, a list of points with the same keys, their `settings` and `workload`.
 """
 
 import argparse
@@ -21,11 +24,17 @@ import sys
 from pathlib import Path
 from time import monotonic
 
-from benchmarks.colocation import track_engine, track_gpu, track_simulate
+from benchmarks.colocation import frontier, track_agree, track_attached, track_engine, track_gpu, track_simulate
 from benchmarks.colocation.report import markdown, plot
 from benchmarks.machine import describe
 
-TRACKS = {"simulate": track_simulate, "engine": track_engine, "gpu": track_gpu}
+TRACKS = {
+    "simulate": track_simulate,
+    "engine": track_engine,
+    "agree": track_agree,
+    "attached": track_attached,
+    "gpu": track_gpu,
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,7 +79,9 @@ def main() -> None:
         (options.out / "result.json").write_text(line + "\n")
         (options.out / "table.md").write_text(markdown(result))
         try:
-            if result["arms"]:
+            if result.get("frontier"):
+                frontier.chart(result["frontier"], options.out / "frontier.png")
+            elif result["arms"]:
                 plot(result["arms"], options.out / "plot.png")
         except ImportError:
             print("no plot: matplotlib is not installed", file=sys.stderr)

@@ -31,10 +31,8 @@ class BlockStore:
         folder.mkdir(parents=True, exist_ok=True)
         head = folder / "same.json"
         if head.exists() and json.loads(head.read_text()) != dict(same):
-            raise SystemExit(
-                f"--keep: {folder} has blocks of another machine or of other options; choose another folder"
-            )
-        head.write_text(json.dumps(dict(same)))
+            raise SystemExit(f"{folder} has blocks of another machine or of other options; choose another folder")
+        write_whole(head, json.dumps(dict(same)))
 
     def has(self, arm: str, workload: str, seed: int) -> bool:
         """Whether the block is stored."""
@@ -56,10 +54,15 @@ class BlockStore:
         values = {field.name: getattr(block.outcome, field.name) for field in fields(RunSamples)}
         outcome = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
         written = json.dumps({"outcome": outcome, "calls": [asdict(call) for call in block.calls], "idle": block.idle})
-        half = self._file(arm, workload, seed).with_suffix(".half")
-        half.write_text(written)
-        half.rename(self._file(arm, workload, seed))
+        write_whole(self._file(arm, workload, seed), written)
 
     def _file(self, arm: str, workload: str, seed: int) -> Path:
         assert self._folder is not None
         return self._folder / f"{arm}.{workload}.{seed}.json"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there as a whole or not at all, even if the process is killed meanwhile."""
+    half = path.with_name(f"{path.name}.half")
+    half.write_text(text)
+    half.rename(path)

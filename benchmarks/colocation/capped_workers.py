@@ -1,9 +1,9 @@
 """The batch workers of the simple arms, which limit the number of batch requests in the engine."""
 
-from benchmarks.colocation.simulated_engine import SLOTS, SimulatedRequest
+from benchmarks.colocation.simulated_engine import SimulatedRequest
 from benchmarks.colocation.simulation_view import SimulationView
 
-FLOOD = SLOTS
+FLOOD = 256
 
 
 class CappedWorker:

@@ -21,7 +21,7 @@ def on_engine(table: Table, calls: Calls, *, quick: bool) -> dict[str, Any]:
         alone, ours = calls.get(("sync_only", workload)), calls["ours", workload]
         if alone:
             for kind, q in (("ttft", 95), ("itl", 95), *(() if quick else (("ttft", 99), ("itl", 99)))):
-                value, low, high = _ratio(alone, ours, kind, q)
+                value, low, high = ratio(alone, ours, kind, q)
                 limit = P95_X if q == 95 else P99_X
                 line = {"holds": value <= limit, "value": value, "interval_95": [low, high], "at_most": limit}
                 lines[f"{workload}_{kind}_p{q}_x"] = line
@@ -56,7 +56,7 @@ def _on_batch(table: Table, workload: str) -> dict[str, Any]:
     return lines
 
 
-def _ratio(alone: Sequence[Call], ours: Sequence[Call], kind: str, q: int) -> tuple[float, float, float]:
+def ratio(alone: Sequence[Call], ours: Sequence[Call], kind: str, q: int) -> tuple[float, float, float]:
     """The ratio of the percentiles and its 95 % interval, by bootstrap over the arrivals, which both arms share."""
     a, b = _samples(alone, kind), _samples(ours, kind)
     chance, count = np.random.default_rng(7), min(len(a), len(b))

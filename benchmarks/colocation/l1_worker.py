@@ -15,7 +15,7 @@ from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
 from benchmarks.colocation.capped_workers import CappedWorker
-from benchmarks.colocation.simulated_engine import SLOTS, SimulatedRequest
+from benchmarks.colocation.simulated_engine import SimulatedRequest
 from benchmarks.colocation.simulation_view import SimulationView
 from benchmarks.colocation.skewed_step_model import SkewedStepModel
 
@@ -29,7 +29,7 @@ class L1Worker(CappedWorker):
         super().__init__(run, 0)
         settings = Settings()
         self.listens = run.conditions.arrival_trigger
-        self._limits = HeadroomLimits.of(settings, SLOTS)
+        self._limits = HeadroomLimits.of(settings, run.workload.engine.slots)
         self._pauses = settings.control_seconds, settings.sample_seconds
         self._arrivals = Arrivals(settings.request_timeout_seconds)
         self._meter = StepMeter(SkewedStepModel(run.conditions.model_factor))

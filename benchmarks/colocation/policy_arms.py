@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from benchmarks.colocation.capped_workers import FLOOD, CappedWorker, GaugeWorker
+from benchmarks.colocation.engine_profiles import EngineProfile
 from benchmarks.colocation.l1_worker import L1Worker
 from benchmarks.colocation.l2_worker import EvictingScheduler, L2Worker, prepare_l2
-from benchmarks.colocation.simulated_engine import KV_BLOCKS, SLOTS, STEP_TOKENS
 from benchmarks.colocation.simulation_view import Conditions, SimulationView
 from testing.bare_scheduler import build
 from workers.engine.scheduler import SyncHarvestScheduler
@@ -26,16 +26,21 @@ class Arm:
     harvest: bool = False
     synchronous: bool = True
 
-    def scheduler(self, clock: Callable[[], float], conditions: Conditions) -> Scheduler:
+    def scheduler(self, clock: Callable[[], float], conditions: Conditions, engine: EngineProfile) -> Scheduler:
         """The scheduler of a new engine."""
         cls: type[Scheduler] = Scheduler
         if self.harvest:
             cls = SyncHarvestScheduler if conditions.freeze else EvictingScheduler
         built = build(
-            cls, policy=self.policy, kv_blocks=KV_BLOCKS, max_seqs=SLOTS, step_tokens=STEP_TOKENS, prefix_cache=True
+            cls,
+            policy=self.policy,
+            kv_blocks=engine.kv_blocks,
+            max_seqs=engine.slots,
+            step_tokens=engine.step_tokens,
+            prefix_cache=True,
         )
         if isinstance(built, SyncHarvestScheduler):
-            prepare_l2(built, clock, conditions.model_factor)
+            prepare_l2(built, clock, conditions)
         return built
 
 

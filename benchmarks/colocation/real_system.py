@@ -4,21 +4,25 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Self
 
 import httpx
+import orjson
 import psycopg
 
 from app import processes
 from app.cli.key import create_key
 from app.db import embedded
-from app.engines import catalogue
+from app.engines import catalogue, model_weights
+from app.environment import child_environment
 from app.headroom.engine_metrics import EngineGauges, parse
-from app.settings import Settings, child_environment
+from app.settings import Settings
+from benchmarks.colocation.target import CHAT, Target
 from benchmarks.prompts import numbered_prompt
 from workers.gpu.managed_engine import vllm_command, vllm_environment
 
@@ -42,7 +46,7 @@ class System:
         if shared.is_dir() and not (folder / "models").exists():
             (folder / "models").symlink_to(shared)
         self.base = f"http://127.0.0.1:{self.settings.port}/client/v4/accounts/{ACCOUNT}"
-        self.headers: dict[str, str] = {}
+        self.key = ""
         self.engine = ""
         self._log = folder / "up.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,10 +55,15 @@ class System:
         with self._log.open("wb") as output:
             command = [sys.executable, "-m", "app.cli.main", "up"]
             environment = child_environment(self.settings, {})
-            self._process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - it is called by the thread that ends last
+            )
         await self._until(self._ready)
-        key = await asyncio.to_thread(create_key, self.settings, ACCOUNT, "benchmark", 1)
-        self.headers = {"authorization": f"Bearer {key}"}
+        self.key = await asyncio.to_thread(create_key, self.settings, ACCOUNT, "benchmark", 1)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -84,6 +93,10 @@ class System:
         seen = await self.gauges()
         return not seen.running + seen.waiting
 
+    def target(self, route: str = CHAT) -> Target:
+        """This installation's gateway."""
+        return Target(f"{self.base}/ai/v1", route, self.model, self.key)
+
     async def gauges(self) -> EngineGauges:
         """The engine's own counters."""
         async with httpx.AsyncClient() as client:
@@ -106,47 +119,77 @@ class System:
         assert row
         return int(row[0])
 
+    def backlog(self, words: int, tokens: int, *, salt: int) -> AbstractAsyncContextManager[None]:
+        """A batch of equal items that is larger than any run."""
+        return self.backlog_of([tokens] * ITEMS, words, salt=salt)
+
     @asynccontextmanager
-    async def backlog(self, words: int, tokens: int, *, salt: int) -> AsyncIterator[None]:
-        """A batch that is larger than any run. It is cancelled at the end, and the engine is idle afterwards."""
-        items = [
-            {"prompt": numbered_prompt(salt * ITEMS + n, words), "max_tokens": tokens, "ignore_eos": True}
-            for n in range(ITEMS)
+    async def backlog_of(self, lengths: Sequence[int], words: int, *, salt: int) -> AsyncIterator[None]:
+        """A batch with one item for each output length. It is cancelled at the end, and the engine is idle afterwards."""
+        lines = [
+            orjson.dumps({"prompt": numbered_prompt(salt * ITEMS + n, words), "max_tokens": tokens, "ignore_eos": True})
+            for n, tokens in enumerate(lengths)
         ]
-        async with httpx.AsyncClient(headers=self.headers, timeout=60) as client:
-            made = await client.post(f"{self.base}/ai/run/{self.model}?queueRequest=true", json={"requests": items})
+        ndjson = {"content-type": "application/x-ndjson"}
+        async with httpx.AsyncClient(headers=self.target().headers, timeout=60) as client:
+            url = f"{self.base}/ai/run/{self.model}?queueRequest=true"
+            made = await client.post(url, content=b"\n".join(lines), headers=ndjson)
             request_id = made.raise_for_status().json()["result"]["request_id"]
             try:
                 yield
             finally:
-                (await client.post(f"{self.base}/ai/batches/{request_id}/cancel")).raise_for_status()
+                cancelled = await client.post(f"{self.base}/ai/batches/{request_id}/cancel")
+                if cancelled.status_code == 409:
+                    raise SystemExit(f"the backlog of {len(lengths)} requests ran dry")
+                cancelled.raise_for_status()
                 await self._until(self._idle)
 
 
 @asynccontextmanager
-async def bare_engine(folder: Path, model: str, *, policy: str) -> AsyncIterator[str]:
-    """Run vLLM's server with the flags of the catalogue and vLLM's own scheduler. Yields its URL."""
+async def bare_engine(
+    folder: Path,
+    model: str,
+    *,
+    policy: str,
+    models_file: Path | None = None,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[str]:
+    """Run vLLM's server with the flags of the catalogue, further ones, and vLLM's own scheduler. Yields its URL."""
     folder.mkdir(parents=True, exist_ok=True)
-    settings = Settings()
+    settings = Settings(models_file=models_file) if models_file else Settings()
     entry = catalogue.load(settings.models_file).resolve(model)
     if entry is None:
         raise SystemExit(f"no model {model} in {settings.models_file}")
+    await asyncio.to_thread(model_weights.prepare, settings, entry)
     port = processes.free_port()
     command = vllm_command(entry, settings.data_dir, port)
     command[command.index("--scheduling-policy") + 1] = policy
+    command += arguments
     with (folder / "engine.log").open("wb") as output:
-        process = subprocess.Popen(command, env=vllm_environment(entry), stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command,
+            env={**vllm_environment(entry), **environment},
+            stdout=output,
+            stderr=output,
+            preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - it is called by the thread that ends last
+        )
     try:
-        url, deadline = f"http://127.0.0.1:{port}", monotonic() + START_SECONDS
-        async with httpx.AsyncClient() as client:
-            while True:
-                with contextlib.suppress(httpx.TransportError):
-                    if (await client.get(f"{url}/health")).status_code == 200:
-                        break
-                if monotonic() > deadline or process.poll() is not None:
-                    raise SystemExit(f"the engine did not come up; see {folder / 'engine.log'}")
-                await asyncio.sleep(0.5)
+        url = f"http://127.0.0.1:{port}"
+        await _healthy(url, process, folder / "engine.log")
         yield url
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, 60)
+
+
+async def _healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the engine answers. Exits with the end of its log if it does not."""
+    deadline = monotonic() + START_SECONDS
+    async with httpx.AsyncClient() as client:
+        while monotonic() < deadline and process.poll() is None:
+            with contextlib.suppress(httpx.TransportError):
+                if (await client.get(f"{url}/health")).status_code == 200:
+                    return
+            await asyncio.sleep(0.5)
+    raise SystemExit(f"the engine did not come up:\n{log.read_text()[-3000:]}")

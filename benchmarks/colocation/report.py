@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.colocation.result_table import Figures, Table
+from benchmarks.colocation import frontier
+from benchmarks.colocation.result_table import LATENCIES, Figures, Table
 from benchmarks.colocation.simulator_verdict import static_line
 
 OURS = ("l1", "l2", "ours")
@@ -39,7 +40,12 @@ _LABEL_OFFSETS = {
 def markdown(found: dict[str, Any]) -> str:
     """All tables and the verdict of a result."""
     table: Table = found["arms"]
-    parts = [_workload(table, workload) for workload in _workloads(table)]
+    parts = [f"Client: {found['client']} {found['client_version']}."] if found.get("client") else []
+    parts += [_workload(table, workload) for workload in _workloads(table)]
+    if found.get("clients"):
+        parts.append(_clients(found["clients"], found["outside_client_agreement"]))
+    if found.get("frontier"):
+        parts.append(frontier.markdown(found["frontier"]))
     if found.get("not_run"):
         parts.append(f"Not run: {found['not_run']}.")
     if found.get("ablations"):
@@ -68,6 +74,18 @@ def _rows(title: str, rows: dict[str, Figures]) -> str:
     for name, row in rows.items():
         cells = (_cell(row.get(key), digits) for _, key, digits in _COLUMNS)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _clients(rows: dict[str, Figures], agreement: dict[str, dict[str, Any]]) -> str:
+    """The percentiles of each client on one idle engine."""
+    names = [f"{kind} p{q}" for kind, q in LATENCIES]
+    lines = [f"| client | {' | '.join(names).replace('ttft', 'TTFT').replace('itl', 'ITL')} | within 5 % |"]
+    lines.append("|---" + "|---:" * (len(names) + 1) + "|")
+    for name, row in rows.items():
+        cells = [_cell(row[f"{column.replace(' ', '_')}_ms"], 1) for column in names]
+        within = {True: "yes", False: "no"}.get(agreement.get(name, {}).get("within_5_percent"), "–")
+        lines.append(f"| {name}: {row['client']} {row['client_version']} | {' | '.join(cells)} | {within} |")
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """An engine with vLLM's own scheduler, whose steps take only simulated time.
 
-The scheduler, its KV blocks and its prefix cache are the real classes. A roofline formula gives the duration of each step,
-so ratios are meaningful and milliseconds are not. No two requests share a prompt: the prefix cache only helps a request
+The scheduler, its KV blocks and its prefix cache are the real classes. A formula (`engine_profiles`) gives the duration of each
+step, so ratios are meaningful and milliseconds are not. No two requests share a prompt: the prefix cache only helps a request
 that returns after a yield or a preemption.
 """
 
@@ -13,20 +13,11 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
 from app.headroom.engine_metrics import EngineGauges
+from benchmarks.colocation.engine_profiles import GPU, EngineProfile
 from testing.bare_scheduler import BATCH, BLOCK, TOKEN, finish_step, request
 
-SLOTS, STEP_TOKENS, KV_BLOCKS = 256, 2048, 25_000
-
-# Step times that each controller has to learn: an 8B model in bf16 on one H100-class GPU, by roofline.
-OVERHEAD, READ_WEIGHTS, PER_TOKEN, OVERLAP, PER_CONTEXT, NOISE = 3e-3, 6.4e-3, 32e-6, 0.15, 52e-9, 0.05
+NOISE = 0.05  # spread of the step times
 NOTHING_SCHEDULED = 1e-3
-
-
-def step_seconds(tokens: int, context: int, chance: Random) -> float:
-    """Seconds that a step of `tokens` new tokens takes, with `context` tokens computed before."""
-    compute = tokens * PER_TOKEN
-    roof = max(READ_WEIGHTS, compute) + OVERLAP * min(READ_WEIGHTS, compute)
-    return (OVERHEAD + roof + context * PER_CONTEXT) * chance.lognormvariate(0, NOISE)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,14 +65,16 @@ class SimulatedEngine:
 
     scheduler: Scheduler
     chance: Random
+    profile: EngineProfile = GPU
     tally: Tally = field(default_factory=Tally)
     preemptions: int = 0
-    gauges: EngineGauges = field(
-        default_factory=lambda: EngineGauges(0, 0, 0.0, 0, 0, 0, kv_capacity=KV_BLOCKS * BLOCK)
-    )
+    gauges: EngineGauges = field(init=False)
     _items: dict[str, SimulatedRequest] = field(default_factory=dict)
     _attempts: int = 0
     _counters: list[int] = field(default_factory=lambda: [0, 0, 0, 0])  # generated, prompt, steps, step tokens
+
+    def __post_init__(self) -> None:
+        self.gauges = EngineGauges(0, 0, 0.0, 0, 0, 0, kv_capacity=self.profile.kv_blocks * BLOCK)
 
     @property
     def busy(self) -> bool:
@@ -112,7 +105,9 @@ class SimulatedEngine:
         self.preemptions += len(output.preempted_req_ids or ())
         context = sum(self._account(self._items[name], count) for name, count in output.num_scheduled_tokens.items())
         tokens = output.total_num_scheduled_tokens
-        return Step(output, step_seconds(tokens, context, self.chance) if tokens else NOTHING_SCHEDULED)
+        if not tokens:
+            return Step(output, NOTHING_SCHEDULED)
+        return Step(output, self.profile.seconds(tokens, context) * self.chance.lognormvariate(0, NOISE))
 
     def _account(self, item: SimulatedRequest, count: int) -> int:
         """Count new and repeated tokens. Returns the context that the step reads for the request."""
@@ -150,7 +145,7 @@ class SimulatedEngine:
                 self._counters[place] += more
         generated, prompt, steps, step_tokens = self._counters
         running, waiting = self.scheduler.get_request_counts()
-        usage = self.scheduler.kv_cache_manager.usage
+        usage, capacity = self.scheduler.kv_cache_manager.usage, self.profile.kv_blocks * BLOCK
         self.gauges = EngineGauges(
-            running, waiting, usage, generated, prompt, self.preemptions, steps, step_tokens, KV_BLOCKS * BLOCK
+            running, waiting, usage, generated, prompt, self.preemptions, steps, step_tokens, capacity
         )

@@ -19,7 +19,7 @@ from benchmarks.colocation.simulated_engine import SimulatedEngine, SimulatedReq
 from benchmarks.colocation.simulation_view import Conditions
 from benchmarks.colocation.workloads import Arrival, Workload
 from testing.bare_scheduler import BATCH, SYNC
-from workers.engine.scheduler import HarvestMixin
+from workers.engine.step_sharing import HarvestMixin
 from workers.gpu.requests_in_engine import MOST_YIELDS
 
 MESSAGE_SECONDS = 1e-3  # from the gateway to the worker
@@ -114,8 +114,8 @@ class Simulation:
         return self._backlog[0]
 
     def _start_engine(self) -> SimulatedEngine:
-        scheduler = self.arm.scheduler(lambda: self.now, self.conditions)
-        return SimulatedEngine(scheduler, self._noise)
+        profile = self.workload.engine
+        return SimulatedEngine(self.arm.scheduler(lambda: self.now, self.conditions, profile), self._noise, profile)
 
     def _over(self) -> bool:
         late = self.now > self.workload.seconds

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from benchmarks.colocation.simulated_engine import SimulatedEngine, SimulatedRequest
 from benchmarks.colocation.workloads import Workload
@@ -13,7 +13,7 @@ class Conditions:
     """What an ablation breaks or leaves out. Times are in seconds.
 
     `frozen`: /metrics repeats the same values in the second half of the run. `crowded`: batch requests take every slot
-    of the engine, even those that its scheduler cannot use.
+    of the engine, even those that its scheduler cannot use. `settings`: names and values, for L2.
     """
 
     arrival_trigger: bool = True
@@ -23,6 +23,7 @@ class Conditions:
     frozen: bool = False
     restart: bool = False
     crowded: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()
 
 
 class SimulationView(Protocol):

@@ -1,6 +1,6 @@
 """A step model with a constant relative error, for an ablation."""
 
-from app.headroom.step_model import StepModel
+from workers.engine.step_model import StepModel
 
 
 class SkewedStepModel(StepModel):

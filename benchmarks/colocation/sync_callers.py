@@ -3,17 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from random import Random
 from time import monotonic
 
 import aiohttp
 import orjson
 
-from benchmarks.colocation.real_system import System
+from benchmarks.colocation.target import CHAT, Target
 from benchmarks.colocation.workloads import Arrival
 from benchmarks.prompts import numbered_prompt
-
-CYCLE_SECONDS = 16.0  # period of on/off traffic: twice the rate in one half, nothing in the other
 
 
 @dataclass(slots=True)
@@ -34,43 +31,36 @@ class Call:
         return None if self.first is None else self.first - self.due
 
 
-def arrivals(kind: str, count: int, rate: float, words: int, tokens: int, seed: int) -> list[Arrival]:
-    """`count` arrivals at `rate` per second on average. `kind`: `poisson`, or `onoff` with bursts of twice the rate."""
-    chance, at, listed = Random(f"{seed} {kind}"), 0.0, []
-    for _ in range(count):
-        at += chance.expovariate(rate if kind == "poisson" else 2 * rate)
-        if kind == "onoff" and at % CYCLE_SECONDS >= CYCLE_SECONDS / 2:
-            at = (at // CYCLE_SECONDS + 1) * CYCLE_SECONDS
-        listed.append(
-            Arrival(at, chance.randint(words // 2, words * 3 // 2), chance.randint(tokens // 2, tokens * 3 // 2))
-        )
-    return listed
-
-
-async def call_all(system: System, due: Sequence[Arrival], *, salt: int) -> list[Call]:
-    """Send every arrival as a streamed request through the gateway."""
+async def call_all(target: Target, due: Sequence[Arrival], *, salt: int) -> list[Call]:
+    """Send every arrival as a streamed request. Each `salt` has other prompts."""
     began = monotonic()
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=300)
-    async with aiohttp.ClientSession(headers=system.headers, connector=connector, timeout=timeout) as session:
+    async with aiohttp.ClientSession(headers=target.headers, connector=connector, timeout=timeout) as session:
         tasks = []
         for number, arrival in enumerate(due):
             await asyncio.sleep(max(0.0, began + arrival.at - monotonic()))
-            tasks.append(asyncio.create_task(_call(session, system, arrival, salt * 100_000 + number, began)))
+            tasks.append(asyncio.create_task(_call(session, target, arrival, number_of(salt, number), began)))
         return await asyncio.gather(*tasks)
 
 
-async def _call(session: aiohttp.ClientSession, system: System, arrival: Arrival, number: int, began: float) -> Call:
+def number_of(salt: int, number: int) -> int:
+    """The number of the prompt of an arrival: unique over all runs of one engine."""
+    return salt * 100_000 + number
+
+
+async def _call(session: aiohttp.ClientSession, target: Target, arrival: Arrival, number: int, began: float) -> Call:
     call = Call(arrival.at, monotonic() - began)
+    prompt = numbered_prompt(number, arrival.prompt)
     body = {
-        "model": system.model,
-        "messages": [{"role": "user", "content": numbered_prompt(number, arrival.prompt)}],
+        "model": target.model,
+        **({"messages": [{"role": "user", "content": prompt}]} if target.route == CHAT else {"prompt": prompt}),
         "max_tokens": arrival.output,
         "ignore_eos": True,
         "stream": True,
     }
     try:
-        async with session.post(f"{system.base}/ai/v1/chat/completions", json=body) as response:
+        async with session.post(target.url, json=body) as response:
             if response.status != 200:
                 call.error = f"HTTP {response.status}"
                 return call
@@ -84,8 +74,11 @@ async def _call(session: aiohttp.ClientSession, system: System, arrival: Arrival
 
 
 def _record(call: Call, message: dict[str, object], now: float) -> None:
+    """Note a token. Chat begins with an event without one; a completion may have one without text."""
     choices = message.get("choices")
-    if not isinstance(choices, list) or not choices or not choices[0].get("delta", {}).get("content"):
+    if not isinstance(choices, list) or not choices:
+        return
+    if "delta" in choices[0] and not choices[0]["delta"].get("content"):
         return
     if call.first is None:
         call.first = now

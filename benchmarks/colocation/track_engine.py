@@ -21,17 +21,21 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from benchmarks.colocation import outside_clients
 from benchmarks.colocation.block_store import Block, BlockStore
+from benchmarks.colocation.driven import drive, pause
 from benchmarks.colocation.engine_verdict import on_engine
+from benchmarks.colocation.outside_clients import NAMES, Client
 from benchmarks.colocation.real_system import MODEL, System, bare_engine
 from benchmarks.colocation.result_table import Table, figures, table_with_ratios
 from benchmarks.colocation.run_samples import RunSamples
-from benchmarks.colocation.sync_callers import Call, arrivals, call_all
+from benchmarks.colocation.sync_callers import Call, call_all
+from benchmarks.colocation.tokenizer import tokenizer_of
+from benchmarks.colocation.workloads import short_chats
 from benchmarks.machine import describe
 
 WARM_SECONDS = 8.0
@@ -50,6 +54,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", default=MODEL, help=f"model of the catalogue ({MODEL})")
     command.add_argument("--arms", default="", help=f"only these, separated by commas: {', '.join(ARMS)}")
     command.add_argument("--workloads", default="", help=f"only these, separated by commas: {', '.join(KINDS)}")
+    command.add_argument(
+        "--client", choices=NAMES, default=NAMES[0], help=f"who sends the requests: {', '.join(NAMES)}"
+    )
     command.add_argument("--arrivals", type=int, default=0, help="arrivals per seed (quick: 75 per block; full: 334)")
     command.add_argument("--seeds", type=int, default=3, help="number of seeds in the full form (3)")
     command.add_argument("--rate", type=float, default=3.0, help="synchronous requests per second (3)")
@@ -102,6 +109,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         }
     return {
         "arrivals": "generated: Poisson, and on/off at twice the rate",
+        **_client(options).described,
         "rate": options.rate,
         "arms": table_with_ratios(table),
         "verdict": on_engine(
@@ -118,7 +126,7 @@ async def _quick(options: argparse.Namespace, folder: Path) -> Runs:
         await _warm(system, options)
         for block in range(BLOCKS):
             order = ("sync_only", "ours") if block % 2 == 0 else ("ours", "sync_only")
-            due = arrivals(workload, count, options.rate, options.words, options.tokens, options.seed * 100 + block)
+            due = short_chats(workload, count, options.rate, options.words, options.tokens, options.seed * 100 + block)
             for arm in order:
                 await _block(system, options, seen, arm, workload, due, block + 1)
     return seen
@@ -155,7 +163,7 @@ def _blocks(options: argparse.Namespace) -> list[tuple[str, int]]:
 
 def _same(options: argparse.Namespace) -> dict[str, Any]:
     """The options and the machine that all blocks of one folder share."""
-    names = ("model", "arrivals", "rate", "words", "tokens", "batch_words", "batch_tokens", "set")
+    names = ("client", "model", "arrivals", "rate", "words", "tokens", "batch_words", "batch_tokens", "set")
     machine = {name: value for name, value in describe().items() if name != "load_average"}
     return {**{name: getattr(options, name) for name in names}, "machine": machine}
 
@@ -179,7 +187,7 @@ def _settings(arm: str, options: argparse.Namespace) -> dict[str, Any]:
 
 async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Sequence[str], kept: BlockStore) -> None:
     for workload, seed in _blocks(options):
-        due = arrivals(workload, options.arrivals or 334, options.rate, options.words, options.tokens, seed)
+        due = short_chats(workload, options.arrivals or 334, options.rate, options.words, options.tokens, seed)
         for arm in arms:
             if not kept.has(arm, workload, seed):
                 kept.store(arm, workload, seed, await _block(system, options, seen, arm, workload, due, seed))
@@ -188,8 +196,8 @@ async def _all(system: System, options: argparse.Namespace, seen: Runs, arms: Se
 async def _warm(system: System, options: argparse.Namespace) -> None:
     """Warm the engine and the step model up. These requests are not measured."""
     async with system.backlog(options.batch_words, options.batch_tokens, salt=0):
-        due = arrivals("poisson", 12, options.rate, options.words, options.tokens, 0)
-        await call_all(system, due, salt=0)
+        due = short_chats("poisson", 12, options.rate, options.words, options.tokens, 0)
+        await call_all(system.target(), due, salt=0)
 
 
 async def _block(
@@ -200,54 +208,21 @@ async def _block(
         if arm not in ALONE:
             await stack.enter_async_context(system.backlog(options.batch_words, options.batch_tokens, salt=salt))
             await asyncio.sleep(WARM_SECONDS)
-        before, marks, began = await system.stored_tokens(), await system.worker_metrics(), monotonic()
         if arm == "batch_only":
-            calls: list[Call] = []
-            await asyncio.sleep(min(due[-1].at, BATCH_ONLY_SECONDS))
+            block = await pause(system, min(due[-1].at, BATCH_ONLY_SECONDS))
         else:
-            calls = await call_all(system, due, salt=salt)
-        seconds = monotonic() - began
-        output, marked = await system.stored_tokens() - before, await system.worker_metrics()
-    block = Block(_outcome(seconds, calls, output, marks, marked), calls, _idle(calls, seconds))
+            block = await drive(system, _client(options), due, salt=salt)
     seen.setdefault((arm, workload), ArmRuns()).add(block)
     row = figures([block.outcome])
     ttft, itl = (", ".join(f"{row[f'{kind}_p{q}_ms']}" for q in (50, 95, 99)) for kind in ("ttft", "itl"))
     line = f"TTFT p50, p95, p99 {ttft} ms, ITL {itl} ms"
     print(
-        f"{arm} {workload} #{salt}: {line}, batch {row['batch_tok_s']} tok/s, {seconds:.0f} s",
+        f"{arm} {workload} #{salt}: {line}, batch {row['batch_tok_s']} tok/s, {block.outcome.seconds:.0f} s",
         file=sys.stderr,
         flush=True,
     )
     return block
 
 
-def _outcome(
-    seconds: float, calls: Sequence[Call], output: int, before: dict[str, float], after: dict[str, float]
-) -> RunSamples:
-    def grown(name: str) -> int:
-        return int(after.get(f"slackwater_worker_{name}", 0) - before.get(f"slackwater_worker_{name}", 0))
-
-    return RunSamples(
-        seconds=seconds,
-        ttft=np.array([call.ttft for call in calls if call.ttft is not None]),
-        itl=np.array([gap for call in calls for gap in call.gaps]),
-        prompt_tokens=0,
-        output_tokens=output,
-        wasted=grown("wasted_tokens_total"),
-        unserved=sum(call.ttft is None for call in calls),
-        evicted=grown("harvest_evictions_total"),
-        preempted=0,
-        yields=grown("yields_total"),
-        faults=grown("harvest_faults_total"),
-        plan=np.array([]),
-    )
-
-
-def _idle(calls: Sequence[Call], seconds: float) -> float:
-    """The share of the time in which no synchronous request was open."""
-    busy, until = 0.0, 0.0
-    for call in sorted(calls, key=lambda c: c.sent):
-        end = call.end or call.sent
-        busy += max(0.0, end - max(until, call.sent))
-        until = max(until, end)
-    return max(0.0, 1 - busy / seconds)
+def _client(options: argparse.Namespace) -> Client:
+    return outside_clients.client(options.client, tokenizer_of(options.model))

@@ -1,20 +1,24 @@
-"""Every arm on every workload in the simulator: vLLM's own scheduler on a simulated clock."""
+"""Every arm on every workload in the simulator: vLLM's own scheduler on a simulated clock.
+
+The workloads `poisson` and `onoff` run on a slow engine (40 ms for one token, as a CPU), and only if they are named.
+"""
 
 import argparse
 import logging
 import multiprocessing
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from app.settings import Settings
+from benchmarks.colocation import frontier
 from benchmarks.colocation.result_table import Figures, Table, figures, table_with_ratios, tabulate, with_ratios
 from benchmarks.colocation.run_samples import RunSamples
 from benchmarks.colocation.simulator_verdict import verdict
-from benchmarks.colocation.workloads import workloads
+from benchmarks.colocation.workloads import Workload, slow_workloads, workloads
 
 REFERENCES = ("sync_only", "priority")  # the ratios divide by their figures, so they always run
 SEEDS = 3
@@ -23,7 +27,7 @@ ABLATED_WORKLOADS = ("conversation", "burst", "burst_long")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run of the simulator. `ablation` is empty if the run is none."""
+    """One run of the simulator. `ablation` is empty if the run is none. `point`: of the frontier, with its settings of L2."""
 
     arm: str
     workload: str
@@ -31,6 +35,8 @@ class Task:
     quick: bool
     trace: Path | None
     ablation: str = ""
+    point: str = ""
+    settings: tuple[tuple[str, Any], ...] = ()
 
 
 # The arm and the conditions of each ablation. If it restarts the engine, so does its baseline.
@@ -57,15 +63,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this track."""
     parser.add_argument("--arms", default="", help="only these, separated by commas; sync_only and priority always run")
     parser.add_argument("--workloads", default="", help="only these, separated by commas")
+    parser.add_argument(
+        "--frontier", action="store_true", help="L2 at several budgets instead: harvest against ITL p50"
+    )
     parser.add_argument("--processes", type=int, default=2, help="number of simulations at the same time (2)")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Figures, ablations (full form) and the verdict."""
+    """Figures, ablations (full form) and the verdict; or the frontier."""
     from benchmarks.colocation.policy_arms import arms
 
+    if options.frontier:
+        return _frontier(options)
     chosen_arms = _chosen("arm", options.arms, list(arms()), REFERENCES)
-    chosen_workloads = _chosen("workload", options.workloads, list(workloads(options.quick)))
+    chosen_workloads = _chosen(
+        "workload", options.workloads or ",".join(workloads(options.quick)), list(_known(options.quick))
+    )
     tasks = list(_tasks(options, chosen_arms, chosen_workloads))
     done = _work(tasks, options.processes)
     plain = {(a, w): runs for (a, w, ablation), runs in done.items() if not ablation}
@@ -80,6 +93,26 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "ablations": ablations,
         "verdict": verdict(table, objective, ablations.get(FULL_ENGINE, {})),
     }
+
+
+def _frontier(options: argparse.Namespace) -> dict[str, Any]:
+    """L2 at each point of the curve."""
+    chosen = _chosen("workload", options.workloads or ",".join(frontier.WORKLOADS), list(_known(options.quick)))
+    done = _work(list(_tasks(options, list(REFERENCES), chosen)), options.processes)
+    table = table_with_ratios(tabulate({(arm, workload): done[arm, workload, ""] for arm, workload, _ in done}))
+    named = dict(frontier.points(table["sync_only"][chosen[0]]["itl_p50_ms"]))
+    tasks = [
+        replace(task, point=point, settings=settings)
+        for point, settings in named.items()
+        for task in _tasks(options, ["l2"], chosen)
+        if not task.ablation
+    ]
+    runs = {(point, workload): found for (_, workload, point), found in _work(tasks, options.processes).items()}
+    return {"arms": table, "frontier": frontier.curve(table, runs, named)}
+
+
+def _known(quick: bool) -> dict[str, Workload]:
+    return workloads(quick) | slow_workloads(quick)
 
 
 def _chosen(kind: str, wanted: str, known: list[str], always: tuple[str, ...] = ()) -> list[str]:
@@ -116,7 +149,7 @@ def _work(tasks: list[Task], processes: int) -> dict[tuple[str, str, str], list[
             )
     ordered: dict[tuple[str, str, str], list[RunSamples]] = {}
     for task in tasks:
-        ordered.setdefault((task.arm, task.workload, task.ablation), []).append(found[task])
+        ordered.setdefault((task.arm, task.workload, task.ablation or task.point), []).append(found[task])
     return ordered
 
 
@@ -129,8 +162,9 @@ def _one(task: Task) -> tuple[Task, RunSamples]:
     from benchmarks.colocation.simulation import Simulation
     from benchmarks.colocation.simulation_view import Conditions
 
-    arm, workload = arms()[task.arm], workloads(task.quick)[task.workload]
-    conditions = Conditions(**ABLATIONS[task.ablation][1]) if task.ablation else Conditions()
+    arm, workload = arms()[task.arm], _known(task.quick)[task.workload]
+    broken = ABLATIONS[task.ablation][1] if task.ablation else {}
+    conditions = Conditions(**broken, settings=task.settings)
     arrivals = workload.arrivals(task.seed, task.trace) if arm.synchronous else []
     return task, Simulation(arm, workload, arrivals, task.seed, conditions).run()
 
@@ -138,7 +172,7 @@ def _one(task: Task) -> tuple[Task, RunSamples]:
 def _line(task: Task, outcome: RunSamples) -> str:
     row = figures([outcome])
     line = f"TTFT p99 {row['ttft_p99_ms']} ms, ITL p99 {row['itl_p99_ms']} ms, batch {row['batch_tok_s']} tok/s"
-    return f"{task.ablation or task.arm} {task.workload} #{task.seed}: {line}"
+    return f"{task.ablation or task.point or task.arm} {task.workload} #{task.seed}: {line}"
 
 
 def _ablations(done: dict[tuple[str, str, str], list[RunSamples]]) -> Table:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from benchmarks.colocation.engine_profiles import GPU, SLOW, EngineProfile
+
 # Inverse CDFs, log-linear between these points: both have several modes, which a lognormal distribution does not have.
 QUANTILES = (0, 1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100)
 PROMPT_TOKENS = (2, 29, 181, 207, 387, 403, 703, 1020, 1071, 1130, 1315, 2734, 4083, 4142, 6179, 14050)
@@ -22,8 +24,10 @@ RATE = 5.53  # requests per second
 MINUTE_MEMORY, MINUTE_SPREAD = 0.9, 0.21  # AR(1) of the log rate, per minute; its stationary standard deviation
 SECOND_SHAPE = 39.0  # of the gamma factor of mean 1, per second
 
+CYCLE_SECONDS = 16.0  # period of on/off traffic: twice the rate in one half, nothing in the other
 BURST_SECONDS = 10.0
 BURST_PROMPT, BURST_OUTPUT = 1000, 130
+CHATS_RATE, CHATS_TOKENS = 3.0, (50, 6)  # requests per second, mean tokens in and out
 TRACE_START = 600.0  # second of the trace at which the slice of the first seed begins
 TRACE_STRIDE = 450.0  # seconds by which the slice of each further seed begins later
 
@@ -42,7 +46,7 @@ class Workload:
     """Synchronous arrivals for `seconds` and the range of batch sizes.
 
     `speed`: share of the trace's rate; `burst`: further requests per second for ten seconds in the middle;
-    `ramp`: the rate swings from a fifth to the whole and back, once.
+    `ramp`: the rate swings from a fifth to the whole and back, once; `chats`: short ones, of this kind, instead of the trace.
     """
 
     name: str
@@ -52,9 +56,14 @@ class Workload:
     ramp: bool = False
     batch_prompt: tuple[int, int] = (256, 2048)
     batch_output: tuple[int, int] = (64, 512)
+    chats: str = ""
+    engine: EngineProfile = GPU
 
     def arrivals(self, seed: int, trace: Path | None = None) -> list[Arrival]:
         """The arrivals of one run, in order of time."""
+        if self.chats:
+            many = short_chats(self.chats, int(2 * CHATS_RATE * self.seconds), CHATS_RATE, *CHATS_TOKENS, seed)
+            return [each for each in many if each.at < self.seconds]
         chance = Random(f"{seed} {self.name}")
         span = self.seconds * self.speed
         source = conversation(span, chance) if trace is None else traced(trace, span, seed)
@@ -85,6 +94,12 @@ def workloads(quick: bool) -> dict[str, Workload]:
     return {each.name: each for each in listed}
 
 
+def slow_workloads(quick: bool) -> dict[str, Workload]:
+    """The workloads of the engine track, for the simulated engine that is as slow as that one."""
+    seconds, sizes = 60.0 if quick else 240.0, {"batch_prompt": (75, 95), "batch_output": (64, 64)}
+    return {kind: Workload(kind, seconds, chats=kind, engine=SLOW, **sizes) for kind in ("poisson", "onoff")}
+
+
 def conversation(seconds: float, chance: Random) -> Iterator[Arrival]:
     """A Poisson process. Its rate follows an AR(1) process by the minute, with a gamma factor by the second."""
     log_rate = chance.gauss(0, MINUTE_SPREAD)
@@ -98,6 +113,19 @@ def conversation(seconds: float, chance: Random) -> Iterator[Arrival]:
         while at < min(second + 1, seconds):
             yield Arrival(at, _drawn(PROMPT_TOKENS, chance), _drawn(OUTPUT_TOKENS, chance))
             at += chance.expovariate(rate)
+
+
+def short_chats(kind: str, count: int, rate: float, words: int, tokens: int, seed: int) -> list[Arrival]:
+    """`count` arrivals at `rate` per second on average. `kind`: `poisson`, or `onoff` with bursts of twice the rate."""
+    chance, at, listed = Random(f"{seed} {kind}"), 0.0, []
+    for _ in range(count):
+        at += chance.expovariate(rate if kind == "poisson" else 2 * rate)
+        if kind == "onoff" and at % CYCLE_SECONDS >= CYCLE_SECONDS / 2:
+            at = (at // CYCLE_SECONDS + 1) * CYCLE_SECONDS
+        listed.append(
+            Arrival(at, chance.randint(words // 2, words * 3 // 2), chance.randint(tokens // 2, tokens * 3 // 2))
+        )
+    return listed
 
 
 def _drawn(points: tuple[int, ...], chance: Random) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from app import processes
-from app.settings import foreign_environment
+from app.environment import foreign_environment
 from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.harness import MODEL, ROOT, RUN, Testbed, api, end, part
 

@@ -15,9 +15,10 @@ from time import monotonic, sleep
 from openai import OpenAI
 
 from app import processes
-from app.settings import foreign_environment
+from app.environment import foreign_environment
+from benchmarks import harness
 from benchmarks.gateway.installation import running
-from benchmarks.harness import ROOT, say
+from benchmarks.harness import say
 from benchmarks.openai_batch.slot_engine import client_of
 
 VERSION = "0.8.0"
@@ -65,17 +66,7 @@ class Aibrix:
     def start(self) -> None:
         """Start the process. Returns when it is ready."""
         log = self._folder / "service.log"
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=ROOT,
-                start_new_session=True,
-                preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
-            )
+        self._process = harness.start(self._command, self._environment, log)
         deadline = monotonic() + READY_SECONDS
         while monotonic() < deadline and self._process.poll() is None:
             with (

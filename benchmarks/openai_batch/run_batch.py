@@ -13,7 +13,8 @@ from typing import Any
 from app import processes
 from app.engines import catalogue
 from app.settings import Settings
-from benchmarks.harness import MODEL, ROOT, say
+from benchmarks import harness
+from benchmarks.harness import MODEL, say
 from benchmarks.openai_batch import lines
 from workers.gpu.managed_engine import vllm_environment
 
@@ -62,22 +63,12 @@ def _run(settings: Settings, content: Path, folder: Path) -> KilledRun:
     command = [sys.executable, "-m", "vllm.entrypoints.openai.run_batch", "-i", str(content), "-o", str(made)]
     arguments = model.engine_arguments(settings.data_dir, processes.cpu_dtype())
     began = monotonic()
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [*command, *_without_worker(arguments)],
-            env=vllm_environment(model),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            cwd=ROOT,
-            start_new_session=True,
-            preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
-        )
-        try:
-            answered = _until(process, log)
-        finally:
-            processes.signal_group(process.pid, signal.SIGKILL)
-            process.wait()
+    process = harness.start([*command, *_without_worker(arguments)], vllm_environment(model), log)
+    try:
+        answered = _until(process, log)
+    finally:
+        processes.signal_group(process.pid, signal.SIGKILL)
+        process.wait()
     on_disk = 0
     with contextlib.suppress(FileNotFoundError):
         on_disk = len(lines.answered([made.read_bytes()]))

@@ -11,8 +11,10 @@ import psycopg
 from openai import OpenAI
 
 from app import processes
-from app.settings import Settings, child_environment
-from benchmarks.harness import ROOT, Testbed, api, end, part
+from app.environment import child_environment
+from app.settings import Settings
+from benchmarks import harness
+from benchmarks.harness import Testbed, api, end, part
 from benchmarks.openai_batch.slot_engine import client_of
 
 READY_SECONDS = 60.0
@@ -30,17 +32,7 @@ class SlackwaterService:
     def start(self) -> None:
         """Start the worker. Returns when the engine is ready."""
         log = self.settings.data_dir / "worker.log"
-        with log.open("ab") as out:
-            self._worker = subprocess.Popen(
-                [sys.executable, "-m", "workers.gpu"],
-                env=child_environment(self.settings, {}),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=ROOT,
-                start_new_session=True,
-                preexec_fn=processes.dies_with_parent(),  # noqa: PLW1509 - no thread runs yet
-            )
+        self._worker = harness.start([sys.executable, "-m", "workers.gpu"], child_environment(self.settings, {}), log)
         deadline = monotonic() + READY_SECONDS
         while not self._rows("select 1 from engine where state = 'ready' and arrival_url is not null"):
             if monotonic() > deadline:

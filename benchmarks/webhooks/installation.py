@@ -13,8 +13,9 @@ from uuid import uuid4
 
 from app import crypto
 from app.db.pool import Connection, Database
+from app.environment import child_environment
 from app.events import BatchData, Counts, EventKind
-from app.settings import Settings, child_environment
+from app.settings import Settings
 from app.states import EndpointState
 from app.tenants import service as tenants
 from app.webhooks import emitter, registration

@@ -78,3 +78,13 @@ class Run:
                 choice["prompt_token_ids"] = self._prompt
         usage = {"usage": self.usage(end)} if self.options.get("continuous_usage_stats") else {}
         return self.event([choice], **usage)
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    """The prompt of a request as text: of a chat the last message, of a continuation the original prompt."""
+    if "messages" in body:
+        return str(body["messages"][-1].get("content"))
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and isinstance(prompt[0], int) and tokens.known(prompt):
+        return tokens.split(prompt)[0]
+    return str(prompt)

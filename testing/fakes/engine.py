@@ -32,30 +32,20 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from testing.fakes import embeddings_and_responses, tokens
-from testing.fakes.completion import Run
+from testing.fakes import embeddings_and_responses, faults, tokens
+from testing.fakes.completion import Run, prompt_of
+from testing.fakes.server_info import ServerInfo
 from testing.fakes.tokens import Answer
 
-METRICS = """\
-# HELP vllm:num_requests_running Number of requests in model execution batches.
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{{engine="0",model_name="{model}"}} {running}.0
-vllm:num_requests_waiting{{engine="0",model_name="{model}"}} {waiting}.0
-vllm:num_requests_waiting_by_reason{{engine="0",model_name="{model}",reason="capacity"}} {waiting}.0
-vllm:kv_cache_usage_perc{{engine="0",model_name="{model}"}} {kv}
-vllm:num_preemptions_total{{engine="0",model_name="{model}"}} 0.0
-vllm:prompt_tokens_total{{engine="0",model_name="{model}"}} {prompt_tokens}.0
-vllm:generation_tokens_total{{engine="0",model_name="{model}"}} {generation_tokens}.0
-"""
 
-
-class FakeEngine:
+class FakeEngine(ServerInfo):
     """Takes `latency` seconds to the first token and `token_seconds` to each further one, and sends `chunk_tokens` in an event
     of a stream. At most `slots` requests run at once, and the others wait. Use it as an async context manager.
     """
 
     def __init__(self, *, latency: float = 0.0, slots: int = 256, model: str = "smollm2-135m-instruct", port: int = 0):
-        self.latency, self.slots, self.model, self.port = latency, slots, model, port
+        super().__init__(model)
+        self.latency, self.slots, self.port = latency, slots, port
         self.token_seconds, self.answer_tokens, self.chunk_tokens = 0.0, 4, 1
         self.resumed: Counter[str] = Counter()
         self._answers: dict[int, Answer] = {}  # by the prompt's crc32, for /detokenize
@@ -63,21 +53,12 @@ class FakeEngine:
         self.count: Counter[str] = Counter()
         self.finished: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
+        self.refused: list[dict[str, Any]] = []  # bodies with a field that this kind of engine refuses
         self.keys: list[str | None] = []
         self.traces: list[str | None] = []
-        self.aborted = self.running = self.waiting = self.peak = self.prompt_tokens = self.generation_tokens = 0
-        self.extra_running = self.extra_waiting = 0  # synchronous load that goes past us
-        self.kv = 0.0
-        self.serves = [model]
+        self.aborted = self.peak = 0
         self.tokenized: list[dict[str, Any]] = []  # what /tokenize was asked
-        self.window: int | None = 8192  # of every name in `serves`, as `/v1/models` and `/tokenize` have it
-        self.version = "0.32.0"
-        self.policy: str | None = None  # what `/server_info` says, which is there in vLLM's development mode only
-        self.key = ""  # what `/v1/models` wants to be shown
-        self.pooling = False  # an engine that only embeds has no route for chat
-        self.healthy = True
-        self.metrics_text: str | None = None
-        self.metrics_fault = ""  # "hang" or "error"
+        self.stream_usage = True  # whether a stream ends with the usage, if that is asked for
         self._free = asyncio.Semaphore(slots)
 
     def script(self, *rules: dict[str, Any]) -> None:
@@ -90,12 +71,7 @@ class FakeEngine:
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=64 << 20)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/version", self._version)
-        app.router.add_get("/server_info", self._server_info)
-        app.router.add_get("/openapi.json", self._openapi)
+        self.add_info_routes(app)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_post("/v1/embeddings", self._embed)
@@ -118,47 +94,6 @@ class FakeEngine:
     async def __aexit__(self, *exc: object) -> None:
         await self._runner.cleanup()
 
-    async def _health(self, request: web.Request) -> web.Response:
-        return web.Response(status=200 if self.healthy else 503)
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        if self.metrics_fault == "hang":
-            await asyncio.Event().wait()
-        if self.metrics_fault == "error":
-            return web.Response(status=500)
-        return web.Response(text=self.page() if self.metrics_text is None else self.metrics_text)
-
-    def page(self) -> str:
-        """The present page of `/metrics`, without scripted faults."""
-        gauges = {
-            "running": self.running + self.extra_running,
-            "waiting": self.waiting + self.extra_waiting,
-            "kv": self.kv,
-            "prompt_tokens": self.prompt_tokens,
-            "generation_tokens": self.generation_tokens,
-        }
-        return METRICS.format(model=self.model, **gauges)
-
-    async def _models(self, request: web.Request) -> web.Response:
-        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
-            return web.json_response({"error": "Unauthorized"}, status=401)
-        if not self.serves:
-            return web.Response(status=404)
-        card = {"object": "model", "parent": None, "max_model_len": self.window}
-        return web.json_response({"object": "list", "data": [{"id": name, **card} for name in self.serves]})
-
-    async def _version(self, request: web.Request) -> web.Response:
-        return web.json_response({"version": self.version})
-
-    async def _server_info(self, request: web.Request) -> web.Response:
-        if self.policy is None:
-            return web.Response(status=404)
-        return web.json_response({"vllm_config": {"scheduler_config": {"policy": self.policy}}})
-
-    async def _openapi(self, request: web.Request) -> web.Response:
-        paths = ["/v1/embeddings"] if self.pooling else ["/v1/chat/completions", "/v1/embeddings"]
-        return web.json_response({"paths": {path: {} for path in paths}})
-
     async def _script(self, request: web.Request) -> web.Response:
         self.script(*await request.json())
         return web.json_response({})
@@ -168,9 +103,13 @@ class FakeEngine:
         return web.json_response({**seen, "peak": self.peak, "bodies": self.bodies[-100:]})
 
     async def _detokenize(self, request: web.Request) -> web.Response:
-        prompt, generated = tokens.split((await request.json())["tokens"])
+        return web.json_response({"prompt": self.text_of((await request.json())["tokens"])})
+
+    def text_of(self, ids: list[int]) -> str:
+        """The text of these tokens."""
+        prompt, generated = tokens.split(ids)
         pieces = (self._answers[tokens.owner(token)].text(tokens.index(token)) for token in generated)
-        return web.json_response({"prompt": prompt + "".join(pieces)})
+        return prompt + "".join(pieces)
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         """Answer as vLLM does. Every word is a token, and so is the end of each message."""
@@ -188,7 +127,7 @@ class FakeEngine:
         body = await self._note(request)
         rule = self._rule(embeddings_and_responses.last_input_text(body))
         if rule["mode"] in ("status", "junk"):
-            return _odd(rule)
+            return faults.odd(rule)
         if rule["mode"] == "hang":
             await asyncio.Event().wait()
         await asyncio.sleep(rule.get("seconds", self.latency))
@@ -226,7 +165,7 @@ class FakeEngine:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        prompt = _prompt(body)
+        prompt = prompt_of(body)
         self.count[prompt] += 1
         self.bodies.append(body)
         self._remember(request)
@@ -256,16 +195,16 @@ class FakeEngine:
         self.resumed[prompt] += 1 if run.done else 0
         self._answers[zlib.crc32(prompt.encode())] = run.answer
         if rule["mode"] in ("status", "junk"):
-            return _odd(rule)
+            return faults.odd(rule)
         if body.get("stream"):
             return await self._stream(request, run, rule)
         match rule["mode"]:
             case "hang":
                 await asyncio.Event().wait()
             case "die":
-                return await _die(request)
+                return await faults.die(request)
             case "error":
-                return web.json_response({"error": _error(rule)}, status=500)
+                return web.json_response({"error": faults.error(rule)}, status=500)
             case "exit":
                 os._exit(3)
         await asyncio.sleep(rule.get("seconds", self.latency) + self.token_seconds * (run.stop - 1))
@@ -303,42 +242,13 @@ class FakeEngine:
             case "exit":
                 os._exit(3)
             case "error":
-                await send({"error": _error(rule)})
+                await send({"error": faults.error(rule)})
             case _:
-                if run.options.get("include_usage"):
+                if run.options.get("include_usage") and self.stream_usage:
                     await send(run.event([], usage=run.usage(run.stop)))
                 self.finished[run.answer.prompt] += 1
         await response.write(b"data: [DONE]\n\n")
         return response
-
-
-def _error(rule: dict[str, Any]) -> dict[str, Any]:
-    return {"message": rule.get("message", "scripted"), "type": "InternalServerError", "code": 500}
-
-
-def _odd(rule: dict[str, Any]) -> web.Response:
-    if rule["mode"] == "junk":
-        return web.Response(text=rule["body"], content_type="application/json")
-    error = {"message": rule.get("message", "scripted"), "type": "scripted", "code": rule["status"]}
-    return web.json_response({"error": error}, status=rule["status"])
-
-
-async def _die(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "application/json", "content-length": "1000"})
-    await response.prepare(request)
-    await response.write(b'{"choices": [')
-    assert request.transport is not None
-    request.transport.abort()
-    return response
-
-
-def _prompt(body: dict[str, Any]) -> str:
-    if "messages" in body:
-        return str(body["messages"][-1].get("content"))
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and isinstance(prompt[0], int) and tokens.known(prompt):
-        return tokens.split(prompt)[0]
-    return str(prompt)
 
 
 async def serve(

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from app import clock
-from app.engines.service import EngineInfo
+from app.engines.overview import EngineInfo
 from app.queue.overview import Overview
 
 CALM = Overview(0, 0, 0, None, 1, steward=True, notifier=True)

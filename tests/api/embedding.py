@@ -11,7 +11,7 @@ import httpx
 from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import PACKAGE, Settings
-from tests.gpu.conftest import Running, tend
+from tests.gpu.world import Running, tend
 from workers.gpu.worker import Worker, WorkerEngine
 
 EMBEDDER = "@cf/test/embedder"

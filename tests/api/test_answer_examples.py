@@ -8,9 +8,7 @@ import httpx
 from app.api.openapi_answers import ANSWERS, LINES
 from app.db.pool import Database
 from testing.fakes.engine import FakeEngine
-from tests.api.conftest import RUN, SUBMIT
-from tests.api.test_lifecycle import BATCHES
-from tests.api.test_submit_and_poll import run_all
+from tests.api.support import BATCHES, RUN, SUBMIT, run_all
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

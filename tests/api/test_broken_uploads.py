@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from app.db.pool import Database
 from app.settings import Settings
-from tests.api.conftest import RUN, SUBMIT
+from tests.api.support import RUN, SUBMIT
 
 LINE = b'{"prompt": "hello"}\n'
 FORM = (

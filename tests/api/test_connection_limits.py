@@ -1,6 +1,6 @@
 """Claims about which connections are admitted beside busy and idle ones, without a socket."""
 
-from app.api.connection_limits import RESERVE, Admission, ConnectionLimits
+from app.api.connection_limits import RESERVE, ConnectionEntry, ConnectionLimits
 
 MOST = 4
 
@@ -18,7 +18,7 @@ def entered(limits: ConnectionLimits, count: int, host: str = "192.0.2.1", *, bu
     """New connections of which each was let in, somehow."""
     clients = [Client() for _ in range(count)]
     for client in clients:
-        assert limits.enter(client, host) is not Admission.REFUSED
+        assert limits.enter(client, host) is not ConnectionEntry.REFUSED
         if busy:
             limits.work(client)
     return clients
@@ -28,9 +28,11 @@ def test_pairs_of_an_idle_and_a_busy_connection_leave_the_reserve_to_monitoring(
     limits = ConnectionLimits(MOST, 100)
     entered(limits, MOST, busy=True)
     for _ in range(RESERVE * 2):
-        assert limits.enter(Client(), "192.0.2.1") is Admission.RESERVE
-        assert limits.enter(Client(), "192.0.2.1") is Admission.RESERVE  # whatever of the first one: no place is free
-    assert limits.enter(Client(), "192.0.2.2") is Admission.RESERVE
+        assert limits.enter(Client(), "192.0.2.1") is ConnectionEntry.RESERVE
+        assert (
+            limits.enter(Client(), "192.0.2.1") is ConnectionEntry.RESERVE
+        )  # whatever of the first one: no place is free
+    assert limits.enter(Client(), "192.0.2.2") is ConnectionEntry.RESERVE
 
 
 def test_idle_connections_are_closed_only_if_that_admits_the_new_one() -> None:
@@ -38,7 +40,7 @@ def test_idle_connections_are_closed_only_if_that_admits_the_new_one() -> None:
     entered(limits, MOST, busy=True)
     reserve = entered(limits, RESERVE, busy=False)
     assert not any(client.dropped for client in reserve)
-    assert limits.enter(Client(), "192.0.2.2") is Admission.RESERVE
+    assert limits.enter(Client(), "192.0.2.2") is ConnectionEntry.RESERVE
     assert [client.dropped for client in reserve] == [True] + [False] * (RESERVE - 1)
 
 
@@ -48,6 +50,6 @@ def test_when_ordinary_connections_are_idle_again_a_new_one_takes_the_place_of_o
     probes = entered(limits, 2, busy=True)
     for client in ordinary:
         limits.rest(client)
-    assert limits.enter(Client(), "192.0.2.2") is Admission.FREE
+    assert limits.enter(Client(), "192.0.2.2") is ConnectionEntry.FREE
     assert [client.dropped for client in ordinary] == [True, True, True, False]
     assert not any(client.dropped for client in probes)

@@ -11,36 +11,14 @@ import pytest
 from app.batches.validation.schemas import output_schema
 from app.db.pool import Database
 from app.engines import catalogue
-from app.engines.embeddings import cosine
 from app.settings import Settings
-from testing.fakes.embeddings_and_responses import DIMENSIONS, vector
 from testing.fakes.engine import FakeEngine
-from tests.api import conftest
 from tests.api.embedding import EMBEDDER, RUN, answered, with_embedder, working
+from tests.api.embedding_items import CONTEXTS, FORMS, REFUSED, SCORES, TEXTS
+from tests.api.support import RUN as TEXT_RUN
+from tests.api.support import SUBMIT
 from tests.gateway.support import Registry
 from workers.gpu.attached_engine import AttachedEngine
-
-CONTEXTS = [{"text": "an orange cloud"}, {"text": "a llama"}]
-TEXTS = {"text": ["one", "two"]}
-SCORES = {"query": "a llama", "contexts": CONTEXTS}
-# What each form answers, usage aside.
-FORMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"text": "one"}, {"shape": [1, DIMENSIONS], "data": [vector("one")], "pooling": "mean"}),
-    (TEXTS, {"shape": [2, DIMENSIONS], "data": [vector("one"), vector("two")], "pooling": "mean"}),
-    (
-        {"contexts": CONTEXTS},
-        {"shape": [2, DIMENSIONS], "response": [vector(each["text"]) for each in CONTEXTS], "pooling": "mean"},
-    ),
-    (
-        SCORES,
-        {
-            "response": [
-                {"id": 0, "score": pytest.approx(cosine(vector("a llama"), vector("an orange cloud")))},
-                {"id": 1, "score": pytest.approx(1.0)},
-            ]
-        },
-    ),
-]
 
 
 @pytest.fixture
@@ -114,28 +92,6 @@ async def test_queued_items_of_all_forms_answer_what_a_synchronous_call_would(
     assert all(body["priority"] == 10 for body in engine.bodies)
 
 
-REFUSED = [
-    ({"prompt": "x"}, "prompt: this model makes embeddings"),
-    ({"messages": [{"role": "user", "content": "x"}]}, "messages: this model makes embeddings"),
-    ({"input": "x"}, "input: this model makes embeddings"),
-    ({}, "needs text, or contexts"),
-    ({"text": ""}, "text: must be a non-empty string"),
-    ({"text": []}, "text: must be a list of 1 to"),
-    ({"text": ["a", 5]}, "text[1]: must be a non-empty string, got 5"),
-    ({"text": "a", "contexts": CONTEXTS}, "text: cannot be combined"),
-    ({"query": "a"}, "contexts: is missing"),
-    ({"contexts": "a"}, "contexts: must be a list"),
-    ({"contexts": ["a"]}, "contexts[0]: must be an object with text"),
-    ({"contexts": [{"text": "a"}, {}]}, "contexts[1].text: must be a non-empty string"),
-    ({"query": 5, "contexts": CONTEXTS}, "query: must be a non-empty string"),
-    ({"text": "a", "pooling": "cls"}, "pooling: this model pools by mean"),
-    ({"text": "a", "truncate_inputs": "yes"}, "truncate_inputs: must be true or false"),
-    ({"text": ["a", "b " * 1000]}, "text[1]: has at least 125 tokens, beyond the context window of 64"),
-    ({"text": "a", "priority": 1}, "priority: is set by Slackwater"),
-    ({"text": "a", "external_reference": 5}, "external_reference: must be a string"),
-]
-
-
 @pytest.mark.parametrize(("item", "message"), REFUSED)
 async def test_what_breaks_a_rule_is_refused_naming_the_field_synchronous_and_queued(
     client: httpx.AsyncClient, item: dict[str, Any], message: str
@@ -159,7 +115,7 @@ async def test_embeddings_do_not_stream(client: httpx.AsyncClient) -> None:
 async def test_a_chat_model_refuses_an_embedding_item_naming_the_field(
     client: httpx.AsyncClient, item: dict[str, Any]
 ) -> None:
-    for url, body in ((conftest.RUN, item), (conftest.SUBMIT, {"requests": [item]})):
+    for url, body in ((TEXT_RUN, item), (SUBMIT, {"requests": [item]})):
         answer = await client.post(url, json=body)
         message = answer.json()["errors"][0]["message"]
         assert answer.status_code == 400

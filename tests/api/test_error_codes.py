@@ -22,8 +22,8 @@ from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
-from tests.api.conftest import RUN, SUBMIT
 from tests.api.in_process import running
+from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

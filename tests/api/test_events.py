@@ -6,12 +6,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.conftest import SUBMIT
-from tests.api.test_subscriptions import NEW
-from tests.api.test_subscriptions import URL as SUBSCRIPTIONS
+from tests.api.support import NEW_SUBSCRIPTION, SUBMIT, SUBSCRIPTIONS
 
 EVENTS = "/client/v4/accounts/acme/events"
-QUEUE = NEW | {"source": {"type": "workersAi.model"}, "destination": {"type": "queues.queue", "queue_id": "q1"}}
+QUEUE = NEW_SUBSCRIPTION | {
+    "source": {"type": "workersAi.model"},
+    "destination": {"type": "queues.queue", "queue_id": "q1"},
+}
 ITEMS = {"requests": [{"prompt": "hi"}]}
 
 
@@ -108,7 +109,7 @@ async def test_bad_metadata_is_refused(client: httpx.AsyncClient, metadata: str)
 
 
 async def test_a_rate_can_be_set_and_taken_off(client: httpx.AsyncClient) -> None:
-    made = (await client.post(SUBSCRIPTIONS, json=NEW)).json()["result"]
+    made = (await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION)).json()["result"]
     for rate in (2.5, None):
         change = {"destination": {"type": "webhook", "max_per_second": rate}}
         changed = (await client.patch(f"{SUBSCRIPTIONS}/{made['id']}", json=change)).json()["result"]

@@ -16,7 +16,7 @@ from app.db import embedded
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from tests.api.conftest import RUN, SUBMIT
+from tests.api.support import RUN, SUBMIT
 from tests.disks import ballast, small_disk
 
 MB = 2**20

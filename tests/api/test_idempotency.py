@@ -9,7 +9,7 @@ import pytest
 
 from app.db.pool import Database
 from app.queue import ingest
-from tests.api.conftest import SUBMIT
+from tests.api.support import SUBMIT
 
 BODY = {"requests": [{"prompt": "once"}, {"prompt": "twice", "max_tokens": 3}]}
 KEY = {"idempotency-key": '"order-1"'}

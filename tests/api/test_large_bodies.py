@@ -14,8 +14,7 @@ from app.db.pool import Connection, Database
 from app.queue import ingest
 from app.settings import Settings
 from app.storage.store import Store
-from tests.api.conftest import RUN, SUBMIT
-from tests.api.test_submit_and_poll import run_all
+from tests.api.support import RUN, SUBMIT, run_all
 from tests.disks import small_disk
 
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -99,6 +98,7 @@ async def test_when_the_answer_to_the_commit_is_lost_the_objects_stay(
     client: httpx.AsyncClient, settings: Settings, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transaction = Database.transaction
+    assert (await client.post(SUBMIT, json={"requests": [SMALL]})).status_code == 200  # the account's line is known
 
     @asynccontextmanager
     async def lost(database: Database) -> AsyncIterator[Connection]:
@@ -108,7 +108,7 @@ async def test_when_the_answer_to_the_commit_is_lost_the_objects_stay(
 
     monkeypatch.setattr(Database, "transaction", lost)
     assert (await client.post(SUBMIT, json={"requests": [LARGE]})).status_code == 503
-    [(_, stored, key)] = payload(database_url)
+    _, (_, stored, key) = payload(database_url)
     assert stored
     assert set(await objects(settings)) == {key.decode()}
 

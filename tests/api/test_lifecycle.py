@@ -7,16 +7,7 @@ import pytest
 
 from app.batches import lifecycle
 from app.db.pool import Database
-from tests.api.conftest import RUN, SUBMIT
-from tests.api.test_submit_and_poll import TWO, run_all
-
-BATCHES = "/client/v4/accounts/acme/ai/batches"
-
-
-async def submit(client: httpx.AsyncClient, query: str = "") -> str:
-    answer = await client.post(SUBMIT + query, json={"requests": TWO})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["result"]["request_id"])
+from tests.api.support import BATCHES, RUN, SUBMIT, TWO, run_all, submit
 
 
 async def test_a_poll_shows_position_and_estimate_with_the_documented_fields(client: httpx.AsyncClient) -> None:
@@ -90,10 +81,10 @@ async def test_a_batch_that_expired_without_an_answer_is_an_error_with_this_reas
     async with database.durable() as conn:
         await conn.execute("update batch set expires_at = now()")
     async with database.transaction() as conn:
-        from app.queue import maintenance
+        from app.queue import chunk_sweeps, expiry
 
-        await maintenance.expire(conn)
-        await maintenance.sweep(conn)
+        await expiry.expire(conn)
+        await chunk_sweeps.sweep(conn)
         await lifecycle.settle(conn)
     poll = await client.post(RUN, json={"request_id": request_id})
     assert poll.status_code == 408

@@ -15,14 +15,13 @@ from app.batches import lifecycle
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.service import ensure_pool
-from app.queue import maintenance, service
+from app.queue import chunk_sweeps, reaping, service
 from app.queue.types import Result
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.webhooks import formats
 from app.webhooks.formats import Event
-from tests.api.conftest import SUBMIT
-from tests.api.test_submit_and_poll import COMPLETION, run_all
+from tests.api.support import COMPLETION, SUBMIT, run_all
 from tests.queue import support
 
 BATCHES = "/client/v4/accounts/acme/ai/batches"
@@ -280,8 +279,8 @@ async def test_results_are_read_while_it_runs_in_an_order_that_stays(
     async with database.durable() as conn:
         await conn.execute("update worker set lease_until = now() - interval '1 hour'")
     async with database.transaction() as conn:
-        await maintenance.reap(conn)
-        await maintenance.sweep(conn)
+        await reaping.reap(conn)
+        await chunk_sweeps.sweep(conn)
         await lifecycle.settle(conn)
     whole, complete = await lines(client, name)
     assert (whole[:3], complete) == (early, "true")

@@ -8,7 +8,7 @@ import pytest
 from app.db.pool import Database
 from app.version import version
 from testing.fakes.engine import FakeEngine
-from tests.api.conftest import RUN, SUBMIT
+from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

@@ -15,7 +15,7 @@ from app.api.metrics import MEANINGS
 from app.db.pool import Database
 from app.queue import overview
 from app.settings import Settings
-from tests.api.conftest import SUBMIT
+from tests.api.support import SUBMIT
 
 
 async def scraped(client: httpx.AsyncClient) -> dict[tuple[str, str], float]:

@@ -5,28 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-import orjson
 import pytest
 
 from app.settings import Settings
 from app.storage.store import Store
 from tests.api.in_process import running
+from tests.api.support import line, uploaded
 from tests.disks import ballast, small_disk
 
-MODEL = "smollm2-135m-instruct"
 SIZE = 1000
-
-
-def line(number: int) -> bytes:
-    body = {"model": MODEL, "messages": [{"role": "user", "content": f"line {number}"}]}
-    whole = {"custom_id": f"request-{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
-    return orjson.dumps(whole) + b"\n"
-
-
-async def uploaded(client: httpx.AsyncClient, content: bytes) -> str:
-    sent = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", content)})
-    assert sent.status_code == 200, sent.text
-    return str(sent.json()["id"])
 
 
 async def announced(client: httpx.AsyncClient, size: int) -> str:

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from tests.api.conftest import RUN
+from tests.api.support import RUN
 
 ACCOUNT = "/client/v4/accounts/acme"
 LARGE = "11463541304758204628992"

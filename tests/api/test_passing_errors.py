@@ -9,7 +9,7 @@ import pytest
 from psycopg import errors
 
 from app.db.pool import Connection, Database
-from tests.api.conftest import SUBMIT
+from tests.api.support import SUBMIT
 
 
 @pytest.mark.parametrize(

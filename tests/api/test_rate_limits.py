@@ -15,7 +15,7 @@ from app.tenants import rate_limits
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
-from tests.api.conftest import RUN, SUBMIT
+from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
 
 SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 10}

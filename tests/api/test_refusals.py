@@ -14,7 +14,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from tests.api.conftest import RUN, SUBMIT
+from tests.api.support import RUN, SUBMIT
 
 GOOD = {"prompt": "hello"}
 NDJSON = {"content-type": "application/x-ndjson"}

@@ -26,7 +26,8 @@ from app.api.__main__ import serving
 from app.api.app import create_app
 from app.api.connection_limits import limits_of
 from app.api.http_protocol import ClientTimeouts, LimitedProtocol, limited, parsers
-from app.settings import Settings, child_environment
+from app.environment import child_environment
+from app.settings import Settings
 from tests.system.stack import wait_for
 
 GET = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n"

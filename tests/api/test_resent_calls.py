@@ -10,7 +10,7 @@ import pytest
 from app.db.pool import Database
 from app.gateway import resent_requests
 from testing.fakes.engine import FakeEngine
-from tests.api.conftest import RUN
+from tests.api.support import RUN
 from tests.gateway.support import Registry
 
 CHAT = "/v1/chat/completions"

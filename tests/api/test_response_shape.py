@@ -9,8 +9,7 @@ import pytest
 
 from app.db.pool import Database
 from testing.fakes.engine import FakeEngine
-from tests.api.conftest import RUN
-from tests.api.test_synchronous import frames
+from tests.api.support import RUN, frames
 from tests.gateway.support import Registry
 
 NAME = "@cf/openai/gpt-oss-120b"

@@ -11,8 +11,7 @@ from app.db.pool import Database
 from app.queue import retention
 from app.settings import Settings
 from app.storage.store import Store
-from tests.api.conftest import RUN, SUBMIT
-from tests.api.test_submit_and_poll import TWO, run_all
+from tests.api.support import RUN, SUBMIT, TWO, run_all
 
 
 async def test_a_batch_that_was_dropped_reads_like_an_unknown_one_and_frees_its_idempotency_key(

@@ -9,8 +9,7 @@ import pytest
 
 from app.errors import NoCapacity
 from app.gateway.relay import Gateway, SyncCall
-from tests.api.conftest import RUN, SUBMIT
-from tests.api.test_openai_files import MODEL, line, uploaded
+from tests.api.support import MODEL, RUN, SUBMIT, line, uploaded
 
 HEADERS = ("x-session-affinity", "x-session-id")
 SAY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from app.db.pool import Database
+from app.engines import overview as engine_overview
 from app.engines import service as engines
 from app.engines.adoption import EngineProblem
 from app.engines.service import Facts
@@ -62,13 +63,13 @@ async def test_the_status_is_public_and_shows_engines_without_their_addresses(
 async def test_however_many_ask_at_once_the_database_is_asked_once(
     anybody: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, real = [], engines.recent_engines
+    asked, real = [], engine_overview.recent_engines
 
     async def counted(conn: object) -> object:
         asked.append(1)
         return await real(conn)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engines, "recent_engines", counted)
+    monkeypatch.setattr(engine_overview, "recent_engines", counted)
     monkeypatch.setattr("app.batches.installation_status.FRESH_SECONDS", 60)
     answers = await asyncio.gather(*(anybody.get("/status") for _ in range(8)))
     assert len(asked) == 1

@@ -7,39 +7,11 @@ import httpx
 import psycopg
 import pytest
 
-from app.batches import lifecycle as batches
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import service
-from app.queue.types import Result
-from tests.api.conftest import RUN, SUBMIT
+from tests.api.support import COMPLETION, RUN, SUBMIT, TWO, run_all
 from tests.queue import support
-
-TWO = [
-    {"prompt": "tell me a joke", "temperature": 0.5, "max_tokens": 100, "external_reference": "a"},
-    {"messages": [{"role": "user", "content": "hello"}], "seed": 7, "stop": ["END"], "top_p": 0.9},
-]
-COMPLETION = {
-    "id": "chatcmpl-1",
-    "object": "chat.completion",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Paris"}, "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8},
-}
-
-
-async def run_all(database: Database, fail: set[int] = frozenset(), code: int = 5006) -> None:  # type: ignore[assignment]
-    """Play the GPU worker and the steward until nothing is left."""
-    async with database.durable() as conn:
-        pool = await ensure_pool(conn, "smollm2-135m-instruct")
-        worker = await support.make_worker(database, pool)
-        while lease := await service.claim(conn, pool, worker):
-            good, bad = json.dumps(COMPLETION).encode(), b'{"code":%d,"message":"no"}' % code
-            items = await service.load(conn, lease)
-            outcome = [Result(i.seq, i.seq not in fail, 1, 3, 1, 5, bad if i.seq in fail else good) for i in items]
-            assert await service.flush(conn, lease, outcome)
-            await service.finish(conn, lease)
-    async with database.transaction() as conn:
-        await batches.settle(conn)
 
 
 async def test_submit_answers_the_documented_envelope(client: httpx.AsyncClient) -> None:
@@ -186,7 +158,7 @@ async def test_json_mode_answers_an_object_in_the_native_shape(
     client: httpx.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = COMPLETION | {"choices": [{"index": 0, "message": {"role": "assistant", "content": '{"a": 1}'}}]}
-    monkeypatch.setattr("tests.api.test_submit_and_poll.COMPLETION", said)
+    monkeypatch.setattr("tests.api.support.COMPLETION", said)
     items = [{"prompt": "x", "response_format": {"type": "json_object"}}, {"prompt": "x"}]
     request_id = (await client.post(SUBMIT, json={"requests": items})).json()["result"]["request_id"]
     await run_all(database)

@@ -7,51 +7,43 @@ import httpx
 import pytest
 
 from app.settings import Settings
-
-URL = "/client/v4/accounts/acme/event_subscriptions/subscriptions"
-NEW: dict[str, Any] = {
-    "name": "mine",
-    "enabled": True,
-    "source": {"type": "workersAi.model", "model_name": "@cf/moonshotai/kimi-k2.5"},
-    "destination": {"type": "webhook", "url": "http://127.0.0.1:9/hook"},
-    "events": ["batch.queued", "batch.succeeded"],
-}
+from tests.api.support import NEW_SUBSCRIPTION, SUBSCRIPTIONS
 
 
 async def test_create_answers_the_resource_and_shows_the_secret_once(client: httpx.AsyncClient) -> None:
-    made = (await client.post(URL, json=NEW)).json()
+    made = (await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION)).json()
     assert made["success"] is True
     result = made["result"]
     assert result["destination"].pop("secret").startswith("whsec_")
     limits = {"max_in_flight": 8, "max_per_second": None, "ordered": False}
-    assert result["destination"] == {**NEW["destination"], "format": "workers_ai", **limits}
-    assert result["source"] == {**NEW["source"], "tags": [], "metadata": {}}
+    assert result["destination"] == {**NEW_SUBSCRIPTION["destination"], "format": "workers_ai", **limits}
+    assert result["source"] == {**NEW_SUBSCRIPTION["source"], "tags": [], "metadata": {}}
     assert (result["name"], result["events"], result["enabled"], result["state"]) == (
-        NEW["name"],
-        NEW["events"],
+        NEW_SUBSCRIPTION["name"],
+        NEW_SUBSCRIPTION["events"],
         True,
         "pending",
     )
-    again = (await client.get(f"{URL}/{result['id']}")).json()["result"]
+    again = (await client.get(f"{SUBSCRIPTIONS}/{result['id']}")).json()["result"]
     assert "secret" not in again["destination"]
     assert again == result
 
 
 async def test_listing_pages_and_the_page_after_the_last_is_empty(client: httpx.AsyncClient) -> None:
     for n in range(3):
-        await client.post(URL, json=NEW | {"name": f"n{n}"})
-    first = (await client.get(URL, params={"page": 1, "per_page": 2})).json()
+        await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION | {"name": f"n{n}"})
+    first = (await client.get(SUBSCRIPTIONS, params={"page": 1, "per_page": 2})).json()
     assert [each["name"] for each in first["result"]] == ["n0", "n1"]
     assert first["result_info"] == {"count": 2, "total_count": 3, "page": 1, "per_page": 2, "total_pages": 2}
-    last = (await client.get(URL, params={"page": 3, "per_page": 2})).json()
+    last = (await client.get(SUBSCRIPTIONS, params={"page": 3, "per_page": 2})).json()
     assert last["result"] == []
-    turned = (await client.get(URL, params={"order": "name", "direction": "desc", "extra": "x"})).json()
+    turned = (await client.get(SUBSCRIPTIONS, params={"order": "name", "direction": "desc", "extra": "x"})).json()
     assert [each["name"] for each in turned["result"]] == ["n2", "n1", "n0"]
 
 
 async def test_patch_changes_what_is_named_and_delete_answers_what_was(client: httpx.AsyncClient) -> None:
-    made = (await client.post(URL, json=NEW)).json()["result"]
-    one = f"{URL}/{made['id']}"
+    made = (await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION)).json()["result"]
+    one = f"{SUBSCRIPTIONS}/{made['id']}"
     changed = (await client.patch(one, json={"enabled": False, "events": ["batch.failed"]})).json()["result"]
     assert (changed["enabled"], changed["events"], changed["name"]) == (False, ["batch.failed"], "mine")
     gone = (await client.delete(one)).json()["result"]
@@ -62,9 +54,9 @@ async def test_patch_changes_what_is_named_and_delete_answers_what_was(client: h
 
 
 async def test_a_secret_that_patch_would_not_change_is_refused(client: httpx.AsyncClient) -> None:
-    made = (await client.post(URL, json=NEW)).json()["result"]
-    destination = NEW["destination"] | {"secret": "whsec_" + "A" * 43 + "="}
-    answer = await client.patch(f"{URL}/{made['id']}", json={"destination": destination})
+    made = (await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION)).json()["result"]
+    destination = NEW_SUBSCRIPTION["destination"] | {"secret": "whsec_" + "A" * 43 + "="}
+    answer = await client.patch(f"{SUBSCRIPTIONS}/{made['id']}", json={"destination": destination})
     assert answer.status_code == 400
     assert "rotate its secret" in answer.json()["errors"][0]["message"]
 
@@ -89,14 +81,14 @@ async def test_a_secret_that_patch_would_not_change_is_refused(client: httpx.Asy
 async def test_bad_subscriptions_are_refused_by_field(
     client: httpx.AsyncClient, change: dict[str, Any], word: str
 ) -> None:
-    answer = await client.post(URL, json=NEW | change)
+    answer = await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION | change)
     assert answer.status_code == 400, answer.text
     assert word in answer.json()["errors"][0]["message"]
-    assert (await client.get(URL)).json()["result"] == []
+    assert (await client.get(SUBSCRIPTIONS)).json()["result"] == []
 
 
 async def test_another_account_neither_sees_nor_changes_a_subscription(client: httpx.AsyncClient) -> None:
-    made = (await client.post(URL, json=NEW)).json()["result"]
+    made = (await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION)).json()["result"]
     foreign = f"/client/v4/accounts/other/event_subscriptions/subscriptions/{made['id']}"
     for method in ("GET", "PATCH", "DELETE"):
         answer = await client.request(method, foreign, json={} if method == "PATCH" else None)
@@ -108,18 +100,18 @@ async def test_an_account_has_no_more_endpoints_than_the_setting_allows(settings
 
     app = create_app(settings.model_copy(update={"webhook_endpoints": 4}))
     transport, headers = httpx.ASGITransport(app=app), {"authorization": f"Bearer {key}"}
-    queue = NEW | {"destination": {"type": "queues.queue", "queue_id": "q"}}
+    queue = NEW_SUBSCRIPTION | {"destination": {"type": "queues.queue", "queue_id": "q"}}
     hook = {"name": "n", "url": "http://127.0.0.1:9/hook", "event_types": ["batch.completed"]}
     client = httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers)
     async with app.router.lifespan_context(app), client:
-        wishes = [(URL, NEW), (URL, queue), ("/v1/webhook_endpoints", hook)] * 3
+        wishes = [(SUBSCRIPTIONS, NEW_SUBSCRIPTION), (SUBSCRIPTIONS, queue), ("/v1/webhook_endpoints", hook)] * 3
         answers = await asyncio.gather(*(client.post(path, json=wish) for path, wish in wishes))
         refused = [answer for answer in answers if answer.status_code == 400]
         assert len(refused) == len(wishes) - 4, [answer.text for answer in answers]
         assert all("and may have 4: delete one" in answer.text for answer in refused)
-        first, *_ = (await client.get(URL)).json()["result"]
-        assert (await client.delete(f"{URL}/{first['id']}")).status_code == 200
-        assert (await client.post(URL, json=queue)).status_code == 200
+        first, *_ = (await client.get(SUBSCRIPTIONS)).json()["result"]
+        assert (await client.delete(f"{SUBSCRIPTIONS}/{first['id']}")).status_code == 200
+        assert (await client.post(SUBSCRIPTIONS, json=queue)).status_code == 200
 
 
 async def test_private_receivers_need_the_development_setting(settings: Settings, key: str) -> None:
@@ -139,7 +131,9 @@ async def test_private_receivers_need_the_development_setting(settings: Settings
             "https://[::1]/hook",
             "https://169.254.169.254/",
         ):
-            answer = await client.post(URL, json=NEW | {"destination": {"type": "webhook", "url": url}})
+            answer = await client.post(
+                SUBSCRIPTIONS, json=NEW_SUBSCRIPTION | {"destination": {"type": "webhook", "url": url}}
+            )
             assert answer.status_code == 400, url
             assert "destination.url" in answer.json()["errors"][0]["message"]
 
@@ -151,7 +145,7 @@ async def test_where_loopback_is_allowed_plain_http_to_others_and_private_networ
     client: httpx.AsyncClient, settings: Settings, url: str
 ) -> None:
     assert settings.webhook_allow_private == "loopback"  # as under `slackwater up`
-    answer = await client.post(URL, json=NEW | {"destination": {"type": "webhook", "url": url}})
+    answer = await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION | {"destination": {"type": "webhook", "url": url}})
     assert answer.status_code == 400
     refusal = answer.json()["errors"][0]["message"]
     openai = {"name": "n", "url": url, "event_types": ["batch.completed"]}

@@ -12,7 +12,7 @@ import pytest
 from app.db.pool import Database
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
-from tests.api.conftest import RUN
+from tests.api.support import RUN, frames
 from tests.gateway.support import Registry, serve
 
 CHAT = "/client/v4/accounts/acme/ai/v1/chat/completions"
@@ -28,12 +28,6 @@ async def engine(database: Database) -> AsyncIterator[FakeEngine]:
         engine.answer_tokens = 6
         await Registry(database).ready(engine)
         yield engine
-
-
-def frames(text: str) -> list[Any]:
-    """The data of an event stream; `[DONE]` stays a string."""
-    data = [line.removeprefix("data: ") for line in text.split("\n") if line]
-    return [each if each == "[DONE]" else json.loads(each) for each in data]
 
 
 async def test_a_native_model_answers_in_the_envelope_in_workers_ais_shape(

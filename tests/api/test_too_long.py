@@ -13,7 +13,7 @@ from app.db.pool import Database
 from app.engines.catalogue import load
 from app.settings import PACKAGE
 from testing.fakes.engine import FakeEngine
-from tests.api.conftest import RUN, SUBMIT
+from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"

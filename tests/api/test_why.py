@@ -10,9 +10,7 @@ from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.headroom import decision_log
 from app.headroom.decision_log import AllowanceChange
-from tests.api.conftest import RUN
-from tests.api.test_lifecycle import BATCHES, submit
-from tests.api.test_submit_and_poll import run_all
+from tests.api.support import BATCHES, RUN, run_all, submit
 from tests.queue import support
 
 

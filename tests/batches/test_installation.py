@@ -7,7 +7,7 @@ import pytest
 from app.batches import installation_status
 from app.db.pool import Database
 from app.engines import service as engines
-from app.engines.service import EngineInfo
+from app.engines.overview import EngineInfo
 from app.queue import overview
 from app.queue import service as queue
 from app.queue.overview import Overview

@@ -13,8 +13,8 @@ from app.batches.validation.schemas import input_schema, output_schema
 from app.batches.validation.text_generation import ItemError, examine
 from app.engines.catalogue import Model
 from app.engines.native_response import native
-from tests.api.test_embeddings import FORMS
-from tests.api.test_embeddings import REFUSED as REFUSED_EMBEDDINGS
+from tests.api.embedding_items import FORMS
+from tests.api.embedding_items import REFUSED as REFUSED_EMBEDDINGS
 
 CHAT = Model("m", "m", 128, "native", capabilities=frozenset({"vision"}))
 EMBEDDER = Model("e", "e", 64, task="text-embeddings")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from app.batches import lifecycle
-from app.batches.why import Polls, Why, why
+from app.batches.why_chain import Polls, Why, why
 from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.queue import forecast_sql, reads, service
@@ -16,7 +16,7 @@ from app.queue.ingest import NewBatch
 from app.queue.types import Lease
 from app.tenants.service import Tenant
 from tests.queue import support
-from tests.queue.test_plans import Backlog, backlog, explain  # noqa: F401  (a fixture)
+from tests.queue.plans import Backlog, explain
 
 
 @dataclass
@@ -218,7 +218,7 @@ async def test_items_that_rest_before_another_try_are_the_reason_only_if_nothing
         await service.finish(scene.conn, await scene.claim(), backoff_seconds=300)
     code, message = await scene.waiting()
     assert code == "backoff"
-    assert message == "4 chunks to be tried again, the next in 5 min"
+    assert message == "4 chunks will be tried again, the next in 5 min"
     await scene.conn.execute("update chunk set state = 'ready', not_before = null where lo = 0")
     assert (await scene.waiting())[0] != "backoff"
 
@@ -242,7 +242,7 @@ async def test_an_account_at_its_limit_is_a_reason_to_wait(scene: Scene) -> None
     await scene.conn.execute("update tenant set max_inflight_tokens = 1000")
     code, message = await scene.waiting()
     assert code == "account_limit"
-    assert message == "the account has 1,600 tokens in flight, limit 1,000 tokens"
+    assert message == "the account has 1,600 tokens in flight, the limit is 1,000 tokens"
 
 
 async def test_a_final_batch_and_one_in_its_last_moments_wait_for_nothing(scene: Scene) -> None:
@@ -302,7 +302,7 @@ async def test_a_database_that_fails_fails_every_poll_of_the_look_and_not_the_ne
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["planned for its parameters", "planned once for all"])
-def test_the_answer_reads_only_the_chunks_of_its_batch(backlog: Backlog, prepared: bool) -> None:  # noqa: F811
+def test_the_answer_reads_only_the_chunks_of_its_batch(backlog: Backlog, prepared: bool) -> None:
     [batch] = backlog.one("select max(batch_id) from chunk")
     plan = explain(backlog.conn, forecast_sql.OUTLOOKS, {"batch_ids": [batch]}, prepared=prepared)
     assert plan.scanned == []

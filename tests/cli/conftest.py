@@ -3,33 +3,18 @@
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import httpx
 import pytest
 import structlog
 import uvicorn
-from typer.testing import CliRunner
 
 from app import settings as configuration
 from app.api.app import create_app
-from app.cli import main, options
 from app.cli.key import create_key
-from app.settings import Settings, child_environment
-from app.user_errors import Failure
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command printed, including its error message, and its exit code."""
-
-    output: str
-    exit_code: int
-
-
-Run = Callable[..., Ran]
-TERMINAL = {"TTY_COMPATIBLE": "1"}  # the environment in which rich takes what it writes to for a terminal
+from app.settings import Settings
+from tests.cli.support import Run, command_line
 
 
 @pytest.fixture
@@ -67,23 +52,3 @@ def local(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """As `run`, for commands that need no API."""
     yield command_line(settings, "", monkeypatch)
     configuration.load.cache_clear()
-
-
-def command_line(installation: Settings, key: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command line in this process, with the settings of an installation and a key."""
-    known = child_environment(installation, {"SLACKWATER_API_KEY": key, "COLUMNS": "80"})
-    for name, value in known.items():
-        monkeypatch.setenv(name, value)
-    for console in (options.console, options.errors):
-        monkeypatch.setattr(console, "_width", None)  # it was fixed when the module was loaded
-
-    def call(*arguments: str, env: dict[str, str] | None = None, text: str | None = None) -> Ran:
-        configuration.load.cache_clear()
-        result = CliRunner().invoke(main.app, list(arguments), env=env, input=text)
-        if isinstance(result.exception, Failure):
-            return Ran(f"{result.output}{result.exception.problem} {result.exception.remedy}", 1)
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Ran(result.output, result.exit_code)
-
-    return call

@@ -4,12 +4,20 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from app.settings import Settings, child_environment
-from testing.fakes.engine import METRICS
+import pytest
+from typer.testing import CliRunner
+
+from app import settings as configuration
+from app.cli import main, options
+from app.environment import child_environment
+from app.settings import Settings
+from app.user_errors import Failure
+from testing.fakes.server_info import METRICS
 
 GAUGES = METRICS.format(model="m", running=0, waiting=0, kv=0.0, prompt_tokens=0, generation_tokens=0)
 PRIORITY = '{"vllm_config": {"scheduler_config": {"policy": "priority"}}}'
@@ -44,7 +52,7 @@ def serving(pages: dict[str, str]) -> Iterator[str]:
 
 def engine_pages(*names: str, window: int = 8192, **pages: str) -> dict[str, str]:
     """What a running vLLM answers."""
-    models = json.dumps({"data": [{"id": name, "max_model_len": window} for name in names]})
+    models = json.dumps({"data": [{"id": name, "owned_by": "vllm", "max_model_len": window} for name in names]})
     usual = {
         "/health": "",
         "/version": '{"version": "0.32.0"}',
@@ -53,3 +61,35 @@ def engine_pages(*names: str, window: int = 8192, **pages: str) -> dict[str, str
         INFO: PRIORITY,
     }
     return usual | pages
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command printed, including its error message, and its exit code."""
+
+    output: str
+    exit_code: int
+
+
+Run = Callable[..., Ran]
+TERMINAL = {"TTY_COMPATIBLE": "1"}  # the environment in which rich takes what it writes to for a terminal
+
+
+def command_line(installation: Settings, key: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line in this process, with the settings of an installation and a key."""
+    known = child_environment(installation, {"SLACKWATER_API_KEY": key, "COLUMNS": "80"})
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    for console in (options.console, options.errors):
+        monkeypatch.setattr(console, "_width", None)  # it was fixed when the module was loaded
+
+    def call(*arguments: str, env: dict[str, str] | None = None, text: str | None = None) -> Ran:
+        configuration.load.cache_clear()
+        result = CliRunner().invoke(main.app, list(arguments), env=env, input=text)
+        if isinstance(result.exception, Failure):
+            return Ran(f"{result.output}{result.exception.problem} {result.exception.remedy}", 1)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Ran(result.output, result.exit_code)
+
+    return call

@@ -12,7 +12,8 @@ import pytest
 
 from app.cli.account import close_account, create_account
 from app.cli.key import create_key, has_key
-from app.settings import Settings, child_environment
+from app.environment import child_environment
+from app.settings import Settings
 from app.user_errors import Failure
 from tests.cli.support import slackwater
 

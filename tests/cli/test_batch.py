@@ -14,8 +14,8 @@ from app.cli.client import Client, ListPage, response_json
 from app.db.pool import Database
 from app.settings import Settings
 from app.user_errors import Failure
-from tests.api.test_submit_and_poll import run_all
-from tests.cli.conftest import TERMINAL, Run
+from tests.api.support import run_all
+from tests.cli.support import TERMINAL, Run
 
 MODEL = "smollm2-135m-instruct"
 NO_DATABASE = {"SLACKWATER_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}

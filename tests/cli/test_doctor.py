@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,14 @@ from app.batches import installation_status
 from app.cli import credentials, doctor
 from app.cli.doctor import machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok
-from app.engines.service import EngineInfo
+from app.engines import page_problems
+from app.engines.overview import EngineInfo
 from app.settings import Settings
 from testing.fakes.installation import CALM, MISSING, engine
-from tests.cli.conftest import Run
-from tests.cli.support import GAUGES, INFO, PRIORITY, engine_pages, serving
+from tests.cli.support import GAUGES, INFO, PRIORITY, Run, engine_pages, serving
+from workers.engine import control_page, page_folder
+from workers.engine.control_page import Report, Weights
+from workers.engine.page_folder import OwnPage
 
 
 @pytest.fixture
@@ -204,7 +208,36 @@ def test_broker_on_the_database_or_unknown(settings: Settings) -> None:
 def test_attached_engine(settings: Settings) -> None:
     with serving(engine_pages("m", window=4096)) as url:
         check = services.engine(changed(settings, engine_url=url))
-    assert check == ok("engine", f"{url} serves m, 4096 tokens; vLLM 0.32.0, scheduling policy priority")
+    outside = "protection outside the engine (without SLACKWATER_PAGE_DIR)"
+    assert check == ok("engine", f"{url} serves m, 4096 tokens; vLLM 0.32.0, scheduling policy priority; {outside}")
+
+
+def test_attached_engine_whose_own_scheduler_is_ours(settings: Settings, tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    with serving(engine_pages("m", window=4096)) as url:
+        attached = changed(settings, engine_url=url, page_dir=str(folder))
+        missing = services.engine(attached)
+        own = OwnPage(folder, 0, b"one engi")
+        silent = services.engine(attached)
+        own.page.publish(Report(), Weights())
+        inside = services.engine(attached)
+        own.page.publish(Report(supported=False), Weights())
+        untested = services.engine(attached)
+        own.close()
+    place = f"{url} serves m, 4096 tokens"
+    assert inside == ok("engine", f"{place}; vLLM 0.32.0, protection inside the engine")
+    assert [check.status for check in (missing, silent, untested)] == [CheckStatus.WARN] * 3
+    assert missing.detail.startswith(f"{place}. The folder of control pages does not exist.")
+    assert "Requests are protected from outside only (L1)" in missing.detail
+    assert "SLACKWATER_PAGE_DIR" in missing.fix
+    assert "was not tested with the engine's version" in untested.detail
+
+
+def test_every_reason_why_the_scheduler_inside_does_not_rule_has_a_remedy() -> None:
+    constants = {**vars(control_page), **vars(page_folder)}
+    codes = {value for name, value in constants.items() if name.isupper() and re.fullmatch("[a-z_]+", str(value))}
+    assert codes == page_problems.CODES
+    assert all(page_problems.problem_of(code).remedy for code in page_problems.CODES)
 
 
 def test_attached_engine_without_telemetry(settings: Settings) -> None:

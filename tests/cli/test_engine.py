@@ -16,7 +16,7 @@ from rich.console import Console
 from app.cli import engine, version
 from app.settings import Settings
 from app.user_errors import Failure
-from tests.cli.conftest import Run
+from tests.cli.support import Run
 
 MODEL = "smollm2-135m-instruct"
 

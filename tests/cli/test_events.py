@@ -9,7 +9,7 @@ from app.cli import events
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from tests.cli.conftest import Run
+from tests.cli.support import Run
 from tests.webhooks.support import emit
 
 KIND = "cf.workersAi.model.batch.succeeded"

@@ -15,7 +15,7 @@ from app.db.pool import Database
 from app.engines.catalogue import load
 from app.settings import Settings, masked
 from app.user_errors import Failure
-from tests.cli.conftest import TERMINAL, Run
+from tests.cli.support import TERMINAL, Run
 
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}}
 

@@ -11,7 +11,7 @@ from app.cli import log_files, log_lines
 from app.cli.log_files import Tail
 from app.settings import Settings
 from app.user_errors import Failure
-from tests.cli.conftest import Run
+from tests.cli.support import Run
 
 EVENT = "2026-11-22T12:00:{:02}.000000Z [{:<9}] {:<13} {}"
 

@@ -8,7 +8,7 @@ from app.cli import credentials
 from app.cli.client import ApiError, Client
 from app.settings import Settings
 from app.user_errors import Failure
-from tests.cli.conftest import Run
+from tests.cli.support import Run
 
 
 def test_login_stores_a_checked_key_that_only_its_owner_can_read(run: Run, api: Settings, key: str) -> None:

@@ -12,8 +12,7 @@ from app.cli.key import create_key, has_key, list_keys, revoke_key
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.user_errors import Failure
-from tests.cli.conftest import TERMINAL, Run
-from tests.cli.support import slackwater
+from tests.cli.support import TERMINAL, Run, slackwater
 
 
 def test_keys_are_made_listed_and_revoked(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import settings as configuration
-from tests.cli.conftest import Run, command_line
+from tests.cli.support import Run, command_line
 from tests.system.stack import MODEL, Stack, running
 
 OPENAI = {"method": "POST", "url": "/v1/chat/completions"}

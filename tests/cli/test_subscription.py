@@ -17,7 +17,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.webhooks import emitter
 from app.webhooks.egress import Egress
-from tests.cli.conftest import TERMINAL, Run
+from tests.cli.support import TERMINAL, Run
 from tests.webhooks.support import Receiver, receiving, send_due, statuses
 from workers.notifier.delivery import Sender
 

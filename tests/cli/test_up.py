@@ -21,6 +21,7 @@ from app.cli.up_output import Screen
 from app.db import embedded
 from app.db.pool import Database
 from app.engines import service as engines
+from app.environment import child_environment
 from app.queue import service as queue
 from app.settings import Settings
 from app.telemetry import log_file
@@ -89,7 +90,7 @@ async def test_up_refuses_an_engine_with_a_smaller_window_than_the_database_prom
 def test_a_server_that_is_no_engine_is_refused_and_not_taken_for_away(
     settings: Settings, wanted: dict[str, str]
 ) -> None:
-    with serving({"/": "hello"}) as url, pytest.raises(Failure, match="answers, but not as vLLM does") as refusal:
+    with serving({"/": "hello"}) as url, pytest.raises(Failure, match="answers, but not as an engine does") as refusal:
         doctor.require_engine(attached(settings, engine_url=url, **wanted))
     assert "--attach" in refusal.value.remedy
 
@@ -146,8 +147,8 @@ def test_an_attached_engine_says_its_model(settings: Settings) -> None:
     assert (found.engine_model, found.wanted_model) == ("org/theirs", "org/theirs")
     away = attached(settings)
     assert doctor.require_engine(away).wanted_model is None
-    assert "SLACKWATER_ENGINE_MODEL" not in configuration.child_environment(away, {})
-    assert configuration.child_environment(found, {})["SLACKWATER_ENGINE_MODEL"] == "org/theirs"
+    assert "SLACKWATER_ENGINE_MODEL" not in child_environment(away, {})
+    assert child_environment(found, {})["SLACKWATER_ENGINE_MODEL"] == "org/theirs"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "gpu.lan"])
@@ -161,7 +162,7 @@ def test_up_does_not_start_where_others_could_have_webhooks_sent_to_this_machine
 
 def test_neither_does_the_api(settings: Settings) -> None:
     exposed = settings.model_copy(update={"host": "0.0.0.0", "webhook_allow_private": "loopback"})
-    command, environment = [sys.executable, "-m", "app.api"], configuration.child_environment(exposed, {})
+    command, environment = [sys.executable, "-m", "app.api"], child_environment(exposed, {})
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "SLACKWATER_HOST=0.0.0.0" in ended.stderr

@@ -1,13 +1,14 @@
 """Claims about environment variables that look like settings but are not."""
 
 import io
+import os
 
 import pytest
 from rich.console import Console
 
-from app import settings as configuration
 from app.cli import options
-from app.settings import Settings, child_environment
+from app.environment import child_environment
+from app.settings import Settings
 from tests.cli.support import slackwater
 
 
@@ -15,7 +16,7 @@ def warned(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
     """The lines that a command begins with under these variables and no others of ours."""
     console = Console(file=io.StringIO(), width=80, record=True)
     monkeypatch.setattr(options, "errors", console)
-    for name in [name for name in configuration.os.environ if name.upper().startswith("SLACKWATER_")]:
+    for name in [name for name in os.environ if name.upper().startswith("SLACKWATER_")]:
         monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -15,7 +15,7 @@ from app.headroom import decision_log
 from app.headroom.decision_log import AllowanceChange
 from app.settings import Settings
 from app.tenants import service as tenants
-from tests.cli.conftest import TERMINAL, Run
+from tests.cli.support import TERMINAL, Run
 from tests.queue import support
 
 

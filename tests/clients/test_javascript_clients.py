@@ -3,7 +3,7 @@
 import pytest
 
 from tests.clients import node
-from tests.clients.conftest import EMBEDDER
+from tests.clients.batches import EMBEDDER
 from tests.system.stack import ACCOUNT, MODEL, Stack
 
 FILES = ["cloudflare.mjs", "ai-sdk.mjs"]

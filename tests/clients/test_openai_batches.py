@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.clients.conftest import (
+from tests.clients.batches import (
     EMBEDDER,
     ENDLESS,
     NATIVE,

@@ -6,18 +6,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.clients.conftest import (
-    ENDLESS,
-    REFUSED,
-    SECONDS,
-    created,
-    ended,
-    line,
-    lines_of,
-    shown,
-    uploaded,
-    watched,
-)
+from tests.clients.batches import ENDLESS, REFUSED, SECONDS, created, ended, line, lines_of, shown, uploaded, watched
 from tests.system.stack import wait_for
 from tests.webhooks.support import receiving
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.clients.conftest import REFUSED, created, ended, line, shown, uploaded, watched
+from tests.clients.batches import REFUSED, created, ended, line, shown, uploaded, watched
 
 DAY = 86_400
 HOUR = {"anchor": "created_at", "seconds": 3600}

@@ -8,7 +8,7 @@ import pytest
 from openai import OpenAI
 from openai.types import Batch
 
-from tests.clients.conftest import ENDLESS, SECONDS, created, ended, line, lines_of, shown, uploaded, watched
+from tests.clients.batches import ENDLESS, SECONDS, created, ended, line, lines_of, shown, uploaded, watched
 from tests.system.stack import MODEL
 
 OTHER = "@cf/moonshotai/kimi-k2.5"

@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 from openai.types import Batch
 
-from tests.clients.conftest import EMBEDDER, ENDLESS, REFUSED, created, ended, line, lines_of, shown, uploaded
+from tests.clients.batches import EMBEDDER, ENDLESS, REFUSED, created, ended, line, lines_of, shown, uploaded
 from tests.system.stack import MODEL, wait_for
 
 COMPLETE = "x-slackwater-complete"

@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.clients.conftest import ENDLESS, REFUSED, SLOW, watched
+from tests.clients.batches import ENDLESS, REFUSED, SLOW, watched
 from tests.system.stack import MODEL, Stack, wait_for
 
 

@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 
-from tests.clients.conftest import ENDLESS, REFUSED, SECONDS, SLOW
+from tests.clients.batches import ENDLESS, REFUSED, SECONDS, SLOW
 from tests.system.stack import MODEL, Stack, wait_for
 
 

@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.clients.conftest import created, ended, line
+from tests.clients.batches import created, ended, line
 
 
 def content(count: int = 6) -> bytes:

@@ -6,7 +6,8 @@ import pytest
 
 from tests import timing
 from tests.clients import environments
-from tests.clients.conftest import NATIVE, handed_on
+from tests.clients.batches import NATIVE
+from tests.clients.handed_on import handed_on
 from tests.system.stack import Stack
 
 SUITE = sorted(Path(__file__).parent.glob("test_openai_batches*.py"))

@@ -7,7 +7,7 @@ import pytest
 from openai import OpenAI
 from standardwebhooks import Webhook
 
-from tests.clients.conftest import BASES, SECONDS
+from tests.clients.batches import BASES, SECONDS
 from tests.system.stack import ACCOUNT, Stack
 from tests.webhooks.support import receiving, statuses
 

@@ -7,7 +7,7 @@ import pytest
 from cloudflare import AuthenticationError, BadRequestError, Cloudflare
 
 from testing.fakes.embeddings_and_responses import DIMENSIONS, vector
-from tests.clients.conftest import EMBEDDER
+from tests.clients.batches import EMBEDDER
 from tests.system.stack import ACCOUNT, MODEL, wait_for
 
 QUEUE = {"queueRequest": "true"}

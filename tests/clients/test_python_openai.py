@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from testing.fakes.embeddings_and_responses import vector
-from tests.clients.conftest import EMBEDDER
+from tests.clients.batches import EMBEDDER
 from tests.system.stack import ACCOUNT, MODEL
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]

@@ -13,7 +13,7 @@ import pytest
 from app import processes
 from app.db.pool import Database
 from app.settings import Settings
-from tests.api.conftest import SUBMIT
+from tests.api.support import SUBMIT
 from tests.clients import node
 from tests.clients.support import forged_body, signed_webhook
 from tests.system.stack import ACCOUNT
@@ -124,7 +124,7 @@ def _wait_for(port: int) -> None:
 
 
 def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = sample(PAGE, "python", "work_off")
+    code = sample(PAGE, "python", "process_events")
     for placeholder, value in (("http://127.0.0.1:8700", base_url), ("sk_sw_…", api_key), ("local", ACCOUNT)):
         code = code.replace(placeholder, value)
     names = loaded(code)
@@ -132,7 +132,7 @@ def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str
     made = api.post(SUBSCRIPTIONS, json=QUEUE_SUBSCRIPTION).raise_for_status().json()["result"]
     try:
         api.post(SUBMIT.partition("/accounts/acme")[2], json={"requests": [{"prompt": "hi"}]}).raise_for_status()
-        names["work_off"]()
+        names["process_events"]()
         assert "cf.workersAi.model.batch.queued" in capsys.readouterr().out
     finally:
         api.delete(f"{SUBSCRIPTIONS}/{made['id']}").raise_for_status()

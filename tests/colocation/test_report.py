@@ -7,7 +7,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from benchmarks.colocation.report import markdown, plot  # noqa: E402
-from benchmarks.colocation.result_table import table_with_ratios, tabulate  # noqa: E402
+from benchmarks.colocation.result_table import LATENCIES, table_with_ratios, tabulate  # noqa: E402
 from benchmarks.colocation.run_samples import RunSamples  # noqa: E402
 
 KEYS = {"ttft_p50_x", "ttft_p99_x", "itl_p50_x", "itl_p95_x", "itl_p99_x", "batch_tok_s", "harvest", "wasted_tok_s"}
@@ -34,6 +34,16 @@ def table():
 def test_every_arm_has_the_promised_keys(table):
     assert all(by_workload["burst"].keys() >= KEYS for by_workload in table.values())
     assert json.loads(json.dumps(table)) == table
+
+
+def test_the_clients_of_one_engine_and_whether_they_agree():
+    row = {"client": "AIPerf", "client_version": "0.13.0", **{f"{k}_p{q}_ms": 1234.5 for k, q in LATENCIES}}
+    text = markdown(
+        {"arms": {}, "clients": {"aiperf": row}, "outside_client_agreement": {"aiperf": {"within_5_percent": False}}}
+    )
+    assert "| TTFT p50 |" in text
+    assert "| aiperf: AIPerf 0.13.0 | 1,234.5 |" in text
+    assert text.strip().endswith("| no |")
 
 
 def test_ratios_are_over_synchronous_callers_alone_and_the_flood(table):

@@ -7,12 +7,14 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from benchmarks.colocation.engine_profiles import SLOW
 from benchmarks.colocation.policy_arms import arms
 from benchmarks.colocation.simulated_engine import SimulatedEngine
 from benchmarks.colocation.simulation import Simulation
 from benchmarks.colocation.simulation_view import Conditions
 from benchmarks.colocation.workloads import Arrival, Workload
 from testing.bare_scheduler import BATCH, BLOCK
+from workers.engine.quiet import Quiet
 
 SHORT = Workload("burst", 4.0, speed=0.5, batch_output=(16, 200))
 
@@ -130,3 +132,27 @@ def test_our_scheduler_plans_without_a_fault_and_batch_goes_on(freeze):
     assert found.faults == 0
     assert found.output_tokens > 0
     assert (found.evicted > 0) is not freeze
+
+
+def test_while_callers_stay_away_batch_work_has_the_whole_engine_and_the_first_caller_waits_for_one_step(monkeypatch):
+    evening = [Arrival(0.3 * n, 50, 6) for n in range(20)]
+    night = Workload("night", 36.0, batch_prompt=(75, 95), batch_output=(64, 64), engine=SLOW)
+    arrivals = [*evening, Arrival(36.0, 50, 6)]
+
+    def rate(arm, grown=True):
+        with monkeypatch.context() as patch:
+            if not grown:
+                patch.setattr(Quiet, "step", lambda self, now: 0.0)
+            run, seen = simulation(arm, night, arrivals if arms()[arm].synchronous else []), []
+            for second in (16.0, 36.0):
+                run.at(second, lambda: seen.append(run.useful.prompt + run.useful.output))
+            found = run.run()
+        return (seen[1] - seen[0]) / 20.0, found.ttft
+
+    whole, _ = rate("batch_only")
+    ours, ttft = rate("l2")
+    careful, _ = rate("l2", grown=False)
+    assert ours >= 0.93 * whole  # two of 32 slots stay free for callers
+    assert careful < 0.8 * whole
+    full_step = SLOW.seconds(SLOW.step_tokens, 0)
+    assert ttft[-1] < 1.3 * (full_step + SLOW.seconds(50, 0))

@@ -35,19 +35,27 @@ class Client:
             self._clients[tenant] = client
             await self.subscribe(tenant, tenant)
 
-    async def subscribe(self, tenant: str, name: str, events: Sequence[str] = EVENTS) -> str:
-        """Register an endpoint of that name at the receiver. Returns its id."""
-        body = {
-            "name": "crash",
-            "source": {"type": "workersAi.model"},
-            "destination": {"type": "webhook", "url": f"{self._system.receiver.url}/{name}"},
-            "events": list(events),
-        }
-        client = self._clients[tenant]
-        answer, _ = await self.until_answered(lambda: self._answer(client.post(SUBSCRIPTIONS, json=body)))
+    async def subscribe(self, tenant: str, name: str, events: Sequence[str] = EVENTS) -> tuple[str, str]:
+        """Register an endpoint at the receiver. Returns its id and its name.
+
+        Each try has a name of its own, because the try before may have registered an endpoint although its answer was lost.
+        """
+        client, names = self._clients[tenant], [name]
+
+        def ask() -> Awaitable[httpx.Response | None]:
+            body = {
+                "name": "crash",
+                "source": {"type": "workersAi.model"},
+                "destination": {"type": "webhook", "url": f"{self._system.receiver.url}/{names[-1]}"},
+                "events": list(events),
+            }
+            names.append(f"{name}-{len(names) + 1}")
+            return self._answer(client.post(SUBSCRIPTIONS, json=body))
+
+        answer, _ = await self.until_answered(ask)
         result = answer.json()["result"]
-        self._system.receiver.secrets[name] = result["destination"]["secret"]
-        return str(result["id"])
+        self._system.receiver.secrets[names[-2]] = result["destination"]["secret"]
+        return str(result["id"]), names[-2]
 
     async def unsubscribe(self, tenant: str, endpoint_id: str) -> None:
         """Delete an endpoint. An earlier try whose response was lost may have deleted it."""

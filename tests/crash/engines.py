@@ -8,7 +8,8 @@ from typing import Any
 from aiohttp import web
 from standardwebhooks import Webhook
 
-from testing.fakes.engine import FakeEngine, _prompt
+from testing.fakes.completion import prompt_of
+from testing.fakes.engine import FakeEngine
 from tests.crash.history import Arrival, History
 from tests.crash.part import SENDER, SENT
 
@@ -30,7 +31,7 @@ class LoggedEngine(FakeEngine):
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         at = time.time()
         sent, sender = request.headers.get(SENT, "0"), request.headers.get(SENDER, "0")
-        prompt = _prompt(await request.json())
+        prompt = prompt_of(await request.json())
         self._history.arrivals.append(Arrival(at, float(sent), int(sender), self._name, prompt))
         self.bodies.clear()
         return await super()._complete(request)

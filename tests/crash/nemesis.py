@@ -107,7 +107,7 @@ class Nemesis:
     async def _delete_endpoint(self, rng: random.Random) -> None:
         """Register another endpoint, and delete it while events are written for it and sent to it."""
         tenant, name = rng.choice(TENANTS), f"{DOOMED}-{rng.getrandbits(32):08x}"
-        endpoint_id = await self._client.subscribe(tenant, name, [*EVENTS, *ITEM_EVENTS])
+        endpoint_id, name = await self._client.subscribe(tenant, name, [*EVENTS, *ITEM_EVENTS])
         enough, deadline = rng.randint(0, 3), time.monotonic() + 5
         while self._history.sent_before_deletion(name) < enough and time.monotonic() < deadline:
             await asyncio.sleep(0.05)

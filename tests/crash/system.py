@@ -17,8 +17,9 @@ from app import processes
 from app.cli.key import create_key
 from app.db import migrate
 from app.db.pool import Database
+from app.environment import child_environment
 from app.queue import partitions
-from app.settings import Settings, child_environment
+from app.settings import Settings
 from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
 from tests.crash.installation import Postgres, RunFolder

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from app.engines.requests import PROBE
+from app.metering.sql import CHECK
 from tests.crash.examine import GIVEN_UP
 from tests.crash.history import Arrival, Batch, History
 from tests.crash.system import System
@@ -81,6 +82,8 @@ async def judge(system: System, history: History) -> None:
     for what, n in await system.postgres.rows(_LEFT_OVER):
         if n:
             history.wrong("unaccounted", f"{n} {what} left over")
+    for account, count, ledger, queue in await system.postgres.rows(CHECK):
+        history.wrong("unaccounted", f"the ledger has {ledger} {count} of {account}, the queue counted {queue}")
     _arrivals(history, system.settings.lease_seconds + HALT_SECONDS, rows, results)
     await _webhooks(system, history, rows)
     await _deletions(system, history)

@@ -9,8 +9,8 @@ import pytest
 from psycopg import conninfo, pq
 
 from app.db import embedded, migrate
+from app.db.keepalive import LEAST_SECONDS, noticed
 from app.db.pool import Database
-from app.db.silence import LEAST_SECONDS, noticed
 from app.settings import Settings
 from app.tasks import broker
 

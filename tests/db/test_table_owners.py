@@ -19,6 +19,8 @@ READS = {
     "files": {"batch"},
     # An event about items is written in the statement that stores their results (EMIT_ITEMS), and names batch and account.
     "webhooks": {"batch", "item_payload", "item_result", "tenant"},
+    # The ledger is compared with what the queue has counted, and a report names accounts.
+    "metering": {"tenant", "batch", "removed_counts"},
     # A use case: everything that an account has.
     "batches": {"tenant", "api_key", "endpoint", "file", "batch"},
 }

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from app.engines.continuation import Continuation
-from tests.gpu.conftest import MODEL, Running, World
+from tests.gpu.world import MODEL, Running, World
 from workers.gpu.requests_in_engine import ItemProgress, SentRequest, Task
 
 NEAR = 1e-3  # two best tokens so close in log probability may change places with the company a step has
@@ -153,14 +153,14 @@ async def _run(
 
 def _keep_progress(patch: pytest.MonkeyPatch, running: Running, kept: dict[int, ItemProgress]) -> None:
     """What the worker keeps of each item stays readable after the item is settled."""
-    caller = running.worker._caller
-    call = caller.call
+    runner = running.worker._runner
+    run = runner.run
 
     async def keeping(task: Task, progress: ItemProgress, tenant_id: int, *more: Any) -> Any:
         kept[progress.item.seq] = progress
-        return await call(task, progress, tenant_id, *more)
+        return await run(task, progress, tenant_id, *more)
 
-    patch.setattr(caller, "call", keeping)
+    patch.setattr(runner, "run", keeping)
 
 
 async def _cut(
@@ -171,7 +171,7 @@ async def _cut(
     made: dict[int, list[list[int]]],
 ) -> None:
     """The worker's own yield, at the tokens we choose: who yields is ours to say, everything else is as it ships."""
-    puller, ledger = running.worker._puller, running.worker._caller.ledger
+    puller, ledger = running.worker._puller, running.worker._runner.ledger
 
     def number(call: SentRequest) -> int:
         return next(seq for seq, progress in kept.items() if progress.transcript is call.transcript)

@@ -5,15 +5,17 @@ from typing import Any
 import pytest
 
 from app.engines.client import EngineClient
+from app.engines.dialects import VLLM_TERMS
 from tests.system.stack import MODEL, Stack, wait_for
 
 pytestmark = pytest.mark.engine
 
 
 async def test_the_real_engine_tells_its_name_its_window_and_its_version(engine_url: str, engine_token: str) -> None:
-    async with EngineClient(engine_url, engine_token, timeout_seconds=5) as client:
+    async with EngineClient(engine_url, {"authorization": f"Bearer {engine_token}"}, timeout_seconds=5) as client:
         seen = await client.look()
         assert await client.task() == "text-generation"
+    assert seen.terms == VLLM_TERMS
     assert seen.windows == {MODEL: 8192}
     assert seen.version
     assert seen.policy is None  # it would in development mode

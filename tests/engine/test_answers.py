@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import LOADING_SECONDS
+from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import ACCOUNT, Stack, wait_for
 
 pytestmark = pytest.mark.engine

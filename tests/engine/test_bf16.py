@@ -14,9 +14,10 @@ import pytest
 
 from app import processes
 from app.db.pool import Database
-from app.settings import Settings, child_environment
-from tests.engine.conftest import LOADING_SECONDS, attaching, models_in
+from app.environment import child_environment
+from app.settings import Settings
 from tests.engine.continued import compared
+from tests.engine.support import LOADING_SECONDS, attaching, models_in
 from tests.system.stack import wait_for
 from tests.timing import note
 

@@ -11,7 +11,7 @@ from app.crypto import bearer_token, secret_key
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
 from tests.engine.continued import SECONDS, Comparison, compared
-from tests.gpu.conftest import World
+from tests.gpu.world import World
 from tests.timing import note
 from workers.gpu import control_loop
 from workers.gpu.worker import Worker
@@ -51,7 +51,7 @@ async def test_the_first_decision_after_an_announced_burst_makes_batch_yield(
     batch = await world.submit([{"prompt": f"Tell a tale, number {n}.", "max_tokens": 40} for n in range(12)])
     async with world.worker() as running:
         worker = running.worker
-        calls = worker._caller.ledger.calls
+        calls = worker._runner.ledger.calls
         async with asyncio.timeout(SECONDS):
             while len(calls) < 4 or not all(call.transcript.started for call in calls.values()):
                 await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.settings import PACKAGE
-from tests.engine.conftest import LOADING_SECONDS
+from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import Stack, running, wait_for
 from tests.timing import note
 

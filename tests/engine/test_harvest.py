@@ -12,7 +12,8 @@ import pytest
 
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 from tests.timing import note
-from workers.engine.control_page import PageGuest, Report
+from workers.engine.control_page import Report
+from workers.engine.page_folder import PageFolder
 
 pytestmark = pytest.mark.engine
 
@@ -26,20 +27,25 @@ class Page:
     """The engine's control page, read as the worker reads it."""
 
     def __init__(self, stack: Stack) -> None:
-        [page] = (stack.settings.data_dir / "run").glob(f"{stack.settings.engine_name}.*.page.0")
-        self._guest = PageGuest(page)
+        [folder] = (stack.settings.data_dir / "run").glob(f"{stack.settings.engine_name}.*.pages")
+        self._folder = PageFolder(folder)
+        self._folder.look()
 
     def read(self) -> Report:
-        report = self._guest._report.read()
+        [page] = self._folder.pages
+        report = page.report()
         assert report is not None
         return report
+
+    def close(self) -> None:
+        self._folder.close()
 
 
 @pytest.fixture
 def page(stack: Stack, engine_url: str) -> Iterator[Page]:
     page = Page(stack)
     yield page
-    page._guest.close()
+    page.close()
 
 
 def worker_metrics(stack: Stack) -> dict[str, float]:

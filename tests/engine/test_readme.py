@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app import processes
-from app.settings import foreign_environment
+from app.environment import foreign_environment
 from testing import clusters
 from tests.system.stack import wait_for
 from tests.timing import note

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from app import processes
-from tests.engine.conftest import LOADING_SECONDS
+from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import MODEL, RUN, Stack, wait_for
 from tests.timing import note
 

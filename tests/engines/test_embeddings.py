@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from app.engines.embeddings import as_result, cosine, engine_body
-from app.engines.requests import EMBEDDINGS, SYNC_PRIORITY, Target, build, probe_request
+from app.engines.requests import EMBEDDINGS, Target, build, probe_request
 
 CONTEXTS = [{"text": "a"}, {"text": "b"}]
 
@@ -40,7 +40,7 @@ def test_openais_form_stays_as_it_is() -> None:
 
 
 def test_the_request_generates_nothing_and_has_the_salt_and_the_class() -> None:
-    request = build({"text": "a", "options": {}}, EMBEDDINGS, Target("m", 8, 100), "salt", priority=SYNC_PRIORITY)
+    request = build({"text": "a", "options": {}}, EMBEDDINGS, Target("m", 8, 100), "salt", synchronous=True)
     expected = {"input": "a", "encoding_format": "float", "model": "m", "priority": 0, "cache_salt": "salt"}
     assert (request.route, orjson.loads(request.body)) == (EMBEDDINGS, expected)
 

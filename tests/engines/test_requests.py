@@ -5,17 +5,16 @@ from typing import Any
 import orjson
 import pytest
 
-from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
 from app.engines.requests import (
     CHAT,
     COMPLETIONS,
     RESPONSES,
-    SYNC_PRIORITY,
     Target,
     build,
     response_format,
     tenant_salt,
 )
+from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
 TARGET = Target("smollm2", 256, 8192)
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "schema": {"type": "string"}}}
@@ -109,7 +108,7 @@ def test_each_tenant_has_its_own_salt_that_nobody_can_guess_without_the_secret()
 
 def test_a_synchronous_stream_goes_first_and_ends_with_its_usage() -> None:
     item = {"prompt": "hi", "stream": True, "stream_options": {"include_usage": False}}
-    body = orjson.loads(build(item, CHAT, TARGET, "salt", priority=SYNC_PRIORITY, stream=True).body)
+    body = orjson.loads(build(item, CHAT, TARGET, "salt", synchronous=True, stream=True).body)
     assert (body["priority"], body["stream"], body["stream_options"]) == (0, True, {"include_usage": True})
 
 

@@ -21,7 +21,7 @@ from app.batches import lifecycle
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.service import ensure_pool
-from app.queue import maintenance, service
+from app.queue import chunk_sweeps, expiry, service
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.tenants import service as tenants
@@ -154,9 +154,9 @@ async def played(client: httpx.AsyncClient, database: Database, batch_id: str, r
                 assert (await client.post(f"/v1/batches/{batch_id}/cancel")).status_code == 200
             elif late and run.end == "expired":
                 await conn.execute("update batch set expires_at = now()")
-                assert await maintenance.expire(conn) == 1
-                await maintenance.sweep(conn)
-            await maintenance.promote(conn)
+                assert await expiry.expire(conn) == 1
+                await chunk_sweeps.sweep(conn)
+            await chunk_sweeps.promote(conn)
             while lease := await service.claim(conn, pool, worker):
                 leases.append(lease)
             for lease in leases:
@@ -169,7 +169,7 @@ async def played(client: httpx.AsyncClient, database: Database, batch_id: str, r
                     assert await service.finish(conn, lease)
                     leases = [each for each in leases if each != lease]
     async with database.transaction() as conn:
-        await maintenance.sweep(conn)
+        await chunk_sweeps.sweep(conn)
         await lifecycle.settle(conn)
     return results
 

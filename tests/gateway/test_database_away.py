@@ -20,7 +20,7 @@ from app.engines import catalogue
 from app.engines import service as engines
 from app.engines.service import Engine
 from app.gateway.engine_directory import BLIND_SECONDS, RETURN_SECONDS, EngineDirectory, updated
-from app.queue import maintenance, partitions
+from app.queue import partitions, reaping
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
@@ -152,7 +152,7 @@ async def test_no_synchronous_call_fails_in_an_outage_that_is_longer_than_the_wo
             await asyncio.to_thread(embedded.start, settings)
             back = monotonic()
             async with asyncio.timeout(30), database.durable() as conn:
-                await maintenance.reap(conn)  # the steward is there before the worker
+                await reaping.reap(conn)  # the steward is there before the worker
             async with asyncio.timeout(30):
                 while not await ready(database):
                     await asyncio.sleep(0.1)

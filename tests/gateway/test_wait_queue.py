@@ -2,7 +2,16 @@
 
 import asyncio
 
-from app.gateway.wait_queue import WaitQueue
+from app.gateway.wait_queue import Patience, WaitQueue
+
+
+def seconds(number: float) -> Patience:
+    """A patience of this length."""
+
+    async def patience() -> float:
+        return number
+
+    return patience
 
 
 class Places:
@@ -17,7 +26,7 @@ class Places:
 
 
 async def caller(line: WaitQueue, places: Places, patience: float, served: list[int], number: int) -> bool:
-    found = await line.wait("m", places.find, patience)
+    found = await line.wait("m", places.find, seconds(patience))
     if found:
         places.free -= 1
         served.append(number)
@@ -25,11 +34,11 @@ async def caller(line: WaitQueue, places: Places, patience: float, served: list[
 
 
 async def test_whoever_finds_a_place_does_not_wait() -> None:
-    assert await WaitQueue().wait("m", Places(1).find, 0) == ["engine"]
+    assert await WaitQueue().wait("m", Places(1).find, seconds(0)) == ["engine"]
 
 
 async def test_without_patience_nobody_waits() -> None:
-    assert await WaitQueue().wait("m", Places(0).find, 0) == ()
+    assert await WaitQueue().wait("m", Places(0).find, seconds(0)) == ()
 
 
 async def test_those_who_wait_are_served_in_order_one_for_each_place() -> None:
@@ -64,7 +73,7 @@ async def test_who_gives_up_or_runs_out_of_patience_makes_room_in_the_line() -> 
 
 async def test_an_engine_that_comes_up_is_found_without_being_told() -> None:
     line, places = WaitQueue(), Places(0)
-    waiting = asyncio.create_task(line.wait("m", places.find, 30))
+    waiting = asyncio.create_task(line.wait("m", places.find, seconds(30)))
     await asyncio.sleep(0.01)
     places.free = 1
     assert await waiting == ["engine"]

@@ -13,6 +13,7 @@ from app import processes
 from app.api.app import create_app
 from app.crypto import secret_key
 from app.db.pool import Database
+from app.engines import overview as engine_overview
 from app.engines import service as engines
 from app.engines.catalogue import Model
 from app.queue import service as queue
@@ -20,14 +21,14 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.user_errors import Failure
 from testing.fakes.engine import FakeEngine
-from tests.gpu.conftest import MODEL, Running, World
+from tests.gpu.world import MODEL, Running, World
 from workers.gpu import model_adoption
 from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.engine_health import EngineHealth
-from workers.gpu.policy import WorkerPolicy
+from workers.gpu.tuning import WorkerTuning
 from workers.gpu.worker import Worker
 
-QUICK = WorkerPolicy(health_seconds=0.05, inspection_seconds=0.05, adoption_seconds=0.05)
+QUICK = WorkerTuning(health_seconds=0.05, inspection_seconds=0.05, adoption_seconds=0.05)
 THEIRS = "org/their-name"
 AI = "/client/v4/accounts/acme/ai"
 HELLO = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
@@ -234,7 +235,7 @@ async def test_a_worker_whose_engine_contradicts_refuses_to_start_and_lets_every
     assert f"SLACKWATER_ENGINE_MODEL={THEIRS}" in refusal.value.remedy
     assert (await problem(world))["code"] == "model_missing"
     async with world.database.durable() as conn:
-        [told] = await engines.recent_engines(conn)
+        [told] = await engine_overview.recent_engines(conn)
     assert (told.model, told.state, told.reason, told.controlled) == (None, "down", "model_missing", False)
 
 

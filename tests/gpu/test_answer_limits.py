@@ -1,7 +1,6 @@
 """A worker asks its engine for as long an answer as the batch's rule has it, however late and however often."""
 
-from tests.gpu.conftest import World
-from tests.gpu.test_yield import until
+from tests.gpu.world import World, until
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
@@ -30,11 +29,11 @@ async def test_an_open_ended_answer_that_yielded_goes_on_to_its_end(world: World
     world.engine.token_seconds, world.engine.answer_tokens = 0.02, 30
     batch = await world.submit(["a long question about the sea"], open_ended=True)
     async with world.worker() as running:
-        ledger = running.worker._caller.ledger
+        ledger = running.worker._runner.ledger
         await until(lambda: any(call.transcript.output_ids for call in ledger.calls.values()))
         running.worker._puller.yield_requests(1)
         await world.finished(batch)
-        assert running.worker._caller.resumes == 1
+        assert running.worker._runner.resumes == 1
     [first, second] = world.engine.bodies
     assert "max_tokens" not in first
     assert second["max_tokens"] + len(second["prompt"]) == 8192

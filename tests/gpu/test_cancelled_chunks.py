@@ -4,7 +4,7 @@ import asyncio
 
 from app.batches import lifecycle
 from app.tenants.service import Tenant
-from tests.gpu.conftest import World
+from tests.gpu.world import World
 
 
 async def halt(world: World, batch: int, verb: lifecycle.Verb) -> None:

@@ -2,8 +2,7 @@
 
 import signal
 
-from tests.gpu.conftest import World
-from tests.gpu.test_process import process
+from tests.gpu.world import World, process
 
 HELD = "from chunk where state = 'leased'"
 

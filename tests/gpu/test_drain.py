@@ -3,9 +3,10 @@
 import asyncio
 from typing import Any, Literal
 
+from app.engines import overview as engine_overview
 from app.engines import service as engines
-from app.engines.service import DRAINING, EngineOverview
-from tests.gpu.conftest import World
+from app.engines.overview import DRAINING, EngineOverview
+from tests.gpu.world import World
 
 Verb = Literal["drain", "drain now", "undrain"]
 
@@ -17,7 +18,7 @@ async def change(world: World, verb: Verb) -> bool:
 
 async def seen(world: World) -> EngineOverview:
     async with world.database.relaxed() as conn:
-        return (await engines.overview(conn))[0]
+        return (await engine_overview.overview(conn))[0]
 
 
 async def drained(world: World) -> EngineOverview:

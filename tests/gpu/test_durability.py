@@ -8,7 +8,7 @@ import pytest
 from app.db.pool import Connection
 from app.queue import service as queue
 from app.queue.types import Finished, Lease, Result
-from tests.gpu.conftest import World
+from tests.gpu.world import World
 
 
 async def test_results_wait_for_the_disk_and_the_end_of_a_lease_does_not(

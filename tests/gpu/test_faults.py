@@ -14,8 +14,7 @@ import pytest
 from app import clock, processes
 from app.engines import service as engines
 from app.headroom import controller
-from tests.gpu.conftest import Running, World
-from tests.gpu.test_process import process
+from tests.gpu.world import Running, World, process
 from tests.timing import note
 from workers.gpu import control_loop
 
@@ -34,8 +33,8 @@ def sent(world: World) -> int:
 
 
 def closed(running: Running) -> bool:
-    puller, caller = running.worker._puller, running.worker._caller
-    return puller.allowance == 0 and not caller.gate.is_set()
+    puller, runner = running.worker._puller, running.worker._runner
+    return puller.allowance == 0 and not runner.gate.is_set()
 
 
 @asynccontextmanager
@@ -44,7 +43,7 @@ async def busy(world: World, **changes: Any) -> AsyncIterator[tuple[Running, int
     world.engine.token_seconds, world.engine.answer_tokens = 0.2, 100
     batch = await world.submit([f"question {n}" for n in range(32)])
     async with world.worker(**FAST | {"batch_max_in_flight": 8} | changes) as running:
-        calls = running.worker._caller.ledger.calls
+        calls = running.worker._runner.ledger.calls
         await until(lambda: len(calls) == 8 and all(call.transcript.started for call in calls.values()))
         yield running, batch
 
@@ -81,7 +80,7 @@ async def test_while_metrics_stand_still_no_queue_item_is_sent_and_what_runs_yie
         await until(lambda: worker._control.decision.reason == "closed_stale")
         assert closed(running)
         detected = sent(world)
-        await until(lambda: not worker._caller.calling)
+        await until(lambda: not worker._runner.calling)
         assert worker._puller.yields == 8
         await until(lambda: worker._control.probes >= 3)
         assert (sent(world) - detected, closed(running)) == (0, True)
@@ -103,7 +102,7 @@ async def test_an_engine_that_stood_still_is_believed_again_by_the_probe_alone(
         worker = running.worker
         await until(lambda: worker._control.decision.reason == "closed_stale")
         detected = sent(world)
-        await until(lambda: not worker._caller.calling)
+        await until(lambda: not worker._runner.calling)
         await until(lambda: world.engine.count["0"] >= 2)  # both failing probes have come
         assert (sent(world) - detected, closed(running)) == (0, True)
         world.engine.script()
@@ -157,7 +156,7 @@ async def test_a_controller_that_raises_closes_the_gate_and_says_so(
             await until(lambda: raised > 0)
             detected = sent(world)
             world.engine.token_seconds = 0.0  # all that runs ends, and makes room
-            await until(lambda: not running.worker._caller.calling)
+            await until(lambda: not running.worker._runner.calling)
             ticks = raised
             await until(lambda: raised >= ticks + 5)
             assert (sent(world) - detected, closed(running)) == (0, True)
@@ -172,7 +171,7 @@ async def test_a_killed_engine_gets_nothing_until_it_is_back(world: World) -> No
     engine = await asyncio.create_subprocess_exec(*command)
     try:
         async with world.worker(engine_url=f"http://127.0.0.1:{port}") as running:
-            await until(lambda: len(running.worker._caller.calling) == 16)
+            await until(lambda: len(running.worker._runner.calling) == 16)
             engine.send_signal(signal.SIGKILL)
             await engine.wait()
             await until(lambda: running.worker._health.fault is not None and closed(running))
@@ -193,7 +192,7 @@ async def test_a_killed_engine_gets_nothing_until_it_is_back(world: World) -> No
 
 def _entering(running: Running) -> list[float]:
     """From now on, when each request was sent."""
-    ledger, moments = running.worker._caller.ledger, list[float]()
+    ledger, moments = running.worker._runner.ledger, list[float]()
     enter = ledger.enter
     ledger.enter = lambda task, call: (moments.append(clock.monotonic()), enter(task, call))[1]  # type: ignore[method-assign,func-returns-value]
     return moments

@@ -7,16 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.conftest import client, key  # noqa: F401
-from tests.gpu.conftest import MODEL, World
-from tests.gpu.test_yield import until
+from tests.gpu.world import MODEL, World, until
 
 PROMPT = "a question about the sea"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": PROMPT}], "service_tier": "flex", "stream": True}
 AGAIN = "The answer started again after its engine was lost; send the call again"
 
 
-async def streamed(client: httpx.AsyncClient, **more: Any) -> list[Any]:  # noqa: F811
+async def streamed(client: httpx.AsyncClient, **more: Any) -> list[Any]:
     """The data of the whole stream."""
     answer = await client.post("/v1/chat/completions", json=CHAT | more, timeout=30)
     assert answer.status_code == 200, answer.text
@@ -36,7 +34,7 @@ def text(events: list[Any]) -> str:
 
 async def test_the_result_that_the_queue_keeps_is_the_whole_answer(
     world: World,
-    client: httpx.AsyncClient,  # noqa: F811
+    client: httpx.AsyncClient,
 ) -> None:
     async with world.worker():
         events = await streamed(client)
@@ -49,9 +47,26 @@ async def test_the_result_that_the_queue_keeps_is_the_whole_answer(
     assert answer["usage"]["completion_tokens"] == 4
 
 
+async def test_a_stream_without_usage_is_not_repeated_and_its_tokens_are_estimated(
+    world: World,
+    client: httpx.AsyncClient,
+) -> None:
+    """A caller has read it."""
+    world.engine.stream_usage = False
+    async with world.worker(request_attempts=3):
+        events = await streamed(client)
+    assert (text(events), events[-1]) == (f"echo: {PROMPT}", "[DONE]")
+    assert len(world.engine.bodies) == 1
+    [(ok, body)] = await world.fetch("select ok, body from item_result")
+    usage = json.loads(bytes(body))["usage"]
+    assert ok
+    assert usage["completion_tokens"] > 0
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
 async def test_a_try_that_failed_before_its_first_word_is_not_noticed(
     world: World,
-    client: httpx.AsyncClient,  # noqa: F811
+    client: httpx.AsyncClient,
 ) -> None:
     world.engine.script({"mode": "error", "times": 1})
     async with world.worker(request_attempts=3):
@@ -62,7 +77,7 @@ async def test_a_try_that_failed_before_its_first_word_is_not_noticed(
 
 async def test_an_answer_that_is_begun_again_ends_the_stream_with_an_error_and_is_told_once(
     world: World,
-    client: httpx.AsyncClient,  # noqa: F811
+    client: httpx.AsyncClient,
 ) -> None:
     world.engine.answer_tokens, world.engine.token_seconds = 12, 0.02
     world.engine.script({"mode": "die", "after": 4, "times": 1})
@@ -79,7 +94,7 @@ async def test_an_answer_that_is_begun_again_ends_the_stream_with_an_error_and_i
 
 async def test_what_the_engine_refuses_has_its_status(
     world: World,
-    client: httpx.AsyncClient,  # noqa: F811
+    client: httpx.AsyncClient,
 ) -> None:
     world.engine.script({"mode": "status", "status": 400, "message": "no such voice"})
     async with world.worker():
@@ -90,7 +105,7 @@ async def test_what_the_engine_refuses_has_its_status(
 
 async def test_an_answer_whose_events_were_lost_is_told_in_one_piece(
     world: World,
-    client: httpx.AsyncClient,  # noqa: F811
+    client: httpx.AsyncClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("workers.gpu.stream_log.StreamLogWriter.add", lambda self, event: None)
@@ -107,11 +122,11 @@ async def test_an_answer_whose_events_were_lost_is_told_in_one_piece(
 
 async def test_a_call_that_somebody_hears_does_not_yield(
     world: World,
-    client: httpx.AsyncClient,  # noqa: F811
+    client: httpx.AsyncClient,
 ) -> None:
     world.engine.answer_tokens, world.engine.token_seconds = 20, 0.03
     async with world.worker() as running:
-        ledger = running.worker._caller.ledger
+        ledger = running.worker._runner.ledger
         call = asyncio.create_task(streamed(client))
         await until(lambda: len(ledger.calls) == 1)
         assert ledger.victims(1) == []

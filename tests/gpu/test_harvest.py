@@ -1,35 +1,51 @@
 """How many batch requests a worker keeps in an engine whose own scheduler shares the steps."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from app import clock
 from app.headroom.controller import Decision
 from app.headroom.signals import Signals
-from app.headroom.step_model import WARM
 from app.settings import Settings
 from tests.headroom.support import LIMITS, look
-from workers.engine.control_page import PageGuest, Report, Weights
+from workers.engine.control_page import Commands, Report, Weights
+from workers.engine.page_folder import NO_PAGE, SEVERAL, UNSUPPORTED, OwnPage
+from workers.engine.step_model import WARM
+from workers.gpu import engine_pages
+from workers.gpu.engine_pages import combined
 from workers.gpu.harvest_control import HarvestControl
 
+ENGINE, OTHER = b"one engi", b"another "
 WEIGHTS = Weights(0.01, 1e-5, 1e-8, 0.0, 128.0)
 
 
 class Bench:
-    """A worker's side and an engine's side of one page."""
+    """A worker's side and an engine's side of the pages in one folder."""
 
     def __init__(self, settings: Settings) -> None:
-        self.harvest = HarvestControl.of(settings)
-        self.harvest.engine_starts()
-        assert self.harvest._page is not None
-        self.guest = PageGuest(self.harvest._page.path)
+        self.harvest = HarvestControl.attached(settings)
+        self.harvest.open()
+        self.folder = Path(settings.page_dir)
+        self.ranks = [self.rank(0)]
 
-    def tell(self, **state: Any) -> None:
+    def rank(self, number: int, engine: bytes = ENGINE) -> OwnPage:
+        """The page of another engine-core process."""
+        return OwnPage(self.folder, number, engine)
+
+    def close(self) -> None:
+        """Both sides."""
+        for own in self.ranks:
+            own.close()
+        self.harvest.close()
+
+    def tell(self, rank: int = 0, **state: Any) -> None:
         known = {"steps": 1, "trusted": True, "model_error": 0.05, "model_samples": 1000, "at": clock.monotonic()}
-        self.guest.publish(Report(**known | state), WEIGHTS)
+        self.ranks[rank].page.publish(Report(**known | state), WEIGHTS)
 
     def ruling(self, signals: Signals) -> Decision | None:
         self.harvest.command(0.0)
@@ -42,11 +58,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(Settings(data_dir=tmp_path))
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(engine_pages, "LOOK_SECONDS", 0.0)
+    bench = Bench(Settings(data_dir=tmp_path, page_dir=str(tmp_path / "pages")))
     yield bench
-    bench.guest.close()
-    bench.harvest.close()
+    bench.close()
 
 
 def later(**shown: Any) -> Signals:
@@ -60,6 +76,16 @@ def test_before_its_first_report_the_controller_outside_rules(bench: Bench) -> N
 def test_batch_may_take_every_slot_that_synchronous_requests_and_the_reserve_leave(bench: Bench) -> None:
     bench.tell(sync_running=20, batch_running=4)
     assert bench.rule(later(own=4, running=24)) == (10, "harvest", "step_seconds")
+
+
+def test_a_sleeping_engine_gets_no_batch_work_and_is_not_at_fault(bench: Bench) -> None:
+    bench.tell(batch_running=2)
+    signals = later(own=2, running=2)
+    assert signals.scrape is not None
+    assert signals.scrape.gauges is not None
+    scrape = replace(signals.scrape, gauges=replace(signals.scrape.gauges, asleep=True))
+    asleep = [bench.ruling(replace(signals, scrape=scrape, now=signals.now + later)) for later in (0.0, 60.0)]
+    assert [(d.reason, d.surplus) for d in asleep if d] == [("closed_asleep", 0)] * 2
 
 
 def test_what_waits_in_the_engine_is_not_joined_by_more(bench: Bench) -> None:
@@ -85,12 +111,18 @@ def test_a_scrape_older_than_the_report_says_nothing_about_it(bench: Bench) -> N
     assert bench.rule(signals)[:2] == (0, "closed_sync_waiting")
 
 
-def test_an_engines_report_is_forgotten_when_the_next_one_starts_but_not_what_it_had_learnt(bench: Bench) -> None:
+def test_an_engines_report_is_forgotten_when_it_dies_and_the_next_one_starts_with_what_it_had_learnt(
+    bench: Bench,
+) -> None:
     bench.tell(batch_waiting=9, tripped=True, faults=1)
     assert bench.rule(later(own=1))[1] == "plugin_tripped"
-    bench.harvest.engine_starts()
+    bench.ranks.pop().close()
     assert bench.ruling(later(own=1)) is None
-    assert bench.guest.prior() == WEIGHTS
+    bench.ranks.append(bench.rank(0))
+    assert bench.ranks[0].prior == WEIGHTS
+    assert bench.ruling(later(own=1)) is None
+    bench.tell()
+    assert bench.rule(later(own=1))[1] == "harvest"
 
 
 @pytest.mark.parametrize(
@@ -131,3 +163,94 @@ def test_an_engine_that_stands_still_with_others_requests_in_it_stays_closed_whe
     sights = [look(now, own=3, running=5), look(now + 6, own=3, running=5), look(now + 7, own=0, running=2)]
     rulings = [bench.ruling(signals) for signals in sights]
     assert [ruling.reason for ruling in rulings if ruling] == ["harvest", "closed_stale", "closed_stale"]
+
+
+# Attached engines, and several ranks
+
+
+def commands_of(own: OwnPage) -> Commands:
+    commands = own.page.commands()
+    assert commands is not None
+    return commands
+
+
+def test_without_a_folder_or_with_the_harvest_off_an_attached_engine_has_no_pages(tmp_path: Path) -> None:
+    for settings in (Settings(), Settings(page_dir=str(tmp_path), harvest=False)):
+        harvest = HarvestControl.attached(settings)
+        harvest.open()
+        harvest.command(0.0)
+        assert (harvest.report, harvest.obstacle) == (None, None)
+
+
+def test_a_worker_that_does_not_control_the_engine_commands_nothing(bench: Bench) -> None:
+    standby = HarvestControl.attached(Settings(page_dir=str(bench.folder)))
+    standby.command(0.5)
+    standby.close()
+    assert bench.ranks[0].page.commands() is None
+
+
+def test_every_rank_gets_the_commands_and_the_decision_is_about_all_of_them(bench: Bench) -> None:
+    bench.ranks.append(bench.rank(1))
+    bench.tell(sync_running=6, batch_running=2)
+    bench.tell(1, sync_running=14, batch_running=2)
+    assert bench.rule(later(own=4, running=24)) == (10, "harvest", "step_seconds")
+    for own in bench.ranks:
+        assert commands_of(own).heartbeat > 0
+    bench.tell(1, tripped=True, faults=1)
+    assert bench.rule(later(own=4, running=24))[1] == "plugin_tripped"
+
+
+def test_a_rank_that_does_not_report_leaves_the_decision_to_the_controller_outside(bench: Bench) -> None:
+    bench.ranks.append(bench.rank(1))
+    bench.tell()
+    assert bench.ruling(later()) is None
+    bench.tell(1)
+    assert bench.rule(later())[1] == "harvest"
+
+
+def test_the_report_of_all_ranks_has_their_sums_and_the_worst_of_the_rest() -> None:
+    one = Report(at=5.0, steps=3, trusted=True, sync_running=2, kv_usage=0.9, model_error=0.1, model_samples=50)
+    two = Report(at=4.0, steps=4, silent=True, sync_running=1, batch_frozen=3, step_seconds=0.2, allowed_seconds=0.1)
+    found = combined([one, two])
+    assert (found.at, found.steps, found.sync_running, found.batch_frozen) == (5.0, 7, 3, 3)
+    assert (found.trusted, found.silent, found.tripped, found.supported) == (False, True, False, True)
+    assert (found.kv_usage, found.model_error, found.model_samples) == (0.9, 1.0, 0)
+    assert (found.step_seconds, found.allowed_seconds) == (0.2, 0.1)
+
+
+def test_why_the_scheduler_does_not_rule_is_said_once(bench: Bench) -> None:
+    def obstacle() -> str | None:
+        for _ in range(3):
+            bench.harvest.command(0.0)
+        return bench.harvest.obstacle
+
+    with capture_logs() as logged:
+        assert obstacle() is None
+        bench.tell(supported=False)
+        assert obstacle() == UNSUPPORTED
+        bench.tell()
+        assert obstacle() is None
+        bench.ranks.append(bench.rank(1, OTHER))
+        assert obstacle() == SEVERAL
+        bench.ranks.pop().close()
+        assert obstacle() is None
+        bench.ranks[0].close()
+        assert obstacle() == NO_PAGE
+    told = [(line["event"], line.get("reason")) for line in logged]
+    inside, outside = "harvest.inside", "harvest.outside"
+    changes = [(outside, UNSUPPORTED), (inside, None), (outside, SEVERAL), (inside, None), (outside, NO_PAGE)]
+    assert told == [(inside, None), *changes]
+
+
+def test_an_engine_that_can_no_longer_be_commanded_or_whose_worker_leaves_schedules_alone(bench: Bench) -> None:
+    bench.harvest.command(0.0)
+    assert commands_of(bench.ranks[0]).harvest
+    second = bench.rank(0, OTHER)
+    bench.harvest.command(0.0)
+    assert not commands_of(bench.ranks[0]).harvest
+    assert second.page.commands() is None
+    second.close()
+    bench.harvest.command(0.0)
+    assert commands_of(bench.ranks[0]).harvest
+    bench.harvest.close()
+    assert not commands_of(bench.ranks[0]).harvest

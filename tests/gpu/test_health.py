@@ -5,16 +5,16 @@ import asyncio
 from structlog.testing import capture_logs
 
 from app.processes import free_port
-from tests.gpu.conftest import MODEL, World
-from workers.gpu.policy import WorkerPolicy
+from tests.gpu.world import MODEL, World
+from workers.gpu.tuning import WorkerTuning
 
-QUICK = WorkerPolicy(health_seconds=0.05, unreachable_seconds=0.3)
+QUICK = WorkerTuning(health_seconds=0.05, unreachable_seconds=0.3)
 
 
 async def test_an_engine_that_was_down_from_the_start_is_mentioned_once(world: World) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with capture_logs() as said:
-        async with world.worker(policy=QUICK, engine_url=url):
+        async with world.worker(tuning=QUICK, engine_url=url):
             await asyncio.sleep(0.8)
     assert [line["url"] for line in said if line["event"] == "engine.not_reachable"] == [url]
 
@@ -23,7 +23,7 @@ async def test_an_engine_without_the_model_is_asked_for_nothing_until_it_has_it(
     world.engine.serves = ["org/one", "org/two"]
     batch = await world.submit(["hi"])
     with capture_logs() as said:
-        async with world.worker(policy=QUICK):
+        async with world.worker(tuning=QUICK):
             await world.until("exists (select from engine where state = 'down' and reason = 'model_missing')")
             await asyncio.sleep(0.3)
             assert not world.engine.count
@@ -40,10 +40,10 @@ async def test_an_engine_without_the_model_is_asked_for_nothing_until_it_has_it(
 
 
 async def test_an_engine_that_is_gone_is_expected_back_by_what_an_earlier_worker_learned(world: World) -> None:
-    async with world.worker(policy=QUICK):
+    async with world.worker(tuning=QUICK):
         await world.until("exists (select from engine where state = 'ready')")
     await world.fetch("update engine set start_seconds = 42 returning 1")
-    async with world.worker(policy=QUICK):
+    async with world.worker(tuning=QUICK):
         await world.until("exists (select from engine where state = 'ready' and expected_at is null)")
         world.engine.healthy = False
         soon = "expected_at between now() + interval '30 s' and now() + interval '43 s'"
@@ -55,7 +55,7 @@ async def test_an_engine_that_is_gone_is_expected_back_by_what_an_earlier_worker
 
 async def test_telemetry_that_lacks_a_metric_is_told_by_its_name_in_engine_and_log(world: World) -> None:
     page = "\n".join(line for line in world.engine.page().splitlines() if "kv_cache_usage_perc{" not in line)
-    async with world.worker(policy=QUICK):
+    async with world.worker(tuning=QUICK):
         await world.until("exists (select from engine where state = 'ready' and reason <> 'closed_unknown')")
         world.engine.metrics_text = page
         lacks = "detail = '/metrics has no vllm:kv_cache_usage_perc'"

@@ -1,7 +1,7 @@
 """A worker writes the events of items with their results, where somebody asked for them."""
 
 from app.settings import Settings
-from tests.gpu.conftest import World
+from tests.gpu.world import World
 from tests.webhooks.support import subscribe
 
 

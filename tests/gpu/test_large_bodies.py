@@ -21,9 +21,9 @@ from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
-from tests.gpu.conftest import MODEL, World
-from tests.storage.conftest import s3_settings
-from workers.gpu.policy import WorkerPolicy
+from tests.gpu.world import MODEL, World
+from tests.storage.support import s3_settings
+from workers.gpu.tuning import WorkerTuning
 
 KB = 1024
 in_a_folder = pytest.mark.parametrize("settings", ["folder"], indirect=True)  # one that the test takes away
@@ -100,7 +100,7 @@ async def test_while_the_store_is_away_large_items_wait_and_small_ones_do_not(wo
     request_id = await submit(world, [1, 300, 1])
     folder = world.settings.data_dir / "objects"
     folder.rename(folder.with_name("away"))
-    async with world.worker(policy=WorkerPolicy(full_engine_seconds=0.3)):
+    async with world.worker(tuning=WorkerTuning(full_engine_seconds=0.3)):
         await world.until("count(*) = 2 from item_result")
         await world.until("exists (select from chunk where state = 'delayed')")
         folder.with_name("away").rename(folder)

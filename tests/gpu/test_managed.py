@@ -20,14 +20,15 @@ from app.engines import catalogue
 from app.engines.client import EngineClient
 from app.engines.engine_key import engine_key
 from app.settings import Settings
-from workers.engine.control_page import VARIABLE, PageGuest, Report, Weights, path_of
+from workers.engine.control_page import Report, Weights
 from workers.engine.key_check import MIDDLEWARE
+from workers.engine.page_folder import VARIABLE, OwnPage
 from workers.engine.step_stats_receiver import StepReceiver
 from workers.gpu.managed_engine import MARK, ManagedEngine, vllm_command
-from workers.gpu.policy import WorkerPolicy
 from workers.gpu.recovery_time import UNKNOWN_SECONDS
+from workers.gpu.tuning import WorkerTuning
 
-QUICK = WorkerPolicy(restart_seconds=(0.05, 0.2), engine_poll_seconds=0.05)
+QUICK = WorkerTuning(restart_seconds=(0.05, 0.2), engine_poll_seconds=0.05)
 SOON_KILLED = replace(QUICK, engine_stop_seconds=0.2)
 MODEL = "smollm2-135m-instruct"
 FAKE = [sys.executable, "-m", "testing.fakes.engine", "--port"]
@@ -51,7 +52,7 @@ asyncio.run(main())
 """
 
 
-def make(folder: Path, command: list[str] | None = None, policy: WorkerPolicy = QUICK) -> ManagedEngine:
+def make(folder: Path, command: list[str] | None = None, tuning: WorkerTuning = QUICK) -> ManagedEngine:
     """An engine of a data directory in which the model counts as prepared."""
     settings = Settings(data_dir=folder, engine_start_seconds=10)
     model = catalogue.load(settings.models_file).resolve(MODEL)
@@ -59,7 +60,7 @@ def make(folder: Path, command: list[str] | None = None, policy: WorkerPolicy = 
     weights = Path(model.path(folder))
     weights.mkdir(parents=True, exist_ok=True)
     (weights / "config.json").write_text("{}")
-    engine = ManagedEngine(settings, model, command or ["true"], policy)
+    engine = ManagedEngine(settings, model, command or ["true"], tuning)
     engine._command = command or [*FAKE, str(engine.port)]
     return engine
 
@@ -67,9 +68,14 @@ def make(folder: Path, command: list[str] | None = None, policy: WorkerPolicy = 
 def sharing(folder: Path, name: str = "engine-0") -> ManagedEngine:
     """One whose scheduler would be ours, if vLLM were started."""
     plain = make(folder)
-    engine = ManagedEngine(plain._settings.model_copy(update={"engine_name": name}), plain._model, policy=QUICK)
+    engine = ManagedEngine(plain._settings.model_copy(update={"engine_name": name}), plain._model, tuning=QUICK)
     engine._command = [*FAKE, str(engine.port)]
     return engine
+
+
+def pages_of(engine: ManagedEngine) -> Path:
+    """The folder of its control pages."""
+    return Path(engine.harvest.environment[VARIABLE])
 
 
 def process_of(engine: ManagedEngine) -> list[int]:
@@ -115,29 +121,30 @@ async def test_stopping_leaves_no_process(tmp_path: Path) -> None:
 async def test_a_standby_touches_nothing_of_the_engine_that_runs(tmp_path: Path) -> None:
     leader = sharing(tmp_path)
     async with running(leader):
-        page = path_of(leader.harvest.environment[VARIABLE])
-        guest = PageGuest(page)
-        guest.publish(Report(steps=7), Weights())
-        written = guest.commands()
+        folder = pages_of(leader)
+        own = OwnPage(folder, 0, b"one engi")
+        own.page.publish(Report(steps=7), Weights())
+        leader.harvest.command(0.0)
+        written = own.page.commands()
         standby = sharing(tmp_path)
         standby.harvest.command(0.5)
         standby.harvest.close()
         assert written is not None
-        assert (page.exists(), guest.commands()) == (True, written)
-        leader.harvest.command(0.0)
+        assert (own.path.exists(), own.page.commands()) == (True, written)
         assert leader.harvest.report is not None
         assert leader.harvest.report.steps == 7
-        guest.close()
-    assert not page.exists()
+        own.close()
+    assert not folder.exists()
 
 
 async def test_pages_of_workers_that_were_killed_are_cleared_by_the_next_that_starts_the_engine(tmp_path: Path) -> None:
     killed, other = sharing(tmp_path), sharing(tmp_path, "engine-0.abcdef01")
     for engine in (killed, other):
-        engine.harvest.engine_starts()
+        engine.harvest.open()
+        OwnPage(pages_of(engine), 0, b"one engi").close()
     async with running(sharing(tmp_path)):
-        assert not path_of(killed.harvest.environment[VARIABLE]).exists()
-        assert path_of(other.harvest.environment[VARIABLE]).exists()
+        assert not pages_of(killed).exists()
+        assert pages_of(other).exists()
 
 
 async def test_a_socket_that_a_killed_worker_left_is_cleared_and_one_that_is_heard_stays(tmp_path: Path) -> None:
@@ -189,7 +196,7 @@ async def test_an_engine_whose_core_is_killed_is_started_anew_at_once_though_its
     tmp_path: Path,
 ) -> None:
     (tmp_path / "core.py").write_text(CORE)
-    engine, there = make(tmp_path, policy=SOON_KILLED), tmp_path / "there"
+    engine, there = make(tmp_path, tuning=SOON_KILLED), tmp_path / "there"
     core = (
         f"rm -f {there}; {sys.executable} {tmp_path / 'core.py'} {there} & while [ ! -e {there} ]; do sleep 0.02; done"
     )
@@ -223,7 +230,7 @@ async def test_an_engine_that_was_up_teaches_how_long_a_start_takes(tmp_path: Pa
 async def test_an_engine_that_ignores_sigterm_is_killed_with_its_whole_group(
     tmp_path: Path,
 ) -> None:
-    engine = make(tmp_path, policy=SOON_KILLED)
+    engine = make(tmp_path, tuning=SOON_KILLED)
     stubborn = f"trap '' TERM; {' '.join(engine._command)} & wait; sleep 60 & wait"
     engine._command = ["bash", "-c", stubborn]
     async with running(engine):

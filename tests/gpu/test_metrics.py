@@ -10,10 +10,11 @@ from app import processes
 from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
-from tests.gpu.conftest import World
+from tests.gpu.world import World
 from workers.gpu.metrics import PREFIX, REASONS, HarvestView, Latency, View, exposition
 from workers.gpu.metrics import port as fixed_port
 
+ALWAYS = {"harvest_active", "harvest_obstacle"}
 IDLE = View(engine="engine-0", model="toy", mode="attached", reason="closed_unknown")
 BUSY = View(
     engine="engine-0",
@@ -62,7 +63,7 @@ def test_what_was_not_measured_is_absent_and_not_zero() -> None:
     names = {name for name, _ in scraped(IDLE)}
     unmeasured = {"telemetry_age_seconds", "predicted_step_seconds", "measured_step_seconds", "sync_ttft_seconds"}
     assert not names & unmeasured
-    assert not [name for name in names if name.startswith(("gpu_", "harvest_")) and name != "harvest_active"]
+    assert not [name for name in names if name.startswith(("gpu_", "harvest_")) and name not in ALWAYS]
     assert scraped(IDLE)["harvest_active", ""] == 0
 
 

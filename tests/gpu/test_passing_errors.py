@@ -8,7 +8,7 @@ from psycopg import errors
 from app.engines import service as engines
 from app.headroom import decision_log
 from app.queue import service as queue
-from tests.gpu.conftest import World
+from tests.gpu.world import World
 
 VERBS = {
     "join": (queue, "register_worker"),

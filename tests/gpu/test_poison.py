@@ -7,12 +7,12 @@ from pathlib import Path
 
 from app.engines import catalogue
 from app.settings import Settings
-from tests.gpu.conftest import MODEL, World
+from tests.gpu.world import MODEL, World
 from tests.timing import note
 from workers.gpu.managed_engine import ManagedEngine
-from workers.gpu.policy import WorkerPolicy
+from workers.gpu.tuning import WorkerTuning
 
-QUICK = WorkerPolicy(
+QUICK = WorkerTuning(
     restart_seconds=(0.05, 0.2), engine_poll_seconds=0.05, health_seconds=0.05, engine_death_seconds=0.05
 )
 
@@ -26,7 +26,7 @@ class Mortal(ManagedEngine):
         weights = Path(model.path(settings.data_dir))
         weights.mkdir(parents=True)
         (weights / "config.json").write_text("{}")
-        super().__init__(settings, model, policy=QUICK)
+        super().__init__(settings, model, tuning=QUICK)
         script = json.dumps([{"match": killer, "mode": "exit"} for killer in killers])
         fake = [sys.executable, "-m", "testing.fakes.engine", "--latency", "0.03"]
         self._command = [*fake, "--port", str(self.port), "--script", script]
@@ -72,7 +72,7 @@ async def test_two_killers_side_by_side_end_too(world: World) -> None:
 async def test_an_item_whose_connection_is_always_lost_costs_its_own_attempts_only(world: World) -> None:
     world.engine.script({"match": "question 7.", "mode": "die"})
     batch = await world.submit([f"question {n}." for n in range(41)])
-    async with world.worker(policy=QUICK, request_attempts=2, item_retries=0):
+    async with world.worker(tuning=QUICK, request_attempts=2, item_retries=0):
         await world.finished(batch)
     results = await world.results(batch)
     assert [seq for seq in range(41) if not results[seq][0]] == [7]
@@ -83,7 +83,7 @@ async def test_a_suspect_runs_with_nothing_beside_it(world: World) -> None:
     batch = await world.submit([f"question {n}." for n in range(12)], chunk=1)
     world.engine.latency = 0.05
     await world.fetch("update chunk set attempt = 2 returning 1")
-    async with world.worker(policy=QUICK):
+    async with world.worker(tuning=QUICK):
         await world.finished(batch)
     assert world.engine.peak == 1
     assert world.engine.count.total() == 12
@@ -92,7 +92,7 @@ async def test_a_suspect_runs_with_nothing_beside_it(world: World) -> None:
 async def test_what_is_given_up_is_not_sent_again(world: World) -> None:
     batch = await world.submit(["question 0.", "question 1."], chunk=1)
     await world.fetch("update chunk set attempt = 4 where lo = 1 returning 1")
-    async with world.worker(policy=QUICK):
+    async with world.worker(tuning=QUICK):
         await world.finished(batch)
     assert world.engine.count == {"question 0.": 1}
     [totals] = await world.fetch("select state, ok, failed from batch")

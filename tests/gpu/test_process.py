@@ -4,38 +4,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from tests.gpu.conftest import MODEL, World
+from tests.gpu.world import World, process
 from tests.timing import note
-
-
-@asynccontextmanager
-async def process(world: World) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`python -m workers.gpu` in the world's settings."""
-    s = world.settings
-    environment = {
-        "SLACKWATER_DATA_DIR": str(s.data_dir),
-        "SLACKWATER_DATABASE_URL": s.database_url,
-        "SLACKWATER_SECRET_KEY": s.secret_key.get_secret_value(),
-        "SLACKWATER_ENGINE_URL": s.engine_url,
-        "SLACKWATER_ENGINE_MODEL": MODEL,
-        "SLACKWATER_LEASE_SECONDS": "1",
-        "SLACKWATER_HEARTBEAT_SECONDS": "0.2",
-        "SLACKWATER_DRAIN_SECONDS": "5",
-        "SLACKWATER_SAMPLE_SECONDS": "0.05",
-        "SLACKWATER_LOG_FORMAT": "json",
-    }
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "workers.gpu", env={**os.environ, **environment}, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
 
 
 async def test_sigterm_drains_and_exits_with_0(world: World) -> None:

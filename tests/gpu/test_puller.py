@@ -9,7 +9,7 @@ from app.engines.requests import Target
 from app.queue.types import Item, Lease
 from app.settings import Settings
 from workers.gpu.body_store import BodyStore
-from workers.gpu.item_runner import Caller
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.puller import Puller
 
@@ -19,8 +19,8 @@ ITEMS = [Item(seq, "m", "/v1/completions", None, b'{"prompt": "x"}') for seq in 
 
 async def test_a_request_aborted_before_its_first_step_is_not_in_flight_for_ever(settings: Settings) -> None:
     client = EngineClient("http://127.0.0.1:1", timeout_seconds=1)
-    caller = Caller(client, Target("m", 1, 100), b"", 1, cast(BodyStore, None))
-    puller = Puller(settings, cast(Database, None), caller, lambda reason: None)
+    runner = ItemRunner(client, Target("m", 1, 100), b"", 1, cast(BodyStore, None))
+    puller = Puller(settings, cast(Database, None), runner, lambda reason: None)
     chunk = OpenChunk.of(LEASE, ITEMS, 4)
     for item in ITEMS:
         puller._start(chunk, item)

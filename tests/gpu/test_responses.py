@@ -4,15 +4,14 @@ from typing import Any
 
 import httpx
 
-from tests.api.conftest import client, key  # noqa: F401
-from tests.gpu.conftest import World
+from tests.gpu.world import World
 
 URL = "/client/v4/accounts/acme/ai/run/@cf/openai/gpt-oss-20b"
 
 
 async def test_queued_items_are_answered_in_the_form_they_were_asked_in(
     world: World,
-    client: httpx.AsyncClient,  # noqa: F811
+    client: httpx.AsyncClient,
 ) -> None:
     items: list[dict[str, Any]] = [
         {"input": "one", "reasoning": {"effort": "low"}, "external_reference": "r"},

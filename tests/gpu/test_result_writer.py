@@ -15,8 +15,8 @@ from app.queue.types import Fence, Lease, Result
 from app.settings import Settings
 from tests.queue import support
 from workers.gpu.open_chunk import OpenChunk
-from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.result_writer import ResultWriter
+from workers.gpu.tuning import TUNING, WorkerTuning
 
 MB = 2**20
 TOO_MANY = 10**12  # tokens, as an engine may say that is out of its mind; no column takes it
@@ -46,9 +46,9 @@ class Bench:
         return chunk.results
 
     @asynccontextmanager
-    async def storing(self, policy: WorkerPolicy = POLICY, **changes: Any) -> AsyncIterator[ResultWriter]:
+    async def storing(self, tuning: WorkerTuning = TUNING, **changes: Any) -> AsyncIterator[ResultWriter]:
         """While the flush loop runs."""
-        made = ResultWriter(self.settings.model_copy(update=changes), self.database, self.chunks, policy)
+        made = ResultWriter(self.settings.model_copy(update=changes), self.database, self.chunks, tuning)
         made.hurry()
         running = asyncio.create_task(made.run())
         try:
@@ -105,7 +105,7 @@ async def test_no_statement_has_more_bytes_than_its_bound_unless_it_is_one_resul
     monkeypatch.setattr(queue, "flush", noted)
     sizes = [MB // 2, MB // 4, MB // 2, 3 * MB, 10, 10, MB]
     await bench.claim(sizes)
-    async with bench.storing(WorkerPolicy(flush_bytes=MB)):
+    async with bench.storing(WorkerTuning(flush_bytes=MB)):
         await bench.until_empty()
     assert [size for sizes_of_one in statements for size in sizes_of_one] == sizes
     assert all(sum(of_one) <= MB or len(of_one) == 1 for of_one in statements)

@@ -11,8 +11,8 @@ from app.db.pool import Connection
 from app.engines import service as engines
 from app.queue import service as queue
 from app.queue.types import Lease
-from tests.gpu.conftest import World
-from workers.gpu.policy import WorkerPolicy
+from tests.gpu.world import World
+from workers.gpu.tuning import WorkerTuning
 
 
 def prompts(n: int) -> list[str]:
@@ -82,7 +82,7 @@ async def test_a_failure_that_outlasts_one_round_of_tries_is_tried_again_later_w
 ) -> None:
     world.engine.script({"match": "question 3.", "mode": "status", "status": 500, "times": 3})
     batch = await world.submit(prompts(8))
-    async with world.worker(policy=WorkerPolicy(item_retry_seconds=(0.1, 1)), request_attempts=2, item_retries=1):
+    async with world.worker(tuning=WorkerTuning(item_retry_seconds=(0.1, 1)), request_attempts=2, item_retries=1):
         await world.finished(batch)
     results = await world.results(batch)
     assert [results[i][0] for i in range(8)] == [1] * 8
@@ -103,7 +103,7 @@ async def test_a_request_the_engine_refuses_is_the_items_error_at_once(world: Wo
 async def test_an_engine_that_is_full_fails_no_item_it_comes_back_later(world: World) -> None:
     world.engine.script({"match": "question 3.", "mode": "status", "status": 429, "times": 2})
     batch = await world.submit(prompts(4))
-    async with world.worker(policy=WorkerPolicy(full_engine_seconds=0.5), request_attempts=2):
+    async with world.worker(tuning=WorkerTuning(full_engine_seconds=0.5), request_attempts=2):
         await world.finished(batch)
     results = await world.results(batch)
     assert [results[i][0] for i in range(4)] == [1] * 4

@@ -1,19 +1,12 @@
 """Batch requests yield to synchronous ones, keep their tokens, and go on later as if nothing had been."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from app import clock
-from tests.gpu.conftest import World
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+from tests.gpu.world import World, until
 
 
 async def results(world: World, batch: int) -> list[tuple[int, bool, Any, int, int, int]]:
@@ -32,14 +25,14 @@ async def test_yielded_requests_say_the_same_as_uninterrupted_ones_and_count_the
     batch = await world.submit(prompts)
     async with world.worker() as running:
         worker = running.worker
-        ledger = worker._caller.ledger
+        ledger = worker._runner.ledger
         await until(lambda: len(ledger.calls) == 6 and all(c.transcript.output_ids for c in ledger.calls.values()))
         for _ in range(2):
             worker._puller.yield_requests(4)
             await asyncio.sleep(0.1)
         await world.finished(batch)
         assert worker._puller.yields > 0
-        assert worker._caller.resumes > 0
+        assert worker._runner.resumes > 0
     after = await results(world, batch)
     for (seq, ok, body, prompt, completion, yields), was in zip(after, before, strict=True):
         assert ok, (seq, body)
@@ -54,7 +47,7 @@ async def test_a_request_yields_three_times_at_most_and_then_runs_to_its_end(wor
     batch = await world.submit(["one patient question that has a long answer"])
     async with world.worker() as running:
         worker = running.worker
-        ledger = worker._caller.ledger
+        ledger = worker._runner.ledger
         for _ in range(6):
             await until(
                 lambda: any(call.transcript.output_ids for call in ledger.calls.values()) or worker._puller.yields >= 3
@@ -71,7 +64,7 @@ async def test_a_burst_of_announced_prompts_makes_batch_yield_within_one_tick(wo
     batch = await world.submit([f"question {n} with a long answer" for n in range(8)])
     async with world.worker(control_seconds=60, burst_tokens=1000) as running:
         worker = running.worker
-        ledger, control = worker._caller.ledger, worker._control
+        ledger, control = worker._runner.ledger, worker._control
         control.on_arrival()
         await until(lambda: control.sampler.latest is not None)
         async with asyncio.timeout(10):
@@ -100,7 +93,7 @@ async def test_tokens_of_answers_that_a_stop_cuts_off_count_as_wasted_and_a_yiel
     batch = await world.submit([f"a long question, number {n}" for n in range(4)])
     async with world.worker(drain_seconds=0.4, lease_seconds=30) as running:
         worker = running.worker
-        calls = worker._caller.ledger.calls
+        calls = worker._runner.ledger.calls
         await until(lambda: len(calls) == 4 and all(len(c.transcript.output_ids) > 4 for c in calls.values()))
         stopping = asyncio.create_task(running.stop())
         await asyncio.sleep(0.1)
@@ -117,7 +110,7 @@ async def test_nobody_is_asked_twice_to_yield(world: World) -> None:
     world.engine.token_seconds, world.engine.answer_tokens = 0.05, 30
     batch = await world.submit([f"question {n}" for n in range(4)])
     async with world.worker() as running:
-        puller, calls = running.worker._puller, running.worker._caller.ledger.calls
+        puller, calls = running.worker._puller, running.worker._runner.ledger.calls
         await until(lambda: len(calls) == 4 and all(call.transcript.output_ids for call in calls.values()))
         puller.yield_requests(2)
         puller.yield_requests(2)

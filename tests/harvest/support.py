@@ -1,6 +1,7 @@
 """A bare scheduler on a simulated clock. A fixed formula gives the duration of a step."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from app.settings import Settings
@@ -28,9 +29,10 @@ class Bench:
         self.seconds = 0.0
         self.added = 0
 
-    def add(self, rid: str, prompt: int, output: int, priority: int) -> Any:
+    def add(self, rid: str, prompt: int | Sequence[int], output: int, priority: int, **fields: Any) -> Any:
         self.added += 1
-        made = request(rid, prompt, output, priority, float(self.added))
+        hashed = self.scheduler.cache_config.enable_prefix_caching
+        made = request(rid, prompt, output, priority, float(self.added), prefix_cache=hashed, **fields)
         self.scheduler.add_request(made)
         return made
 
@@ -67,3 +69,11 @@ class Bench:
         for _ in range(steps):
             self.step()
         return made
+
+    def finish(self, limit: int = 3000) -> None:
+        """Step until nothing is left. Raises AssertionError after `limit` steps."""
+        for _ in range(limit):
+            if not self.scheduler.has_unfinished_requests():
+                return
+            self.step()
+        raise AssertionError(f"unfinished: {list(self.scheduler.requests)}")

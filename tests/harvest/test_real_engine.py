@@ -16,10 +16,12 @@ import pytest
 
 from testing.bare_scheduler import BATCH, SYNC, tiny_model_dir
 from tests.harvest.support import COMMANDS
-from workers.engine.control_page import VARIABLE, PageOwner, Report, Weights
+from workers.engine.control_page import Report, Weights
+from workers.engine.page_folder import VARIABLE
 from workers.engine.step_stats_receiver import VARIABLE as SOCKET
 from workers.engine.step_stats_receiver import StepReceiver, StepStats
 from workers.engine.step_stats_sender import StepLogger
+from workers.gpu.engine_pages import EnginePages
 
 pytestmark = pytest.mark.engine
 
@@ -43,7 +45,7 @@ class Facts:
 @pytest.fixture(scope="module")
 def facts() -> Iterator[Facts]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, f"{folder}/page")
+        patch.setenv(VARIABLE, f"{folder}/pages")
         patch.setenv(SOCKET, f"{folder}/steps")
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
         patch.setenv("VLLM_NO_USAGE_STATS", "1")
@@ -52,12 +54,12 @@ def facts() -> Iterator[Facts]:
 
 
 @asynccontextmanager
-async def commanded(owner: PageOwner) -> AsyncIterator[None]:
+async def commanded(pages: EnginePages) -> AsyncIterator[None]:
     """A worker that is heard."""
 
     async def beat() -> None:
         while True:
-            owner.command(replace(STRICT))
+            pages.command(STRICT)
             await asyncio.sleep(0.2)
 
     task = asyncio.create_task(beat())
@@ -99,7 +101,7 @@ async def generate(engine: Any, rid: str, prompt: list[int], output: int, priori
 
 
 async def scenario(folder: Path) -> Facts:
-    owner, steps, rng = PageOwner(folder / "page"), list[StepStats](), random.Random(0)
+    pages, steps, rng = EnginePages(folder / "pages"), list[StepStats](), random.Random(0)
     receiver = StepReceiver(folder / "steps", steps.append)
     await receiver.open()
     prompts = [[rng.randint(3, 31_000) for _ in range(200)] for _ in range(SLOTS)]
@@ -116,19 +118,19 @@ async def scenario(folder: Path) -> Facts:
             await asyncio.gather(*burst)
         return list(await asyncio.gather(*running))
 
-    async with commanded(owner):
+    async with commanded(pages):
         engine = await asyncio.to_thread(start)
         try:
             calm = await batch("calm", SLOTS, 0, 0)
-            before = owner.report()
+            before = pages.report()
             frozen = await batch("freeze", SLOTS - 2, 4, 2)
-            after_freeze = owner.report()
+            after_freeze = pages.report()
             evicted = await batch("evict", SLOTS, 3, 4)
-            after_evict, learnt = owner.report(), owner.learnt()
+            after_evict, learnt = pages.report(), pages.folder.pages[0].learnt()
         finally:
             engine.shutdown()
             receiver.close()
-            owner.close()
+            pages.close()
     assert before is not None
     assert after_freeze is not None
     assert after_evict is not None

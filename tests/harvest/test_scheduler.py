@@ -11,6 +11,7 @@ from tests.harvest.support import BOTH, COMMANDS, Bench
 from workers.engine import vllm_support
 from workers.engine.control_page import Commands
 from workers.engine.preemption import MAX_EVICTIONS
+from workers.engine.quiet import FIRST
 from workers.engine.scheduler import HarvestScheduler, SyncHarvestScheduler
 
 both = pytest.mark.parametrize("cls", BOTH)
@@ -189,7 +190,7 @@ def test_an_untested_version_or_a_lost_attribute_leaves_vllm_alone(monkeypatch: 
     assert vllm_support.objections(bench.scheduler, "0.99.0")
     del bench.scheduler.num_waiting_for_streaming_input
     assert vllm_support.objections(bench.scheduler) == ["no num_waiting_for_streaming_input"]
-    monkeypatch.setattr(vllm_support, "TESTED", frozenset({"0.1"}))
+    monkeypatch.setattr(vllm_support, "SUPPORTED", {})
     untested = Bench(SyncHarvestScheduler, max_seqs=4)
     assert not untested.scheduler.report.supported
     untested.crowd(4, steps=5)
@@ -226,3 +227,28 @@ def test_a_plan_for_256_batch_requests_reads_each_a_bounded_number_of_times() ->
     bench.scheduler._share(bench.now)
     assert reads <= 8 * len(bench.scheduler.running)
     assert dataclasses.asdict(bench.scheduler.report)["batch_running"] == 255
+
+
+@both
+def test_after_a_long_silence_batch_has_the_whole_step_and_the_first_caller_has_the_next_one(cls: Any) -> None:
+    bench = Bench(cls, replace(COMMANDS, itl_budget=0.0125, idle_step=0.012)).learnt()
+    bench.crowd(120, prompt=300, output=4000, steps=40)
+    assert len(bench.step()) < 120
+    bench.now += 3600.0
+    assert max(len(bench.step()) for _ in range(40)) == 120
+    bench.add("s", 20, 40, SYNC)
+    assert bench.step()["s"] == 20
+    assert bench.scheduler.report.batch_frozen > 0
+    assert bench.scheduler.report.allowed_seconds == pytest.approx(0.0125, rel=0.2)
+    while "s" in bench.scheduler.requests:
+        bench.step()
+    bench.step()
+    assert bench.scheduler.report.allowed_seconds == pytest.approx(0.012, rel=0.2)
+
+
+@both
+def test_an_engine_that_has_just_started_is_careful(cls: Any) -> None:
+    bench = Bench(cls, replace(COMMANDS, idle_step=0.012))
+    bench.crowd(60, steps=60)
+    assert bench.now < FIRST
+    assert bench.scheduler.report.allowed_seconds < 0.015

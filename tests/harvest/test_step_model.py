@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.headroom.step_model import StepModel
+from workers.engine.step_model import WARM, StepModel
 
 Law = Callable[[int, int], float]
 
@@ -60,6 +60,14 @@ def test_it_begins_again_from_its_weights() -> None:
     assert again.samples == 0
     with pytest.raises(ValueError):
         StepModel.of((float("nan"), 0, 0, 0, 0))
+
+
+def test_a_model_that_predicts_no_time_at_all_learns_again() -> None:
+    model = StepModel.of((0, 0, 0, 0, 512))
+    model._best.samples = 10 * WARM
+    for _ in range(200):
+        model.learn(10, 100, 0.01)
+    assert model.predict(10, 100) == pytest.approx(0.01, rel=0.2)
 
 
 @given(st.lists(st.tuples(st.integers(1, 4096), st.integers(0, 1 << 20), st.floats(1e-5, 10)), max_size=150))

@@ -12,7 +12,11 @@ from app.settings import Settings
 
 SHIPPED = Settings.model_construct()  # as if nothing were set in the environment
 DEFAULT = HeadroomLimits.of(SHIPPED, 256)
-LIMITS = replace(HeadroomLimits.of(SHIPPED, 32), cap=16, step=replace(DEFAULT.step, itl_stretch=1.25, idle_stretch=2.0))
+LIMITS = replace(
+    HeadroomLimits.of(SHIPPED, 32),
+    cap=16,
+    step=replace(DEFAULT.step, itl_budget=0.025, itl_stretch=1.25, idle_stretch=2.0, tolerance=0.05),
+)
 MEAN = 512  # tokens of a request in these tests, which is what the law begins with
 WIDE = State(window=1e6, slow_start=False)
 LISTENING = SyncLoad(open=1)

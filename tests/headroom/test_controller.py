@@ -19,8 +19,9 @@ from app.headroom.controller import (
 )
 from app.headroom.gate_rules import Reason
 from app.headroom.signals import Scrape, Signals, StepTime
-from app.headroom.silence import Stall
+from app.headroom.silence_limit import Stall
 from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow, law, look
+from workers.engine.quiet import Quiet
 
 # ---------------------------------------------------------------- reasons
 
@@ -52,6 +53,16 @@ from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow,
 def test_each_reason_holds_exactly_when_its_signal_says_so(signals: Signals, reason: Reason, allowance: int) -> None:
     decision = law(signals)
     assert (decision.reason, decision.allowance) == (reason, allowance)
+
+
+def test_a_sleeping_engine_gets_no_batch_work_and_is_not_at_fault() -> None:
+    seen = look(age=30.0, own=3, running=3)
+    assert seen.scrape is not None
+    assert seen.scrape.gauges is not None
+    still = replace(seen.scrape, gauges=replace(seen.scrape.gauges, asleep=True), frozen=True)
+    decision = law(replace(seen, scrape=still))
+    assert (decision.reason, decision.allowance, decision.surplus) == (Reason.CLOSED_ASLEEP, 0, 0)
+    assert law(replace(seen, scrape=replace(still, frozen=False))).reason is Reason.CLOSED_STALE
 
 
 def test_a_decision_names_the_comparison_that_decided_it() -> None:
@@ -246,8 +257,24 @@ def test_without_synchronous_requests_for_five_seconds_steps_may_take_their_idle
     assert decision.reason is Reason.SHRINK_LATENCY
     still = look(9.9 + SYNC_EXPECTED_SECONDS, own=4, steps=slow)
     assert law(still, state).reason is Reason.SHRINK_LATENCY
-    calm = law(look(10.1 + SYNC_EXPECTED_SECONDS, own=4, steps=slow), state)
+    usual = replace(state, quiet=Quiet(10.0, 2 * SYNC_EXPECTED_SECONDS))
+    calm = law(look(10.1 + SYNC_EXPECTED_SECONDS, own=4, steps=slow), usual)
     assert (calm.reason, calm.threshold) == (Reason.OPEN, LIMITS.step.idle_step)
+
+
+def test_after_a_long_silence_idle_steps_may_be_long_and_the_first_caller_makes_the_surplus_yield() -> None:
+    slow = replace(STEPS, measured=0.200)
+    state, _ = decide(WIDE, look(10.0, own=16, sync=LISTENING, steps=slow), LIMITS)
+    night = replace(LISTENING, open=0)
+    state, decision = decide(state, look(3610.0, own=16, sync=night, steps=slow), LIMITS)
+    assert (decision.reason, decision.allowance) == (Reason.OPEN, LIMITS.cap)
+    assert decision.threshold == pytest.approx(0.1 * 3600, rel=0.1)
+    first = replace(LISTENING, last_arrival=3610.5)
+    state, decision = decide(state, look(3610.5, own=16, sync=first, steps=slow), LIMITS)
+    assert (decision.reason, decision.surplus) == (Reason.YIELD_BURST, 1)  # 15 requests of 1 ms each fit into 25 ms
+    second = replace(first, last_arrival=3610.6)
+    state, decision = decide(state, look(3610.6, own=16, sync=second, steps=slow), LIMITS)
+    assert (decision.reason, decision.surplus) == (Reason.SHRINK_LATENCY, 0)
 
 
 def test_idle_steps_on_a_slow_engine_may_take_twice_its_shortest() -> None:

@@ -13,7 +13,7 @@ from app.headroom import decision_log, sql
 from app.headroom.controller import Decision
 from app.headroom.decision_log import AllowanceChange, DecisionLog
 from app.headroom.gate_rules import Reason
-from tests.queue.test_plans import read
+from tests.queue.plans import read
 
 CHANGE = AllowanceChange("l1", 16, 0, "open", "closed_sync_waiting", "sync_waiting", 3.0, 1.0, 12, 2)
 WIDE = {"keep_days": 7.0, "keep_rows": 10_000}

@@ -25,6 +25,16 @@ def test_a_page_of_vllm_is_read_and_similar_names_are_not_mistaken() -> None:
     assert parse(PAGE) == EngineGauges(3, 2, 0.25, 77, 1000, 1, engines=1)
 
 
+@pytest.mark.parametrize(("awake", "asleep"), [("1.0", False), ("0.0", True), ("0", True)])
+def test_a_sleeping_engine_is_recognised(awake: str, asleep: bool) -> None:
+    states = [("weights_offloaded", "0.0"), ("awake", awake), ("discard_all", "0.0")]
+    lines = [
+        f'vllm:engine_sleep_state{{engine="0",model_name="m",sleep_state="{name}"}} {value}' for name, value in states
+    ]
+    assert parse(PAGE + "\n".join(lines) + "\n").asleep is asleep
+    assert not parse(PAGE).asleep
+
+
 def test_engines_behind_one_url_are_summed_and_the_fullest_cache_counts() -> None:
     second = "\n".join(line.replace('engine="0"', 'engine="1"') for line in PAGE.splitlines() if line[0] != "#")
     both = parse(PAGE + second.replace(" 0.25", " 0.5"))

@@ -12,7 +12,8 @@ from app.headroom.selftest import SelfTestError, prove
 from app.settings import Settings
 from tests.headroom.support import LIMITS, look
 from tests.headroom.support import law as decision_of
-from workers.engine.control_page import PageGuest, Report, Weights
+from workers.engine.control_page import Report, Weights
+from workers.engine.page_folder import VARIABLE, OwnPage
 from workers.gpu.harvest_control import HarvestControl
 
 PREEMPTIONS = ClosingSignal(
@@ -50,15 +51,14 @@ def test_the_controller_closes_at_the_limit_of_a_signal_in_the_table() -> None:
 @pytest.mark.usefixtures("with_preemptions")
 def test_it_closes_an_engine_whose_own_scheduler_shares_the_steps(tmp_path: Path) -> None:
     control = HarvestControl.of(Settings(data_dir=tmp_path))
-    control.engine_starts()
-    assert control._page is not None
-    guest, now = PageGuest(control._page.path), clock.monotonic()
-    guest.publish(Report(steps=1, trusted=True, model_samples=1000, at=now), Weights())
+    control.open()
+    own, now = OwnPage(Path(control.environment[VARIABLE]), 0, b"one engi"), clock.monotonic()
+    own.page.publish(Report(steps=1, trusted=True, model_samples=1000, at=now), Weights())
     control.command(0.0)
     found = [control.decide(preempting(count, now), LIMITS) for count in (2, 3)]
     assert [decision.signal for decision in found if decision] == ["step_seconds", "preemptions"]
     assert [decision.allowance > 0 for decision in found if decision] == [True, False]
-    guest.close()
+    own.close()
     control.close()
 
 

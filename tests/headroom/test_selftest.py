@@ -22,8 +22,9 @@ def test_every_signal_closes_the_gate_at_its_own_limit_for_its_own_reason() -> N
         ("sync_waiting", 1, Reason.CLOSED_SYNC_WAITING),
         ("sync_prompt_tokens", 3073, Reason.YIELD_BURST),
         ("kv_usage", 0.85, Reason.CLOSED_KV),
+        ("asleep", 1, Reason.CLOSED_ASLEEP),
         ("load", 254, Reason.CLOSED_SLOTS),
-        ("step_seconds", 0.025, Reason.SHRINK_LATENCY),
+        ("step_seconds", 0.022, Reason.SHRINK_LATENCY),
     ]
 
 
@@ -56,7 +57,7 @@ def test_limits_that_a_signal_cannot_reach_or_that_leave_no_room_are_refused_by_
 
 
 def test_a_floor_below_the_cap_is_left_to_batch_work_and_passes() -> None:
-    assert len(prove(replace(LIMITS, floor=LIMITS.cap - 1))) == 7
+    assert len(prove(replace(LIMITS, floor=LIMITS.cap - 1))) == 8
 
 
 def test_of_a_static_cap_only_failing_telemetry_is_asked() -> None:

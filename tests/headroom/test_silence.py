@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.headroom.silence import CEILING_SECONDS, MARGIN, MEMORY_SECONDS, Pulse, SilenceLimit, Stall, missed
+from app.headroom.silence_limit import CEILING_SECONDS, MARGIN, MEMORY_SECONDS, Pulse, SilenceLimit, Stall, missed
 
 
 def test_patience_is_between_its_floor_and_its_ceiling() -> None:

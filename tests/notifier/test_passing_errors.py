@@ -10,7 +10,7 @@ from psycopg import errors
 from app import crypto
 from app.db.pool import Database
 from app.settings import Settings
-from app.webhooks import claims, outcomes
+from app.webhooks import claims, delivery_outcomes
 from app.webhooks.egress import Egress
 from tests.webhooks.support import emit, receiving, send_due, subscribe
 from workers.notifier.delivery import Sender
@@ -38,7 +38,7 @@ async def test_a_claim_and_an_outcome_that_the_database_refused_once_are_made_ag
             endpoint, _ = await subscribe(conn, settings, receiver.url)
             await emit(conn, 1)
         failing_once(claims, "claim")
-        failing_once(outcomes, "record")
+        failing_once(delivery_outcomes, "record")
         async with Egress.of(settings) as egress:
             sender = Sender(database, egress, crypto.secret_key(settings), settings)
             assert await sender._claim(endpoint.endpoint_id) == []

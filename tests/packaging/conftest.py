@@ -1,53 +1,17 @@
 """The wheel, built once, and fresh environments outside the repository."""
 
+import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.settings import foreign_environment
+from tests.packaging.environments import BUILD_SECONDS, PIP, ROOT, Environment
 
-ROOT = Path(__file__).parents[2]
 SOURCES = ("app", "workers", "migrations", "pyproject.toml", "README.md", "LICENSE")
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-BUILD_SECONDS = 120
-
-
-@dataclass(frozen=True)
-class Environment:
-    """A virtual environment and a folder of a user's, in which commands of it run."""
-
-    folder: Path
-    home: Path
-
-    @property
-    def site_packages(self) -> Path:
-        """Where it is installed."""
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        return self.folder / "lib" / version / "site-packages"
-
-    def install(self, *what: str, seconds: float = BUILD_SECONDS) -> None:
-        """`pip install` into it."""
-        pip = [*PIP, "--python", str(self.folder / "bin" / "python"), "install", *what]
-        subprocess.run(pip, check=True, cwd=self.home, timeout=seconds)
-
-    def run(self, *command: str, seconds: float = BUILD_SECONDS, **variables: str) -> subprocess.CompletedProcess[str]:
-        """A command of it, with nothing of the repository in the environment."""
-        inherited = {name: value for name, value in foreign_environment().items() if name != "PYTHONPATH"}
-        own = {"HOME": str(self.home), "COLUMNS": "80", "PATH": f"{self.folder / 'bin'}:{inherited['PATH']}"}
-        return subprocess.run(
-            command,
-            cwd=self.home,
-            env={**inherited, **own, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=seconds,
-        )
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +25,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = [*PIP, "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", "out"]
     subprocess.run(build, cwd=folder, check=True, timeout=BUILD_SECONDS)
     (built,) = (folder / "out").iterdir()
+    return built
+
+
+@pytest.fixture(scope="session")
+def plugin_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel for engines that Slackwater does not start, as `make plugin` builds it."""
+    folder = tmp_path_factory.mktemp("plugin")
+    script = [str(ROOT / "deploy" / "build-plugin.sh"), str(folder)]
+    subprocess.run(script, env={**os.environ, "PYTHON": sys.executable}, check=True, timeout=BUILD_SECONDS)
+    (built,) = folder.iterdir()
     return built
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import ROOT, Environment
+from tests.packaging.environments import ROOT, Environment
 from tests.timing import note
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import psycopg
 from app.db import embedded
 from app.db.pool import Connection, Database
 from app.engines import service as engines
-from app.queue import copy_format, ingest, maintenance, service
+from app.queue import copy_format, ingest, service, settling, settling_sql
 from app.queue.chunking import cut
 from app.queue.types import Item, Lease, Result
 from app.settings import Settings
@@ -130,10 +130,17 @@ async def drain(database: Database, pool: int, worker: int) -> list[Lease]:
         await run_chunk(database, lease)
 
 
-async def settle(database: Database) -> list[maintenance.Settled]:
+async def settle(database: Database) -> list[settling.Settled]:
     """Run one round of fold and finalise."""
     async with database.transaction() as conn:
-        return await maintenance.settle(conn)
+        settled, _ = await settling.settle(conn)
+        return settled
+
+
+async def fold(conn: Connection) -> list[int]:
+    """Add the counts of finished chunks to their batches, and end none. Returns the batches."""
+    taken = {"ids": [row[0] for row in await (await conn.execute(settling_sql.TAKE)).fetchall()]}
+    return [row[0] for row in await (await conn.execute(settling_sql.FOLD, taken)).fetchall()]
 
 
 async def caches(conn: Connection) -> list[tuple[int, int]]:
@@ -170,5 +177,5 @@ async def clear(conn: Connection) -> None:
     """Empty the tables of the queue, which is faster than a new database."""
     for table in ("delivery", "event", "chunk", "batch_delta", "item_result", "item_payload", "batch"):
         await conn.execute(f"delete from {table}")
-    for table in ("worker", "sched", "pool", "tenant"):
+    for table in ("worker", "sched", "pool", "usage", "line", "removed_counts", "tenant"):
         await conn.execute(f"delete from {table}")

@@ -14,7 +14,7 @@ from app.db.pool import Connection
 from app.errors import AccountUnknown
 from app.files import service as files
 from app.files import upload_parts
-from app.queue import maintenance, pace_log, removal, service
+from app.queue import chunk_sweeps, pace_log, removal, service
 from app.settings import Settings
 from app.storage import object_names
 from app.tenants import service as tenants
@@ -23,7 +23,10 @@ from tests.queue.past import Past, deliver
 from workers.steward.rounds import Rounds
 
 PEPPER = b"pepper"
-OF_TENANTS = ("api_key", "endpoint", "batch", "event", "file", "file_batch", "upload", "sched", "tenant")
+OF_TENANTS = (
+    *("api_key", "endpoint", "batch", "event", "file", "file_batch", "upload"),
+    *("sched", "line", "removed_counts", "tenant"),
+)
 
 
 async def close(past: Past, account: str = "acme") -> None:
@@ -143,7 +146,7 @@ async def test_deleting_an_account_cancels_its_waiting_items_and_waits_for_its_r
         (lease.batch_id, "cancelling")
     ]
     await support.run_chunk(past.database, lease)
-    await maintenance.sweep(past.conn)
+    await chunk_sweeps.sweep(past.conn)
     await support.settle(past.database)
     assert await sweep(past) == ["acme"]
     assert await left(past, past.tenant) == dict.fromkeys(OF_TENANTS, 0)

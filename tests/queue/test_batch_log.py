@@ -8,8 +8,8 @@ import structlog
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import service
-from app.queue.maintenance import Settled
-from app.queue.progress import BatchProgress
+from app.queue.running_batches import BatchProgress
+from app.queue.settling import Settled
 from app.queue.types import Kind
 from app.settings import Settings
 from app.states import BatchState

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from app.db.pool import Connection, Database
-from app.queue import maintenance, service
+from app.queue import service, settling
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from tests import timing
@@ -181,7 +181,7 @@ async def test_updates_of_heartbeats_progress_shares_and_counts_write_no_index(l
             await service.finish(conn, lease)
             await service.heartbeat(conn, load.worker, 30)
         async with load.database.transaction() as conn:
-            await maintenance.settle(conn)
+            await settling.settle(conn)
     shares = {table: await load.updates(table) for table in ("worker", "sched", "batch")}
     shares["chunk, by flushes"] = (flushed[0], flushed[1])
     timing.note(

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from app.db.pool import Database
-from app.queue import charges, maintenance, service
+from app.queue import charges, chunk_sweeps, reaping, service
 from app.queue.lost_workers import WorkerWatch
 from app.queue.poison import ChunkVerdict, verdict
 from app.queue.types import Lease
@@ -36,7 +36,7 @@ async def lost(database: Database, worker: int) -> None:
     """The worker falls silent, and the steward counts it as lost."""
     async with database.relaxed() as conn:
         await conn.execute("update worker set lease_until = now() - interval '1 second' where worker_id = %s", [worker])
-        assert await maintenance.reap(conn, WorkerWatch(since=-inf, gap=inf)) == (1, 1)
+        assert await reaping.reap(conn, WorkerWatch(since=-inf, gap=inf)) == (1, 1)
 
 
 async def take_back(database: Database, worker: int) -> int | None:
@@ -50,7 +50,7 @@ async def split(database: Database, lease: Lease) -> None:
         assert await service.finish(conn, lease, split=True) is not None
         await conn.execute("delete from chunk where lo > 0")
         await conn.execute("update chunk set not_before = now()")
-        assert await maintenance.promote(conn) == 1
+        assert await chunk_sweeps.promote(conn) == 1
 
 
 async def attempts(database: Database) -> list[int]:

@@ -3,7 +3,7 @@
 import asyncio
 
 from app.db.pool import Database
-from app.queue import maintenance, reads, service
+from app.queue import chunk_sweeps, reads, reaping, service
 from app.states import BatchState
 from tests.queue import support
 
@@ -54,7 +54,7 @@ async def test_a_reaped_worker_can_neither_flush_nor_finish(database: Database) 
         assert lease is not None
         items = await service.load(conn, lease)
         await asyncio.sleep(0.1)
-        assert await maintenance.reap(conn) == (1, 1)
+        assert await reaping.reap(conn) == (1, 1)
         assert await service.heartbeat(conn, zombie, 30) is None
         assert not await service.flush(conn, lease, support.answers(items))
         assert await service.finish(conn, lease) is None
@@ -93,7 +93,7 @@ async def test_items_flushed_before_a_death_are_not_loaded_again(database: Datab
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:7]))
         await asyncio.sleep(0.1)
-        await maintenance.reap(conn)
+        await reaping.reap(conn)
         heir = await support.make_worker(database, pool)
         again = await service.claim(conn, pool, heir)
         assert again is not None
@@ -117,7 +117,7 @@ async def test_finishing_early_gives_the_rest_back_and_loses_nothing(database: D
         assert finished is not None
         assert (finished.done, finished.returned) == (8, 2)
         assert await support.settle(database) == []
-        assert await maintenance.promote(conn) == 1
+        assert await chunk_sweeps.promote(conn) == 1
     [rest] = await support.drain(database, pool, worker)
     assert (rest.seqs, rest.n, rest.attempt) == ([2, 5], 2, 0)
     [settled] = await support.settle(database)

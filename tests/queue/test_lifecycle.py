@@ -8,7 +8,7 @@ from app.batches import lifecycle
 from app.db.pool import Database
 from app.engines import catalogue
 from app.errors import Conflict, NotFound
-from app.queue import ingest, maintenance, reads, service
+from app.queue import chunk_sweeps, expiry, ingest, reads, reaping, service, settling
 from app.queue.types import Item, Lease
 from app.settings import Settings
 from app.states import BatchState
@@ -53,12 +53,12 @@ class Scene:
         assert held is not None
         return {lease.chunk_id: lease.batch for lease in held}
 
-    async def round(self) -> list[maintenance.Settled]:
+    async def round(self) -> list[settling.Settled]:
         """One round of the steward."""
         async with self.database.transaction() as conn:
-            await maintenance.promote(conn)
-            await maintenance.expire(conn)
-            await maintenance.sweep(conn)
+            await chunk_sweeps.promote(conn)
+            await expiry.expire(conn)
+            await chunk_sweeps.sweep(conn)
             return await lifecycle.settle(conn)
 
     async def status(self, batch: ingest.NewBatch) -> reads.BatchStatus:
@@ -127,7 +127,7 @@ async def test_a_cancelled_batch_whose_worker_is_lost_ends_too(scene: Scene) -> 
     await scene.change_state(batch, "cancel")
     await scene.sql("update worker set lease_until = now() - interval '1 s'")
     async with scene.database.durable() as conn:
-        assert await maintenance.reap(conn) == (1, 1)
+        assert await reaping.reap(conn) == (1, 1)
     [settled] = await scene.round()
     assert settled.state == BatchState.CANCELLED
     await scene.clean()
@@ -139,7 +139,7 @@ async def test_results_stored_before_a_worker_was_lost_count_after_a_cancel(scen
     async with scene.database.durable() as conn:
         assert await service.flush(conn, lease, support.answers(await service.load(conn, lease))[:2])
         await scene.sql("update worker set lease_until = now() - interval '1 s'")
-        await maintenance.reap(conn)
+        await reaping.reap(conn)
     await scene.change_state(batch, "cancel")
     [settled] = await scene.round()
     assert (settled.state, settled.ok, settled.completion_tokens) == (BatchState.CANCELLED, 2, 10)

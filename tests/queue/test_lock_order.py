@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from app.db.pool import Connection, Database
-from app.queue import copy_format, ingest, lifecycle, maintenance
+from app.queue import batch_state, chunk_sweeps, copy_format, ingest, order_drift, reaping
 from app.queue.chunking import cut
 from tests.queue import support
 
@@ -71,7 +71,7 @@ async def test_a_reap_of_several_pools_never_deadlocks_with_a_mixed_submit(datab
             )
         await conn.execute("update worker set lease_until = now() - interval '1 second'")
         await reversed_rows(conn)
-    await never_in_a_circle(database, pools, maintenance.reap)
+    await never_in_a_circle(database, pools, reaping.reap)
 
 
 async def test_a_promotion_in_several_pools_never_deadlocks_with_a_mixed_submit(database: Database) -> None:
@@ -79,7 +79,7 @@ async def test_a_promotion_in_several_pools_never_deadlocks_with_a_mixed_submit(
     async with database.durable() as conn:
         await conn.execute("update chunk set state = 'delayed', not_before = now() - interval '1 second'")
         await reversed_rows(conn)
-    await never_in_a_circle(database, pools, maintenance.promote)
+    await never_in_a_circle(database, pools, chunk_sweeps.promote)
 
 
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
@@ -89,14 +89,14 @@ async def test_halting_a_mixed_batch_never_deadlocks_with_a_mixed_submit(databas
         row = await (await conn.execute("select request_id from batch")).fetchone()
         await reversed_rows(conn)
     assert row is not None
-    await never_in_a_circle(database, pools, lambda conn: lifecycle.change_state(conn, verb, tenant, row[0]))
+    await never_in_a_circle(database, pools, lambda conn: batch_state.transition(conn, verb, tenant, row[0]))
 
 
 async def test_a_recompute_never_deadlocks_with_a_mixed_submit(database: Database) -> None:
     _, pools = await two_pools(database, 12)
     async with database.durable() as conn:
         await reversed_rows(conn)
-    await never_in_a_circle(database, pools, maintenance.recompute)
+    await never_in_a_circle(database, pools, order_drift.recompute)
 
 
 async def reversed_rows(conn: Connection) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.db import embedded, migrate
 from app.db.pool import Database
-from app.queue import maintenance, partitions, service
+from app.queue import partitions, reaping, service
 from app.queue.lost_workers import SPARED_SECONDS, Heartbeat, WorkerWatch, lost_alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
@@ -146,7 +146,7 @@ def own_server() -> Iterator[Settings]:
 
 async def round_of(database: Database, watch: WorkerWatch) -> None:
     async with database.relaxed() as conn:
-        await maintenance.reap(conn, watch)
+        await reaping.reap(conn, watch)
 
 
 async def attempts(database: Database) -> list[int]:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from app.db.pool import Connection
-from app.queue import lifecycle, maintenance, service
+from app.queue import batch_state, chunk_sweeps, expiry, order_drift, reaping, service, settling
 from app.queue.chunking import cut
 from app.queue.ingest import NewBatch
 from app.queue.types import Lease, Result
@@ -203,10 +203,10 @@ class Walk(RuleBasedStateMachine):
         sources = next(t.sources for t in BATCH.transitions if t.verb == verb)
         self.may = frozenset({verb}) | ENDS
         async with self.conn.transaction():
-            batch_id = await lifecycle.change_state(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
+            batch_id = await batch_state.transition(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
             assert (batch_id is not None) == (known.state in sources)
             if batch_id is not None and verb == "cancel":
-                self._note_ends(await maintenance.finalise(self.conn, [batch_id]))
+                self._note_ends(await settling.finalise(self.conn, [batch_id]))
 
     @verb(
         3,
@@ -224,15 +224,15 @@ class Walk(RuleBasedStateMachine):
         self.may = frozenset({"retry"})
         async with self.conn.transaction():
             who = (known.batch.tenant_id, known.batch.request_id)
-            assert await lifecycle.reopen(self.conn, *who, of_run=known.run - 1) is None
-            batch = await lifecycle.reopen(self.conn, *who, of_run=known.run)
+            assert await batch_state.reopen(self.conn, *who, of_run=known.run - 1) is None
+            batch = await batch_state.reopen(self.conn, *who, of_run=known.run)
             assert (batch is not None) == bool(left)
             if batch is None:
                 return
-            [(seqs, tokens)] = (await lifecycle.unanswered(self.conn, batch.batch_id)).values()
+            [(seqs, tokens)] = (await batch_state.unanswered(self.conn, batch.batch_id)).values()
             assert seqs == left
             cuts = cut(tokens, max_tokens=16_000, max_items=size, seqs=seqs)
-            await lifecycle.requeue(self.conn, batch, known.batch.tenant_id, pool, cuts)
+            await batch_state.requeue(self.conn, batch, known.batch.tenant_id, pool, cuts)
         assert batch.run == known.run + 1
         known.run = batch.run
 
@@ -382,7 +382,7 @@ class Walk(RuleBasedStateMachine):
 
     async def _reap(self) -> None:
         gone = [hand for hand in self.alive if hand.lease.worker_id in self.killed]
-        assert await maintenance.reap(self.conn) == (len(self.killed), len(gone))
+        assert await reaping.reap(self.conn) == (len(self.killed), len(gone))
         for hand in gone:
             hand.reaped = True
         self.lost += gone
@@ -395,7 +395,7 @@ class Walk(RuleBasedStateMachine):
     def promote(self, time_passes: bool) -> None:
         if time_passes:
             self.do(self._rest_is_over())
-        self.do(maintenance.promote(self.conn))
+        self.do(chunk_sweeps.promote(self.conn))
 
     async def _rest_is_over(self) -> None:
         await self.conn.execute("update chunk set not_before = now() - interval '1 second' where state = 'delayed'")
@@ -410,11 +410,11 @@ class Walk(RuleBasedStateMachine):
         )
         await self.conn.execute(over, (known.batch.batch_id,))
         self.may = frozenset({"expire"})
-        await maintenance.expire(self.conn)
+        await expiry.expire(self.conn)
 
     @verb(3)
     def sweep(self) -> None:
-        self.do(maintenance.sweep(self.conn))
+        self.do(chunk_sweeps.sweep(self.conn))
 
     @verb(3)
     def settle(self) -> None:
@@ -423,7 +423,8 @@ class Walk(RuleBasedStateMachine):
     async def _settle(self) -> None:
         self.may = ENDS
         async with self.conn.transaction():
-            self._note_ends(await maintenance.settle(self.conn))
+            settled, _ = await settling.settle(self.conn)
+            self._note_ends(settled)
         stuck = await self._rows(
             """select batch_id, state from batch b where finalized_at is null
                and not exists (select from chunk c where c.batch_id = b.batch_id)"""
@@ -436,7 +437,7 @@ class Walk(RuleBasedStateMachine):
 
     async def _recompute(self) -> None:
         async with self.conn.transaction():
-            assert await maintenance.recompute(self.conn) == []
+            assert await order_drift.recompute(self.conn) == []
 
     # ------------------------------------------------------------ invariants
 
@@ -532,8 +533,8 @@ class Walk(RuleBasedStateMachine):
             rounds += 1
             assert rounds < 5, "a batch does not end"
             await self._rest_is_over()
-            await maintenance.sweep(self.conn)
-            await maintenance.promote(self.conn)
+            await chunk_sweeps.sweep(self.conn)
+            await chunk_sweeps.promote(self.conn)
             for pool in self.pools:
                 while await self._claim(pool, fresh=False, urgent=False):
                     hand = self.alive[-1]
@@ -565,7 +566,7 @@ class Walk(RuleBasedStateMachine):
     def _result(self, seq: int, ok: bool) -> Result:
         return Result(seq, ok, 1, 3, 1, 5, b"{}")
 
-    def _note_ends(self, settled: list[maintenance.Settled]) -> None:
+    def _note_ends(self, settled: list[settling.Settled]) -> None:
         for one in settled:
             known = self.known[one.batch_id]
             known.ended[one.run] += 1

@@ -3,7 +3,7 @@
 import asyncio
 
 from app.db.pool import Database
-from app.queue import maintenance, partitions, service
+from app.queue import chunk_sweeps, partitions, reaping, service
 from tests.queue import support
 
 
@@ -33,7 +33,7 @@ async def test_a_lost_lease_is_refunded_in_the_fair_order(database: Database) ->
         assert await service.claim(conn, pool, lost)
         charged = await (await conn.execute("select vtime, inflight_tokens from sched")).fetchone()
         await asyncio.sleep(0.1)
-        await maintenance.reap(conn)
+        await reaping.reap(conn)
         refunded = await (await conn.execute("select vtime, inflight_tokens from sched")).fetchone()
     assert (charged, refunded) == ((800.0, 800), (0.0, 0))
 
@@ -70,10 +70,10 @@ async def test_returned_chunks_wait_for_their_backoff(database: Database) -> Non
         lease = await service.claim(conn, pool, worker)
         assert lease is not None
         await service.finish(conn, lease, backoff_seconds=0.3)
-        assert await maintenance.promote(conn) == 0
+        assert await chunk_sweeps.promote(conn) == 0
         assert await service.claim(conn, pool, worker) is None
         await asyncio.sleep(0.35)
-        assert await maintenance.promote(conn) == 1
+        assert await chunk_sweeps.promote(conn) == 1
         again = await service.claim(conn, pool, worker)
     assert again is not None
     assert (again.attempt, again.lo, again.hi, again.seqs) == (0, 0, 3, None)

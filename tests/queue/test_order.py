@@ -5,7 +5,7 @@ import random
 import pytest
 
 from app.db.pool import Database
-from app.queue import maintenance, service
+from app.queue import order_drift, service
 from app.queue.chunking import cut
 from tests.queue import support
 
@@ -94,11 +94,11 @@ async def test_caches_that_were_wrong_are_made_true_and_the_drift_is_told(databa
     worker = await support.make_worker(database, pool)
     assert await claimed(database, pool, worker)
     async with database.transaction() as conn:
-        assert await maintenance.recompute(conn) == []
+        assert await order_drift.recompute(conn) == []
         await conn.execute("update sched set ready = 0, inflight_tokens = 5")
     assert await claimed(database, pool, worker) is None  # hidden work
     async with database.transaction() as conn:
-        [drift] = await maintenance.recompute(conn)
+        [drift] = await order_drift.recompute(conn)
     assert (drift.pool_id, drift.tenant_id, drift.ready, drift.inflight_tokens) == (pool, tenant, 2, 1595)
     assert await claimed(database, pool, worker)
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from app.db.pool import Connection, Database
-from app.queue import maintenance, service
+from app.queue import reaping, service
 from tests.queue.support import drain, make_pool, make_tenant, make_worker, settle, submit, until_waiting
 
 
@@ -23,7 +23,7 @@ async def chunks_after_a_late_claim(
                 await end(conn, worker)
         await claim
     async with database.relaxed() as conn:
-        await maintenance.reap(conn)
+        await reaping.reap(conn)
         return await (await conn.execute("select state from chunk")).fetchall()
 
 
@@ -38,7 +38,7 @@ async def one_chunk(database: Database) -> int:
 async def test_a_claim_that_commits_after_its_worker_was_reaped_is_taken_back(database: Database) -> None:
     async def lose(conn: Connection, worker: int) -> None:
         await conn.execute("update worker set lease_until = now() - interval '1 second'")
-        await maintenance.reap(conn)
+        await reaping.reap(conn)
 
     pool = await one_chunk(database)
     assert await chunks_after_a_late_claim(database, pool, lose) == [("ready",)]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from app.db.pool import Database
-from app.queue import maintenance, poison, reads, service
+from app.queue import chunk_sweeps, poison, reads, reaping, service
 from app.queue.poison import SUSPECT_ATTEMPTS, ChunkVerdict
 from app.queue.types import Lease, Result
 from tests.queue import support
@@ -100,7 +100,7 @@ async def test_a_split_gives_each_item_its_own_chunk_with_its_own_estimate(datab
         assert (finished.done, finished.returned) == (2, 4)
         rows = await conn.execute("select lo, hi, seqs, n, est_tokens, attempt, done from chunk order by lo")
         assert await rows.fetchall() == [(seq, seq, None, 1, 100 + seq, SUSPECT_ATTEMPTS, 0) for seq in range(2, 6)]
-        await maintenance.promote(conn)
+        await chunk_sweeps.promote(conn)
     assert len(await support.drain(database, pool, worker)) == 4
     [settled] = await support.settle(database)
     assert settled.ok == 6
@@ -154,9 +154,9 @@ async def test_whoever_dies_when_nothing_is_lost_and_deaths_are_few(database: Da
             deaths += 1
             async with database.durable() as conn:
                 await conn.execute("update worker set lease_until = now() - interval '1 second'")
-                await maintenance.reap(conn)
+                await reaping.reap(conn)
         async with database.durable() as conn:
-            more = bool(await maintenance.promote(conn)) or more
+            more = bool(await chunk_sweeps.promote(conn)) or more
         settled += await support.settle(database) if chance.random() < 0.5 else []
         status = await reads.status(database, tenant, batch.request_id)
         assert status is not None

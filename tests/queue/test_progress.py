@@ -3,7 +3,7 @@
 import asyncio
 
 from app.db.pool import Database
-from app.queue import ingest, maintenance, reads, service
+from app.queue import chunk_sweeps, ingest, reads, reaping, service
 from tests.queue import support
 
 
@@ -31,7 +31,7 @@ async def test_results_stored_before_a_death_stay_counted(database: Database) ->
         await service.flush(conn, lease, support.answers(items[:5]) + support.answers(items[5:7], ok=False))
         assert await _seen(database, tenant, batch) == (True, 5, 2)
         await asyncio.sleep(0.1)
-        await maintenance.reap(conn)
+        await reaping.reap(conn)
         assert await _seen(database, tenant, batch) == (True, 5, 2)
         again = await service.claim(conn, pool, await support.make_worker(database, pool))
         assert again is not None
@@ -66,7 +66,7 @@ async def test_a_batch_that_has_run_stays_running_when_all_its_chunks_are_return
         await service.finish(conn, lease)
         assert await _seen(database, tenant, batch) == (True, 0, 0)
         await support.settle(database)
-        await maintenance.promote(conn)
+        await chunk_sweeps.promote(conn)
     assert await _seen(database, tenant, batch) == (True, 0, 0)
 
 
@@ -80,7 +80,7 @@ async def test_a_late_flush_that_waited_for_the_reaper_stores_nothing(database: 
         items = await service.load(conn, lease)
         async with database.transaction() as reaper:
             await reaper.execute("update worker set lease_until = now() - interval '1 second'")
-            await maintenance.reap(reaper)
+            await reaping.reap(reaper)
             late = asyncio.create_task(service.flush(conn, lease, support.answers(items)))
             await asyncio.sleep(0.2)
             assert not late.done()

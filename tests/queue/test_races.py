@@ -9,12 +9,25 @@ import pytest
 from psycopg import Rollback
 
 from app.db.pool import Connection, Database
-from app.queue import fair_order_sql, ingest, lifecycle, lifecycle_sql, maintenance, service
-from app.queue import maintenance_sql as queries
+from app.queue import (
+    batch_state,
+    batch_state_sql,
+    chunk_sweeps,
+    expiry,
+    fair_order_sql,
+    ingest,
+    order_drift,
+    reaping,
+    reaping_sql,
+    service,
+    settling,
+    settling_sql,
+)
 from app.queue.chunking import cut
 from app.queue.types import Lease
 from app.settings import Settings
 from app.states import BatchState, ChunkState
+from app.worker_lease import WORKER_LEASE_LAPSED
 from tests.queue import support
 from workers.steward.rounds import Rounds
 
@@ -43,7 +56,7 @@ class World:
     async def change_state(self, verb: str, batch: ingest.NewBatch) -> int | None:
         """Change a batch's state as a caller's request does, in one transaction."""
         async with self.database.transaction() as conn:
-            return await lifecycle.change_state(conn, verb, self.tenant, batch.request_id)
+            return await batch_state.transition(conn, verb, self.tenant, batch.request_id)
 
     async def store(self, lease: Lease, *, keep: int = 99) -> None:
         """Flush results of the first `keep` items."""
@@ -54,13 +67,13 @@ class World:
     async def retry(self, batch: ingest.NewBatch) -> int | None:
         """Retry as a caller's request does. Returns how many items run again."""
         async with self.database.transaction() as conn:
-            reopened = await lifecycle.reopen(conn, self.tenant, batch.request_id, None)
+            reopened = await batch_state.reopen(conn, self.tenant, batch.request_id, None)
             return None if reopened is None else await self.requeue(conn, reopened)
 
-    async def requeue(self, conn: Connection, batch: lifecycle.Reopened) -> int:
-        [(seqs, tokens)] = (await lifecycle.unanswered(conn, batch.batch_id)).values()
+    async def requeue(self, conn: Connection, batch: batch_state.Reopened) -> int:
+        [(seqs, tokens)] = (await batch_state.unanswered(conn, batch.batch_id)).values()
         cuts = cut(tokens, max_tokens=16_000, max_items=16, seqs=seqs)
-        await lifecycle.requeue(conn, batch, self.tenant, self.pool, cuts)
+        await batch_state.requeue(conn, batch, self.tenant, self.pool, cuts)
         return len(seqs)
 
     async def lapse(self) -> None:
@@ -69,15 +82,15 @@ class World:
 
     async def sweep(self) -> int:
         async with self.database.relaxed() as conn:
-            return await maintenance.sweep(conn)
+            return await chunk_sweeps.sweep(conn)
 
     async def reap(self) -> tuple[int, int]:
         async with self.database.relaxed() as conn:
-            return await maintenance.reap(conn)
+            return await reaping.reap(conn)
 
     async def promote(self) -> int:
         async with self.database.relaxed() as conn:
-            return await maintenance.promote(conn)
+            return await chunk_sweeps.promote(conn)
 
     async def drain(self) -> None:
         await support.drain(self.database, self.pool, await support.make_worker(self.database, self.pool))
@@ -92,7 +105,7 @@ class World:
     async def exact(self) -> bool:
         """Whether the cached counts of the fair order match the chunks."""
         async with self.database.transaction() as conn:
-            return await maintenance.recompute(conn) == []
+            return await order_drift.recompute(conn) == []
 
     async def ends(self, state: BatchState, ok: int) -> None:
         """Assert that one batch ends, once, and leaves nothing in the queue."""
@@ -153,10 +166,10 @@ async def test_a_claim_that_waits_for_a_cancel_gets_no_chunk_of_that_batch(world
     """Both wait for a lock on the tenant's row, the cancel first."""
     batch = await world.submit()
     async with world.database.transaction() as conn:
-        assert await lifecycle.change_state(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
+        assert await batch_state.transition(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
         async with world.database.relaxed() as other:
             assert await service.claim(other, world.pool, world.worker) is None
-        await maintenance.finalise(conn, [batch.batch_id])
+        await settling.finalise(conn, [batch.batch_id])
     assert await support.settle(world.database) == []
     await world.nothing_is_left()
 
@@ -174,10 +187,10 @@ async def test_a_chunk_that_a_finish_returns_to_a_cancelled_batch_is_removed_and
             assert await world.change_state("cancel", batch) == batch.batch_id
     else:
         async with world.database.transaction() as conn:
-            assert await lifecycle.change_state(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
+            assert await batch_state.transition(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
             async with world.database.relaxed() as other:
                 assert await service.finish(other, lease) is not None
-            assert await maintenance.finalise(conn, [batch.batch_id]) == []
+            assert await settling.finalise(conn, [batch.batch_id]) == []
     assert await world.chunks() == [ChunkState.DELAYED]
     assert await world.sweep() == 1
     await world.ends(BatchState.CANCELLED, 2)
@@ -188,7 +201,7 @@ async def test_a_chunk_reaped_while_its_batch_is_cancelled_is_removed_and_the_ba
     await world.leased()
     await world.lapse()
     async with world.database.transaction() as conn:
-        assert await maintenance.reap(conn) == (1, 1)
+        assert await reaping.reap(conn) == (1, 1)
         cancel = asyncio.create_task(world.change_state("cancel", batch))
         assert await cancel == batch.batch_id
     assert await world.chunks() == [ChunkState.READY]
@@ -213,7 +226,7 @@ async def test_results_of_a_lost_worker_are_counted_although_its_chunk_is_remove
 async def test_of_a_concurrent_cancel_and_pause_the_cancel_wins(world: World) -> None:
     batch = await world.submit()
     async with world.database.transaction() as conn:
-        assert await lifecycle.change_state(conn, "pause", world.tenant, batch.request_id) == batch.batch_id
+        assert await batch_state.transition(conn, "pause", world.tenant, batch.request_id) == batch.batch_id
         cancel = asyncio.create_task(world.change_state("cancel", batch))
         await support.until_waiting(world.database)
     assert await cancel == batch.batch_id
@@ -249,9 +262,9 @@ async def test_a_chunk_promoted_while_its_batch_is_paused_is_held(world: World, 
     pausing = first == "pause"
     async with world.database.transaction() as conn:
         if pausing:
-            await lifecycle.change_state(conn, "pause", world.tenant, batch.request_id)
+            await batch_state.transition(conn, "pause", world.tenant, batch.request_id)
         else:
-            await maintenance.promote(conn)
+            await chunk_sweeps.promote(conn)
         other = asyncio.create_task(world.promote() if pausing else world.change_state("pause", batch))
         if not pausing:
             await support.until_waiting(world.database)
@@ -281,7 +294,7 @@ async def test_a_pause_and_a_promotion_never_deadlock(world: World) -> None:
             await conn.execute(f"set {setting} = off")  # the plans of a large table
         async with world.database.transaction() as third:
             await third.execute("select from chunk where chunk_id = %s for update", (ids[1],))
-            promotion = asyncio.create_task(maintenance.promote(conn))
+            promotion = asyncio.create_task(chunk_sweeps.promote(conn))
             await support.until_waiting_or(world.database, promotion)
             pause = asyncio.create_task(world.change_state("pause", batch))
             await support.until_waiting(world.database, 1 if promotion.done() else 2)
@@ -299,13 +312,13 @@ async def test_a_chunk_held_by_a_sweep_that_saw_the_pause_runs_after_the_resume(
     await world.change_state("pause", batch)
     async with world.database.relaxed() as conn:
         await service.finish(conn, lease)
-        await maintenance.promote(conn)
+        await chunk_sweeps.promote(conn)
     async with world.database.transaction() as conn:
-        assert await maintenance.sweep(conn) == 1
+        assert await chunk_sweeps.sweep(conn) == 1
         assert await world.change_state("resume", batch) == batch.batch_id
     assert await world.chunks() == [ChunkState.HELD]
     async with world.database.relaxed() as conn:
-        assert await maintenance.has_work(conn)
+        assert await settling.has_work(conn)
     assert await world.sweep() == 1
     assert await world.exact()
     await world.drain()
@@ -341,7 +354,7 @@ async def test_a_flush_that_waited_for_the_reaper_stores_nothing(world: World) -
     async with world.database.relaxed() as late:
         items = await service.load(late, lease)
         async with world.database.transaction() as conn:
-            assert await maintenance.reap(conn) == (1, 1)
+            assert await reaping.reap(conn) == (1, 1)
             flush = asyncio.create_task(service.flush(late, lease, support.answers(items)))
             await support.until_waiting(world.database)
         assert not await flush
@@ -359,7 +372,7 @@ async def test_of_a_concurrent_reap_and_finish_only_the_first_ends_the_lease(wor
     async with world.database.relaxed() as worker:
         async with world.database.transaction() as conn:
             if first == "reap":
-                assert await maintenance.reap(conn) == (1, 1)
+                assert await reaping.reap(conn) == (1, 1)
                 finish = asyncio.create_task(service.finish(worker, lease))
                 await support.until_waiting(world.database)
             else:
@@ -383,7 +396,7 @@ async def test_of_a_concurrent_reap_and_heartbeat_the_first_decides_whether_the_
     """Independent of clocks: for this reaper every lease has lapsed, for this worker none has."""
     await world.submit()
     lease = await world.leased()
-    reap = queries.REAP.replace("lease_until < now()", "lease_until < now() + interval '1 hour'")
+    reap = reaping_sql.REAP.replace(WORKER_LEASE_LAPSED, f"{WORKER_LEASE_LAPSED} + interval '1 hour'")
     lapsed = {"lapsed": [world.worker], "charged": [world.worker]}
     if first == "heartbeat":
         async with world.database.transaction() as conn:
@@ -416,15 +429,15 @@ async def test_a_batch_that_expires_when_all_its_items_are_answered_is_complete(
 
     async def expire() -> int:
         async with world.database.relaxed() as conn:
-            return await maintenance.expire(conn)
+            return await expiry.expire(conn)
 
     async with world.database.transaction() as conn:
         if first == "settle":
-            settled = await maintenance.settle(conn)
+            settled, _ = await settling.settle(conn)
             other = asyncio.create_task(expire())
             await support.until_waiting(world.database)
         else:
-            assert await maintenance.expire(conn) == 1
+            assert await expiry.expire(conn) == 1
             later = asyncio.create_task(support.settle(world.database))
             await support.until_waiting(world.database)
     if first == "settle":
@@ -444,9 +457,9 @@ async def test_two_stewards_settling_at_once_end_each_batch_once(world: World, f
     await world.change_state("cancel", batches[0])
     if folded:
         async with world.database.relaxed() as conn:
-            await conn.execute(queries.FOLD)
+            await support.fold(conn)
     async with world.database.transaction() as conn:
-        one = await maintenance.settle(conn)
+        one, _ = await settling.settle(conn)
         other = asyncio.create_task(support.settle(world.database))
         await support.until_waiting_or(world.database, other)
     assert await other == []
@@ -460,9 +473,9 @@ async def test_a_finish_between_fold_and_end_is_counted_before_the_end(world: Wo
     one, two = await world.leased(), await world.leased()
     await support.run_chunk(world.database, one)
     async with world.database.transaction() as conn:
-        folded = await (await conn.execute(queries.FOLD)).fetchall()
+        folded = await support.fold(conn)
         await support.run_chunk(world.database, two)
-        assert await maintenance.finalise(conn, [row[0] for row in folded]) == []
+        assert await settling.finalise(conn, folded) == []
     await world.ends(BatchState.COMPLETED, 8)
 
 
@@ -475,19 +488,19 @@ async def test_a_late_steward_that_ends_a_cancelled_batch_does_not_end_its_next_
     async with world.database.relaxed() as conn:
         for lease in leases:
             await service.finish(conn, lease)
-        await maintenance.sweep(conn)
-        await conn.execute(queries.FOLD)
+        await chunk_sweeps.sweep(conn)
+        await support.fold(conn)
     only = f"b.batch_id = {batch.batch_id} and b.batch_id = e.batch_id"
     async with world.database.relaxed() as late:
         for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan", "enable_bitmapscan"):
             await late.execute(f"set {setting} = off")  # so that it visits the batches in their order
         async with world.database.transaction() as third:
             await third.execute("select from batch where batch_id = %s for update", (early.batch_id,))
-            waiting = asyncio.create_task(maintenance.finalise(late, [], ending=True))
+            waiting = asyncio.create_task(settling.finalise(late, [], ending=True))
             await support.until_waiting(world.database)
             async with world.database.transaction() as conn:
                 ended = await conn.execute(
-                    lifecycle_sql.FINALISE.replace("b.batch_id = e.batch_id", only), {"ids": [], "all": True}
+                    settling_sql.FINALISE.replace("b.batch_id = e.batch_id", only), {"ids": [], "all": True}
                 )
                 assert [row[0] for row in await ended.fetchall()] == [batch.batch_id]
             assert await world.retry(batch) == 4
@@ -506,14 +519,14 @@ async def test_a_cancel_and_a_round_of_the_steward_never_deadlock(world: World) 
         await conn.execute(
             "update batch set expires_at = now() - interval '1 second' where batch_id <> %s", (batch.batch_id,)
         )
-        assert await maintenance.expire(conn) == 1
+        assert await expiry.expire(conn) == 1
     rounds = Rounds(world.database, Hints(), Settings())
     async with world.database.transaction() as conn:
         parameters = {"tenant_id": world.tenant, "request_id": batch.request_id}
-        await conn.execute(lifecycle_sql.change_state("cancel"), parameters)
+        await conn.execute(batch_state_sql.transition("cancel"), parameters)
         steward = asyncio.create_task(rounds._settle())
         await support.until_waiting(world.database)
-        await maintenance.sweep(conn, batch.batch_id)
+        await chunk_sweeps.sweep(conn, batch.batch_id)
     await steward
     await world.sweep()
     await support.settle(world.database)
@@ -534,7 +547,7 @@ async def test_of_two_concurrent_retries_one_begins_a_new_run(world: World) -> N
     await world.change_state("cancel", batch)
     await support.settle(world.database)
     async with world.database.transaction() as conn:
-        reopened = await lifecycle.reopen(conn, world.tenant, batch.request_id, None)
+        reopened = await batch_state.reopen(conn, world.tenant, batch.request_id, None)
         assert reopened is not None
         other = asyncio.create_task(world.retry(batch))
         await support.until_waiting(world.database)
@@ -627,7 +640,7 @@ async def test_a_claim_during_a_recompute_leaves_the_caches_exact(world: World, 
 
 async def _recompute(database: Database) -> None:
     async with database.transaction() as conn:
-        assert len(await maintenance.recompute(conn)) == 1
+        assert len(await order_drift.recompute(conn)) == 1
 
 
 async def _leased(world: World) -> None:

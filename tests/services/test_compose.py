@@ -21,8 +21,9 @@ import pytest
 import yaml
 from openai import OpenAI
 
-from app.settings import Settings, foreign_environment
-from tests.clients.conftest import created, ended, line, lines_of, uploaded
+from app.environment import foreign_environment
+from app.settings import Settings
+from tests.clients.batches import created, ended, line, lines_of, uploaded
 from tests.system.stack import ACCOUNT, Stack, wait_for
 from tests.webhooks.support import receiving
 

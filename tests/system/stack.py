@@ -22,7 +22,8 @@ from app import processes
 from app.cli.key import create_key
 from app.cli.supervisor import MARK, PART
 from app.db import embedded
-from app.settings import Settings, child_environment
+from app.environment import child_environment
+from app.settings import Settings
 from testing import clusters
 
 T = TypeVar("T")
@@ -172,8 +173,13 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running(*, real_engine: bool = False, **changes: Any) -> Iterator[Stack]:
-    """A started installation, which is removed afterwards. A real engine uses the weights prepared on this machine."""
+def running(
+    *, real_engine: bool = False, engine: tuple[subprocess.Popen[bytes], int] | None = None, **changes: Any
+) -> Iterator[Stack]:
+    """A started installation, which is removed afterwards. A real engine uses the weights prepared on this machine.
+
+    `engine`: the process and the port of a running engine to attach to.
+    """
     folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
     stack = Stack(folder, **changes)
     try:
@@ -182,6 +188,8 @@ def running(*, real_engine: bool = False, **changes: Any) -> Iterator[Stack]:
             weights.mkdir(parents=True, exist_ok=True)
             stack.settings.data_dir.mkdir(mode=0o700)
             (stack.settings.data_dir / "models").symlink_to(weights)
+        elif engine is not None:
+            stack.engine, stack.engine_port = engine
         else:
             stack.start_engine()
         stack.start()

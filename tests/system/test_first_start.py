@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.log_lines import parse
-from app.settings import child_environment
+from app.environment import child_environment
 from tests.system.stack import USUAL_UMASK, Stack, wait_for
 
 COLUMNS = 80

@@ -4,7 +4,7 @@ import re
 from typing import Any, NamedTuple
 
 from schemathesis.core.failures import AcceptedNegativeData
-from schemathesis.openapi.checks import RejectedPositiveData
+from schemathesis.openapi.checks import EnsureResourceAvailability, RejectedPositiveData
 
 
 class Rule(NamedTuple):
@@ -49,6 +49,7 @@ RULES = [
     ),
     Rule(r"/v1/uploads", r"expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"),
     Rule(r"/subscriptions", r"destination\.queue_id: must be 1 to [0-9]+ printable", "Unicode's list of them is long"),
+    Rule(r"/test", r"The receiver could not be reached: ", "no receiver runs"),
     Rule(r"/estimate", r"Only an uploaded batch file has an estimate$", "it depends on the file"),
     Rule(
         _INFERENCE,
@@ -68,7 +69,9 @@ def is_known(failure: Any, case: Any, response: Any) -> bool:
     if isinstance(failure, AcceptedNegativeData):
         broken = re.findall(r"- (\w+: violates .*)", failure.message)
         return bool(broken) and all(_IGNORED.match(each) for each in broken)
-    if not isinstance(failure, RejectedPositiveData) or response.status_code not in (400, 422):
+    if isinstance(failure, EnsureResourceAvailability):
+        return "Only a response that was created with background" in response.text  # the others are not stored
+    if not isinstance(failure, RejectedPositiveData) or response.status_code not in (400, 422, 424):
         return False
     said = response.json()["errors"][0]["message"]
     path = case.operation.path

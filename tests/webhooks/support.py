@@ -184,7 +184,7 @@ class Notifier:
     def wait_ready(self, seconds: float = 20) -> None:
         """Wait until it consumes."""
         end = time.monotonic() + seconds
-        while "notifier consumes" not in self.log.read_text():
+        while "notifier.consuming" not in self.log.read_text():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < end, self.log.read_text()
             time.sleep(0.05)
@@ -223,3 +223,7 @@ def notifying(settings: Settings, command: Sequence[str] = NOTIFIER, **overrides
             process.kill()
             process.wait()
         print(log.read_text()[-4000:])
+
+
+def guarded(**options: Any) -> Egress:
+    return Egress(**{"allow_private": "off", "timeout_seconds": 5, "response_bytes": 1000} | options)

@@ -14,10 +14,18 @@ from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.states import EndpointState
 from app.webhooks import claims as claiming
-from app.webhooks import deliveries, due_sweep, endpoint_health, endpoint_state, endpoints, outcomes, retry_policy
+from app.webhooks import (
+    deliveries,
+    delivery_outcomes,
+    due_sweep,
+    endpoint_health,
+    endpoint_state,
+    endpoints,
+    retry_policy,
+)
 from app.webhooks.claims import Claim
+from app.webhooks.delivery_outcomes import Reaped
 from app.webhooks.due_sweep import sweep
-from app.webhooks.outcomes import Reaped
 from app.webhooks.response_policy import Answer, DeliveryVerdict
 from app.webhooks.validation import DeliveryLimits
 from tests.webhooks.support import ACCOUNT, MODEL, emit, subscribe
@@ -49,7 +57,7 @@ async def claimed(database: Database, lease: float = 60) -> Claim:
 
 async def record(database: Database, claim: Claim, answer: Answer) -> DeliveryVerdict | None:
     async with database.transaction() as conn:
-        (verdict,) = await outcomes.record(conn, [(claim, answer)], patience=DAYS)
+        (verdict,) = await delivery_outcomes.record(conn, [(claim, answer)], patience=DAYS)
     return verdict
 
 
@@ -133,7 +141,7 @@ async def test_a_late_outcome_is_rejected_by_the_fence(database: Database, setti
         await emit(conn, 7)
     late = await claimed(database, lease=-1)
     async with database.durable() as conn:
-        assert await outcomes.reap(conn) == Reaped(revived=1, dead=0)
+        assert await delivery_outcomes.reap(conn) == Reaped(revived=1, dead=0)
     assert await record(database, late, OK) is None
     current = await claimed(database)
     assert current.attempt == 2
@@ -190,7 +198,7 @@ async def test_a_delivery_whose_notifier_dies_in_every_attempt_is_given_up(
         await claimed(database, lease=-1)
         async with database.durable() as conn:
             last = n == retry_policy.ATTEMPTS
-            assert await outcomes.reap(conn) == Reaped(revived=int(not last), dead=int(last))
+            assert await delivery_outcomes.reap(conn) == Reaped(revived=int(not last), dead=int(last))
     async with database.durable() as conn:
         state, reason = await value(conn, "select state, reason from delivery")
         assert state == "dead"
@@ -203,7 +211,7 @@ async def test_an_attempt_whose_notifier_was_lost_is_listed(database: Database, 
         await emit(conn, 7)
     lost = await claimed(database, lease=-1)
     async with database.durable() as conn:
-        await outcomes.reap(conn)
+        await delivery_outcomes.reap(conn)
     await record(database, await claimed(database), OK)
     async with database.durable() as conn:
         found, attempts = await deliveries.show(conn, 1, endpoint.endpoint_id, lost.delivery_id)

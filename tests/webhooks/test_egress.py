@@ -20,7 +20,7 @@ from app.tenants import service as tenants
 from app.webhooks import name_resolution, url_check
 from app.webhooks.egress import Egress, TargetRefused, parse_hosts
 from app.webhooks.validation import DeliveryLimits
-from tests.webhooks.support import ACCOUNT, answer, emit, receiving, send_due, statuses, subscribe
+from tests.webhooks.support import ACCOUNT, answer, emit, guarded, receiving, send_due, statuses, subscribe
 from workers.notifier.delivery import Sender
 
 PUBLIC = "93.184.215.14"
@@ -86,10 +86,6 @@ def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(socket.socket, "connect", connect, raising=False)
     return addresses
-
-
-def guarded(**options: Any) -> Egress:
-    return Egress(**{"allow_private": "off", "timeout_seconds": 5, "response_bytes": 1000} | options)
 
 
 def test_the_matrix_has_thirty_hosts() -> None:

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from ssrfguard.errors import BlockedAddressError
 
-from tests.webhooks.support import receiving
-from tests.webhooks.test_egress import guarded
+from tests.webhooks.support import guarded, receiving
 
 NAME = "hooks.test"
 

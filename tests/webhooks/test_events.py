@@ -9,11 +9,11 @@ from app.events import (
     ITEM_KINDS,
     KINDS,
     BatchData,
+    BatchFailure,
     Counts,
     EndpointData,
     EventData,
     EventKind,
-    Failure,
     ItemData,
 )
 
@@ -29,7 +29,7 @@ def data(kind: EventKind) -> EventData:
         return EndpointData(**COMMON, message="gone")
     if kind == EventKind.TEST:
         return EventData(**COMMON)
-    return BatchData(**COMMON, traceparent=TRACE, counts=Counts(3, 1, 1, 1), failure=Failure("why", 5006, 400))
+    return BatchData(**COMMON, traceparent=TRACE, counts=Counts(3, 1, 1, 1), failure=BatchFailure("why", 5006, 400))
 
 
 @pytest.mark.parametrize("kind", EventKind)
@@ -39,7 +39,7 @@ def test_the_data_of_every_kind_is_read_as_it_was_written(kind: EventKind) -> No
 
 def test_the_fields_of_a_failure_are_stored_flat_and_absent_fields_not_at_all() -> None:
     assert orjson.loads(events.to_json(BatchData(**COMMON))) == COMMON
-    stored = orjson.loads(events.to_json(BatchData(**COMMON, failure=Failure("why", 5006, 400))))
+    stored = orjson.loads(events.to_json(BatchData(**COMMON, failure=BatchFailure("why", 5006, 400))))
     assert stored == COMMON | {"message": "why", "internal_code": 5006, "http_code": 400}
 
 

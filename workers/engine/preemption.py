@@ -1,23 +1,20 @@
-"""The changes to batch requests inside vLLM's scheduler: freeze for a step, evict, hide for a call.
+"""The changes to running batch requests inside vLLM's scheduler: freeze for a step, evict.
 
-Only this module and vLLM change the queues; workers.engine.scheduler decides when.
+Only this module, `hiding` and vLLM change the queues; `scheduler` decides when.
 """
 
+from collections import Counter
 from dataclasses import dataclass
-from itertools import chain, takewhile
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import Any
 
-from vllm.v1.core.sched.request_queue import create_request_queue
-from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.request import RequestStatus
 
-from app import clock
-from app.engines.requests import BATCH_PRIORITY
-from workers.engine.control_page import Commands, Report
-
-if TYPE_CHECKING:  # for the type checker the mixin is a scheduler
-    Base = Scheduler
-else:
-    Base = object
+from .control_page import Commands, Report
+from .hiding import Hiding
+from .lora_places import LoraPlaces
+from .request_class import BATCH_PRIORITY
 
 FROZEN_SECONDS = 30.0  # while memory is short, a request that is frozen for longer is evicted
 MAX_EVICTIONS = 3  # after so many evictions a request waits until there is no synchronous request
@@ -31,10 +28,22 @@ class Load:
     decodes: list[Any]
     prefills: list[Any]
     waiting: list[Any]  # synchronous and ready to run
-    present: bool  # whether there is any synchronous request, even a blocked one
+    blocked: list[Any]  # synchronous and not ready: a grammar is compiled, a KV cache is loaded, input is awaited
+
+    @property
+    def present(self) -> bool:
+        """Whether there is any synchronous request."""
+        return bool(self.sync or self.waiting or self.blocked)
+
+    @property
+    def encoding(self) -> bool:
+        """Whether a synchronous request may need the encoder, as images do."""
+        return any(r.has_encoder_inputs for r in self.waiting) or any(
+            r.has_encoder_inputs and r.is_prefill_chunk for r in self.sync
+        )
 
 
-class Preemption(Base):
+class Preemption(Hiding):
     """A mixin before a scheduler class."""
 
     report: Report
@@ -44,16 +53,36 @@ class Preemption(Base):
         self._frozen: dict[Any, float] = {}  # the second since which each request is frozen
         self._worn: set[Any] = set()  # requests that were evicted MAX_EVICTIONS times
 
-    def _waiting_sync(self) -> list[Any]:
-        """Synchronous requests that are not running. They come first, because the queues are ordered by priority."""
-        first = (
-            takewhile(lambda r: r.priority < BATCH_PRIORITY, q) for q in (self.kv_holding_waiting, self.waiting) if q
-        )
-        return list(chain.from_iterable(first))
+    def _classified(self) -> Load:
+        sync, decodes, prefills = [], [], []
+        for r in self.running:
+            if r.priority < BATCH_PRIORITY:
+                sync.append(r)
+            elif r.is_prefill_chunk:
+                prefills.append(r)
+            else:
+                decodes.append(r)
+        ready: list[Any] = []
+        blocked: list[Any] = []
+        for r in self._waiting_sync():
+            (ready if self._is_ready(r) else blocked).append(r)
+        return Load(sync, decodes, prefills, ready, blocked)
+
+    def _is_ready(self, r: Any) -> bool:
+        """Whether vLLM would admit the waiting request if it had room. vLLM itself asks only when a slot is free."""
+        if self._pause_state is not PauseState.UNPAUSED:
+            return False
+        if r.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+            return r.structured_output_request is not None and r.structured_output_request.grammar is not None
+        if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
+            return r.request_id in self.finished_recving_kv_req_ids
+        return not self._is_blocked_waiting_status(r.status)
 
     def _want(self, r: Any) -> int:
         """Tokens that vLLM would give the request in this step. Outputs in flight count as computed."""
         return int(max(1, r.num_tokens_with_spec + r.num_output_placeholders - r.num_computed_tokens))
+
+    # Freeze
 
     def _freeze(self, requests: list[Any], now: float) -> None:
         """Leave them out of the next call. vLLM uses the same field for pipelines, so it is raised and never lowered."""
@@ -61,79 +90,139 @@ class Preemption(Base):
         for r in requests:
             if r.next_decode_eligible_step < step:  # noqa: PLR1730  # max() costs twice the time, 256 times a step
                 r.next_decode_eligible_step = step
+        if self.num_spec_tokens:
+            self._forget_drafts(requests)
         since = self._frozen
         self._frozen = {r: since.get(r, now) for r in requests}
         self.report.freezes += len(requests)
+
+    def _forget_drafts(self, requests: list[Any]) -> None:
+        """Asynchronous scheduling marks drafts by -1, and the model runner keeps the drafts themselves for one step only.
+
+        After a step without the request it would compute the -1.
+        """
+        for r in requests:
+            if r.spec_token_ids and r.spec_token_ids[0] < 0:
+                r.spec_token_ids = []
+
+    # Evict
+
+    def _freeable(self, r: Any) -> bool:
+        """Whether the blocks of the request are free at once; a KV connector may still write to them."""
+        return not self.vllm.tells_freeable or self._request_blocks_can_be_freed(r)
 
     def _stuck(self, frozen: list[Any], commands: Commands, now: float) -> list[Any]:
         """The request to evict while memory is short: of those frozen for long, the one with the fewest computed tokens."""
         if self.kv_cache_manager.usage <= 1 - commands.kv_reserve:
             return []
         since = self._frozen
-        old = [r for r in frozen if now - since.get(r, now) > FROZEN_SECONDS and self._request_blocks_can_be_freed(r)]
+        old = [r for r in frozen if now - since.get(r, now) > FROZEN_SECONDS and self._freeable(r)]
         return [min(old, key=lambda r: r.num_computed_tokens)] if old else []
 
-    def _victims(self, load: Load) -> list[Any]:
-        """The fewest batch requests, those with few computed tokens first, that make room for the waiting synchronous ones."""
-        pool = self.kv_cache_manager.block_pool
-        free_blocks = pool.get_num_free_blocks() - self.kv_cache_manager.watermark_blocks
-        running = len(load.sync) + len(load.decodes) + len(load.prefills)
-        free_slots = self.max_num_active_reqs - running - self.num_waiting_for_streaming_input
-        spare = [r for r in load.decodes + load.prefills if self._request_blocks_can_be_freed(r)]
-        spare.sort(key=lambda r: (r.num_preemptions >= MAX_EVICTIONS, r.num_computed_tokens))
-        victims: list[Any] = []
-        slots = blocks = tokens = 0
+    def _victims(self, load: Load) -> tuple[list[Any], bool, list[Any]]:
+        """Which batch requests to evict for the waiting synchronous ones, and whether the first of these will fit then.
+
+        They are the fewest that make room, those with few computed tokens first. The third list has the requests to freeze
+        because room is still missing: their blocks can be freed once the steps in flight have ended, and not before.
+        """
+        batch = load.decodes + load.prefills
+        victims = self._misplaced(load)
+        free_slots = getattr(self, self.vllm.slots) - len(load.sync) - len(batch) - self.num_waiting_for_streaming_input
+        free_blocks = self.kv_cache_manager.block_pool.get_num_free_blocks() - self.kv_cache_manager.watermark_blocks
+        shared: Counter[int] = Counter()
+        free_slots, free_blocks = free_slots + len(victims), free_blocks + sum(self._freed(r, shared) for r in victims)
+        gone = set(victims)
+        rest = sorted(
+            (r for r in batch if r not in gone),
+            key=lambda r: (r.num_preemptions >= MAX_EVICTIONS, r.num_computed_tokens),
+        )
+        spare = [r for r in rest if self._freeable(r)]
+        slots = blocks = tokens = taken = 0
         for r in load.waiting:
             if tokens >= self.max_num_scheduled_tokens:
                 break  # not in this step
-            slots, blocks, tokens = slots + 1, blocks + self._request_remaining_blocks(r), tokens + self._want(r)
-            taken = len(victims)
-            while (slots > free_slots or blocks > free_blocks) and taken < len(spare):
-                free_slots, free_blocks = (
-                    free_slots + 1,
-                    free_blocks + spare[taken].num_computed_tokens // self.block_size,
-                )
-                taken += 1
-            if slots > free_slots or blocks > free_blocks:
-                break  # it would not fit even then
-            victims = spare[:taken]
-        return victims
+            slots, tokens = slots + 1, tokens + self._want(r)
+            blocks += self._blocks_needed(r, free_blocks - blocks)
+            more = taken
+            while (slots > free_slots or blocks > free_blocks) and more < len(spare):
+                free_slots, free_blocks = free_slots + 1, free_blocks + self._freed(spare[more], shared)
+                more += 1
+            if slots > free_slots or blocks > free_blocks:  # this one would not fit even then
+                short = slots - free_slots, blocks - free_blocks
+                return victims + spare[:taken], slots > 1, self._awaited(rest, short, shared)
+            taken = more
+        return victims + spare[:taken], True, []
+
+    def _awaited(self, batch: list[Any], short: tuple[int, int], shared: Counter[int]) -> list[Any]:
+        """The first requests whose slots and blocks would be enough if they could be freed; none if all are not enough."""
+        found: list[Any] = []
+        slots, blocks = short
+        for r in batch:
+            if self._freeable(r):
+                continue
+            found.append(r)
+            slots, blocks = slots - 1, blocks - self._freed(r, shared)
+            if slots <= 0 and blocks <= 0:
+                return found
+        return []
+
+    def _misplaced(self, load: Load) -> list[Any]:
+        """Batch requests that hold what a synchronous one needs and cannot get otherwise: a LoRA's place, the encoder cache."""
+        places = self._lora_places(load)
+        found = [r for r in load.decodes + load.prefills if not places.admitted(r)] if places else []
+        if load.encoding:
+            found += [r for r in load.prefills if r.has_encoder_inputs and r not in found]
+        return found
+
+    def _lora_places(self, load: Load) -> LoraPlaces | None:
+        if self.lora_config is None:
+            return None
+        return LoraPlaces(self.lora_config.max_loras, load.sync + load.waiting + load.blocked)
+
+    def _blocks_needed(self, r: Any, free: int) -> int:
+        """KV blocks that the waiting request needs. If they are more than `free`, those are left out that others already use."""
+        needed = self._request_remaining_blocks(r)
+        manager = self.kv_cache_manager
+        if needed <= free or r.num_computed_tokens or not manager.enable_caching or r.skip_reading_prefix_cache:
+            return int(needed)
+        hit = manager.coordinator.find_longest_cache_hit(r.block_hashes, r.num_tokens - 1)[0]
+        return int(needed) - sum(block.ref_cnt > 0 and not block.is_null for group in hit for block in group)
+
+    def _freed(self, r: Any, shared: Counter[int]) -> int:
+        """KV blocks that are free once the request is evicted. `shared`: how many victims use each block so far."""
+        freed = 0
+        for group in self.kv_cache_manager.get_blocks(r.request_id).blocks:
+            for block in group:
+                shared[block.block_id] += 1
+                freed += shared[block.block_id] == block.ref_cnt and not block.is_null
+        return freed
 
     def _evict(self, victims: list[Any]) -> None:
         gone = set(victims)
         self.running = [r for r in self.running if r not in gone]
         for r in victims:
-            self._preempt_request(r, clock.monotonic())
+            if self.vllm.marks_stale_output:
+                self._preempt_request(r, monotonic(), drop_stale_output=self.requires_kv_delivery)
+            else:
+                self._preempt_request(r, monotonic())
             if r.num_preemptions >= MAX_EVICTIONS:
                 self._worn.add(r)
         self.report.evictions += len(victims)
 
-    def _hide(self) -> None:
-        """Leave only synchronous requests in the waiting queues, during this call."""
-        self.waiting = self._sync_part(self.waiting)
-        self.kv_holding_waiting = self._sync_part(self.kv_holding_waiting)
+    # Hide
 
-    def _sync_part(self, queue: Any) -> Any:
-        part = create_request_queue(self.policy)
-        while queue and queue.peek_request().priority < BATCH_PRIORITY:
-            part.add_request(queue.pop_request())
-        return part
-
-    def _hide_worn(self) -> None:
+    def _hide_unfit(self, load: Load) -> None:
+        """Hide the batch requests that must not start beside the present synchronous ones, or that have no LoRA place."""
         self._worn = {r for r in self._worn if r.request_id in self.requests}
-        whole = self.waiting
-        self.waiting = create_request_queue(self.policy)
-        for r in whole:
-            if r not in self._worn:
-                self.waiting.add_request(r)
-        whole.remove_requests(set(self.waiting))
-
-    def _show(self, queues: tuple[Any, Any]) -> None:
-        """Put the hidden requests back: what is left in the visible queue returns to the original one."""
-        waiting, holding = queues
-        if self.waiting is not waiting:
-            waiting.prepend_requests(self.waiting)
-            self.waiting = waiting
-        if self.kv_holding_waiting is not holding:
-            holding.prepend_requests(self.kv_holding_waiting)
-            self.kv_holding_waiting = holding
+        places, beside = self._lora_places(load), load.present
+        if places:
+            for r in self.running:
+                places.admitted(r)
+        elif not beside or not (self._worn or self.max_num_encoder_input_tokens):
+            return
+        worn = self._worn
+        self._hide_some(
+            lambda r: (
+                (beside and (r in worn or r.has_encoder_inputs)) or (places is not None and not places.admitted(r))
+            )
+        )

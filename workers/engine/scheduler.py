@@ -1,278 +1,70 @@
-"""Harvest: vLLM's scheduler, in which batch requests use only the step time that synchronous requests leave.
+"""The scheduler classes: for the engine, where the commands come from the control page, and for the simulator."""
 
-The `priority` of a request says whether it is a batch request. Before each step the plan (workers.engine.step_plan) chooses the
-batch requests that take part. The others are frozen for this one step: they keep their KV cache, slot and place. Waiting
-batch requests that may not join the step are removed from vLLM's queues during the call. A batch request is evicted in two
-cases only: a waiting synchronous request needs its slot or blocks and will then fit, or the request has been frozen for long
-while memory is short. vLLM does everything else.
+from typing import Any
 
-An exception in `schedule` would kill the engine. Therefore the plan is complete before anything changes. After the first fault no
-batch request runs until the engine restarts, and their slots are freed as soon as a synchronous request waits.
-"""
-
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from time import sleep
-from typing import Any, cast
-
-from vllm.logger import init_logger
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from app import clock
-from app.engines.requests import BATCH_PRIORITY
-from app.headroom.step_model import StepModel
-from workers.engine import vllm_support
-from workers.engine.control_page import SILENT_SECONDS, UNCOMMANDED, Commands, PageGuest, Report, Weights
-from workers.engine.preemption import Load, Preemption
-from workers.engine.step_plan import StepPlan, Sync, plan
-
-logger = init_logger("vllm.harvest")
-
-NAP_SECONDS = 0.002  # without it, an engine with only frozen requests would use a whole CPU
-
-
-@dataclass(slots=True)
-class _Step:
-    """A step in flight."""
-
-    output: Any
-    scheduled_at: float
-    tokens: int
-    context: int
-    predicted: float
-
-
-class HarvestMixin(Preemption):
-    """The mixin. Without `commands` vLLM schedules alone. A simulator sets `clock`."""
-
-    clock: Callable[[], float] = staticmethod(clock.monotonic)
-    nap: Callable[[float], None] = staticmethod(sleep)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.commands: Commands | None = None
-        self.model = StepModel()
-        self.report = Report()
-        self._steps: deque[_Step] = deque()
-        self._updated_at = float("-inf")
-        try:
-            objections = vllm_support.objections(self)
-        except Exception as error:  # raised by a vLLM whose attributes have changed
-            objections = [repr(error)]
-        self.report.supported = not objections
-        if objections:
-            logger.warning("HARVEST_UNSUPPORTED: vLLM schedules alone: %s", "; ".join(objections))
-
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """One step: make the plan, apply it, and call vLLM's own `schedule`."""
-        if not self.report.supported:
-            self._publish()
-            return super().schedule(*args, **kwargs)
-        now = self.clock()
-        budget, queues = self.max_num_scheduled_tokens, (self.waiting, self.kv_holding_waiting)
-        planned: StepPlan | None = None
-        try:
-            if self._commanded():
-                planned = self._prepare(now)
-            output = super().schedule(*args, **kwargs)
-        finally:
-            self.max_num_scheduled_tokens = budget
-            self._show(queues)
-        try:
-            self._note(output, planned, now)
-        except Exception:
-            self._trip()
-        return output
-
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """Call vLLM's own method, and give the model one measured step."""
-        outputs = super().update_from_output(scheduler_output, model_runner_output)
-        if not self.report.supported:
-            return outputs
-        try:
-            self._learn(scheduler_output)
-        except Exception:
-            self._trip()
-        return outputs
-
-    # Commands
-
-    def _commanded(self) -> bool:
-        commands = self.commands
-        return commands is not None and commands.harvest and self.report.supported
-
-    def _silent(self, now: float) -> bool:
-        """Whether the worker's heartbeat is missing; False for a scheduler without a page."""
-        return False
-
-    # Before the step
-
-    def _prepare(self, now: float) -> StepPlan | None:
-        began = clock.monotonic()
-        try:
-            if not self.report.tripped:
-                return self._share(now)
-        except Exception:
-            self._trip()
-        finally:
-            self.report.plan_seconds = clock.monotonic() - began
-        for step in (self._shed, self._hide):
-            try:
-                step()
-            except Exception:
-                logger.exception("HARVEST_SHED_FAILED")
-        return None
-
-    def _share(self, now: float) -> StepPlan:
-        """Plan the step and apply the plan: freeze, evict, hide, and limit the tokens."""
-        commands, report = self.commands, self.report
-        assert commands is not None
-        load = self._classified()
-        silent = report.silent = self._silent(now)
-        sync = self._sync_work(load)
-        cap = self.max_num_scheduled_tokens
-        each = 1 + self.num_spec_tokens
-        contexts = [r.num_computed_tokens for r in load.decodes]
-        wants = [(self._want(r), r.num_computed_tokens) for r in load.prefills]
-        decided = plan(self.model, sync, contexts, wants, cap, commands, each)
-        running = 0 if silent else decided.decodes
-        chunks = [0] * len(wants) if silent else decided.chunks
-        frozen = load.decodes[running:] + [r for r, chunk in zip(load.prefills, chunks, strict=True) if not chunk]
-        victims = self._victims(load) if load.waiting else self._stuck(frozen, commands, now)
-        hide = (
-            silent
-            or bool(victims or load.waiting)
-            or decided.room < 1
-            or self.kv_cache_manager.usage > 1 - commands.kv_reserve
-        )
-        # Everything is decided; from here on the scheduler changes.
-        batch = load.decodes + load.prefills
-        if victims:
-            gone = set(victims)
-            self._evict(victims)
-            batch, frozen = [r for r in batch if r not in gone], [r for r in frozen if r not in gone]
-        self._freeze(frozen, now)
-        self.running = load.sync + batch
-        if hide:
-            self._hide()
-        elif self._worn and load.present:
-            self._hide_worn()
-        if not load.waiting:
-            self.max_num_scheduled_tokens = max(1, min(cap, decided.tokens + (0 if hide else decided.room)))
-        report.sync_running, report.sync_waiting = len(load.sync), len(load.waiting)
-        report.batch_running, report.batch_frozen = len(batch), len(frozen)
-        return decided
-
-    def _classified(self) -> Load:
-        sync, decodes, prefills = [], [], []
-        for r in self.running:
-            if r.priority < BATCH_PRIORITY:
-                sync.append(r)
-            elif r.is_prefill_chunk:
-                prefills.append(r)
-            else:
-                decodes.append(r)
-        waiting = self._waiting_sync()
-        ready = [r for r in waiting if not self._is_blocked_waiting_status(r.status)]
-        return Load(sync, decodes, prefills, ready, bool(sync or waiting))
-
-    def _sync_work(self, load: Load) -> Sync:
-        decoding = [r.num_computed_tokens for r in load.sync if not r.is_prefill_chunk]
-        tokens = sum(map(self._want, load.sync)) + sum(map(self._want, load.waiting))
-        return Sync(
-            tokens=min(self.max_num_scheduled_tokens, tokens),
-            context=sum(r.num_computed_tokens for r in load.sync),
-            decoding=len(decoding),
-            decode_context=sum(decoding),
-            waiting=len(load.waiting),
-            present=load.present,
-        )
-
-    def _shed(self) -> None:
-        """After a fault: freeze all batch requests, and evict them if a synchronous request waits."""
-        batch = [r for r in self.running if r.priority >= BATCH_PRIORITY]
-        if self._waiting_sync():
-            self._evict(batch)
-        else:
-            self._freeze(batch, 0.0)
-
-    def _trip(self) -> None:
-        self.report.faults += 1
-        if not self.report.tripped:
-            self.report.tripped = True
-            logger.exception("HARVEST_TRIPPED: batch is shed until the engine restarts")
-
-    # After the step
-
-    def _note(self, output: Any, planned: StepPlan | None, now: float) -> None:
-        """Remember the step for the model, and publish it on the page."""
-        report, tokens = self.report, output.total_num_scheduled_tokens
-        report.at, report.steps = now, report.steps + (tokens > 0)
-        if planned is None:
-            report.sync_running = sum(r.priority < BATCH_PRIORITY for r in self.running)
-            report.batch_running = len(self.running) - report.sync_running
-            report.sync_waiting = len(self._waiting_sync())
-            report.batch_frozen = report.batch_running if report.tripped else 0
-        else:
-            report.allowed_seconds, report.trusted = planned.allowed, planned.trusted
-        report.batch_waiting = max(0, len(self.waiting) + len(self.kv_holding_waiting) - report.sync_waiting)
-        report.kv_usage = self.kv_cache_manager.usage
-        if tokens:
-            given = output.num_scheduled_tokens
-            sync = sum(n for rid, n in given.items() if self.requests[rid].priority < BATCH_PRIORITY)
-            report.sync_tokens += sync
-            report.batch_tokens += tokens - sync
-            context = sum(output.scheduled_cached_reqs.num_computed_tokens)
-            context += sum(new.num_computed_tokens for new in output.scheduled_new_reqs)
-            predicted = self.model.predict(tokens, context)
-            self._steps.append(_Step(output, now, tokens, context, predicted))
-        elif self._frozen and not self._steps and (report.silent or report.tripped):
-            self.nap(NAP_SECONDS)
-        self._publish()
-
-    def _learn(self, output: Any) -> None:
-        """A step begins when it is scheduled or, in a full pipeline, when the step before it ends."""
-        now = self.clock()
-        if self._steps and self._steps[0].output is output:
-            step = self._steps.popleft()
-            seconds = now - max(step.scheduled_at, self._updated_at)
-            self.model.learn(step.tokens, step.context, seconds)
-            report = self.report
-            report.step_seconds, report.predicted_seconds = seconds, step.predicted
-            report.model_error, report.model_samples = self.model.error, self.model.samples
-        self._updated_at = now
-
-    def _publish(self) -> None:
-        """Publish the report; nothing to do without a page."""
+from .control_page import SILENT_SECONDS, Weights
+from .step_model import StepModel
+from .step_sharing import HarvestMixin, logger
+from .worker_link import WorkerLink
 
 
 class SyncHarvestScheduler(HarvestMixin, Scheduler):
     """For the simulator, which sets `commands` and `clock`."""
 
 
-class HarvestScheduler(HarvestMixin, AsyncScheduler):
-    """For the engine: `--scheduler-cls workers.engine.scheduler.HarvestScheduler`. Its commands come from the page."""
+class LinkedMixin(HarvestMixin):
+    """The mixin in an engine: the commands come from the page. Without a page vLLM schedules alone."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._page: PageGuest | None = None
+        self._link: WorkerLink | None = None
         try:
-            self._page = PageGuest.of_environment(self.parallel_config.data_parallel_index)
-            if self._page is not None and (prior := self._page.prior()) is not None:
-                self.model = StepModel.of(prior)
-        except (AttributeError, OSError, ValueError):  # vLLM schedules alone, or the model starts without weights
+            self._link = WorkerLink.of_environment(self.vllm_config)
+            if self._link is not None and self._link.prior is not None:
+                self.model = StepModel.of(self._link.prior)
+            self._publish()
+        except Exception:  # vLLM schedules alone, or the model starts without weights
             logger.exception("HARVEST_PAGE")
 
     def _commanded(self) -> bool:
-        if self._page is not None:
-            self.commands = self._page.commands() or self.commands or UNCOMMANDED
+        if self._link is not None:
+            try:
+                self.commands = self._link.commands(self.clock())
+            except Exception:
+                self.commands = None
+                self._trip()
+            if self.commands is None:
+                self.report.silent, self._frozen = False, {}
         return super()._commanded()
 
     def _silent(self, now: float) -> bool:
-        return self._page is not None and now - cast(Commands, self.commands).heartbeat > SILENT_SECONDS
+        commands = self.commands
+        return self._link is not None and commands is not None and now - commands.heartbeat > SILENT_SECONDS
+
+    def _sync_elsewhere(self, now: float) -> bool:
+        return self._link is not None and self._link.sync_elsewhere(now)
 
     def _publish(self) -> None:
-        if self._page is not None:
-            self._page.publish(self.report, Weights(*self.model.weights))
+        if self._link is not None:
+            self._link.publish(self.report, Weights(*self.model.weights))
+
+
+class SteppedHarvestScheduler(LinkedMixin, Scheduler):
+    """For an engine without asynchronous scheduling."""
+
+
+class HarvestScheduler(LinkedMixin, AsyncScheduler):
+    """For the engine, as `--scheduler-cls`. Without asynchronous scheduling it makes a SteppedHarvestScheduler.
+
+    An AsyncScheduler schedules tokens that are not known yet. An engine without asynchronous scheduling (pipeline parallelism
+    on vLLM's first model runner, drafts from n-grams, embeddings) would compute placeholders in their place.
+    """
+
+    def __new__(cls, vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
+        """The scheduler that fits the engine. Python calls `__init__` only if it is of this class."""
+        if vllm_config.scheduler_config.async_scheduling:
+            return super().__new__(cls)
+        return SteppedHarvestScheduler(vllm_config, *args, **kwargs)

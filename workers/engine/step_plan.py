@@ -1,7 +1,7 @@
 """Which batch work joins the next engine step. Pure: numbers in, numbers out.
 
 Synchronous work is counted first and never limited. Batch decodes join in order of age while the step stays within the seconds
-that the step budget allows (`app/headroom/step_budget.py`). The first decode that does not fit and all later ones are frozen.
+that the step budget allows (`step_budget`). The first decode that does not fit and all later ones are frozen.
 Batch prefill takes the tokens that still fit: at most `chunk` of them beside synchronous decodes, and none while a
 synchronous request waits. The step time is piecewise linear and convex, so the planner keeps running sums, and the size of
 the chunk has a closed form. A model that cannot be trusted allows no batch work beside synchronous work.
@@ -12,8 +12,8 @@ Without synchronous work at least one batch request advances, whatever the model
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.headroom.step_budget import UNLIMITED_TOKENS, StepBudget
-from app.headroom.step_model import WARM, StepModel
+from .step_budget import UNLIMITED_TOKENS, StepBudget
+from .step_model import WARM, StepModel
 
 MIN_CHUNK = 16  # tokens of prefill in a step without other work
 COLD_TOKENS = 256  # batch tokens per step until the model is warm
@@ -36,7 +36,10 @@ class PlanLimits(StepBudget):
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Synchronous work of the step. `tokens`: as many as it needs, at most a step's. `decoding`, `waiting`: requests."""
+    """Synchronous work of the step. `tokens`: as many as it needs, at most a step's. `decoding`, `waiting`: requests.
+
+    `quiet`: seconds that a step without such work may take because callers have been away for long.
+    """
 
     tokens: int = 0
     context: int = 0
@@ -44,6 +47,7 @@ class Sync:
     decode_context: int = 0
     waiting: int = 0
     present: bool = False
+    quiet: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def allowed_seconds(model: StepModel, sync: Sync, limits: PlanLimits) -> float:
     """Seconds that the step budget allows, by the predictions of the model."""
     decode = model.predict(sync.decoding, sync.decode_context)
     alone = model.predict(sync.tokens, sync.context)
-    return limits.allowed(decode, alone, model.predict(1, 0), limits.urgency, sync=sync.present)
+    return limits.allowed(decode, alone, model.predict(1, 0), limits.urgency, sync=sync.present, quiet=sync.quiet)
 
 
 def trusted(model: StepModel, limits: PlanLimits) -> bool:

@@ -7,12 +7,12 @@ managed engine instead of every scrape, with any scheduler.
 
 import os
 import socket
+from time import monotonic
 from typing import Any
 
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-from app import clock
-from workers.engine.step_stats_receiver import VARIABLE, StepStats
+from .step_stats_receiver import VARIABLE, StepStats
 
 
 class StepLogger(StatLoggerBase):
@@ -40,7 +40,7 @@ class StepLogger(StatLoggerBase):
 
     def _step(self, scheduler: Any, iteration: Any, engine: int) -> StepStats:
         return StepStats(
-            at=clock.monotonic(),
+            at=monotonic(),
             engine=engine,
             running=scheduler.num_running_reqs,
             waiting=scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs,

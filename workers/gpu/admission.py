@@ -8,12 +8,12 @@ from collections.abc import Callable
 import structlog
 
 from app import clock
-from app.headroom.step_budget import UNLIMITED_TOKENS
 from app.queue.types import Item
-from workers.gpu.item_runner import Caller
+from workers.engine.step_budget import UNLIMITED_TOKENS
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk, OpenChunks
-from workers.gpu.policy import WorkerPolicy
 from workers.gpu.requests_in_engine import estimate
+from workers.gpu.tuning import WorkerTuning
 
 log = structlog.get_logger()
 
@@ -21,15 +21,15 @@ log = structlog.get_logger()
 class Admission:
     """Holds the controller's last decision and applies it to the open chunks. `yields` counts yielded requests."""
 
-    def __init__(self, chunks: OpenChunks, caller: Caller, policy: WorkerPolicy) -> None:
+    def __init__(self, chunks: OpenChunks, runner: ItemRunner, tuning: WorkerTuning) -> None:
         self.allowance = 0
         self.yields = 0
         self._sync_idle = True
         self._prefill_tokens = UNLIMITED_TOKENS
         self._suspect_since: float | None = None
         self._chunks = chunks
-        self._caller = caller
-        self._policy = policy
+        self._runner = runner
+        self._tuning = tuning
 
     def limit(self, allowance: int, *, prefill_tokens: int, sync_idle: bool) -> None:
         """Set the limits of the next `admit`; see `Puller.allow`."""
@@ -68,7 +68,7 @@ class Admission:
         """Abort so many requests; requests that are being aborted count. They keep their tokens and go on later."""
         chunks = self._chunks.values()
         leaving = {chunk.running[seq] for chunk in chunks for seq in chunk.yielding}
-        victims = set(self._caller.ledger.victims(surplus - len(leaving), leaving))
+        victims = set(self._runner.ledger.victims(surplus - len(leaving), leaving))
         for chunk in chunks:
             for seq in [seq for seq, task in chunk.running.items() if task in victims]:
                 chunk.park(seq)
@@ -80,14 +80,14 @@ class Admission:
         """Whether the engine may get another prompt: the first one, or one that fits beside the uncomputed prompts."""
         if self._prefill_tokens >= UNLIMITED_TOKENS:
             return True
-        in_engine = self._caller.calling
+        in_engine = self._runner.calling
         starting = sum(
             _prompt_tokens(each, each.progress[seq].item)
             for each in self._chunks.values()
             for seq, task in each.running.items()
             if task not in in_engine and seq in each.progress
         )
-        computing = self._caller.ledger.load().prefill_tokens + starting
+        computing = self._runner.ledger.load().prefill_tokens + starting
         return self._prefill_tokens > 0 and (
             not computing or computing + _prompt_tokens(chunk, item) <= self._prefill_tokens
         )
@@ -97,7 +97,7 @@ class Admission:
         now = clock.monotonic()
         if self._suspect_since is None:
             self._suspect_since = now
-        return self._sync_idle or now - self._suspect_since >= self._policy.suspect_wait_seconds
+        return self._sync_idle or now - self._suspect_since >= self._tuning.suspect_wait_seconds
 
 
 def _prompt_tokens(chunk: OpenChunk, item: Item) -> int:

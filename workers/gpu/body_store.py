@@ -1,4 +1,4 @@
-"""The object store as a worker reads the bodies of items there."""
+"""Reads the bodies of items from the object store."""
 
 import asyncio
 
@@ -11,10 +11,10 @@ from app.storage.store import Store
 
 
 class BodyStore:
-    """A body that is missing is believed to be gone only where the store is the installation's.
+    """The worker's object store. A body that is missing there counts as lost only if the store is the installation's.
 
-    A worker may have started before bodies lay in the store, when it needed none. `refused`: its store is not the one that it
-    needs now, as `refusal` says; it cannot serve.
+    The check is made here, because a worker may start before any body is in the store. `refused` is set if the worker's store is
+    not the installation's: the worker cannot serve. `refusal` has the reason.
     """
 
     def __init__(self, settings: Settings, database: Database) -> None:
@@ -25,7 +25,7 @@ class BodyStore:
         self._store = Store.of(settings)
 
     async def get(self, key: str) -> bytes:
-        """A whole object. Raises StorageError; `missing`: it is gone for good."""
+        """A whole object. Raises StorageError; with `missing`, the object no longer exists."""
         try:
             return await self._store.get(key)
         except StorageError as error:
@@ -34,7 +34,7 @@ class BodyStore:
             raise
 
     async def _confirm(self) -> None:
-        """Raise a StorageError that is not `missing` where this store, or nobody at the moment, can tell what is gone."""
+        """Raise a StorageError that is not `missing`, unless this store is the installation's."""
         try:
             found = await shared_storage.read(self._database)
             if found is not None:
@@ -44,4 +44,4 @@ class BodyStore:
             self.refused.set()
             raise StorageError(error.message) from error
         except TRANSIENT as error:
-            raise StorageError("The database cannot say right now which object store is the right one.") from error
+            raise StorageError("The database is not available to check which object store is the right one.") from error

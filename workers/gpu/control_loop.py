@@ -1,8 +1,9 @@
 """The control loop: it gives the controller its signals, and gives the controller's decision to the puller.
 
 sampler, meter     the engine's /metrics, and the step times that its counters show
+streams            the pace of our own streams, if the engine counts no steps
 arrivals           synchronous requests that a gateway announces; each one wakes the loop
-harvest            a managed engine's own scheduler, which decides in place of the controller (L2)
+harvest            the engine's own scheduler if it is ours, which decides in place of the controller (L2)
 probe              a one-token request while the telemetry is not trusted, so that a closed gate can open again
 """
 
@@ -16,6 +17,7 @@ import structlog
 
 from app import clock
 from app.db.transient_errors import TRANSIENT
+from app.engines.page_problems import problem_of
 from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
 from app.headroom.controller import Decision, State, decide, urgency
@@ -24,13 +26,14 @@ from app.headroom.gate_rules import CLOSED_BY_FAILURE, HeadroomLimits, Reason
 from app.headroom.sampler import Sampler
 from app.headroom.selftest import prove
 from app.headroom.signals import BatchLoad, Scrape, Signals
-from app.headroom.silence import Pulse
+from app.headroom.silence_limit import Pulse
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
 from workers.engine.step_stats_receiver import StepReceiver, StepStats
 from workers.gpu.harvest_control import HarvestControl
-from workers.gpu.item_runner import Caller
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.puller import Puller
+from workers.gpu.stream_watch import StreamWatch
 
 DEADLINE_SECONDS = 5.0  # between two looks at the deadlines of the pool
 _BEATS = 3  # if two ticks are this many pauses apart, the process did not run
@@ -50,8 +53,12 @@ class Controlled(Protocol):
         """Requests that it runs at once."""
 
     @property
+    def slots_known(self) -> bool:
+        """Whether `slots` is a setting or the engine's own word."""
+
+    @property
     def harvest(self) -> HarvestControl:
-        """The control page of its scheduler, if it runs ours."""
+        """The control pages of its scheduler, if it runs ours."""
 
 
 class ControlLoop:
@@ -61,7 +68,7 @@ class ControlLoop:
         self,
         settings: Settings,
         engine: "Controlled",
-        caller: Caller,
+        runner: ItemRunner,
         puller: Puller,
         journal: DecisionLog,
         serving: Callable[[], bool],
@@ -74,20 +81,24 @@ class ControlLoop:
         self.urgency = 0.0
         self.sampler = Sampler(
             engine.url,
-            lambda: len(caller.calling),
+            lambda: len(runner.calling),
             period_seconds=settings.sample_seconds,
             timeout_seconds=settings.stale_seconds,
             on_scrape=self._measure,
             plausible=self.meter.longest,
             stalls=self.pulse.stalls,
+            terms=lambda: runner.target.terms,
+            announced=lambda: self.sync_open,
         )
+        self._streams = StreamWatch(runner, self.arrivals, self.meter)
+        self._engine = engine
         self._settings = settings
-        self._caller = caller
+        self._runner = runner
         self._puller = puller
         self.harvest = engine.harvest
         self._serving = serving
         self._journal = journal
-        self._limits = HeadroomLimits.of(settings, engine.slots)
+        self._limits = self._new_limits()
         self._computed = 0
         self._wake = asyncio.Event()
         log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in prove(self._limits)})
@@ -126,25 +137,39 @@ class ControlLoop:
     def _step(self, step: StepStats) -> None:
         gauges = self.sampler.latest.gauges if self.sampler.latest else None
         context = step.kv_usage * gauges.kv_capacity if gauges else 0.0
-        before, self._computed = self._computed, self._caller.ledger.load().computed_tokens
+        before, self._computed = self._computed, self._runner.ledger.load().computed_tokens
         tokens = step.prompt_tokens + step.generation_tokens
         self.meter.observe_step(step.at, tokens, context, bool(step.running + step.waiting), self._computed - before)
 
     def signals(self) -> Signals:
         """Everything that is known now."""
-        now, batch, scrape = clock.monotonic(), self._caller.ledger.load(), self.sampler.latest
+        now, batch, scrape = clock.monotonic(), self._runner.ledger.load(), self.sampler.latest
         sync = self.arrivals.load(now)
-        others = self._others(scrape)
+        others = scrape.others if scrape is not None else 0
         return Signals(
             now=now,
             scrape=scrape,
             batch=batch,
             sync=sync,
-            steps=self.meter.now(scrape, batch, max(others, sync.open - sync.awaiting)),
+            steps=self._streams.step_time(self.meter.now(scrape, batch, max(others, sync.open - sync.awaiting))),
             urgency=self.urgency,
             stalls=self.pulse.stalls(now),
             still_seconds=self.sampler.still_seconds,
+            first_token=self._streams.first_token(scrape),
         )
+
+    @property
+    def _may_be_blind(self) -> bool:
+        return self._runner.target.terms.dialect.load != "needed"
+
+    def _present_limits(self) -> HeadroomLimits:
+        """The limits of the engine as it was last seen: it may be of another kind or size than at our start."""
+        same = (self._limits.slots, self._limits.blind) == (self._engine.slots, self._may_be_blind)
+        return self._limits if same else self._new_limits()
+
+    def _new_limits(self) -> HeadroomLimits:
+        engine = self._engine
+        return HeadroomLimits.of(self._settings, engine.slots, blind=self._may_be_blind, slots_known=engine.slots_known)
 
     @property
     def sync_open(self) -> int:
@@ -154,29 +179,32 @@ class ControlLoop:
     @property
     def inside(self) -> bool:
         """Whether the engine's own scheduler now shares each step between synchronous and batch requests."""
-        return not self._caller.streams
+        return not self._runner.streams
 
     @property
     def detail(self) -> str | None:
-        """The error of the telemetry, while it closes the gate."""
+        """The error of the telemetry while it closes the gate, or why the engine's own scheduler does not rule."""
         failed = self.decision.reason in CLOSED_BY_FAILURE and not self.sampler.frozen
-        return self.sampler.trouble or None if failed else None
+        if failed and self.sampler.trouble:
+            return self.sampler.trouble
+        return None if (obstacle := self.harvest.obstacle) is None else problem_of(obstacle).message
+
+    @property
+    def blind(self) -> bool:
+        """Whether the engine shows no load, so that only the cap and the latency of streams decide."""
+        return self.sampler.latest is not None and self.sampler.latest.blind
 
     @property
     def sync_idle(self) -> bool:
         """Whether the last scrape shows no request of others in the engine."""
         scrape = self.sampler.latest
-        return scrape is not None and scrape.gauges is not None and self._others(scrape) == 0
-
-    @staticmethod
-    def _others(scrape: Scrape | None) -> int:
-        gauges = scrape.gauges if scrape else None
-        return 0 if scrape is None or gauges is None else max(0, gauges.running + gauges.waiting - scrape.own)
+        return scrape is not None and scrape.gauges is not None and scrape.others == 0
 
     def _measure(self, scrape: Scrape) -> None:
-        self.meter.observe(scrape, self._caller.ledger.load())
-        if scrape.gauges is not None:
-            self.arrivals.observed(scrape.sampled_at, scrape.gauges.waiting, self._others(scrape))
+        if self._runner.target.terms.dialect.counts_steps:
+            self.meter.observe(scrape, self._runner.ledger.load())
+        if scrape.gauges is not None and not scrape.blind:
+            self.arrivals.observed(scrape.sampled_at, scrape.gauges.waiting, scrape.others)
 
     async def _tick(self) -> None:
         while True:
@@ -194,6 +222,8 @@ class ControlLoop:
                     await self._wake.wait()
 
     def _decide(self) -> None:
+        self._streams.look()
+        self._limits = self._present_limits()
         signals, before = self.signals(), self.state
         self.harvest.command(signals.urgency)
         self.state, self.decision = decide(before, signals, self._limits)
@@ -201,7 +231,7 @@ class ControlLoop:
         inside = None if self._limits.static else self.harvest.decide(signals, self._limits)
         if inside is not None and self.decision.reason not in CLOSED_BY_FAILURE:
             self.decision, layer = inside, "l2"
-        self._caller.streams = inside is None
+        self._runner.streams = inside is None
         decision, serving = self.decision, self._serving()
         allowance = decision.allowance if serving else 0
         self._puller.allow(
@@ -262,7 +292,7 @@ class ControlLoop:
         while True:
             await asyncio.sleep(self._settings.probe_seconds)
             failed = self.decision.reason in CLOSED_BY_FAILURE
-            if failed and self._serving() and not self._caller.calling:
+            if failed and self._serving() and not self._runner.calling:
                 self.probes += 1
                 log.info("headroom.probe", reason=self.decision.reason.value)
-                await self._caller.probe(probe_request(self._caller.target))
+                await self._runner.probe(probe_request(self._runner.target))

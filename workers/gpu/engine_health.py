@@ -5,6 +5,7 @@ another model.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -14,10 +15,11 @@ from app.engines import adoption
 from app.engines.adoption import DOWN, PRIORITY, UNSEEN, Contradiction, EngineProblem, Sighting
 from app.engines.catalogue import Model
 from app.engines.client import EngineAway, EngineClient
+from app.engines.page_problems import problem_of
 from app.engines.service import Facts
-from workers.gpu.item_runner import Caller
-from workers.gpu.policy import POLICY, WorkerPolicy
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.recovery_time import RecoveryTime
+from workers.gpu.tuning import TUNING, WorkerTuning
 
 log = structlog.get_logger()
 
@@ -28,23 +30,26 @@ class EngineHealth:
     def __init__(
         self,
         client: EngineClient,
-        caller: Caller,
+        runner: ItemRunner,
         model: Model,
         mode: str,
         comeback: RecoveryTime,
-        policy: WorkerPolicy = POLICY,
+        tuning: WorkerTuning = TUNING,
+        on_slots: Callable[[int | None], None] = lambda slots: None,
     ) -> None:
-        self._policy = policy
+        self._tuning = tuning
         self._managed = mode == "managed"
         self.problem: EngineProblem | None = adoption.away(managed=self._managed)
         self.window = model.context_window
         self.comeback = comeback
         self._client = client
-        self._caller = caller
+        self._runner = runner
         self._model = model
         self._seen: Sighting = UNSEEN
         self._looked_at = 0.0
         self._logged: str | None = None  # the code of the last problem that was logged
+        self._on_slots = on_slots
+        self._lacking: tuple[EngineProblem, ...] = ()  # the shortcomings that were logged
 
     @property
     def fault(self) -> str | None:
@@ -54,7 +59,7 @@ class EngineHealth:
     @property
     def lack(self) -> tuple[int, int] | None:
         """The engine's context window and the one it must have, if that is the problem."""
-        theirs = self._seen.windows.get(self._caller.target.model)
+        theirs = self._seen.windows.get(self._runner.target.model)
         return (theirs, self.window) if self.fault == adoption.TOO_SMALL and theirs is not None else None
 
     def expect(self, window: int) -> None:
@@ -69,10 +74,14 @@ class EngineHealth:
             self.comeback.lost()
         self.problem = adoption.away(managed=self._managed)
 
-    def facts(self, *, inside: bool) -> Facts:
-        """The known facts of the engine. `inside`: its own scheduler protects synchronous requests."""
-        seen, name = self._seen, self._caller.target.model
+    def facts(self, *, inside: bool, obstacle: str | None = None) -> Facts:
+        """The known facts of the engine. `inside`: its own scheduler protects synchronous requests. `obstacle`: the code of
+        why it does not, although somebody asked for it.
+        """
+        seen, name = self._seen, self._runner.target.model
         shortcomings = () if self._managed else adoption.shortcomings(seen, inside=inside)
+        if obstacle is not None and not self._managed:
+            shortcomings += (problem_of(obstacle),)
         return Facts(
             served_name=name if name != self._model.served else None,
             serves=seen.names,
@@ -81,6 +90,7 @@ class EngineHealth:
             scheduling_policy=PRIORITY if self._managed else seen.policy,
             protection="inside" if inside else "outside",
             problems=(self.problem,) if self.problem else shortcomings,
+            dialect=seen.terms.dialect.name,
         )
 
     async def run(self) -> None:
@@ -90,15 +100,15 @@ class EngineHealth:
             self._change(await self._ask())
             if self.fault != DOWN:
                 logged = True
-            elif not logged and clock.monotonic() - began >= self._policy.unreachable_seconds:
+            elif not logged and clock.monotonic() - began >= self._tuning.unreachable_seconds:
                 log.warning("engine.not_reachable", url=self._client.url)
                 logged = True
-            await asyncio.sleep(self._policy.health_seconds)
+            await asyncio.sleep(self._tuning.health_seconds)
 
     async def _ask(self) -> EngineProblem | None:
         if not await self._client.healthy():
             return adoption.away(managed=self._managed)
-        if self.problem is None and clock.monotonic() - self._looked_at < self._policy.inspection_seconds:
+        if self.problem is None and clock.monotonic() - self._looked_at < self._tuning.inspection_seconds:
             return None
         return await self._look()
 
@@ -113,12 +123,26 @@ class EngineHealth:
             self._seen = UNSEEN
         except Contradiction as error:
             return error.problem
+        else:
+            self._heed(self._seen)
         problem = adoption.fault(self._model, self._seen, self.window)
-        name, target = self._model.name_at(self._seen.names), self._caller.target
+        name, target = self._model.name_at(self._seen.names), self._runner.target
         if name is not None and name != target.model:
             log.info("engine.serves", name=name, catalogue=self._model.served)
-            self._caller.target = replace(target, model=name)
+            self._runner.target = replace(target, model=name)
         return problem
+
+    def _heed(self, seen: Sighting) -> None:
+        """Speak the engine's dialect from now on, and log the flags that it lacks."""
+        terms = self._runner.target.terms
+        if seen.terms != terms:
+            log.info("engine.dialect", dialect=seen.terms.dialect.name, batch_priority=seen.terms.batch_priority)
+            self._runner.target = replace(self._runner.target, terms=seen.terms)
+        self._on_slots(seen.slots)
+        lacking = () if self._managed else adoption.shortcomings(seen)
+        for lack in set(lacking) - set(self._lacking):
+            log.warning("engine.lacks_flag", reason=lack.code, problem=lack.message, remedy=lack.remedy)
+        self._lacking = lacking
 
     def _change(self, problem: EngineProblem | None) -> None:
         code = problem.code if problem else None

@@ -1,31 +1,36 @@
 """The worker's side of the scheduler inside the engine (L2): limits go down, reports come up.
 
 The scheduler decides what runs in each step. The worker only decides how many batch requests are in the engine: as many as have a
-slot beside synchronous work, so that the others wait in PostgreSQL and not in vLLM's queue. Without the scheduler (an attached
-engine, an untested vLLM, a fault in it) the controller outside the engine (L1) decides.
+slot beside synchronous work, so that the others wait in PostgreSQL and not in vLLM's queue. Without the scheduler (an engine
+without the plug-in, an untested vLLM, pages that cannot be used, a fault in it) the controller outside the engine (L1) decides.
 """
 
 import glob
 import math
 import secrets
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
+from app import clock
 from app.headroom.controller import Decision
+from app.headroom.engine_metrics import EngineGauges
 from app.headroom.gate_rules import HeadroomLimits, Reason, closed_by
 from app.headroom.signals import BatchLoad, Scrape, Signals
-from app.headroom.step_budget import UNLIMITED_TOKENS
-from app.headroom.step_model import WARM
 from app.settings import Settings
-from workers.engine import control_page, step_stats_receiver
-from workers.engine.control_page import Commands, PageOwner, Report
+from workers.engine import page_folder, step_stats_receiver
+from workers.engine.control_page import Commands, Report
+from workers.engine.page_folder import IGNORED, UNSUPPORTED
+from workers.engine.step_budget import UNLIMITED_TOKENS
+from workers.engine.step_model import WARM
+from workers.gpu.engine_pages import EnginePages
 
 SPARE = 2  # batch requests that may wait in vLLM's own queue, so that a free slot is used at once
-SCHEDULER = "workers.engine.scheduler.HarvestScheduler"
 _YIELD_STALE_SECONDS = 5.0
+_FIRST_STEP_SECONDS, _FOLLOWS_SECONDS = 1.0, 3.0  # a step may have begun before the commands; later ones follow them
 _TOKEN_BYTES = 4
 
 log = structlog.get_logger()
@@ -37,47 +42,100 @@ def commands_of(settings: Settings) -> Commands:
 
 
 class HarvestControl:
-    """One engine's control page, from `engine_starts` to `close`. It has none if the engine runs vLLM's own scheduler.
+    """One engine's control pages, from `open` to `close`. There are none if the engine runs vLLM's own scheduler.
 
-    Each worker names its page and socket differently, so a standby worker does not touch those of the active one.
+    A managed engine gets a folder of its own for them. Each worker names its folder and socket differently, so a standby worker
+    does not touch those of the active one. An attached engine's folder is a setting, and only the active worker opens it.
     """
 
-    def __init__(self, settings: Settings, page_prefix: Path | None = None) -> None:
+    def __init__(self, settings: Settings, folder: Path | None = None, *, own: bool = False) -> None:
         self.report: Report | None = None
-        self.environment: dict[str, str] = {}  # variables of the engine that name page or socket
+        self.environment: dict[str, str] = {}  # variables of a managed engine that name folder or socket
         self.socket: Path | None = None
-        self._prefix = page_prefix
-        self._page: PageOwner | None = None
+        self._folder = folder
+        self._own = own
+        self._pages: EnginePages | None = None
         self._tripped = False
+        self._logged: str | None = ""  # the last obstacle; empty: nothing yet
+        self._alone: tuple[float, int] | None = None  # since when no step was planned, and how many there were
+        self._ignored = False
         self._moved = (-1, -math.inf)  # the last count of steps, and when it was first seen
         self._commands = commands_of(settings)
 
     @classmethod
     def of(cls, settings: Settings) -> "HarvestControl":
-        """A control with a page in the data directory."""
-        harvest = cls(settings, _own_path(settings, "page"))
-        harvest.environment = {control_page.VARIABLE: str(harvest._prefix)}
+        """The control of a managed engine with our scheduler."""
+        harvest = cls(settings, _own_path(settings, "pages"), own=True)
+        harvest.environment = {page_folder.VARIABLE: str(harvest._folder)}
         return harvest
 
     @classmethod
+    def attached(cls, settings: Settings) -> "HarvestControl":
+        """The control of an engine that we do not run: its folder is a setting. Without one, L1 rules."""
+        return cls(settings, Path(settings.page_dir) if settings.page_dir and settings.harvest else None)
+
+    @classmethod
     def without_scheduler(cls, settings: Settings) -> "HarvestControl":
-        """A control without a page, for vLLM's own scheduler. The engine sends each step over a socket."""
+        """A control without pages, for vLLM's own scheduler. The engine sends each step over a socket."""
         harvest = cls(settings)
         harvest.socket = _own_path(settings, "sock")
         _clear(harvest.socket, step_stats_receiver.is_orphaned)
         harvest.environment = {step_stats_receiver.VARIABLE: str(harvest.socket)}
         return harvest
 
+    def open(self) -> None:
+        """Begin to command the engine. Call it before a managed engine starts, and when the worker controls the engine."""
+        if self._folder is None or self._pages is not None:
+            return
+        if self._own:
+            _clear(self._folder, lambda _: True)
+            self._folder.mkdir(mode=0o700)
+        self._pages = EnginePages(self._folder)
+
     def command(self, urgency: float) -> None:
         """Renew the heartbeat, send the urgency of the nearest deadline, and read the last report."""
-        if self._page is None:
+        if self._pages is None:
             return
-        self._page.command(replace(self._commands, urgency=urgency))
-        self.report = self._page.report()
+        self._pages.command(replace(self._commands, urgency=urgency))
+        self.report = self._pages.report()
+        self._watch(clock.monotonic())
+        self._log_obstacle()
+
+    def _watch(self, now: float) -> None:
+        """Notice a scheduler that takes steps and does not follow our commands: then nobody would protect requests."""
+        r = self.report
+        if r is None or r.planning or r.tripped or not (r.supported and self._commands.harvest):
+            self._alone, self._ignored = None, False
+        elif self._alone is None or now - self._alone[0] < _FIRST_STEP_SECONDS:
+            self._alone = (self._alone[0] if self._alone else now), r.steps
+        else:
+            self._ignored = now - self._alone[0] > _FOLLOWS_SECONDS and r.steps > self._alone[1]
+
+    @property
+    def obstacle(self) -> str | None:
+        """The code of why the scheduler in the engine does not rule; None if it does, or if nobody asked for it."""
+        if self._pages is None:
+            return None
+        if (problem := self._pages.folder.problem) is not None:
+            return problem
+        if self._ignored:
+            return IGNORED
+        return UNSUPPORTED if self.report is not None and not self.report.supported else None
+
+    def _log_obstacle(self) -> None:
+        obstacle = self.obstacle
+        starting = self._own and obstacle == page_folder.NO_PAGE  # a managed engine creates its page late
+        if obstacle == self._logged or starting or not self._commands.harvest:
+            return
+        self._logged = obstacle
+        if obstacle is None:
+            log.info("harvest.inside", folder=str(self._folder))
+        else:
+            log.warning("harvest.outside", reason=obstacle, folder=str(self._folder))
 
     def decide(self, signals: Signals, limits: HeadroomLimits) -> Decision | None:
         """The decision, or None if the scheduler in the engine is not at work."""
-        if self._page is None or self.report is None or not self.report.supported:
+        if self.report is None or not self.report.supported or self._ignored:
             return None
         now, batch, report = signals.now, signals.batch, _emptied(self.report, signals.scrape)
         if report.tripped:
@@ -88,25 +146,13 @@ class HarvestControl:
         if report.steps != self._moved[0] or _idle(signals):
             self._moved = (report.steps, now)
         limit = max(limits.stale_seconds, signals.still_seconds)
+        gauges = signals.scrape.gauges if signals.scrape else None
+        if gauges is not None and gauges.asleep:
+            return Decision(0, Reason.CLOSED_ASLEEP, "asleep", 1, 1)
         if (age := signals.age(self._moved[1])) > limit:
             surplus = batch.requests if age > max(_YIELD_STALE_SECONDS, 2 * limit) else 0
             return Decision(0, Reason.CLOSED_STALE, "still_seconds", age, limit, surplus=surplus)
-        decision = residents(report, batch, limits, self._commands.error)
-        gauges = signals.scrape.gauges if signals.scrape else None
-        closed = closed_by(replace(gauges, kv_usage=report.kv_usage), limits) if gauges else None
-        return Decision(0, *closed) if closed and decision.allowance else decision
-
-    def engine_starts(self) -> None:
-        """Prepare the page for the next engine: it starts with the weights that the last one learned, and without a report."""
-        if self._prefix is None:
-            return
-        if self._page is None:
-            _clear(self._prefix, lambda _: True)
-            self._page = PageOwner(self._prefix)
-        else:
-            self._page.renew()
-        self.command(0.0)
-        self.report = None
+        return residents(report, gauges_of(report, signals.scrape), batch, limits, self._commands.error)
 
     def _log_trip(self, report: Report) -> None:
         if not self._tripped:
@@ -117,28 +163,38 @@ class HarvestControl:
     def active(self) -> bool:
         """Whether the scheduler plans the steps, by its last report."""
         r = self.report
-        return r is not None and self._commands.harvest and r.supported and not (r.tripped or r.silent)
+        return r is not None and self._commands.harvest and r.supported and not (r.tripped or r.silent or self._ignored)
 
     def close(self) -> None:
-        """Remove the page, if there is one."""
-        if self._page is not None:
-            self._page.close()
-        self._page = self.report = None
+        """Let vLLM schedule alone. Remove the folder of a managed engine."""
+        if self._pages is not None:
+            self._pages.close()
+            if self._own and self._folder is not None:
+                _remove(self._folder)
+        self._pages = self.report = None
+        self._logged = ""
 
 
 def _own_path(settings: Settings, kind: str) -> Path:
-    """The path of a file for a running engine, unique to this worker."""
+    """The path of a folder or a socket for a running engine, unique to this worker."""
     folder = settings.data_dir / "run"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{settings.engine_name}.{secrets.token_hex(_TOKEN_BYTES)}.{kind}"
 
 
 def _clear(path: Path, left_behind: Callable[[Path], bool]) -> None:
-    """Remove the files of this kind that killed workers of the same engine left behind."""
+    """Remove what killed workers of the same engine left behind of this kind."""
     name, _, kind = path.name.rsplit(".", 2)
-    for other in path.parent.glob(f"{glob.escape(name)}.{'[0-9a-f]' * 2 * _TOKEN_BYTES}.{kind}*"):
+    for other in path.parent.glob(f"{glob.escape(name)}.{'[0-9a-f]' * 2 * _TOKEN_BYTES}.{kind}"):
         if left_behind(other):
-            other.unlink(missing_ok=True)
+            _remove(other)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _idle(signals: Signals) -> bool:
@@ -163,14 +219,20 @@ def _emptied(report: Report, scrape: Scrape | None) -> Report:
     )
 
 
-def residents(report: Report, batch: BatchLoad, limits: HeadroomLimits, error: float) -> Decision:
+def gauges_of(report: Report, scrape: Scrape | None) -> EngineGauges:
+    """The gauges of the last scrape, with the memory use of the report, which is newer. Without a scrape, only that is known."""
+    seen = scrape.gauges if scrape else None
+    return replace(seen or EngineGauges(0, 0, 0.0, 0, 0, 0), kv_usage=report.kv_usage)
+
+
+def residents(report: Report, gauges: EngineGauges, batch: BatchLoad, limits: HeadroomLimits, error: float) -> Decision:
     """How many batch requests may be in an engine whose own scheduler shares the steps."""
     free = limits.slots - limits.reserve - report.sync_running - report.sync_waiting
     allowance = max(limits.floor, min(limits.cap, free))
     if report.sync_waiting and report.sync_running + report.batch_running >= limits.slots:
         return Decision(0, Reason.CLOSED_SYNC_WAITING, "sync_waiting", report.sync_waiting, 1)
-    if not report.kv_usage < limits.kv_ceiling:
-        return Decision(0, Reason.CLOSED_KV, "kv_usage", report.kv_usage, limits.kv_ceiling)
+    if (closed := closed_by(gauges, limits)) is not None:
+        return Decision(0, *closed)
     if not report.trusted and report.sync_running:
         if report.model_samples < WARM:
             return Decision(allowance, Reason.CLOSED_MODEL_ERROR, "model_samples", report.model_samples, WARM)

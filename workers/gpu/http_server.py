@@ -1,6 +1,6 @@
-"""The worker's HTTP server: gateways announce synchronous requests to it, and Prometheus scrapes it.
+"""The worker's HTTP server: gateways and the engine's door announce synchronous requests to it, and Prometheus scrapes it.
 
-POST /arrivals   one event a line, read as it arrives; empty lines keep it alive; the body ends with the gateway
+POST /arrivals   one event a line, read as it arrives; empty lines keep it alive; the body ends with the sender
                  {"id", "event": "arrived", "class": "sync", "prompt_tokens", "max_tokens"}
                  {"id", "event": "first_token", "ttft_ms"}
                  {"id", "event": "finished", "output_tokens", "itl_p50_ms", "itl_p95_ms"}
@@ -11,57 +11,20 @@ GET  /health     the process answers
 import asyncio
 import hmac
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
 import aiohttp
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from app import clock, processes
+from app import processes
 from app.crypto import bearer_token
+from app.engines.engine_key import door_token
 from app.headroom.arrivals import ANNOUNCING, Arrivals
 from app.settings import Settings
-
-Id = Annotated[str, Field(min_length=1, max_length=64)]
-Tokens = Annotated[int, Field(ge=0, le=2**31)]
-Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class _Event(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    id: Id
-
-
-class RequestArrived(_Event):
-    """A request is about to be sent to the engine."""
-
-    event: Literal["arrived"]
-    kind: Literal["sync"] = Field(alias="class")
-    prompt_tokens: Tokens
-    max_tokens: Tokens
-
-
-class FirstToken(_Event):
-    """The request has its first token. `ttft_ms`: null if the gateway could not measure it."""
-
-    event: Literal["first_token"]
-    ttft_ms: Milliseconds | None = None
-
-
-class RequestFinished(_Event):
-    """The request has ended, with or without an error."""
-
-    event: Literal["finished"]
-    output_tokens: Tokens | None = None
-    itl_p50_ms: Milliseconds | None = None
-    itl_p95_ms: Milliseconds | None = None
-
-
-Event = RequestArrived | FirstToken | RequestFinished
-_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+from workers.gpu.arrival_events import ArrivalEvents
 
 
 class HttpServer:
@@ -77,9 +40,9 @@ class HttpServer:
         metrics: Callable[[], str],
     ) -> None:
         self._settings = settings
-        self._expected = f"Bearer {bearer_token(secret, ANNOUNCING)}".encode()
-        self._arrivals = arrivals
-        self._on_arrival = on_arrival
+        tokens = bearer_token(secret, ANNOUNCING), door_token(secret, settings.engine_name)
+        self._expected = [f"Bearer {token}".encode() for token in tokens]
+        self._events = ArrivalEvents(arrivals, on_arrival)
         self._metrics = metrics
         self._reading: set[asyncio.Task[Any]] = set()
         self.url = ""
@@ -104,36 +67,27 @@ class HttpServer:
 
     async def _post(self, request: web.Request) -> web.Response:
         given = request.headers.get("authorization", "").encode(errors="surrogateescape")
-        if not hmac.compare_digest(given, self._expected):
-            return _refused(401, "the bearer token is not the one of this deployment")
+        if not any(hmac.compare_digest(given, expected) for expected in self._expected):
+            return _refused(
+                401, "the bearer token is not the one of this deployment, nor the one of this engine's door"
+            )
         task = asyncio.current_task()
         assert task is not None
         self._reading.add(task)
         try:
             async for line in request.content:
                 if line.strip():
-                    self._take(_EVENT.validate_json(line))
+                    self._events.take(line)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             return _refused(400, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
         except LineTooLong as error:
             return _refused(413, str(error))
         except (aiohttp.ClientError, OSError):
-            pass  # the gateway has disconnected
+            pass  # the sender has disconnected
         finally:
             self._reading.discard(task)
         return web.Response(status=204)
-
-    def _take(self, event: Event) -> None:
-        now = clock.monotonic()
-        match event:
-            case RequestArrived():
-                self._arrivals.arrived(event.id, event.prompt_tokens, event.max_tokens, now)
-                self._on_arrival()
-            case FirstToken():
-                self._arrivals.first_token(event.id, now, event.ttft_ms)
-            case RequestFinished():
-                self._arrivals.finished(event.id, now, event.itl_p50_ms, event.itl_p95_ms)
 
     async def _scrape(self, request: web.Request) -> web.Response:
         return web.Response(body=self._metrics().encode(), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Any
 
 import orjson
 import structlog
@@ -11,12 +12,19 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_ra
 from app.engines import context_window
 from app.engines.client import EngineClient
 from app.engines.continuation import Continuation, joined, resumable
-from app.engines.outcome import FAILED, INVALID, Done, EngineDown, Outcome, Reject, Retry
-from app.engines.requests import UNFIT, EngineRequest, Target, build, tenant_salt
+from app.engines.outcome import FAILED, INVALID, WITHOUT_USAGE, Done, EngineDown, Outcome, Reject, Retry
+from app.engines.requests import CHAT, UNFIT, EngineRequest, Target, build, streamed, tenant_salt, unstreamed
 from app.errors import StorageError
 from app.queue.types import Kind
 from workers.gpu.body_store import BodyStore
-from workers.gpu.requests_in_engine import MOST_YIELDS, ItemProgress, RequestsInEngine, SentRequest, estimate
+from workers.gpu.requests_in_engine import (
+    MOST_YIELDS,
+    ItemProgress,
+    RequestsInEngine,
+    SentRequest,
+    TokenCount,
+    estimate,
+)
 
 BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
 LAPSED_SECONDS = 0.05  # between two checks of a lapsed lease
@@ -25,12 +33,12 @@ NEWS_SECONDS = 0.05  # a dying engine refuses new connections before it closes a
 log = structlog.get_logger()
 
 
-class Caller:
+class ItemRunner:
     """Sends items to the engine. `ledger`: the requests that are in it. `lost`: tasks that lost their connection and try again.
 
     A request, or a retry, is sent while `gate` is set and `may_send` returns true: the worker's lease holds. While `streams`,
     a request that can go on from its tokens is streamed, so that it can yield. `continues`: whether the model's output allows
-    that.
+    that. If the engine's page counts no steps, a chat that cannot go on is streamed as well, so that its pace is seen.
     """
 
     def __init__(
@@ -52,6 +60,7 @@ class Caller:
         self.resumed_cached_tokens = 0
         self.lost: set[asyncio.Task[None]] = set()
         self._continues = continues
+        self._streams_have_usage = True
         self._may_send = may_send
         self._examining = 0
         self._client = client
@@ -64,7 +73,7 @@ class Caller:
         """The tasks whose requests are in the engine."""
         return self.ledger.calls.keys()
 
-    async def call(
+    async def run(
         self,
         task: "asyncio.Task[None]",
         progress: ItemProgress,
@@ -80,13 +89,7 @@ class Caller:
             body = orjson.loads(await self._store.get(item.body.decode()) if item.stored else item.body)
             if item.endpoint == UNFIT:
                 return Reject(INVALID, f"line {body['line']}: {body['message']}", body["param"], body["code"]), 1
-            salt, followed = tenant_salt(self._secret, tenant_id), progress.log is not None and bool(body.get("stream"))
-            request = build(body, item.endpoint, self.target, salt, stream=followed, open_ended=item.open_ended)
-            request = replace(request, traceparent=item.traceparent)
-            if not followed:
-                progress.log = None
-            if progress.log is None and progress.transcript is None and self._continuable(request):
-                progress.transcript = Continuation(request, self.target.context_window)
+            request = self._request(body, progress, tenant_salt(self._secret, tenant_id))
         except (ValueError, TypeError, AttributeError) as error:
             return Reject(INVALID, f"the item cannot be sent: {error}"), 1
         except StorageError as error:
@@ -102,8 +105,21 @@ class Caller:
         finally:
             self.lost.discard(task)
         if isinstance(outcome, Reject) and context_window.is_too_long(outcome.message):
-            outcome = await self._counted(request, outcome)
+            outcome = await self._with_numbers(request, outcome)
         return outcome, int(tries.statistics["attempt_number"])
+
+    def _request(self, body: dict[str, Any], progress: ItemProgress, salt: str) -> EngineRequest:
+        """The request of an item at batch priority. Prepares `progress` for how its answer will be read."""
+        item, followed = progress.item, progress.log is not None and bool(body.get("stream"))
+        request = build(body, item.endpoint, self.target, salt, stream=followed, open_ended=item.open_ended)
+        request = replace(request, traceparent=item.traceparent)
+        if not followed:
+            progress.log = None
+        if progress.log is None and progress.transcript is None and self._continuable(request):
+            progress.transcript = Continuation(request, self.target.context_window, self.target.terms.dialect)
+        if progress.log is None and progress.transcript is None and self._counted(request):
+            request, progress.count = streamed(request), TokenCount()
+        return request
 
     def _tries(self) -> AsyncRetrying:
         """Repeat while the outcome is a Retry; after the last attempt the Retry is the outcome."""
@@ -127,7 +143,7 @@ class Caller:
         tokens = 0
         followed = progress.log is not None and progress.item.kind == Kind.FLEX  # a yield would repeat its output
         yields = MOST_YIELDS if followed else progress.yields
-        self.ledger.enter(task, SentRequest(estimate(request.body), progress.transcript, yields))
+        self.ledger.enter(task, SentRequest(estimate(request.body), progress.transcript, yields, count=progress.count))
         try:
             outcome = await self._complete(request, progress, on_first_token)
             if isinstance(outcome, Done):
@@ -139,14 +155,20 @@ class Caller:
         finally:
             self.ledger.leave(task, tokens)
 
-    async def _counted(self, request: EngineRequest, refused: Reject) -> Reject:
+    async def _with_numbers(self, request: EngineRequest, refused: Reject) -> Reject:
         """The refusal of a prompt that is too long, with exact numbers if the engine counts tokens."""
         count = await self._client.count(request)
         message = count and count.problem(context_window.answer_tokens(request))
         return replace(refused, message=message or refused.message, reason=context_window.TOO_LONG)
 
     def _continuable(self, request: EngineRequest) -> bool:
-        return self.streams and self._continues and resumable(request)
+        able = self.target.terms.dialect.resume is not None
+        return able and self.streams and self._continues and resumable(request)
+
+    def _counted(self, request: EngineRequest) -> bool:
+        """Whether the request is streamed so that its pace is seen."""
+        seen = self.target.terms.dialect.counts_steps or not self._streams_have_usage
+        return self.streams and not seen and request.route == CHAT
 
     async def probe(self, request: EngineRequest) -> None:
         """Send one synthetic request. Only telemetry shows its outcome."""
@@ -159,11 +181,21 @@ class Caller:
         if progress.log is not None:
             try:
                 begun = progress.item.kind == Kind.RESPONSE
-                return await self._client.events(request, progress.log.add, begun=begun)
+                size = estimate(request.body)  # a caller has read the stream, so it is not repeated for its usage
+                return await self._client.events(request, progress.log.add, begun=begun, prompt_tokens=size)
             finally:
                 await progress.log.close()
+        if progress.count is not None:
+            progress.count.received = 0
+            answer = await self._client.events(request, progress.count.add, begun=False)
+            if not isinstance(answer, Retry) or answer.reason != WITHOUT_USAGE:
+                return answer
+            self._streams_have_usage, request = False, unstreamed(request)
+            log.warning("engine.stream_without_usage", url=self._client.url)
         if transcript is None:
             return await self._client.complete(request, patient=not self.streams)
+        if transcript.needs_prompt_ids:
+            transcript.prompt_ids = await self._client.tokens_of(request) or []
         if not transcript.complete:
             self.resumes += transcript.started
             outcome = await self._client.stream(transcript, on_first_token)

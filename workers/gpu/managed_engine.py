@@ -1,8 +1,11 @@
-"""vLLM as a child process: it is started, watched, restarted with backoff, and never left running.
+"""Runs vLLM as a child process: starts it, watches it, restarts it with backoff, and leaves no process of it behind.
 
-Three measures against orphans: the kernel sends SIGTERM to the engine when this process dies, even by SIGKILL; a stop goes to the
-whole process group; and every process of the engine has marks of engine and worker in its environment. At its end a worker
-kills the marked processes of its own, and at a start those of any worker of the engine.
+Three measures against orphans:
+
+- The kernel sends SIGTERM to the engine when this process dies, even by SIGKILL.
+- A stop signals the whole process group.
+- Every process of the engine has marks of its engine and its worker in its environment. When a worker ends, it kills the
+  processes with its own mark. Before it starts an engine, it kills the processes with the engine's mark.
 """
 
 import asyncio
@@ -21,12 +24,14 @@ from app.engines import model_weights as weights
 from app.engines.adoption import NO_DOMAIN
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_key
-from app.settings import Settings, foreign_environment
+from app.environment import foreign_environment
+from app.settings import Settings
 from workers.engine.key_check import MIDDLEWARE
 from workers.engine.key_check import VARIABLE as KEY
-from workers.gpu.harvest_control import SCHEDULER, HarvestControl
-from workers.gpu.policy import POLICY, WorkerPolicy
+from workers.engine.plugin import SCHEDULER
+from workers.gpu.harvest_control import HarvestControl
 from workers.gpu.recovery_time import RecoveryTime
+from workers.gpu.tuning import TUNING, WorkerTuning
 
 MARK = "SLACKWATER_ENGINE"
 OWNER = "SLACKWATER_ENGINE_OWNER"
@@ -42,10 +47,10 @@ log = structlog.get_logger()
 def vllm_command(
     model: Model, data_dir: Path, port: int, *, host: str = "127.0.0.1", harvest: bool = False, guarded: bool = False
 ) -> list[str]:
-    """The command line of vLLM's server for a catalogue model. `harvest`: with our scheduler.
+    """The command line of vLLM's server for a catalogue model.
 
     It starts a module, because the `vllm` command needs a wheel of exactly that name. `harvest`: with our scheduler. `guarded`:
-    every path except a few requires the key in its environment.
+    all paths except `/health` and `/metrics` require the key that the environment has.
     """
     return [
         *processes.python_module("vllm.entrypoints.openai.api_server"),
@@ -75,11 +80,12 @@ class ManagedEngine:
     mode = "managed"
 
     def __init__(
-        self, settings: Settings, model: Model, command: Sequence[str] | None = None, policy: WorkerPolicy = POLICY
+        self, settings: Settings, model: Model, command: Sequence[str] | None = None, tuning: WorkerTuning = TUNING
     ) -> None:
-        self._policy = policy
+        self._tuning = tuning
         self.port = settings.engine_port or processes.free_port()
         self.url = processes.address(settings.engine_host, self.port)
+        self.slots_known = True
         self.slots = model.to_launch().max_num_seqs
         self._settings = settings
         self._model = model
@@ -94,13 +100,16 @@ class ManagedEngine:
         self._key = engine_key(settings, secret_key(settings), settings.engine_name, self.mode)
         self._log_file = settings.data_dir / "logs" / f"{settings.engine_name}.log"
 
+    def seen(self, slots: int | None) -> None:
+        """Its slots are known from its flags."""
+
     async def run(self, healthy: Healthy, controls: Callable[[], bool]) -> None:
         """Keep the engine running until cancelled; then stop it. Raises ModelUnavailable if it has no weights.
 
         `controls`: whether we hold the engine's lease now. Only then are processes of other workers killed.
         """
         await asyncio.to_thread(weights.prepare, self._settings, self._model, lambda line: log.info("model", line=line))
-        pause, (first, longest) = 0.0, self._policy.restart_seconds
+        pause, (first, longest) = 0.0, self._tuning.restart_seconds
         try:
             while True:
                 was_healthy, reason = await self._live(healthy, controls)
@@ -112,7 +121,7 @@ class ManagedEngine:
             self.harvest.close()
 
     async def _live(self, healthy: Healthy, controls: Callable[[], bool]) -> tuple[bool, str]:
-        """Start the process and watch it to its end. Returns whether it ever was healthy, and the reason of its end."""
+        """Start the process and watch it until it ends. Returns whether it was ever healthy, and why it ended."""
         left = self._of_engine if controls() else self._own
         if orphans := left():
             log.warning("engine.orphans", pids=orphans)
@@ -122,7 +131,7 @@ class ManagedEngine:
             ended = await self._watch(process, healthy)
             return ended
         finally:
-            await asyncio.shield(self._stop(process, self._policy.engine_stop_seconds if ended is None else 0.0))
+            await asyncio.shield(self._stop(process, self._tuning.engine_stop_seconds if ended is None else 0.0))
 
     def _of_engine(self) -> list[int]:
         return processes.marked(MARK, self._mark)
@@ -132,7 +141,7 @@ class ManagedEngine:
 
     async def _start(self) -> asyncio.subprocess.Process:
         self._log_file.parent.mkdir(parents=True, exist_ok=True)
-        self.harvest.engine_starts()
+        self.harvest.open()
         with self._log_file.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -148,12 +157,12 @@ class ManagedEngine:
         return process
 
     def _environment(self) -> dict[str, str]:
-        """The key is passed here, because a process list shows every argument."""
+        """The engine's variables, with its key: a process list shows every argument, but no environment."""
         own = {MARK: self._mark, OWNER: self._owner, KEY: self._key}
         return {**vllm_environment(self._model), **self.harvest.environment, **own}
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
-        """Wait until the engine must be restarted. Returns whether it ever was healthy, and the reason."""
+        """Wait until the engine must be restarted. Returns whether it was ever healthy, and the reason."""
         up = asyncio.Event()
         ends = [self._exited(process), self._part_lost(up), self._unhealthy(process, healthy, up)]
         tasks = [asyncio.create_task(end) for end in ends]
@@ -169,16 +178,16 @@ class ManagedEngine:
         return f"exit code {await process.wait()}"
 
     async def _part_lost(self, up: asyncio.Event) -> str:
-        """Wait for the end of any computing process. All of them exist once the engine is up."""
+        """Wait until one of the computing processes ends. All of them exist once the engine is up."""
         await up.wait()
         parts = processes.titled(self._own(), PARTS)
         return f"its process {await processes.first_exit(parts)} has died"
 
     async def _unhealthy(self, process: asyncio.subprocess.Process, healthy: Healthy, up: asyncio.Event) -> str:
-        """Check the engine and log its start, until it has not answered for too long."""
+        """Poll the engine and log its start, until it has not answered for too long."""
         began = last_healthy = last_logged = clock.monotonic()
         while True:
-            await asyncio.sleep(self._policy.engine_poll_seconds)
+            await asyncio.sleep(self._tuning.engine_poll_seconds)
             answers, now = await healthy(), clock.monotonic()
             if answers:
                 last_healthy = now
@@ -192,7 +201,7 @@ class ManagedEngine:
                 return "not healthy"
 
     async def _stop(self, process: asyncio.subprocess.Process, grace_seconds: float) -> None:
-        """Send SIGTERM to the group, and SIGKILL after the grace time. An engine that is partly dead gets no grace time."""
+        """Send SIGTERM to the group, and SIGKILL after the grace time. Without grace time it sends SIGKILL only."""
         if grace_seconds:
             processes.signal_group(process.pid, signal.SIGTERM)
             try:

@@ -1,7 +1,7 @@
-"""A worker's own lease in the database, and with it the control of its engine.
+"""A worker's lease in the database, and the control of its engine that depends on it.
 
-join    insert the worker and take the engine; stand by while another worker has the engine
-keep    renew both until the lease lapses, by PostgreSQL's answer or by our own clock
+join    insert the worker and take the engine; stand by while another worker controls the engine
+keep    renew both until the lease ends: PostgreSQL says so, or our own clock does
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.catalogue import Model
-from app.engines.service import DRAINING, NOTHING_KNOWN, Facts, Holder
+from app.engines.overview import DRAINING
+from app.engines.service import NOTHING_KNOWN, Facts, Holder
 from app.queue import charges
 from app.queue import service as queue
 from app.queue.types import HeldLease
@@ -66,10 +67,10 @@ class EngineControl:
 
 
 class Membership:
-    """Joins and keeps, again and again. `controls` is set while we control the engine, `displaced` while another worker does.
+    """Repeats `join` and `keep`. `controls` is set while we control the engine, `displaced` while another worker does.
 
-    `recall` gets the recovery time of the engine that earlier workers learned. `intake`: whether the operator lets the engine
-    take new work; None before the database has answered.
+    `recall` is called with the engine's recovery time that earlier workers measured. `intake`: whether the operator lets the
+    engine take new work; None until the database has answered.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Membership:
         self._model = model
         self._recall = recall
         self._control: EngineControl | None = None
-        self._former_ids: set[int] = set()  # the ids under which this process was counted as lost
+        self._former_ids: set[int] = set()  # worker ids of this process whose leases were lost
         self._valid_until = 0.0
 
     async def run(
@@ -105,11 +106,11 @@ class Membership:
         on_lose: Callable[[], None],
         arrival_url: str | None = None,
     ) -> None:
-        """Join, keep, and after losing the lease join again, until cancelled.
+        """Join, renew, and join again whenever the lease is lost, until cancelled.
 
-        `on_join` gets the ids of pool, worker and engine, and the promised context window. `on_beat` gets the leases that the
-        queue counts as ours. `arrival_url`: where gateways announce synchronous requests. Raises Failure if a living worker uses
-        the engine's name for another engine.
+        `on_join` is called with the ids of pool, worker and engine, and the promised context window. `on_beat` is called with our
+        leases on chunks, as the queue has them. `arrival_url`: where gateways announce synchronous requests. Raises Failure if a
+        live worker uses the engine's name for another engine.
         """
         self._arrival_url = arrival_url
         while True:
@@ -125,7 +126,7 @@ class Membership:
             await self.leave()
 
     def holds(self) -> bool:
-        """Whether the lease holds by our own clock, which goes on while this process is stopped."""
+        """Whether the lease is valid by our own clock, which continues while this process is stopped."""
         return clock.monotonic() < self._valid_until
 
     def in_control(self) -> bool:
@@ -133,7 +134,7 @@ class Membership:
         return self._control is not None and self.holds()
 
     async def leave(self) -> None:
-        """Give up engine and lease at once. If the database cannot be reached, they lapse later."""
+        """Release engine and lease at once. If the database cannot be reached, they lapse later."""
         control, self._control = self._control, None
         if control is None:
             return
@@ -171,7 +172,7 @@ class Membership:
         url, mode, model = self._engine["url"], self._engine["mode"], self._model.served
         if found is None:
             return None
-        elsewhere = found.url != url and "attached" in (mode, found.mode)  # managed ones have a port of their own each
+        elsewhere = found.url != url and "attached" in (mode, found.mode)  # each managed engine has its own port
         if (elsewhere or found.model != model) and found.outlives(before):
             theirs, ours = f"{found.model} at {found.url}", f"{model} at {url}"
             problem = f"Another worker runs the engine {self.name} as {theirs}; this worker is for {ours}."
@@ -223,7 +224,7 @@ class Membership:
                 log.info("worker.not_lost", worker=worker_id, chunks=chunks)
 
     def _hold_until(self, began: float) -> None:
-        """Another worker may start when the lease ends, which began at `began` or later. We stop a little earlier."""
+        """Note a lease that began at `began` or later. We stop before its end, because another worker may start then."""
         self._valid_until = began + self._settings.lease_seconds * (1 - MARGIN)
 
     async def _keep(

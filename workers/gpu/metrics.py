@@ -9,13 +9,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.engines import page_problems
 from app.engines.adoption import DOWN, KEY, MISSING, TOO_SMALL
 from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
 from workers.gpu.control_loop import ControlLoop
 from workers.gpu.harvest_control import HarvestControl
-from workers.gpu.item_runner import Caller
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.puller import Puller
 
 PREFIX = "slackwater_worker_"
@@ -47,7 +48,8 @@ class View:
     """The state of a worker at one moment. Counters begin with the process; seconds are None until measured.
 
     `allowance` and `in_flight`: batch requests. `tokens_allowed`: their tokens of context. `changes`: how often each reason
-    began. `probes`: one-token requests that test a closed gate. `harvest` None: the engine has no plug-in.
+    began. `probes`: one-token requests that test a closed gate. `harvest` None: the engine has no plug-in. `obstacle`: the code
+    of why the plug-in does not rule, although somebody asked for it.
     """
 
     engine: str
@@ -70,6 +72,7 @@ class View:
     ttft: Latency | None = None
     itl: Latency | None = None
     harvest: HarvestView | None = None
+    obstacle: str | None = None
     gpus: Sequence[Gpu] = ()
 
 
@@ -83,7 +86,7 @@ def port(settings: Settings) -> int:
 def view_of(
     control: ControlLoop,
     puller: Puller,
-    caller: Caller,
+    runner: ItemRunner,
     *,
     engine: str,
     model: str,
@@ -105,9 +108,9 @@ def view_of(
         in_flight=signals.batch.requests,
         changes=control.changes,
         yields=puller.yields,
-        resumes=caller.resumes,
+        resumes=runner.resumes,
         wasted_tokens=puller.wasted_tokens,
-        resumed_cached_tokens=caller.resumed_cached_tokens,
+        resumed_cached_tokens=runner.resumed_cached_tokens,
         probes=control.probes,
         dropped_decisions=dropped_decisions,
         telemetry_age=signals.now - signals.scrape.sampled_at if signals.scrape else None,
@@ -116,6 +119,7 @@ def view_of(
         ttft=_latency(latency.ttft_p50, latency.ttft_p95),
         itl=_latency(latency.itl_p50, latency.itl_p95),
         harvest=_harvest_view(control.harvest),
+        obstacle=control.harvest.obstacle,
         gpus=gpus,
     )
 
@@ -151,6 +155,7 @@ class _Collector(Collector):
         yield from _seconds(view)
         yield from _latencies(view)
         yield from _harvest(view.harvest)
+        yield _obstacle(view)
         yield from _gpus(view.gpus)
 
 
@@ -213,6 +218,14 @@ def _harvest(harvest: HarvestView | None) -> Iterator[Metric]:
     yield _counter("harvest_evictions", "batch requests that gave slot and KV cache back", harvest.evictions)
     yield _counter("harvest_faults", "exceptions in the plug-in", harvest.faults)
     yield _gauge("harvest_plan_seconds", "time that the last step's plan took", harvest.plan_seconds)
+
+
+def _obstacle(view: View) -> Metric:
+    meaning = "1 for the reason why the plug-in of the engine, which was asked for, does not rule"
+    family = GaugeMetricFamily(PREFIX + "harvest_obstacle", meaning, labels=["code"])
+    for code in sorted(page_problems.CODES):
+        family.add_metric([code], float(code == view.obstacle))
+    return family
 
 
 def _gpus(gpus: Sequence[Gpu]) -> Iterator[Metric]:

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import structlog
 
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.engines import adoption, catalogue
@@ -12,9 +13,10 @@ from app.engines import service as engines
 from app.engines.adoption import Contradiction, EngineProblem, Sighting
 from app.engines.catalogue import CatalogueError, Model
 from app.engines.client import EngineAway, EngineClient
+from app.engines.engine_key import engine_headers
 from app.settings import Settings
 from app.user_errors import Failure
-from workers.gpu.policy import POLICY, WorkerPolicy
+from workers.gpu.tuning import TUNING, WorkerTuning
 
 DATABASE_SECONDS = 1.0  # limit of a query; the worker starts without a database too
 
@@ -22,7 +24,7 @@ log = structlog.get_logger()
 
 
 async def model_of(
-    settings: Settings, database: Database, stop: asyncio.Event, policy: WorkerPolicy = POLICY
+    settings: Settings, database: Database, stop: asyncio.Event, tuning: WorkerTuning = TUNING
 ) -> Model | None:
     """The model; None if `stop` is set before an attached engine that must name it has answered.
 
@@ -36,8 +38,9 @@ async def model_of(
             raise CatalogueError(where)
         return entry
     wanted, logged = settings.wanted_model, False
-    key = settings.engine_api_key.get_secret_value()
-    async with EngineClient(settings.engine_url, key, timeout_seconds=settings.request_timeout_seconds) as client:
+    headers = engine_headers(settings, secret_key(settings), settings.engine_name, "attached")
+    limit, dialect = settings.request_timeout_seconds, settings.engine_dialect
+    async with EngineClient(settings.engine_url, headers, timeout_seconds=limit, dialect=dialect) as client:
         while not stop.is_set():
             try:
                 seen = await client.look()
@@ -54,7 +57,7 @@ async def model_of(
                 await _note(settings, database, error.problem)
                 raise Failure(error.problem.message, error.problem.remedy) from error
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), policy.adoption_seconds)
+                await asyncio.wait_for(stop.wait(), tuning.adoption_seconds)
     return None
 
 

@@ -83,18 +83,20 @@ class OpenChunk:
         self.running[seq].cancel()
 
     def ended(self, seq: int) -> int:
-        """Note the end of an item's task. Returns the generated tokens that are lost; 0 if the item is done or has yielded."""
+        """Note the end of an item's task. Returns the generated tokens that are lost; 0 if the item is done, or yields and keeps
+        them.
+        """
         self.running.pop(seq, None)
         if seq in self.yielding:
             self.yielding.remove(seq)
             if not self.closing:
                 self.pending.appendleft(self.progress[seq].item)
-                return 0
+                return self.progress[seq].parked()
         return self._lost(seq)
 
     def _lost(self, seq: int) -> int:
         progress = self.progress.pop(seq, None)
-        return len(progress.transcript.output_ids) if progress and progress.transcript else 0
+        return progress.generated if progress else 0
 
     def abort(self) -> None:
         """Abort the requests in the engine."""

@@ -17,17 +17,17 @@ import structlog
 from app import clock
 from app.db.pool import Database
 from app.engines.outcome import EngineDown, Retry
-from app.headroom.step_budget import UNLIMITED_TOKENS
 from app.queue.types import HeldLease, Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
+from workers.engine.step_budget import UNLIMITED_TOKENS
 from workers.gpu.admission import Admission
 from workers.gpu.claimer import Claimer
-from workers.gpu.item_runner import Caller
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk, OpenChunks
-from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.result_writer import ResultWriter
 from workers.gpu.stream_log import StreamLogWriter
+from workers.gpu.tuning import TUNING, WorkerTuning
 
 _WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
 log = structlog.get_logger()
@@ -43,19 +43,19 @@ class Puller:
         self,
         settings: Settings,
         database: Database,
-        caller: Caller,
+        runner: ItemRunner,
         on_engine_down: Callable[[str], None],
-        policy: WorkerPolicy = POLICY,
+        tuning: WorkerTuning = TUNING,
     ) -> None:
         self.wasted_tokens = 0
         self._settings = settings
-        self._policy = policy
+        self._tuning = tuning
         self._database = database
-        self._caller = caller
+        self._runner = runner
         self._on_engine_down = on_engine_down
         self._chunks = OpenChunks()
-        self._writer = ResultWriter(settings, database, self._chunks, policy)
-        self._admission = Admission(self._chunks, caller, policy)
+        self._writer = ResultWriter(settings, database, self._chunks, tuning)
+        self._admission = Admission(self._chunks, runner, tuning)
         self._claimer = Claimer(settings, database, self._chunks, self._admission, self._take)
         self._closed_since: float | None = None
 
@@ -114,10 +114,10 @@ class Puller:
             self.yield_requests(surplus)
         if allowance > 0:
             self._closed_since = None
-            self._caller.gate.set()
+            self._runner.gate.set()
             self._admit()
             return
-        self._caller.gate.clear()
+        self._runner.gate.clear()
         now = clock.monotonic()
         if self._closed_since is None:
             self._closed_since = now
@@ -161,7 +161,7 @@ class Puller:
         """Cancel the items that are not in the engine now. Returns all tasks, those in the engine included."""
         tasks = [task for chunk in self._chunks.values() for task in chunk.running.values()]
         for task in tasks:
-            if task not in self._caller.calling:
+            if task not in self._runner.calling:
                 task.cancel()
         return tasks
 
@@ -205,14 +205,14 @@ class Puller:
         if item.kind in (Kind.RESPONSE, Kind.FLEX) and progress.log is None:
             progress.log = StreamLogWriter(self._database, chunk.lease)
         task = chunk.running[item.seq]
-        outcome, tries = await self._caller.call(task, progress, chunk.lease.tenant_id, self._admit)
+        outcome, tries = await self._runner.run(task, progress, chunk.lease.tenant_id, self._admit)
         match outcome:
             case EngineDown():
                 if outcome.suspect:
                     chunk.suspects.add(item.seq)
                 self._engine_down(outcome)
             case Retry() if outcome.busy:
-                chunk.delay(self._policy.full_engine_seconds * random.uniform(0.5, 1))  # noqa: S311
+                chunk.delay(self._tuning.full_engine_seconds * random.uniform(0.5, 1))  # noqa: S311
             case Retry() if self._chunks.draining:
                 pass  # the next worker has its remaining tries
             case Retry() if chunk.lease.retries < self._settings.item_retries:
@@ -232,13 +232,13 @@ class Puller:
         """Abort and hand back everything. If a request may have killed the engine, all requests in it are charged."""
         if self.allowance:
             log.warning("engine.down", reason=outcome.reason, in_flight=self.in_flight)
-        in_engine = self._caller.lost | (set(self._caller.calling) if outcome.suspect else set())
+        in_engine = self._runner.lost | (set(self._runner.calling) if outcome.suspect else set())
         self.allow(0)
         self._on_engine_down(outcome.reason)
         for chunk in self._chunks.values():
             chunk.suspects.update(seq for seq, task in chunk.running.items() if task in in_engine)
             if chunk.suspects:
-                chunk.delay(self._policy.engine_death_seconds)
+                chunk.delay(self._tuning.engine_death_seconds)
             self._close(chunk, abort=True)
 
     def _close(self, chunk: OpenChunk, *, abort: bool) -> None:

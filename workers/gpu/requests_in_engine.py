@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from app import clock
 from app.engines.continuation import Continuation
 from app.headroom.signals import BatchLoad
+from app.headroom.stream_pace import StreamState
 from app.queue.types import Item
 from workers.gpu.stream_log import StreamLogWriter
 
@@ -18,16 +19,44 @@ Task = asyncio.Task[None]
 
 
 @dataclass
+class TokenCount:
+    """Counts the events of an answer that is streamed only so that its pace is seen."""
+
+    received: int = 0
+
+    def add(self, event: bytes) -> None:
+        """Count one event."""
+        self.received += 1
+
+
+@dataclass
 class ItemProgress:
     """An item and what it keeps between its calls: how often it yielded, and its output so far if it can go on from it.
 
-    `log`: the log of its events, if a caller may follow them.
+    `log`: the log of its events, if a caller may follow them. `count`: the events of its present call, if they are counted.
     """
 
     item: Item
     yields: int = 0
     transcript: Continuation | None = None
     log: StreamLogWriter | None = None
+    count: TokenCount | None = None
+
+    @property
+    def generated(self) -> int:
+        """Generated tokens that are lost if it does not go on."""
+        if self.transcript is not None:
+            return self.transcript.received
+        return self.count.received if self.count is not None else 0
+
+    def parked(self) -> int:
+        """Note that its call has ended by a yield. Returns the generated tokens that are lost, if it cannot go on from them."""
+        if self.transcript is not None and self.transcript.started:
+            return 0
+        lost, self.count = self.generated, None
+        if self.transcript is not None:
+            self.transcript.received = 0
+        return lost
 
 
 @dataclass(eq=False)
@@ -39,23 +68,34 @@ class SentRequest:
     yields: int = 0
     since: float = field(default_factory=clock.monotonic)
     known_before: int = 0
+    count: TokenCount | None = None
+    _received_before: int = 0
 
     def __post_init__(self) -> None:
         if self.transcript is not None and self.transcript.started:
+            self._received_before = self.transcript.received
             self.known_before = self.estimate = self.transcript.context_tokens
+
+    @property
+    def received(self) -> int | None:
+        """Tokens of this call so far; None if it is not a stream."""
+        if self.transcript is not None:
+            return self.transcript.received - self._received_before
+        return self.count.received if self.count is not None else None
 
     @property
     def prefilling(self) -> bool:
         """Whether its prompt is probably not computed yet."""
-        if self.transcript is None:
+        if self.received is None:
             return clock.monotonic() - self.since < PREFILL_SECONDS
-        return self.transcript.context_tokens <= self.known_before
+        return not self.received
 
     @property
     def context_tokens(self) -> int:
         """Tokens that it has in the KV cache after its prefill."""
-        reported = self.transcript.context_tokens if self.transcript else 0
-        return max(self.estimate, reported)
+        if self.transcript is None or not self.transcript.prompt_ids:
+            return self.estimate + (self.received or 0)
+        return max(self.estimate, self.transcript.context_tokens)
 
     @property
     def computed_tokens(self) -> int:
@@ -89,6 +129,14 @@ class RequestsInEngine:
             context_tokens=sum(call.context_tokens for call in calls),
             computed_tokens=self._computed + sum(call.computed_tokens for call in calls),
         )
+
+    def streams(self) -> dict[Task, StreamState]:
+        """The calls that are streams, and how far they are."""
+        return {
+            task: StreamState(call.since, received)
+            for task, call in self.calls.items()
+            if (received := call.received) is not None
+        }
 
     def victims(self, surplus: int, leaving: Collection[Task] = ()) -> list[Task]:
         """The requests that yield first: those that can go on, with few computed tokens first; then those that started last.

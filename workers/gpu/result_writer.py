@@ -19,7 +19,7 @@ from app.storage import object_names
 from app.storage.store import Store
 from app.webhooks import emitter
 from workers.gpu.open_chunk import OpenChunk
-from workers.gpu.policy import MB, POLICY, WorkerPolicy
+from workers.gpu.tuning import MB, TUNING, WorkerTuning
 
 DATABASE_PAUSE_SECONDS = 0.5
 FLUSH_ROWS = 64  # results in one statement
@@ -32,9 +32,9 @@ class ResultWriter:
     """The flush loop over the puller's `chunks`. It removes the chunks that are finished or lost."""
 
     def __init__(
-        self, settings: Settings, database: Database, chunks: dict[int, OpenChunk], policy: WorkerPolicy = POLICY
+        self, settings: Settings, database: Database, chunks: dict[int, OpenChunk], tuning: WorkerTuning = TUNING
     ) -> None:
-        self._policy = policy
+        self._tuning = tuning
         self._strays: set[Fence] = set()
         self._flush_seconds = settings.flush_seconds
         self._object_bytes = settings.object_kb * 1024
@@ -134,7 +134,7 @@ class ResultWriter:
 
     async def _store(self, chunk: OpenChunk) -> None:
         """Flush the chunk's results. Then finish it if it is idle, or drop it if its lease is lost."""
-        while results := _next(chunk, self._policy.flush_bytes):
+        while results := _next(chunk, self._tuning.flush_bytes):
             results = chunk.results[: len(results)] = await self._offloaded(chunk.lease, results)
             if not await self._flushed(chunk, results):
                 log.warning("chunk.lost", chunk=chunk.lease.chunk_id, results=len(results))
@@ -177,7 +177,7 @@ class ResultWriter:
 
     async def _finish(self, chunk: OpenChunk) -> None:
         """A relaxed commit: if a crash of the server loses it, the next heartbeats list the lease, and it is ended again."""
-        first, longest = self._policy.item_retry_seconds
+        first, longest = self._tuning.item_retry_seconds
         async with self._database.relaxed() as conn:
             done = await queue.finish(
                 conn,

@@ -6,11 +6,14 @@ health       whether the engine answers and has the model
 control      how many batch requests may be in flight, by telemetry
 puller       claims chunks, runs their items, stores their results
 endpoint     the HTTP server where gateways announce synchronous requests
+door         the socket where the engine's door announces them
 journal      the decision log
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import structlog
@@ -20,26 +23,31 @@ from app.db.pool import Database
 from app.engines.adoption import DOWN
 from app.engines.catalogue import Model
 from app.engines.client import EngineClient
-from app.engines.engine_key import engine_key
+from app.engines.dialects import VLLM
+from app.engines.engine_key import engine_headers
+from app.engines.overview import DRAINING
 from app.engines.requests import Target
-from app.engines.service import DRAINING
+from app.environment import visible_gpus
 from app.headroom.decision_log import DecisionLog
 from app.headroom.gpu import Gpu, GpuProbe, memory_signal
 from app.queue.types import HeldLease
-from app.settings import Settings, visible_gpus
+from app.settings import Settings
 from app.states import EngineIntake
 from workers import metrics_page
 from workers.gpu import metrics
+from workers.gpu.arrival_events import ArrivalEvents
+from workers.gpu.arrival_socket import ArrivalSocket
 from workers.gpu.body_store import BodyStore
 from workers.gpu.control_loop import Controlled, ControlLoop
 from workers.gpu.engine_health import EngineHealth
 from workers.gpu.http_server import HttpServer
-from workers.gpu.item_runner import Caller
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.membership import EngineReport, Membership
-from workers.gpu.policy import POLICY, WorkerPolicy
 from workers.gpu.puller import Puller
 from workers.gpu.recovery_time import RecoveryTime
+from workers.gpu.tuning import TUNING, WorkerTuning
 
+BLIND = "ruled from outside (L1), by a cap and by latency only: it does not show its load"
 GPU_SECONDS = 1.0  # between two readings of the GPUs
 
 log = structlog.get_logger()
@@ -56,6 +64,9 @@ class WorkerEngine(Controlled, Protocol):
     def comeback(self) -> RecoveryTime:
         """When it should answer again."""
 
+    def seen(self, slots: int | None) -> None:
+        """Take the number of slots that it reports; None: it reports none."""
+
     async def run(self, healthy: Callable[[], Awaitable[bool]], controls: Callable[[], bool]) -> None:
         """Keep it running. `controls`: whether we control it now."""
 
@@ -69,14 +80,16 @@ class Worker:
         database: Database,
         model: Model,
         engine: WorkerEngine,
-        policy: WorkerPolicy = POLICY,
+        tuning: WorkerTuning = TUNING,
     ) -> None:
         self._engine = engine
         self._model = model
         self._settings = settings
         secret = secret_key(settings)
-        key = engine_key(settings, secret, settings.engine_name, engine.mode)
-        self._client = EngineClient(engine.url, key, timeout_seconds=settings.request_timeout_seconds)
+        headers = engine_headers(settings, secret, settings.engine_name, engine.mode)
+        dialect = settings.engine_dialect if engine.mode == "attached" else VLLM.name
+        limit = settings.request_timeout_seconds
+        self._client = EngineClient(engine.url, headers, timeout_seconds=limit, dialect=dialect)
         self._bodies = BodyStore(settings, database)
         self._membership = Membership(
             settings,
@@ -87,11 +100,13 @@ class Worker:
             slots=engine.slots,
             recall=engine.comeback.recall,
         )
-        self._caller = self._new_caller(settings, secret)
-        self._health = EngineHealth(self._client, self._caller, model, engine.mode, engine.comeback, policy)
-        self._puller = Puller(settings, database, self._caller, self._down, policy)
+        self._runner = self._new_runner(settings, secret)
+        self._health = EngineHealth(
+            self._client, self._runner, model, engine.mode, engine.comeback, tuning, on_slots=engine.seen
+        )
+        self._puller = Puller(settings, database, self._runner, self._down, tuning)
         self._journal = DecisionLog(database, keep_days=settings.decision_days, keep_rows=settings.decision_rows)
-        self._control = ControlLoop(settings, engine, self._caller, self._puller, self._journal, self._serving)
+        self._control = ControlLoop(settings, engine, self._runner, self._puller, self._journal, self._serving)
         self._endpoint = HttpServer(
             settings,
             secret,
@@ -99,11 +114,13 @@ class Worker:
             on_arrival=self._control.on_arrival,
             metrics=lambda: metrics.exposition(self._view()).decode(),
         )
+        folder = Path(settings.page_dir) if settings.page_dir else None
+        self._door = ArrivalSocket(folder, ArrivalEvents(self._control.arrivals, self._control.on_arrival))
         self._gpus: tuple[Gpu, ...] = ()
 
-    def _new_caller(self, settings: Settings, secret: bytes) -> Caller:
+    def _new_runner(self, settings: Settings, secret: bytes) -> ItemRunner:
         model = self._model
-        return Caller(
+        return ItemRunner(
             self._client,
             Target.of(model),
             secret,
@@ -116,7 +133,7 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain and leave. Raises the error that makes serving impossible, as StoreNotShared."""
-        async with self._client, self._endpoint:
+        async with self._client, self._endpoint, self._door:
             try:
                 async with asyncio.TaskGroup() as group:
                     parts = [group.create_task(part) for part in self._parts()]
@@ -201,7 +218,8 @@ class Worker:
     def _status(self) -> EngineReport:
         health, comeback = self._health, self._engine.comeback
         expected = comeback.expected() if health.fault == DOWN else None
-        facts = health.facts(inside=self._control.inside)
+        seen = health.facts(inside=self._control.inside, obstacle=self._control.harvest.obstacle)
+        facts = replace(seen, slots=self._engine.slots)
         rest = comeback.learned, expected, facts, self._puller.in_hand, self._control.sync_open
         if self._drained:
             return EngineReport(health.fault is None, DRAINING, 0, None, None, None, None, *rest)
@@ -211,7 +229,8 @@ class Worker:
             return EngineReport(False, health.fault, 0, signal, theirs, promised, None, *rest)
         d = self._control.decision
         value, threshold = float(d.value), float(d.threshold)
-        return EngineReport(True, d.reason, d.allowance, d.signal, value, threshold, self._control.detail, *rest)
+        detail = self._control.detail or (BLIND if self._control.blind else None)
+        return EngineReport(True, d.reason, d.allowance, d.signal, value, threshold, detail, *rest)
 
     @property
     def _drained(self) -> bool:
@@ -230,7 +249,7 @@ class Worker:
         return metrics.view_of(
             self._control,
             self._puller,
-            self._caller,
+            self._runner,
             engine=self._membership.name,
             model=self._model.served,
             mode=self._engine.mode,

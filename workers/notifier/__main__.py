@@ -16,10 +16,10 @@ def main() -> int:
     configure(settings, "notifier")
     log = structlog.get_logger()
     log.info(
-        "notifier starts", broker=settings.broker_url.split(":", 1)[0] or "pgmq", sends=settings.webhook_concurrency
+        "notifier.starting", broker=settings.broker_url.split(":", 1)[0] or "pgmq", sends=settings.webhook_concurrency
     )
     code = run(settings)
-    log.info("notifier stopped", code=code)
+    log.info("notifier.stopped", code=code)
     return code
 
 

@@ -64,7 +64,7 @@ def _stop_on_signals(sender: Any, **_: Any) -> None:
     signal.signal(signal.SIGINT, stop)
     if sender.hub is not None:  # RabbitMQ and Redis: their loop sleeps until a socket or a timer wakes it
         sender.hub.call_repeatedly(_TICK_SECONDS, lambda: None)
-    log.info("notifier consumes")
+    log.info("notifier.consuming")
 
 
 def _keep_logging(**_: Any) -> None:

@@ -87,7 +87,7 @@ async def forever(work: Callable[[], Awaitable[object]], pause_seconds: float) -
             await work()
         except Exception as error:
             if not failing:
-                log.warning("sweep failed, trying on", error=f"{type(error).__name__}: {error}".strip())
+                log.warning("sweep.failed", error=f"{type(error).__name__}: {error}".strip())
             failing = True
         else:
             failing = False

@@ -86,7 +86,8 @@ class Sender:
         try:
             return await self._claims.ask(endpoint_id)
         except TRANSIENT as error:
-            log.warning("no database; the sweep will repeat this", endpoint=str(endpoint_id), error=str(error).strip())
+            # The sweep will hint at this endpoint again.
+            log.warning("database.unavailable", verb="claim", endpoint=str(endpoint_id), error=str(error).strip())
             return []
 
     async def _claim_together(self, endpoint_ids: list[UUID]) -> list[list[Claim]]:
@@ -111,10 +112,10 @@ class Sender:
             self.metrics.attempts.labels(verdict.verb if verdict else LATE).inc()
             self.metrics.seconds.observe(answer.duration_ms / 1000)
         except TRANSIENT as error:
-            log.warning("outcome not recorded", delivery=claim.delivery_id, error=str(error).strip())
+            log.warning("outcome.not_recorded", delivery=claim.delivery_id, error=str(error).strip())
             return
         log.info(
-            "delivery attempt",
+            "delivery.attempted",
             delivery=claim.delivery_id,
             webhook_id=claim.event.webhook_id,
             attempt=claim.attempt,

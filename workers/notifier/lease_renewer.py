@@ -40,4 +40,4 @@ class LeaseRenewer(bootsteps.StartStopStep):  # type: ignore[misc]
                 try:
                     channel.pgmq.set_vt(info["pgmq_queue"], info["pgmq_msg_id"], channel.visibility_timeout)
                 except (psycopg.Error, AttributeError) as error:
-                    log.warning("a message lease was not renewed; its task may run twice", error=str(error).strip())
+                    log.warning("message.lease_not_renewed", error=str(error).strip())  # its task may run twice

@@ -7,9 +7,9 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_rand
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
-from app.webhooks import outcomes as outcomes_store
+from app.webhooks import delivery_outcomes
 from app.webhooks.claims import Claim
-from app.webhooks.outcomes import Outcome
+from app.webhooks.delivery_outcomes import DeliveryOutcome
 from app.webhooks.response_policy import Answer, DeliveryVerdict
 
 PATIENCE_SECONDS = 20.0
@@ -22,7 +22,7 @@ class OutcomeWriter:
     def __init__(self, database: Database, disable_days: float) -> None:
         self._database = database
         self._patience = timedelta(days=disable_days)
-        self._together: Coalescer[Outcome, DeliveryVerdict | None] = Coalescer(self._write, most=MOST)
+        self._together: Coalescer[DeliveryOutcome, DeliveryVerdict | None] = Coalescer(self._write, most=MOST)
 
     async def record(self, claim: Claim, answer: Answer) -> DeliveryVerdict | None:
         """Write one outcome. Returns None if its claim was lost. Raises a database error that lasts over `PATIENCE_SECONDS`."""
@@ -34,7 +34,7 @@ class OutcomeWriter:
         wait=wait_random(0.1, 0.5),
         reraise=True,
     )
-    async def _write(self, outcomes: list[Outcome]) -> list[DeliveryVerdict | None]:
+    async def _write(self, outcomes: list[DeliveryOutcome]) -> list[DeliveryVerdict | None]:
         """Write the outcomes, and try again while the database restarts. A delivery whose outcome is lost is sent twice."""
         async with self._database.transaction() as conn:
-            return await outcomes_store.record(conn, outcomes, patience=self._patience)
+            return await delivery_outcomes.record(conn, outcomes, patience=self._patience)

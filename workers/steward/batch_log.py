@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import clock
-from app.queue.maintenance import Settled
-from app.queue.progress import BatchProgress
+from app.queue.running_batches import BatchProgress
+from app.queue.settling import Settled
 from app.queue.types import Kind
 
 MOST = 10_000  # running batches that are remembered; the start of a forgotten batch is logged again

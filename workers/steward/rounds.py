@@ -17,9 +17,21 @@ from app.db.transient_errors import TRANSIENT, away
 from app.errors import StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
-from app.queue import maintenance, pace, pace_log, partitions, progress, retention
+from app.metering import ledger, reports
+from app.queue import (
+    chunk_sweeps,
+    expiry,
+    order_drift,
+    pace,
+    pace_log,
+    partitions,
+    reaping,
+    retention,
+    running_batches,
+    settling,
+)
 from app.queue.lost_workers import WorkerWatch
-from app.queue.progress import BatchProgress
+from app.queue.running_batches import BatchProgress
 from app.settings import Settings
 from app.storage.store import Store
 from app.webhooks import endpoint_removal, endpoint_state
@@ -31,6 +43,7 @@ CORRECT_HELD_SECONDS = 5.0
 RECOMPUTE_SECONDS = 120.0
 PARTITION_SECONDS = 600.0
 RETENTION_SECONDS = 600.0
+LEDGER_SECONDS = 600.0
 REMOVE_SECONDS = 1.0
 ACCOUNT_SECONDS = 1.0
 LOOKS_IN_GAP = 5  # so that a few late ones are no outage
@@ -58,6 +71,7 @@ class Rounds:
             (pace.NOTE_SECONDS, self._note_pace),
             (RECOMPUTE_SECONDS, self._recompute),
             (RETENTION_SECONDS, self._retire),
+            (LEDGER_SECONDS, self._check_ledger),
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
         self._batches = BatchLog()
@@ -81,7 +95,7 @@ class Rounds:
             await asyncio.sleep(self._watch.gap / LOOKS_IN_GAP)
             with suppress(*TRANSIENT):  # the round will say so; the watch sees that the look is missing
                 async with self._database.relaxed() as conn:
-                    await maintenance.look(conn, self._watch)
+                    await reaping.look(conn, self._watch)
 
     async def run(self) -> bool:
         """Run one round. Returns whether something changed, so that the next round should follow soon."""
@@ -89,10 +103,10 @@ class Rounds:
             if monotonic() >= self._due[i] and await self._attempted(step):
                 self._due[i] = monotonic() + seconds
         async with self._database.relaxed() as conn:
-            workers, chunks = await maintenance.reap(conn, self._watch)
-            promoted = await maintenance.promote(conn)
-            expired = await maintenance.expire(conn)
-            has_work = await maintenance.has_work(conn)
+            workers, chunks = await reaping.reap(conn, self._watch)
+            promoted = await chunk_sweeps.promote(conn)
+            expired = await expiry.expire(conn)
+            has_work = await settling.has_work(conn)
         if workers:
             log.warning("worker.reaped", workers=workers, chunks=chunks)
         moved = await self._attempted(self._settle) if has_work else False
@@ -113,7 +127,7 @@ class Rounds:
         """Settle batches. Returns whether chunks or batches changed."""
         async with self._database.relaxed() as conn:
             # In its own transaction: it takes locks that come after those of batches.
-            swept = await maintenance.sweep(conn)
+            swept = await chunk_sweeps.sweep(conn)
         moved: list[BatchProgress] = []
         async with self._database.transaction() as conn:
             settled = await batches.settle(conn, moved.append)
@@ -129,7 +143,7 @@ class Rounds:
 
     async def _write_progress(self) -> None:
         async with self._database.relaxed() as conn:
-            running = await progress.running(conn)
+            running = await running_batches.running(conn)
         _log(self._batches.running(running))
         async with self._database.transaction() as conn:
             await self._progress_events.write(conn)
@@ -148,7 +162,7 @@ class Rounds:
 
     async def _recompute(self) -> None:
         async with self._database.transaction() as conn:
-            drifts = await maintenance.recompute(conn)
+            drifts = await order_drift.recompute(conn)
         for drift in drifts:
             log.error(
                 "cache.drift",
@@ -157,6 +171,13 @@ class Rounds:
                 ready=drift.ready,
                 tokens=drift.inflight_tokens,
             )
+
+    async def _check_ledger(self) -> None:
+        async with self._database.relaxed() as conn:
+            differences = await reports.check(conn)
+            await ledger.forget_writers(conn)
+        for each in differences:
+            log.error("ledger.differs", account=each.account_id, count=each.count, ledger=each.ledger, queue=each.queue)
 
     async def _retire(self) -> None:
         """Start to drop old days in a task of its own, because it waits for locks and the rounds must not wait for it."""

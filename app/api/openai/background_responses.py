@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from app.api import orders, submit_params
+from app.api import request_parsing, submit_params
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
@@ -41,9 +41,9 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
         raise BadInput("store: a background response is stored until it is deleted; leave it out", param="store")
     item = {field: value for field, value in item.items() if field != "background"}
     read_metadata(item.get("metadata"))
-    facts = orders.checked(examine, item, rules_of(model, parts.lengths.of(tenant.tenant_id), stream=True))
+    facts = request_parsing.checked(examine, item, rules_of(model, parts.lengths.of(tenant.tenant_id), stream=True))
     key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
-    order = orders.single_order(request, tenant, model, RESPONSES, Kind.RESPONSE, idempotency_key=key)
+    order = request_parsing.single_order(request, tenant, model, RESPONSES, Kind.RESPONSE, idempotency_key=key)
     again = submit_params.sent_before(request.headers)
     request_id = await background_responses.create(parts.database, parts.settings, order, item, facts, repeated=again)
     if item.get("stream"):

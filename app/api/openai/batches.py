@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from app import clock
-from app.api import body, orders, submit_params, unknown_fields
+from app.api import body, request_parsing, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
@@ -108,7 +108,7 @@ async def change_state(
     """Cancel: drop queued items, abort running ones, keep results. Pause: start no further item."""
     request_id = _parse(batch_id)
     async with _conflict_in_openai_words(verb, tenant, parts, request_id):
-        return _shown(await file_batches.change_state(parts.database, tenant, request_id, verb), parts)
+        return _shown(await file_batches.apply_verb(parts.database, tenant, request_id, verb), parts)
 
 
 @asynccontextmanager
@@ -145,7 +145,7 @@ def _read(given: dict[str, Any], request: Request) -> NewFileBatch:
         endpoint,
         window,
         _deadline(window),
-        orders.labels_of(request, metadata=metadata, idempotency_key=key),
+        request_parsing.labels_of(request, metadata=metadata, idempotency_key=key),
         output_seconds,
         partial=_flag(given, "partial_results"),
         mixed=_flag(given, "mixed"),

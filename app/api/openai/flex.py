@@ -13,7 +13,7 @@ import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from app.api import orders, sync_requests
+from app.api import request_parsing, sync_requests
 from app.api.deps import Parts
 from app.api.openai import flex_stream
 from app.api.openai.flex_call import FlexCall, FlexRequest
@@ -36,9 +36,9 @@ async def wait(flex: FlexRequest, request: Request, tenant: Tenant, parts: Parts
     request_id = await single_request.enqueue(
         parts.database,
         parts.settings,
-        orders.single_order(request, tenant, flex.model, flex.route.endpoint, Kind.FLEX),
+        request_parsing.single_order(request, tenant, flex.model, flex.route.endpoint, Kind.FLEX),
         flex.item,
-        orders.checked(flex.route.examine, flex.item, rules),
+        request_parsing.checked(flex.route.examine, flex.item, rules),
         repeated=sent_before(request.headers),
         reject_if_busy=sync_requests.rejects_if_busy(flex.item),
     )

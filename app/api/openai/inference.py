@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.api import body, orders, sync_requests, unknown_fields
+from app.api import body, request_parsing, sync_requests, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.fast_route import FastRoute
 from app.api.openai import background_responses, flex
@@ -18,19 +18,19 @@ from app.api.sync_requests import EngineRoute
 from app.batches.validation import openai
 from app.batches.validation.text_generation import ItemFacts, ItemRules, examine
 from app.engines.pricing import priced
-from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
 from app.engines.request_echo import FLEX, echo
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from app.errors import BadInput, MissingInput, ModelUnknown
 from app.gateway import sse_frames
 from app.tenants.service import Tenant
+from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
 router = APIRouter(route_class=FastRoute)
 
 
 def _chat(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
     if item.get("messages") is None:
-        raise BadInput("messages: must be a non-empty list", param="messages", reason=orders.MISSING)
+        raise BadInput("messages: must be a non-empty list", param="messages", reason=request_parsing.MISSING)
     return examine(item, rules)
 
 
@@ -71,7 +71,7 @@ async def _answer(route: EngineRoute, request: Request, tenant: Tenant, parts: P
     unknown_fields.check(request, given)
     item = {name: value for name, value in given.items() if name not in ENGINE_PRIVATE_FIELDS}
     if not isinstance(item.get("model"), str):
-        reason = orders.MISSING if item.get("model") is None else "invalid_type"
+        reason = request_parsing.MISSING if item.get("model") is None else "invalid_type"
         raise BadInput("model: must name the model, as a string", param="model", reason=reason)
     model = parts.model(item["model"])
     if model.task != route.task:

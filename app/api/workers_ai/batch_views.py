@@ -9,7 +9,7 @@ from app.api.deps import Parts
 from app.api.workers_ai import results
 from app.batches import refused_batches
 from app.batches.refused_batches import RefusedBatch
-from app.batches.why import explain
+from app.batches.why_chain import explain
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.queue import failures, reads

@@ -11,7 +11,7 @@ import orjson
 from app import clock
 from app.batches.listing import REFUSED
 from app.batches.refused_batches import RefusedBatch
-from app.batches.why import Link, Why
+from app.batches.why_chain import Link, Why
 from app.engines import embeddings
 from app.engines.catalogue import Catalogue, Model, Price
 from app.engines.native_response import as_result

@@ -8,7 +8,7 @@ import orjson
 from fastapi import Request, Response
 
 from app import labels
-from app.api import body, boolean_params, orders, submit_params, unknown_fields
+from app.api import body, boolean_params, request_parsing, submit_params, unknown_fields
 from app.api.deps import Parts
 from app.api.envelope import success
 from app.batches import submit as batches
@@ -56,7 +56,7 @@ def _order(model: Model, request: Request, tenant: Tenant) -> batches.Order:
     _check_queue(model)
     unknown_fields.check(request, request.query_params, _QUERY, noun="query parameter")
     key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
-    labels = orders.labels_of(request, tags=_tags(request), metadata=_metadata(request), idempotency_key=key)
+    labels = request_parsing.labels_of(request, tags=_tags(request), metadata=_metadata(request), idempotency_key=key)
     return batches.Order(tenant, model, labels, deadline_seconds=_deadline(request))
 
 

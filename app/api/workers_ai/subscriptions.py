@@ -106,7 +106,7 @@ async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
     if to.type == QUEUE:
         _check_queue(to)
         state = EndpointState.ACTIVE if new.enabled else EndpointState.DISABLED
-        async with parts.database.durable() as conn:
+        async with parts.database.transaction() as conn:
             await registration.check_room(conn, tenant.tenant_id, parts.settings.webhook_endpoints)
             return success(
                 view(await registration.create_queue(conn, queue_id=to.queue_id or "", state=state, **values))

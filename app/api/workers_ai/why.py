@@ -9,9 +9,8 @@ from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.batches import BatchId
-from app.batches import recent_decisions
+from app.batches import recent_decisions, why_text
 from app.batches.recent_decisions import RecentDecision
-from app.headroom import reason_messages
 
 router = APIRouter(prefix="/ai/batches/{request_id}/why")
 
@@ -52,6 +51,6 @@ def _facts(overview: dict[str, Any]) -> dict[str, Any]:
 def _decision(decision: RecentDecision) -> dict[str, Any]:
     """A decision in the form that callers read; `because` describes the comparison behind it."""
     change = decision.entry.change
-    because = reason_messages.because(change.signal, change.value, change.threshold, change.detail)
+    because = why_text.because(change.signal, change.value, change.threshold, change.detail)
     facts = {name: getattr(change, name) for name in change.__slots__}
     return {"at": clock.iso(decision.entry.at), "engine": decision.engine, **facts, "because": because}

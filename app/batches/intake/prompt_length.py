@@ -14,7 +14,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import context_window, service
 from app.engines.client import EngineClient
-from app.engines.engine_key import engine_key
+from app.engines.engine_key import engine_headers
 from app.engines.requests import Target, build
 from app.engines.service import Engine
 from app.errors import BadInput
@@ -52,9 +52,9 @@ async def check(
     """Raise BadInput for the first item that is too long. Without a ready engine of the model nothing is counted."""
     if not items or (engine := await _ready(database, target.model)) is None:
         return
-    key = engine_key(settings, secret_key(settings), engine.name, engine.mode)
+    headers = engine_headers(settings, secret_key(settings), engine.name, engine.mode)
     room = asyncio.Semaphore(_AT_ONCE)
-    async with EngineClient(engine.url, key, timeout_seconds=_SECONDS) as client:
+    async with EngineClient(engine.url, headers, timeout_seconds=_SECONDS) as client:
 
         async def problem(each: LongItem) -> str | None:
             request = build(each.item, endpoint, target, "", open_ended=open_ended)

@@ -25,11 +25,11 @@ from app.batches.openai import uploads
 from app.batches.refused_batches import nothing_to
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation.openai_lines import LineProblem, Lines
-from app.batches.why import explain
+from app.batches.why_chain import explain
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
 from app.errors import BadInput, KeyReused, NotFound
-from app.events import BatchData, EventKind, Failure
+from app.events import BatchData, BatchFailure, EventKind
 from app.files import ids, sql
 from app.files import service as files
 from app.files.service import File
@@ -176,7 +176,7 @@ async def _refuse(database: Database, tenant: Tenant, new: NewFileBatch, problem
             data=BatchData(
                 request_id=str(request_id),
                 account_id=tenant.account_id,
-                failure=Failure(problems[0].message, BadInput.code, BadInput.status),
+                failure=BatchFailure(problems[0].message, BadInput.code, BadInput.status),
             ),
         )
     return await get(database, tenant, request_id)
@@ -233,7 +233,7 @@ async def listing(
     return await _many(database, tenant, [position.request_id for position in positions]), more
 
 
-async def change_state(database: Database, tenant: Tenant, request_id: UUID, verb: lifecycle.Verb) -> FileBatch:
+async def apply_verb(database: Database, tenant: Tenant, request_id: UUID, verb: lifecycle.Verb) -> FileBatch:
     """Pause, resume or cancel; finished items keep their results. Repeating a verb has no effect. Raises NotFound, Conflict."""
     await _check_ran(database, tenant, request_id, verb)
     await lifecycle.change_state(database, tenant, request_id, verb)

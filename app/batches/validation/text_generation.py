@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from app.batches.validation.content_parts import part_problem
 from app.batches.validation.fields import FIELDS, MOST_TOKENS, number, show
 from app.engines.content_parts import OF_CHAT
-from app.engines.private_fields import ENGINE_PRIVATE_FIELDS
+from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
 MOST_BYTES_PER_TOKEN = 16  # of ordinary text; for lower bounds of the number of tokens
 USUAL_BYTES_PER_TOKEN = 4

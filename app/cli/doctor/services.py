@@ -16,9 +16,11 @@ from app.cli.doctor.machine import ATTACH
 from app.db import embedded, migrate
 from app.db.pool import Database
 from app.engines import adoption, catalogue
-from app.engines.adoption import Contradiction
+from app.engines.adoption import Contradiction, Sighting
 from app.engines.catalogue import Model
 from app.engines.client import EngineAway
+from app.engines.dialects import VLLM
+from app.engines.missing_flags import NO_PRIORITY
 from app.engines.model_weights import is_ready
 from app.errors import StorageError, StoreNotShared
 from app.files import shared_storage
@@ -199,16 +201,41 @@ def _attached(settings: Settings) -> Check:
     of = "" if window is None else f", {window} tokens"
     place = f"{url} serves {', '.join(seen.names) or name}{of}"
     if found.telemetry_problem:
-        fix = "without telemetry no batch request is sent: use vLLM, and allow access to /metrics"
+        flags = " ".join(lack.remedy for lack in adoption.shortcomings(seen))
+        fix = f"without telemetry no batch request is sent: allow access to its metrics. {flags}".strip()
         return fail("engine", f"{place}, but its telemetry cannot be read: {found.telemetry_problem}", fix)
-    for problem in adoption.shortcomings(seen):
-        result = fail if problem.code == adoption.NO_PRIORITY else warn
-        return result("engine", f"{place}. {problem.message}", problem.remedy)
-    version = f"; vLLM {seen.version}" if seen.version else ""
+    return _protected(settings, seen, place)
+
+
+def _protected(settings: Settings, seen: Sighting, place: str) -> Check:
+    """Whether synchronous requests are protected in the engine at `place`, and where."""
+    dialect = seen.terms.dialect
+    wanted = dialect is VLLM and settings.harvest and bool(settings.page_dir)
+    page_problem = attached_engine.page_problem(settings) if wanted else None
+    inside = wanted and page_problem is None
+    problems = adoption.shortcomings(seen, inside=inside) + ((page_problem,) if page_problem else ())
+    if problems:
+        result = fail if any(problem.code == NO_PRIORITY for problem in problems) else warn
+        messages = " ".join(problem.message for problem in problems)
+        return result("engine", f"{place}. {messages}", " ".join(problem.remedy for problem in problems))
+    version = f"; {dialect.title} {seen.version}" if seen.version else f"; {dialect.title}"
+    if dialect.load == "none":
+        cap = "SLACKWATER_BATCH_MAX_IN_FLIGHT is the cap; send synchronous requests through the gateway"
+        return ok("engine", f"{place}{version}: only a cap and latency protect synchronous requests; {cap}")
+    if dialect is not VLLM:
+        return ok("engine", f"{place}{version}")
+    return _protected_vllm(settings, seen, f"{place}{version}", inside=inside)
+
+
+def _protected_vllm(settings: Settings, seen: Sighting, place: str, *, inside: bool) -> Check:
+    """Where a vLLM without known problems is protected, and whether its scheduling policy is known."""
+    where = attached_engine.protection(settings)
+    if inside:
+        return ok("engine", f"{place}, {where}")
     if seen.policy is None:
         fix = "make sure that it runs with --scheduling-policy priority; vLLM reports it only in development mode"
-        return warn("engine", f"{place}{version}; its scheduling policy is not known", fix)
-    return ok("engine", f"{place}{version}, scheduling policy {seen.policy}")
+        return warn("engine", f"{place}; its scheduling policy is not known; {where}", fix)
+    return ok("engine", f"{place}, scheduling policy {seen.policy}; {where}")
 
 
 def _loads(library: str) -> bool:

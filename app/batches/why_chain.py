@@ -1,0 +1,163 @@
+"""Why a batch waits, and since when. The command `slackwater why` prints it; why_text has the sentences.
+
+The chain of conditions between a batch and its end is checked in this order. The first one that blocks is the answer:
+
+    its own state      paused, ending
+    engines            whether its model has an engine, and one that is ready
+    gate               whether an engine admits batch work; if not: signal, value, threshold
+    back-off           whether all its items wait before they are tried again
+    order              earlier work of its account, other accounts, the account's limit
+    allowance          whether the engines' allowance is used up
+
+A batch with items in an engine runs, at the speed of its place in the order. It does not wait for that place, nor for a gate
+that is closed only for a moment.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from app.batches import why_text
+from app.batches.why_text import batch_message
+from app.coalescing import Coalescer
+from app.db.pool import Database
+from app.quantities import duration, many
+from app.queue import reads
+from app.queue.estimate import Estimate, Gate, Outlook, estimate
+from app.queue.reads import BatchSnapshot, BatchStatus
+from app.states import BatchState
+
+MOMENT_SECONDS = 5.0  # a gate that is closed for less does not block a running batch: the items in the engine continue
+MOST_TOGETHER = 64  # batches in one query
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link of the chain: a code, its message, since when it holds (None: unknown), and whether it blocks the batch."""
+
+    code: str
+    message: str
+    since: datetime | None = None
+    blocks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The chain of one batch, and the gates of its model's engines. A final batch has an empty chain."""
+
+    status: BatchStatus
+    chain: tuple[Link, ...]
+    gates: tuple[Gate, ...]
+    estimate: Estimate | None
+
+    @property
+    def waiting(self) -> Link | None:
+        """The first link that blocks the batch; None while it runs, and at its end."""
+        return next((link for link in self.chain if link.blocks), None)
+
+
+async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | None:
+    """The chain of a batch; None: the tenant has no such batch."""
+    [sight] = await reads.snapshots(database, [(tenant_id, request_id)])
+    return None if sight is None else explain(*sight)
+
+
+def explain(status: BatchStatus, outlook: Outlook | None) -> Why:
+    """The chain from the rows that were read. Pure."""
+    if status.finalized_at is not None:
+        return Why(status, (), (), None)
+    expected = None if outlook is None else estimate(status.state, outlook)
+    return Why(status, tuple(walk(status, outlook, expected)), outlook.gates if outlook else (), expected)
+
+
+def walk(status: BatchStatus, outlook: Outlook | None, estimate: Estimate | None) -> Iterator[Link]:
+    """The chain of an unfinished batch. A batch without chunks has no outlook."""
+    if status.state != BatchState.OPEN:
+        yield Link(status.state, batch_message(status.state), None, blocks=True)
+    if outlook is None or estimate is None or not outlook.chunks:
+        yield Link("settling", batch_message("settling"))
+        return
+    yield from _engines(status, outlook)
+    yield from _own_chunks(outlook)
+    yield from _queue_order(status, outlook, estimate)
+    yield _eta(estimate)
+
+
+def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
+    """Whether there is an engine, and whether its gate is open. A batch waits since the last open gate closed."""
+    alive = [gate for gate in outlook.gates if gate.alive]
+    if not alive:
+        gone = max((gate.heartbeat_at for gate in outlook.gates), default=status.opened_at)
+        message = batch_message("no_engine", model=status.model)
+        yield Link("no_engine", message, max(gone, status.opened_at), blocks=True)
+        return
+    count, serves = many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
+    yield Link("engines", batch_message("engines", count=count, serves=serves, model=status.model))
+    blocked = not any(gate.open for gate in alive)
+    moment = bool(outlook.leased) and any(
+        gate.ready and _held_seconds(outlook, gate) < MOMENT_SECONDS for gate in alive
+    )
+    ready_last = sorted(alive, key=lambda gate: (gate.open, gate.ready, gate.since), reverse=True)
+    for gate in ready_last:
+        compared = gate.signal, gate.value, gate.threshold, _held_seconds(outlook, gate)
+        message = why_text.gate(gate.engine, gate.code, *compared, detail=gate.detail, expected=gate.expected_seconds)
+        since = max(gate.since, status.opened_at) if blocked else gate.since
+        yield Link(gate.code, message, since, blocks=blocked and not moment)
+
+
+def _held_seconds(outlook: Outlook, gate: Gate) -> float:
+    return (outlook.now - gate.since).total_seconds()
+
+
+def _own_chunks(outlook: Outlook) -> Iterator[Link]:
+    """The batch's chunks that an engine has, and those that wait before they are tried again."""
+    if outlook.leased:
+        chunks = many(outlook.chunks, "chunk")
+        yield Link("running", batch_message("running", leased=f"{outlook.leased:,}", chunks=chunks))
+    if outlook.delayed:
+        delayed, pause = many(outlook.delayed, "chunk"), duration(outlook.pause or 0.0)
+        message = batch_message("backoff", delayed=delayed, pause=pause)
+        yield Link("backoff", message, None, blocks=not outlook.ready and not outlook.leased)
+
+
+def _queue_order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> Iterator[Link]:
+    """The work that comes before the batch's ready chunks."""
+    if not outlook.ready:
+        return
+    waits = not outlook.leased
+    if outlook.inflight >= outlook.limit:
+        inflight, limit = many(outlook.inflight, "token"), many(outlook.limit, "token")
+        message = batch_message("account_limit", inflight=inflight, limit=limit)
+        yield Link("account_limit", message, status.opened_at, blocks=True)
+    if estimate.position or outlook.accounts > 1:
+        ahead, accounts = many(estimate.position, "chunk"), many(outlook.accounts, "account")
+        message = batch_message("fair_share", ahead=ahead, accounts=accounts, share=f"{estimate.share:.0%}")
+        yield Link("fair_share", message, status.opened_at, blocks=waits)
+    elif outlook.pool_inflight and (allowed := sum(gate.allowance for gate in outlook.gates if gate.open)):
+        places = many(allowed, "request")
+        yield Link("allowance_spent", batch_message("allowance_spent", places=places), status.opened_at, blocks=waits)
+    else:
+        yield Link("next", batch_message("next"), status.opened_at, blocks=waits)
+
+
+def _eta(estimate: Estimate) -> Link:
+    if estimate.eta_seconds is None or estimate.tokens_per_second is None:
+        return Link("eta_unknown", batch_message("eta_unknown"))
+    eta, pace = duration(estimate.eta_seconds), many(round(estimate.tokens_per_second), "token")
+    return Link("eta", batch_message("eta", eta=eta, pace=pace, confidence=estimate.confidence))
+
+
+class Polls:
+    """The polls of one process. Polls that arrive while a query runs are answered together by the next query."""
+
+    def __init__(self, database: Database) -> None:
+        async def query(batches: list[tuple[int, UUID]]) -> Sequence[BatchSnapshot | None]:
+            return await reads.snapshots(database, batches)
+
+        self._coalescer = Coalescer(query, most=MOST_TOGETHER, fails_all=True)
+
+    async def why(self, tenant_id: int, request_id: UUID) -> Why | None:
+        """The same as the function `why`. Raises the errors of the database."""
+        sight = await self._coalescer.ask((tenant_id, request_id))
+        return None if sight is None else explain(*sight)

@@ -1,0 +1,152 @@
+"""The sentences of `slackwater why`: what the codes of a batch and of an engine's gate mean, with numbers and units. Pure.
+
+`why_chain` decides which codes hold. Only the signals that close the gate have their sentences elsewhere, beside their
+thresholds: in app.headroom.gate_rules.
+
+The end of a signal's name is its unit: `_seconds`, `_tokens`, `_usage` and `_share` (of one); others are counts. The message of
+an unknown code or signal contains its name.
+"""
+
+from app.headroom.gate_rules import CLOSING_SIGNALS
+from app.quantities import duration, many
+
+_BATCH = {
+    "paused": "the batch is paused; resume it to go on",
+    "cancelling": "the batch is being cancelled; its items in an engine are being stopped",
+    "expiring": "the batch has expired; its items in an engine are being stopped",
+    "settling": "every item is done; the batch is being settled",
+    "running": "with an engine: {leased} of {chunks}",
+    "backoff": "{delayed} will be tried again, the next in {pause}",
+    "no_engine": "no engine serves {model} now; the batch is kept until one does",
+    "engines": "{count} {serves} {model}",
+    "account_limit": "the account has {inflight} in flight, the limit is {limit}",
+    "fair_share": "{ahead} of this account first; {accounts} at work, this one's share is {share}",
+    "allowance_spent": "every place for batch work is taken, {places} in all",
+    "next": "next in line",
+    "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
+    "eta_unknown": "no estimate yet: no engine is expected, or the pace has not been measured",
+}
+
+_GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
+    "open": "takes batch work",
+    "ramp": "takes more batch work step by step",
+    "hold": "keeps its amount of batch work for now",
+    "harvest": "gives batch work what synchronous requests leave of every step",
+    "deadline_ramp": "takes more batch work because a deadline is near",
+    "shrink_latency": "serves synchronous requests",
+    "yield_burst": "makes room for a burst of synchronous requests",
+    "closed_sync_waiting": "serves synchronous requests first",
+    "closed_slots": "is full",
+    "closed_latency": "answers too slowly to get more batch work",
+    "closed_stale": "sends no fresh telemetry",
+    "closed_unknown": "sends no telemetry that can be read",
+    "closed_model_error": "has step times that do not fit their prediction",
+    "probe": "is tested with one small request after its telemetry failed",
+    "plugin_tripped": "met a fault in its scheduler plug-in",
+    "engine_starting": "is starting",
+    "engine_down": "does not answer",
+    "model_missing": "runs, but without this model",
+    "draining": "has been drained by an operator (`slackwater engine undrain` ends it)",
+    "window_too_small": "runs, but with a smaller context window than the model is promised with",
+    "key_refused": "refuses Slackwater's key",
+    "window_unknown": "runs, but does not report its context window",
+    "not_vllm": "answers, but not as an engine does",
+    "released": "is being handed over to another worker",
+}
+
+_SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
+    "age_seconds": "last seen {value} ago, limit {threshold}",
+    "still_seconds": "its counters have not changed for {value}, limit {threshold}",
+    "step_seconds": "step time {value}, limit {threshold}",
+    "stuck_seconds": "they have waited {value}, limit {threshold}",
+    "first_token_seconds": "a first token has taken {value}, limit {threshold}",
+    "hold_seconds": "{value} left",
+    "sync_waiting": "{value} waiting",
+    "sync_requests": "{value} of {threshold} usable slots taken by synchronous requests",
+    "sync_prompt_tokens": "{value} of their prompts uncomputed, limit {threshold}",
+    "context_tokens": "batch holds {value} of context, limit {threshold}",
+    "gpu_memory_usage": "GPU memory {value} used, limit {threshold}",
+    "load": "{value} of {threshold} usable slots taken",
+    "window_tokens": "{value}, promised {threshold}",
+    "unknown_steps": "its steps beside synchronous requests are not measured yet",
+    "model_samples": "{value} of {threshold} steps seen to learn from",
+    "model_error": "they are off by {value}, limit {threshold}",
+    "static_cap": "{value} batch requests in flight, fixed limit {threshold}",
+    "faults": "{value} counted",
+    "controller": "Slackwater's own controller failed; see the log of the GPU worker",
+    "telemetry": "",
+}
+
+GATE_CODES = frozenset(_GATES)
+SIGNALS = frozenset(_SIGNALS)
+ENDS = ("completed", "failed", "cancelled", "expired", "refused")  # states in which a batch waits for nothing
+
+
+def headline(status: str, waiting: str | None) -> str:
+    """The first sentence about a batch. `status`: as callers read it; `waiting`: the message of what it waits for, if it does."""
+    if status in ENDS:
+        return f"The batch is {status}; it waits for nothing."
+    return f"Waiting: {waiting}" if waiting else "The batch runs; none of its items waits."
+
+
+def batch_message(code: str, **facts: object) -> str:
+    """The sentence of a code about a batch or its place in the order. Raises KeyError if a fact is missing."""
+    return _BATCH[code].format(**facts)
+
+
+def gate(
+    engine: str,
+    code: str,
+    signal: str | None,
+    value: float | None,
+    threshold: float | None,
+    seconds: float | None,
+    *,
+    detail: str | None = None,
+    expected: float | None = None,
+) -> str:
+    """What an engine does with batch work, why, and for how many seconds: "engine-0 is full: 62 of 62 … taken, for 40 s".
+
+    `detail`: the error text of the telemetry; `expected`: seconds until the engine should answer again.
+    """
+    meaning = f"{engine} {_GATES.get(code, 'reports ' + _spaced(code))}"
+    why = because(signal, value, threshold, detail)
+    held = f"for {duration(seconds)}" if seconds is not None else ""
+    soon = f"expected back in about {duration(expected)}" if expected is not None else ""
+    details = ", ".join(part for part in (why, held, soon) if part)
+    if why:
+        return f"{meaning}: {details}"
+    return ", ".join(part for part in (f"{meaning} {held}".strip(), soon) if part)
+
+
+def because(signal: str | None, value: float | None, threshold: float | None, detail: str | None) -> str:
+    """The comparison that decided, and the error: "last seen 2 s ago, limit 1.5 s, GET … is answered with 500"."""
+    compared = measure(signal, value, threshold) if signal else ""
+    return ", ".join(part for part in (compared, detail) if part)
+
+
+def measure(signal: str, value: float | None, threshold: float | None) -> str:
+    """The comparison that decided: "step time 31 ms, limit 25 ms"."""
+    if value is None:
+        return ""
+    known = _SIGNALS.get(signal, _spaced(signal) + " {value}" + ("" if threshold is None else ", limit {threshold}"))
+    return known.format(value=amount(signal, value), threshold=amount(signal, threshold))
+
+
+def amount(signal: str, value: float | None) -> str:
+    """The value of a signal, with its unit."""
+    if value is None:
+        return "unknown"
+    if signal.endswith("_seconds"):
+        return duration(value)
+    if signal.endswith(("_usage", "_share")) or signal == "model_error":
+        return f"{value:.0%}"
+    if signal.endswith("_tokens"):
+        return many(value, "token")
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def _spaced(name: str) -> str:
+    for unit in ("_seconds", "_tokens", "_usage", "_share"):
+        name = name.removesuffix(unit)
+    return name.replace("_", " ")

@@ -1,0 +1,79 @@
+"""Reads the events of an engine's answer as they arrive."""
+
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import orjson
+
+from app.engines.continuation import Continuation
+from app.engines.outcome import EngineDown, Outcome, from_response, from_stream_error
+from app.engines.stream_merge import Chunks
+
+
+async def read_transcript(
+    content: aiohttp.StreamReader, transcript: Continuation, on_first_token: Callable[[], None]
+) -> Outcome | None:
+    """Read a stream into a transcript. Returns None when the answer has ended, else the outcome.
+
+    `on_first_token` is called at the first token.
+    """
+    before, notified = transcript.received, False
+    async for line in _lines(content):
+        data = line.removeprefix(b"data:").strip()
+        if data == b"[DONE]":
+            break
+        if line.startswith(b"data:"):
+            transcript.feed(data)
+        if not notified and transcript.received > before:
+            notified = True
+            on_first_token()
+        if transcript.error is not None:
+            error, transcript.error = transcript.error, None
+            return from_stream_error(error)
+    if transcript.finish_reason is None:
+        return EngineDown("the stream ended early", suspect=True)
+    return None
+
+
+async def read_events(
+    content: aiohttp.StreamReader, on_event: Callable[[bytes], None], *, begun: bool, prompt_tokens: int | None = None
+) -> Outcome:
+    """Read the events of a response or the chunks of a chat completion. Returns the outcome.
+
+    `prompt_tokens`: an estimate. With it, a chat completion whose stream reports no usage gets one, as a last event.
+    """
+    chunks = Chunks()
+    async for line in _lines(content):
+        data = line.removeprefix(b"data:").strip()
+        if not line.startswith(b"data:") or data == b"[DONE]":
+            continue
+        event = orjson.loads(data)
+        kind = event.get("type")
+        if kind in ("error", "response.failed") or "error" in event:
+            return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
+        if not (begun and kind in ("response.created", "response.queued")):
+            on_event(data)
+        if kind in ("response.completed", "response.incomplete"):
+            return from_response(200, orjson.dumps(event["response"]))
+        if kind is None:
+            chunks.take(event)
+    if prompt_tokens is not None and (last := chunks.missing_usage(prompt_tokens)) is not None:
+        on_event(orjson.dumps(last))
+        chunks.take(last)
+    answer = chunks.answer()
+    return (
+        EngineDown("the stream ended early", suspect=True)
+        if answer is None
+        else from_response(200, orjson.dumps(answer))
+    )
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The lines of a stream, of any length. The first event contains the token ids of a whole prompt."""
+    pieces: list[bytes] = []
+    async for block in content.iter_any():
+        *ended, rest = block.split(b"\n")
+        for line in ended:
+            yield b"".join([*pieces, line])
+            pieces.clear()
+        pieces.append(rest)

@@ -1,0 +1,151 @@
+"""Lines: one row for each combination of account, key, labels, model, kind and price, whose id batches and usage carry.
+
+A line has the price of its model at the time of the submit, so what is queued keeps its price.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+from app.db.pool import Connection, Database
+from app.engines.catalogue import Price
+from app.metering import sql
+from app.metering.money import TokenPrice
+from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
+
+OTHER = "other"
+SYNC = "sync"  # the kind of synchronous requests
+MOST_LINES, MOST_WORKFLOWS, MOST_TASKS, MOST_FAMILIES = 10_000, 50, 20, 200  # families: of a workflow
+_CACHED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LineParts:
+    """What identifies a line. Prices: 10^-12 of `currency` per token; None: the model has none."""
+
+    tenant_id: int
+    key_id: str
+    workflow: str
+    task: str
+    critical: bool
+    variant: str
+    family: str
+    model: str
+    kind: str
+    price_in: int | None = None
+    price_cached: int | None = None
+    price_out: int | None = None
+    currency: str | None = None
+
+
+@dataclass(slots=True)
+class KnownLabels:
+    """The labels that an account's lines have. `families`: by workflow. `lines`: their number."""
+
+    workflows: set[str]
+    tasks: set[str]
+    families: dict[str, set[str]]
+    lines: int
+
+    def add(self, parts: LineParts) -> None:
+        """Count one more line."""
+        self.workflows.add(parts.workflow)
+        self.tasks.add(parts.task)
+        self.families.setdefault(parts.workflow, set()).add(parts.family)
+        self.lines += 1
+
+
+@lru_cache(4096)
+def parts_of(tenant_id: int, key_id: str, labels: SpendLabels, model: str, kind: str, price: Price | None) -> LineParts:
+    """The parts of the line of a request."""
+    per_token = TokenPrice.of(price, f"price of {model}") if price else None
+    prices = (per_token.input, per_token.cached, per_token.output, per_token.currency) if per_token else ()
+    named = labels.workflow, labels.task, labels.critical, labels.variant, labels.family
+    return LineParts(tenant_id, key_id, *named, model, kind, *prices)
+
+
+def unlabelled(tenant_id: int, model: str, kind: str) -> LineParts:
+    """The parts of the line of work that was queued before there were lines."""
+    return parts_of(tenant_id, "", NO_SPEND_LABELS, model, kind, None)
+
+
+def without_labels(parts: LineParts) -> LineParts:
+    """The parts of the line for whatever has too many labels."""
+    return replace(parts, key_id="", workflow=OTHER, task=OTHER, variant=OTHER, family=OTHER)
+
+
+def bounded(parts: LineParts, known: KnownLabels) -> LineParts:
+    """The parts within the account's limits: a label beyond them is `other`. Pure."""
+    if known.lines >= MOST_LINES:
+        return without_labels(parts)
+    workflow = _within(parts.workflow, known.workflows, MOST_WORKFLOWS)
+    task = _within(parts.task, known.tasks, MOST_TASKS)
+    family = _within(parts.family, known.families.get(workflow, set()), MOST_FAMILIES)
+    return replace(parts, workflow=workflow, task=task, family=family)
+
+
+def _within(label: str, known: Collection[str], most: int) -> str:
+    return label if label in known or len(known) < most else OTHER
+
+
+class Lines:
+    """The ids of lines, cached in this process. A line is never changed, and is removed only with its account."""
+
+    def __init__(self) -> None:
+        self._ids: dict[LineParts, int] = {}
+
+    async def ids(self, database: Database, wanted: Sequence[LineParts]) -> list[int]:
+        """The ids of these lines of one account, which are added if they are new."""
+        missing = list(dict.fromkeys(parts for parts in wanted if parts not in self._ids))
+        if missing:
+            if len(self._ids) > _CACHED:
+                self._ids.clear()
+                missing = list(dict.fromkeys(wanted))
+            async with database.relaxed() as conn:
+                found = await _find(conn, missing)
+            if None in found:
+                # durably: a crash of the server must not take a line away whose id is cached
+                async with database.transaction() as conn:
+                    found = await added(conn, missing)
+            self._ids |= {parts: line_id for parts, line_id in zip(missing, found, strict=True) if line_id is not None}
+        return [self._ids[parts] for parts in wanted]
+
+
+async def added(conn: Connection, wanted: Sequence[LineParts]) -> list[int | None]:
+    """The ids of these lines of one account, which are added if they are new. Call inside a transaction."""
+    tenant_id = wanted[0].tenant_id
+    await conn.execute(sql.ONE_AT_A_TIME, {"tenant_id": tenant_id})
+    known, allowed = await _known(conn, tenant_id), []
+    for parts in wanted:
+        allowed.append(bounded(parts, known))
+        known.add(allowed[-1])
+    await conn.execute(sql.ADD, _columns(allowed))
+    return await _find(conn, allowed)
+
+
+async def of_model(conn: Connection, line_id: int | None, model: str) -> int | None:
+    """The newest line of this model that equals another line but for model and price; None: there is none."""
+    row = await (await conn.execute(sql.OF_MODEL, {"line_id": line_id, "model": model})).fetchone()
+    return None if row is None else int(row[0])
+
+
+async def _find(conn: Connection, wanted: Sequence[LineParts]) -> list[int | None]:
+    return [row[0] for row in await (await conn.execute(sql.FIND, _columns(wanted))).fetchall()]
+
+
+async def _known(conn: Connection, tenant_id: int) -> KnownLabels:
+    rows = await (await conn.execute(sql.KNOWN, {"tenant_id": tenant_id})).fetchall()
+    families: dict[str, set[str]] = {}
+    for workflow, _, family, _ in rows:
+        if family is not None:
+            families.setdefault(workflow, set()).add(family)
+    return KnownLabels(
+        {row[0] for row in rows if row[0] is not None and row[2] is None},
+        {row[1] for row in rows if row[1] is not None},
+        families,
+        sum(row[3] for row in rows if row[:3] == (None, None, None)),
+    )
+
+
+def _columns(wanted: Sequence[LineParts]) -> dict[str, list[object]]:
+    return {field.name: [getattr(parts, field.name) for parts in wanted] for field in fields(LineParts)}

@@ -1,0 +1,83 @@
+"""The labels by which spend is reported: workflow, task, variant, prompt family, and whether the work is critical. Pure.
+
+Each label is the first of: its header, its key in the request's metadata, its key in `cf-aig-metadata`, a tag `NAME:value`.
+A header that is not in form is refused. The other places hold what callers wrote for themselves, so their text is put into form.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import orjson
+
+from app.errors import BadInput
+
+GATEWAY_METADATA = "cf-aig-metadata"  # Cloudflare AI Gateway's header: a flat JSON object
+HEADERS = {name: f"x-slackwater-{name}" for name in ("workflow", "task", "critical", "variant")}
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_LONGEST = 64
+_OTHER = re.compile(r"[^a-z0-9._-]+")
+_FAMILY = "prompt_family"
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class SpendLabels:
+    """The labels of one request. `-`: none was given. Work is critical unless its caller says that it is not."""
+
+    workflow: str = "default"
+    task: str = "-"
+    critical: bool = True
+    variant: str = "-"
+    family: str = "-"
+
+
+NO_SPEND_LABELS = SpendLabels()
+
+
+def read(headers: Mapping[str, str], metadata: Mapping[str, str] | None, tags: Sequence[str]) -> SpendLabels:
+    """The labels of a request. Raises BadInput naming the label and where it was given."""
+    own = {name: headers[header] for name, header in HEADERS.items() if header in headers}
+    _check(own)
+    sources = [own, *_elsewhere(headers, metadata, tags)]
+    if not any(sources):
+        return NO_SPEND_LABELS
+    return SpendLabels(
+        _first(sources, "workflow") or NO_SPEND_LABELS.workflow,
+        _first(sources, "task") or NO_SPEND_LABELS.task,
+        _TRUTH.get(_first(sources, "critical") or "", NO_SPEND_LABELS.critical),
+        _first(sources, "variant") or NO_SPEND_LABELS.variant,
+        _first(sources, _FAMILY) or NO_SPEND_LABELS.family,
+    )
+
+
+def _check(own: Mapping[str, str]) -> None:
+    for name, text in own.items():
+        header = HEADERS[name]
+        if name == "critical" and text.lower() not in _TRUTH:
+            raise BadInput(f"{header}: must be true or false, not {text[:40]!r}", param=header)
+        if not _NAME.fullmatch(text) and name != "critical":
+            form = f"1 to {_LONGEST} of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+            raise BadInput(f"{header}: must be {form}, not {text[:70]!r}", param=header)
+
+
+def _elsewhere(
+    headers: Mapping[str, str], metadata: Mapping[str, str] | None, tags: Sequence[str]
+) -> Iterator[Mapping[str, object]]:
+    """What the request gives beside our headers, in the order in which it counts."""
+    if metadata:
+        yield metadata
+    if text := headers.get(GATEWAY_METADATA):
+        with suppress(orjson.JSONDecodeError):
+            found = orjson.loads(text)
+            if isinstance(found, dict):
+                yield found
+    if tags:
+        yield dict(tag.split(":", 1) for tag in tags if ":" in tag)
+
+
+def _first(sources: Sequence[Mapping[str, object]], name: str) -> str | None:
+    """The first text of this label, put into form; None: there is none."""
+    texts = (str(source[name]).lower() for source in sources if source.get(name) is not None)
+    return next((found for text in texts if (found := _OTHER.sub("-", text).strip("-._")[:_LONGEST])), None)

@@ -1,0 +1,26 @@
+"""Times and counts as people read them. Pure."""
+
+_TIMES = ((0.9995, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86_400, "days"))
+
+
+def duration(seconds: float) -> str:
+    """A time in a suitable unit: 31 ms, 1.5 s, 40 s, 12 min, 5 h, 3 days."""
+    seconds = max(0.0, seconds)
+    unit, name = next((unit, name) for most, unit, name in _TIMES if seconds < most)
+    number = seconds / unit
+    shown = f"{number:.1f}".removesuffix(".0") if unit == 1 and number < 10 else f"{number:.0f}"
+    return f"{shown} {name}"
+
+
+def many(count: float, thing: str) -> str:
+    """A count and its noun: 1 token, 2,000 tokens."""
+    return f"{count:,.0f} {thing}" + ("" if count == 1 else "s")
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds of a length of time like `90s`, `30m`, `24h` or `7d`; None: it is none."""
+    number, unit = text[:-1], text[-1:]
+    return float(number) * _UNITS[unit] if unit in _UNITS and number.isdecimal() and len(number) < 7 else None

@@ -1,0 +1,83 @@
+"""A caller's verbs on a whole batch: pause, resume, cancel, retry. Call each inside one durable transaction.
+
+The state of the batch changes first, then a sweep applies it to the chunks. The steward's sweeps catch chunks that a concurrent
+transaction put back. A worker learns of the change by its next heartbeat, and then stops the items in its engine.
+The end of a window is a verb of the steward: `app.queue.expiry`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from app.db.pool import Connection
+from app.queue import batch_state_sql as queries
+from app.queue import chunk_sweeps, ingest
+from app.queue.chunking import NewChunk
+from app.states import BatchState
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """A batch's state and counts as its row has them, without the counts of its open chunks."""
+
+    state: BatchState
+    run: int
+    ok: int
+    failed: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """A batch after a retry has begun its run number `run`."""
+
+    batch_id: int
+    run: int
+    model: str
+    deadline: datetime
+    traceparent: str | None
+    line_id: int | None
+
+
+async def transition(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> int | None:
+    """`pause`, `resume` or `cancel` a batch and its queued chunks. Returns its id; None: unknown, or its state forbids it."""
+    parameters = {"tenant_id": tenant_id, "request_id": request_id}
+    row = await (await conn.execute(queries.transition(verb), parameters)).fetchone()
+    if row is None:
+        return None
+    await chunk_sweeps.sweep(conn, row[0])
+    return int(row[0])
+
+
+async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int | None) -> Reopened | None:
+    """Begin a new run of a final batch that has unanswered items.
+
+    None: it is unknown or not final, all its items are answered, or its current run is not `of_run`.
+    """
+    parameters = {"tenant_id": tenant_id, "request_id": request_id, "of_run": of_run}
+    row = await (await conn.execute(queries.REOPEN, parameters)).fetchone()
+    return None if row is None else Reopened(*row)
+
+
+async def unanswered(conn: Connection, batch_id: int) -> dict[str | None, tuple[list[int], list[int]]]:
+    """(seqs, estimated tokens) of the items that no run has answered, by model. Key None: the batch's model."""
+    rows = await (await conn.execute(queries.UNANSWERED, {"batch_id": batch_id})).fetchall()
+    by_model: dict[str | None, tuple[list[int], list[int]]] = {}
+    for seq, tokens, model in rows:
+        seqs, est_tokens = by_model.setdefault(model, ([], []))
+        seqs.append(seq)
+        est_tokens.append(tokens)
+    return by_model
+
+
+async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: int, chunks: Sequence[NewChunk]) -> None:
+    """Insert chunks of a reopened batch into the queue."""
+    await ingest.write_chunks(conn, (batch.batch_id, batch.run, tenant_id, pool_id), chunks, batch.deadline)
+
+
+async def stored_state(conn: Connection, tenant_id: int, request_id: UUID) -> StoredState | None:
+    """The state of this tenant's batch. None: the tenant has no such batch."""
+    parameters = {"tenant_id": tenant_id, "request_id": request_id}
+    row = await (await conn.execute(queries.STATE, parameters)).fetchone()
+    return None if row is None else StoredState(BatchState(row[0]), *row[1:])

@@ -1,0 +1,78 @@
+"""The SQL of the sweeps over chunks: promote, hold, release, remove.
+
+Lock order: batch, chunk, sched by pool and tenant.
+"""
+
+from app.queue.fair_order_sql import WAKE, chunks_by_account, in_lock_order
+from app.states import CHUNK, BatchState, ChunkState
+
+HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
+
+_MORE_READY = f"""
+{in_lock_order(chunks_by_account("released"))},
+ recounted as (update sched s set ready = s.ready + x.n, vtime = {WAKE}
+       from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
+select count(*) from released"""
+
+# A chunk that the worker of a cancelled batch has just returned must not be leased again before the sweep removes it.
+PROMOTE = f"""
+with due as materialized (
+       select c.chunk_id from chunk c
+       where {CHUNK.guard("promote", "c.")} and c.not_before <= now()
+         and not exists (select from batch b where b.batch_id = c.batch_id and b.{HALTED})
+       for update of c skip locked),
+ released as (update chunk c set state = '{ChunkState.READY}', not_before = null
+       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id),
+{_MORE_READY}"""
+
+# ---------------------------------------------------------------- sweep: apply a batch's state to its chunks
+
+# A worker or the steward may return a chunk while its batch is being paused or cancelled, if it read the batch's state before.
+# Therefore only these sweeps act on that state, and they are repeated.
+
+
+def _to_move(states: str, verb: str, *, one: bool) -> str:
+    """The chunks that `verb` moves: those of one batch, or of all batches in `states`."""
+    only, wait = ("and c.batch_id = %(batch_id)s", "") if one else ("", "skip locked")
+    return f"""
+with to_move as materialized (
+       select c.* from chunk c join batch b on b.batch_id = c.batch_id
+       where b.state in ({states}) and {CHUNK.guard(verb, "c.")} {only}
+       order by c.chunk_id for update of c {wait}),"""
+
+
+_LESS_READY = f"""
+{in_lock_order(chunks_by_account(f"to_move where state = '{ChunkState.READY}'"))},
+ recounted as (update sched s set ready = s.ready - x.n
+       from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
+select count(*) from to_move"""
+
+
+# Results that a lost worker stored before its chunk came back are counted here, because no worker will finish that chunk.
+_COUNT_DONE = """
+ counted as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats,
+                                         retried, retried_ok, yields)
+       select k.batch_id, sum(r.ok), count(*) - sum(r.ok), sum(r.prompt_tokens), sum(r.cached_tokens), sum(r.completion_tokens),
+              k.line_id, count(*) filter (where k.run > 1), count(*) filter (where r.attempt > 1),
+              count(*) filter (where r.attempt > 1 and r.ok = 1), sum(r.yields)
+       from to_move k cross join lateral unnest(coalesce(k.seqs, array(select generate_series(k.lo, k.hi)))) x (seq)
+         cross join lateral (select * from item_result i
+           where i.batch_id = k.batch_id and i.seq = x.seq and i.run = k.run limit 1) r
+       where k.done + k.failed > 0 group by k.batch_id, k.line_id),"""
+
+
+def sweeps(*, one: bool) -> tuple[str, str, str]:
+    """Hold, release, remove: for the chunks of paused, resumed, and ending batches. `one`: only those of %(batch_id)s."""
+    hold = f"""{_to_move(f"'{BatchState.PAUSED}'", "hold", one=one)}
+ held as (update chunk c set state = '{ChunkState.HELD}', not_before = null
+       from to_move k where c.chunk_id = k.chunk_id),
+{_LESS_READY}"""
+    release = f"""{_to_move(f"'{BatchState.OPEN}'", "release", one=one)}
+ released as (update chunk c set state = '{ChunkState.READY}' from to_move k where c.chunk_id = k.chunk_id
+       returning c.pool_id, c.tenant_id),
+{_MORE_READY}"""
+    remove = f"""{_to_move(f"'{BatchState.CANCELLING}', '{BatchState.EXPIRING}'", "remove", one=one)}
+ removed as (delete from chunk c using to_move k where c.chunk_id = k.chunk_id),
+{_COUNT_DONE}
+{_LESS_READY}"""
+    return hold, release, remove

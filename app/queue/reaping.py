@@ -1,0 +1,30 @@
+"""Reaps workers whose lease has lapsed: their chunks go back to the queue. A verb of the steward.
+
+`app.worker_lease` has the rule of a lapsed lease. `lost_workers` decides whose loss is charged to the chunks.
+"""
+
+from math import inf
+
+from app.db.pool import Connection
+from app.queue import reaping_sql as queries
+from app.queue.lost_workers import Heartbeat, WorkerWatch
+
+
+async def reap(conn: Connection, watch: WorkerWatch | None = None) -> tuple[int, int]:
+    """Take back the chunks of workers whose lease has lapsed. Returns the numbers of (workers, chunks).
+
+    `watch` decides which losses are charged to the chunks, and remembers them. Without it, every loss of a single worker is.
+    """
+    rows = await (await conn.execute(queries.HEARTBEATS)).fetchall()
+    now, server_start = rows[0][:2]
+    workers = [Heartbeat(*row[2:]) for row in rows if row[2] is not None]
+    lapsed, charged = (watch or WorkerWatch(since=-inf)).judge(now, server_start, workers)
+    row = await (await conn.execute(queries.REAP, {"lapsed": lapsed, "charged": charged})).fetchone()
+    return (row[0], row[1]) if row else (0, 0)
+
+
+async def look(conn: Connection, watch: WorkerWatch) -> None:
+    """Tell `watch` that the database answers, also while a round takes long."""
+    row = await (await conn.execute(queries.LOOK)).fetchone()
+    assert row is not None
+    watch.look(*row)

@@ -1,0 +1,38 @@
+"""The SQL by which the steward takes chunks back from workers whose lease has lapsed."""
+
+from app.queue.fair_order_sql import WAKE, in_lock_order
+from app.states import CHUNK, ChunkState
+from app.worker_lease import WORKER_LEASE_LAPSED
+
+LOOK = "select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start_time())::float8"
+HEARTBEATS = """
+select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start_time())::float8, w.worker_id,
+       extract(epoch from w.started_at)::float8, extract(epoch from w.renewed_at)::float8,
+       extract(epoch from w.lease_until)::float8
+from (select) one left join worker w on true"""
+
+_READY_AGAIN = """select r.pool_id, r.tenant_id, count(*) as n, sum(r.est_tokens) as tokens, min(w.weight) as weight
+             from released r join tenant w using (tenant_id) group by 1, 2"""
+
+# A higher token fences every late write of the lost worker. The estimate is refunded: an account does not pay for lost workers.
+# `lost_workers` decides which losses are charged to their chunks, and `charges` takes back the charge for a worker that is alive.
+# A claim may commit after its worker was reaped or has retired. Its chunk has no worker, and is taken back as well.
+# Locked rows are skipped, since the next round comes anyway. So no two statements wait for each other in a circle.
+REAP = f"""
+with lost as materialized (select worker_id from worker
+       where worker_id = any(%(lapsed)s::bigint[]) and {WORKER_LEASE_LAPSED} for update skip locked),
+ taken_back as materialized (
+       select c.chunk_id from chunk c
+       where {CHUNK.guard("reap", "c.")} and (c.worker_id in (select worker_id from lost)
+         or not exists (select from worker w where w.worker_id = c.worker_id))
+       for update of c skip locked),
+ released as (update chunk c set state = '{ChunkState.READY}', token = token + 1, worker_id = null,
+              attempt = attempt + (c.worker_id = any(%(charged)s::bigint[]))::int,
+              charged_for = case when c.worker_id = any(%(charged)s::bigint[]) then c.worker_id else charged_for end
+        from taken_back k where c.chunk_id = k.chunk_id returning c.pool_id, c.tenant_id, c.est_tokens),
+{in_lock_order(_READY_AGAIN)},
+ refunded as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,
+              vtime = {WAKE} - x.tokens / x.weight
+       from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id),
+ deleted_workers as (delete from worker w using lost where w.worker_id = lost.worker_id)
+select (select count(*) from lost), (select count(*) from released)"""

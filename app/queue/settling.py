@@ -1,0 +1,87 @@
+"""Settles batches: adds up the counts of finished chunks, and ends the batches that are done. Verbs of the steward.
+
+`app.batches.lifecycle` calls them and writes the events of the batches that ended.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from app.db.pool import Connection
+from app.queue import settling_sql as queries
+from app.queue.running_batches import BatchProgress
+from app.states import BatchState
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A batch that has just become final, `seconds` after its submit or its last retry."""
+
+    batch_id: int
+    request_id: UUID
+    tenant_id: int
+    account_id: str
+    model: str
+    run: int
+    state: BatchState
+    total: int
+    ok: int
+    failed: int
+    prompt_tokens: int
+    completion_tokens: int
+    traceparent: str | None
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSum:
+    """What results of one hour and line used. `line_id` None: they were queued before there were lines; then `tenant_id`,
+    `model` and `kind` are those of the batch. The counts are those of `app.metering.ledger.Booking`.
+    """
+
+    hour: datetime
+    line_id: int | None
+    tenant_id: int | None
+    model: str | None
+    kind: str | None
+    requests: int
+    ok: int
+    prompt: int
+    cached: int
+    output: int
+    repeats: int
+    retried: int
+    retried_ok: int
+    yields: int
+
+
+async def has_work(conn: Connection) -> bool:
+    """Whether there is anything to sweep, fold or end."""
+    row = await (await conn.execute(queries.HAS_WORK)).fetchone()
+    return bool(row and row[0])
+
+
+async def settle(
+    conn: Connection, on_fold: Callable[[BatchProgress], None] = lambda progress: None
+) -> tuple[list[Settled], list[UsageSum]]:
+    """Add the counts of finished chunks to their batches, and end the batches that are done.
+
+    Call inside a transaction, and in the same one write the events of the returned batches and book the returned usage.
+    `on_fold` is called with each batch whose counts changed, before that transaction commits.
+    """
+    await conn.execute(queries.ONE_AT_A_TIME)
+    taken = {"ids": [row[0] for row in await (await conn.execute(queries.TAKE)).fetchall()]}
+    usage = [UsageSum(*row) for row in await (await conn.execute(queries.USAGE, taken)).fetchall()]
+    folded = [BatchProgress(*row) for row in await (await conn.execute(queries.FOLD, taken)).fetchall()]
+    for progress in folded:
+        on_fold(progress)
+    return await finalise(conn, [progress.batch_id for progress in folded], ending=True), usage
+
+
+async def finalise(conn: Connection, batch_ids: list[int], *, ending: bool = False) -> list[Settled]:
+    """End those of the batches that are done, and with `ending` also any that is cancelling or expiring. See `settle`."""
+    rows = await (await conn.execute(queries.FINALISE, {"ids": batch_ids, "all": ending})).fetchall()
+    batches = [Settled(*row) for row in rows]
+    return [replace(batch, state=BatchState(batch.state)) for batch in batches]

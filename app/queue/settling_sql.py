@@ -1,0 +1,55 @@
+"""The SQL that adds up the counts of finished chunks and ends batches."""
+
+from app.queue.chunk_sweeps_sql import HALTED
+from app.states import BATCH, BatchState, ChunkState
+
+HAS_WORK = f"""
+select exists (select from batch_delta)
+    or exists (select from batch where {HALTED})
+    or exists (select from chunk where state = '{ChunkState.HELD}')"""
+
+# Two stewards at once, one of which has lost the lead without noticing yet, would lock the same batches in different orders.
+ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtext('slackwater settle'))"
+
+TAKE = "select delta_id from batch_delta order by delta_id limit 5000 for update skip locked"
+
+# Usage of the results by hour and line. Without a line: the parts of the batch that a line needs.
+USAGE = """
+select date_trunc('hour', d.at, 'UTC'), coalesce(d.line_id, b.line_id),
+       case when coalesce(d.line_id, b.line_id) is null then b.tenant_id end as tenant_id,
+       case when coalesce(d.line_id, b.line_id) is null then b.model end as model,
+       case when coalesce(d.line_id, b.line_id) is null then b.kind end as kind,
+       sum(d.ok + d.failed)::int8, sum(d.ok)::int8, sum(d.prompt_tokens)::int8, sum(d.cached_tokens)::int8,
+       sum(d.completion_tokens)::int8, sum(d.repeats)::int8, sum(d.retried)::int8, sum(d.retried_ok)::int8, sum(d.yields)::int8
+from batch_delta d join batch b using (batch_id)
+where d.delta_id = any(%(ids)s) and d.ok + d.failed > 0 group by 1, 2, 3, 4, 5"""
+
+FOLD = """
+with deltas as (delete from batch_delta where delta_id = any(%(ids)s)
+           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens),
+ added as (select batch_id, sum(ok) as ok, sum(failed) as failed, sum(prompt_tokens) as prompt_tokens,
+              sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens from deltas group by 1)
+update batch b set ok = b.ok + a.ok, failed = b.failed + a.failed, prompt_tokens = b.prompt_tokens + a.prompt_tokens,
+       cached_tokens = b.cached_tokens + a.cached_tokens, completion_tokens = b.completion_tokens + a.completion_tokens
+from added a where a.batch_id = b.batch_id
+returning b.batch_id, b.run, b.request_id, b.model, b.total, b.ok, b.failed, b.kind"""
+
+# Runs in the same transaction as `FOLD`. A batch whose items all have a result has failed if none succeeded, and
+# is complete otherwise, even if it was expiring. A cancelling or expiring batch ends when no chunk and no uncounted result is
+# left. State and run are checked again after the wait for the row's lock: meanwhile the batch may have ended and run again.
+FINALISE = f"""
+with ending as (
+  select batch_id, state, run, case
+    when ok + failed = total and ok > 0 and {BATCH.guard("complete")} then '{BatchState.COMPLETED}'
+    when ok + failed = total and {BATCH.guard("fail")} then '{BatchState.FAILED}'
+    when {BATCH.guard("end cancelled")} then '{BatchState.CANCELLED}'
+    when {BATCH.guard("end expired")} then '{BatchState.EXPIRED}' end as target
+  from batch b
+  where (b.batch_id = any(%(ids)s) or (%(all)s and b.state in ('{BatchState.CANCELLING}', '{BatchState.EXPIRING}')))
+    and not exists (select from chunk c where c.batch_id = b.batch_id)
+    and not exists (select from batch_delta d where d.batch_id = b.batch_id))
+update batch b set finalized_at = now(), state = e.target
+from ending e, tenant t
+where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
+returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
+          b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind, extract(epoch from now() - b.opened_at)::float8"""

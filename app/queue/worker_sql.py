@@ -1,0 +1,119 @@
+"""The SQL of a worker and its leases: register, heartbeat, load, flush, finish. The claim is in `fair_order_sql`.
+
+Every write by a worker checks the fence (chunk_id, token, worker_id).
+"""
+
+from app.queue.poison import SUSPECT_ATTEMPTS
+from app.states import CHUNK, BatchState, ChunkState
+from app.worker_lease import WORKER_LEASE_HOLDS
+
+FENCE = f"chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard('finish')}"
+
+REGISTER_WORKER = """
+insert into worker (pool_id, host, pid, lease_until)
+values (%(pool_id)s, %(host)s, %(pid)s, now() + make_interval(secs => %(lease_seconds)s)) returning worker_id"""
+
+# A lapsed lease cannot be renewed: its chunks may already belong to another worker. The answer lists the chunks that the worker
+# holds. From it the worker learns of cancelled and paused batches, and of leases it does not know. No row: the lease has lapsed.
+HEARTBEAT = f"""
+with renewed as (update worker set lease_until = now() + make_interval(secs => %(lease_seconds)s), renewed_at = now()
+           where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS} returning worker_id)
+select c.chunk_id, c.token, c.batch_id, c.run, c.n, b.state
+from renewed left join (chunk c join batch b on b.batch_id = c.batch_id)
+  on c.worker_id = renewed.worker_id and {CHUNK.guard("finish", "c.")}"""
+
+RETIRE_WORKER = f"""
+delete from worker w where worker_id = %(worker_id)s
+   and not exists (select from chunk c where c.worker_id = w.worker_id and {CHUNK.guard("finish", "c.")})"""
+
+# Only items without a durable result, so that a chunk that is leased again continues where the lost worker stopped; and no item
+# of a halted batch, whose chunk may be claimed just before a sweep reaches it. Item and result are looked up by their keys, one
+# by one: a chunk of grouped items spans most of its batch, and a range scan would read all of it.
+LOAD = f"""
+select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items,
+       b.kind, b.open_ended
+from batch b
+cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
+  with ordinality x (seq, place)
+cross join lateral (select * from item_payload where batch_id = %(batch_id)s and seq = x.seq limit 1) p
+left join lateral (select true as there from item_result
+  where batch_id = %(batch_id)s and seq = x.seq and run = %(run)s limit 1) r on true
+where b.batch_id = %(batch_id)s and b.state = '{BatchState.OPEN}' and r.there is null
+order by x.place"""
+
+# The columns of a result that the worker supplies, with their types.
+RESULT_COLUMNS = {
+    "seq": "int",
+    "ok": "int2",
+    "attempt": "int2",
+    "yields": "int2",
+    "prompt_tokens": "int",
+    "cached_tokens": "int",
+    "completion_tokens": "int",
+    "body": "bytea",
+    "stored": "bool",
+}
+_COLUMNS = ", ".join(RESULT_COLUMNS)
+
+# Stores results, one array per column, if the fence holds. The first result of an item wins, and only new results count as
+# progress. Binary arrays make one statement for any number of rows and save the client most of its work. Returns the number of
+# fenced chunks, 0 or 1.
+FLUSH = f"""
+with fenced as materialized (select chunk_id from chunk
+           where chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard("flush")}
+           for update),
+ inserted as (insert into item_result (batch_id, run, {_COLUMNS})
+       select %(batch_id)s, %(run)s, v.*
+       from unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in RESULT_COLUMNS.items())}) v
+       where exists (select from fenced)
+       on conflict do nothing returning ok),
+ counted as (update chunk c set done = c.done + new.ok, failed = c.failed + new.n - new.ok
+       from fenced, (select coalesce(sum(ok), 0)::int as ok, count(*)::int as n from inserted) new
+       where c.chunk_id = fenced.chunk_id)
+select count(*) from fenced"""
+
+# Counts are taken from item_result, so that a chunk that was leased before is counted correctly. Items without a result go back
+# as new, delayed chunks, so that finishing early cannot lose an item. Token 1 says that they were leased before. Suspects get a
+# chunk each, and with `split` all items do. Items that met a transient error go back together, and so does the rest.
+# LIMIT 1 makes the planner look up each result by its key, even in a partition that is still growing.
+# A delta is always written, even 0/0: the steward notices a batch by its deltas.
+FINISH = f"""
+with deleted as (delete from chunk where {FENCE}
+           returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
+                     charged_for, excused, line_id),
+ items as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
+                 r.attempt > 1 as again, r.yields,
+                 (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
+          from deleted d cross join lateral
+            unnest(coalesce(d.seqs, array(select generate_series(d.lo, d.hi)))) with ordinality x (seq, place)
+          left join lateral (select * from item_result
+            where batch_id = %(batch_id)s and seq = x.seq and run = %(run)s limit 1) r on true),
+ counts as (select count(*) filter (where not missing)::int as done, coalesce(sum(ok), 0)::int as ok,
+              coalesce(sum(prompt_tokens), 0) as prompt_tokens, coalesce(sum(cached_tokens), 0) as cached_tokens,
+              coalesce(sum(completion_tokens), 0) as completion_tokens,
+              count(*) filter (where again)::int as retried, count(*) filter (where again and ok = 1)::int as retried_ok,
+              coalesce(sum(yields), 0)::int as yields from items),
+ returned as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
+                             attempt, deaths, retries, charged_for, excused, line_id, token, not_before)
+       select d.batch_id, d.run, d.tenant_id, d.pool_id, m.lo, m.hi,
+              case when m.n = 1 or (m.hi - m.lo + 1 = m.n and d.seqs is null) then null else m.seqs end, m.n,
+              greatest(1, m.est_tokens), d.deadline, '{ChunkState.DELAYED}',
+              least(d.attempt, case when %(split)s then {SUSPECT_ATTEMPTS} end), d.deaths + m.suspect, d.retries + m.retried,
+              d.charged_for, d.excused, d.line_id, 1,
+              now() + make_interval(secs => greatest(%(backoff_seconds)s, m.retried * %(retry_seconds)s))
+       from deleted d, (select min(seq) as lo, max(seq) as hi, count(*)::int as n, array_agg(seq order by place) as seqs,
+                       suspect, retried,
+                       sum((select p.est_tokens from item_payload p
+                            where p.batch_id = %(batch_id)s and p.seq = items.seq))::int as est_tokens
+                from items where missing
+                group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m),
+ charged as (update sched s set inflight_tokens = s.inflight_tokens - d.est_tokens,
+              served_tokens = s.served_tokens + d.est_tokens::bigint * c.done / d.n,
+              vtime = s.vtime + (c.prompt_tokens + c.completion_tokens - d.est_tokens) / w.weight
+       from deleted d, counts c, tenant w
+       where w.tenant_id = d.tenant_id and s.pool_id = d.pool_id and s.tenant_id = d.tenant_id)
+insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
+                         retried_ok, yields)
+select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
+       case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields from deleted d, counts c
+returning ok + failed"""

@@ -1,0 +1,28 @@
+"""Faults of the fake engine that replace an answer; see `testing.fakes.engine` for the rules."""
+
+from typing import Any
+
+from aiohttp import web
+
+
+def error(rule: dict[str, Any]) -> dict[str, Any]:
+    """The error of a stream's last event, or of an answer with the status 500."""
+    return {"message": rule.get("message", "scripted"), "type": "InternalServerError", "code": 500}
+
+
+def odd(rule: dict[str, Any]) -> web.Response:
+    """An answer of another status or with another body."""
+    if rule["mode"] == "junk":
+        return web.Response(text=rule["body"], content_type="application/json")
+    described = {"message": rule.get("message", "scripted"), "type": "scripted", "code": rule["status"]}
+    return web.json_response({"error": described}, status=rule["status"])
+
+
+async def die(request: web.Request) -> web.StreamResponse:
+    """Close the socket in the middle of the answer."""
+    response = web.StreamResponse(headers={"content-type": "application/json", "content-length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"choices": [')
+    assert request.transport is not None
+    request.transport.abort()
+    return response

@@ -1,0 +1,101 @@
+"""Claims about the report of usage: every request is in it once, under its labels, at the cost that its answer stated."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.db.pool import Database
+from app.settings import Settings
+from testing.fakes.engine import FakeEngine
+from tests.api.support import RUN
+from tests.gateway.support import Registry, serve
+
+USAGE = "/client/v4/accounts/acme/ai/usage"
+CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture
+async def engine(database: Database) -> AsyncIterator[FakeEngine]:
+    """An engine that a live worker has reported ready."""
+    async with FakeEngine() as engine:
+        engine.answer_tokens = 6
+        await Registry(database).ready(engine)
+        yield engine
+
+
+async def report(client: httpx.AsyncClient, requests: int, **query: str) -> list[dict[str, Any]]:
+    """The report, once it has so many requests."""
+    async with asyncio.timeout(10):
+        while True:
+            answer = await client.get(USAGE, params=query)
+            assert answer.status_code == 200, answer.text
+            rows: list[dict[str, Any]] = answer.json()["result"]["usage"]
+            if sum(row["requests"] for row in rows) >= requests:
+                return rows
+            await asyncio.sleep(0.1)
+
+
+async def test_synchronous_requests_are_reported_by_their_labels_at_the_cost_that_they_stated(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    tagged = {"x-slackwater-workflow": "tagging", "x-slackwater-task": "extract"}
+    whole = (await client.post("/v1/chat/completions", json=CHAT, headers=tagged)).json()
+    stream = await client.post("/v1/chat/completions", json={**CHAT, "stream": True}, headers=tagged)
+    assert stream.status_code == 200
+    native = (await client.post(RUN, json={"prompt": "hello"})).json()["result"]
+    rows = await report(client, 3, by="workflow,task,kind")
+    found = {row["workflow"]: row for row in rows}
+    assert set(found) == {"tagging", "default"}
+    tagging, other = found["tagging"], found["default"]
+    assert (tagging["task"], tagging["kind"], tagging["requests"], tagging["ok"]) == ("extract", "sync", 2, 2)
+    assert tagging["completion_tokens"] == 2 * whole["usage"]["completion_tokens"] == 12
+    assert tagging["cost"] == pytest.approx(2 * whole["usage"]["cost"])
+    assert (other["requests"], other["cost"]) == (1, pytest.approx(native["usage"]["cost"]))
+
+
+async def test_a_stream_that_its_caller_leaves_counts_what_it_got_and_is_not_counted_as_answered(
+    settings: Settings, key: str, engine: FakeEngine
+) -> None:
+    engine.answer_tokens, engine.token_seconds = 500, 0.01
+    asked = {**CHAT, "messages": [{"role": "user", "content": "hello " * 200}], "stream": True}
+    async with (
+        serve(settings) as url,
+        httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}, base_url=url) as client,
+    ):
+        async with client.stream("POST", "/v1/chat/completions", json=asked) as answer:
+            lines = answer.aiter_lines()
+            for _ in range(20):
+                await anext(lines)
+        [row] = await report(client, 1, by="model")
+    assert (row["requests"], row["ok"]) == (1, 0)
+    assert 0 < row["completion_tokens"] < 500
+
+
+async def test_a_request_that_no_engine_answers_is_not_reported(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/v1/chat/completions", json=CHAT)).status_code in (429, 503)
+    await asyncio.sleep(1.2)
+    assert await report(client, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [({"by": "colour"}, "by"), ({"by": "account"}, "by"), ({"since": "soon"}, "since"), ({"since": "0d"}, "since")],
+)
+async def test_a_report_of_nothing_known_is_refused(
+    client: httpx.AsyncClient, query: dict[str, str], names: str
+) -> None:
+    answer = await client.get(USAGE, params=query)
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["message"].startswith(f"{names}: must be")
+
+
+async def test_a_label_that_is_not_in_form_is_refused_on_every_surface(client: httpx.AsyncClient) -> None:
+    wrong = {"x-slackwater-workflow": "Not A Name"}
+    queued = {"requests": [{"prompt": "hello"}]}
+    for url, body in (("/v1/chat/completions", CHAT), (RUN, {"prompt": "x"}), (f"{RUN}?queueRequest=true", queued)):
+        answer = await client.post(url, json=body, headers=wrong)
+        assert answer.status_code == 400, url
+        assert "x-slackwater-workflow: must be 1 to 64" in answer.text

@@ -1,0 +1,115 @@
+"""The sentences of `slackwater why`: reasons, signals, times and counts."""
+
+import ast
+import inspect
+import textwrap
+
+import pytest
+
+from app.batches import why_text
+from app.batches.why_text import batch_message
+from app.engines.adoption import DOWN, FOREIGN, KEY, MISSING, TOO_SMALL, UNTOLD
+from app.headroom import controller
+from app.headroom.gate_rules import Reason
+from app.quantities import duration, many
+from app.states import BatchState, EngineState
+from workers.gpu import harvest_control
+from workers.gpu.control_loop import ControlLoop
+
+
+def test_every_reason_and_fault_has_a_sentence_of_its_own() -> None:
+    codes = {
+        *map(str, Reason),
+        DOWN,
+        FOREIGN,
+        KEY,
+        MISSING,
+        TOO_SMALL,
+        UNTOLD,
+        f"engine_{EngineState.STARTING}",
+        "released",
+    }
+    assert codes - why_text.GATE_CODES == set()
+
+
+def emitted(rules: object) -> set[str]:
+    """The signals in the source of a module or function: its strings that are neither prose nor the values of reasons."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(rules)))  # type: ignore[arg-type]
+    strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {text for text in strings if text.isidentifier()} - {*map(str, Reason), "tripped"}
+
+
+def test_every_signal_that_a_decision_names_has_words_of_its_own() -> None:
+    known = emitted(controller) | emitted(harvest_control.residents) | emitted(harvest_control.HarvestControl.decide)
+    assert {"unknown_steps", "static_cap", "still_seconds", "model_error", "faults"} <= known
+    assert (known | {"controller", "window_tokens"}) - why_text.SIGNALS == set()
+    assert emitted(ControlLoop._tick) - {"headroom", "broken", "l1"} == {"controller"}
+
+
+def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
+    for state in (BatchState.PAUSED, BatchState.CANCELLING, BatchState.EXPIRING):
+        assert batch_message(state).startswith("the batch ")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ("shrink_latency", "step_seconds", 0.031, 0.025, 40),
+            "e serves synchronous requests: step time 31 ms, limit 25 ms, for 40 s",
+        ),
+        (
+            ("closed_stale", "age_seconds", 12.0, 1.5, 10.4),
+            "e sends no fresh telemetry: last seen 12 s ago, limit 1.5 s, for 10 s",
+        ),
+        (("closed_slots", "load", 62.0, 62.0, 90), "e is full: 62 of 62 usable slots taken, for 90 s"),
+        (("closed_kv", "kv_usage", 0.914, 0.85, None), "e has no memory left for batch work: KV cache 91% used, limit 85%"),
+        (("closed_sync_waiting", "sync_waiting", 3.0, 1.0, 0.2), "e serves synchronous requests first: 3 waiting, for 200 ms"),
+        (("hold", "unknown_steps", 0.0, 1.0, 2),
+            "e keeps its amount of batch work for now: its steps beside synchronous requests are not measured yet, for 2 s"),
+        (("closed_model_error", "model_error", 0.4, 0.25, 2),
+            "e has step times that do not fit their prediction: they are off by 40%, limit 25%, for 2 s"),
+        (("closed_unknown", "telemetry", 0.0, 1.0, 3), "e sends no telemetry that can be read for 3 s"),
+        (("engine_down", None, None, None, 3600 * 5), "e does not answer for 5 h"),
+        (("brand_new", "queue_tokens", 1234.0, 1.0, 1), "e reports brand new: queue 1,234 tokens, limit 1 token, for 1 s"),
+        (("brand_new", "odd", 0.5, None, None), "e reports brand new: odd 0.50"),
+    ],
+)  # fmt: skip
+def test_a_gate_says_what_it_does_and_why_with_units(
+    given: tuple[str, str | None, float | None, float | None, float | None], said: str
+) -> None:
+    assert why_text.gate("e", *given) == said
+
+
+def test_a_gate_says_what_is_wrong_and_when_its_engine_is_expected() -> None:
+    lacks = "/metrics has no vllm:kv_cache_usage_perc"
+    unread = why_text.gate("e", "closed_unknown", "telemetry", 0, 1, 3, detail=lacks)
+    assert unread == f"e sends no telemetry that can be read: {lacks}, for 3 s"
+    away = why_text.gate("e", "engine_down", None, None, None, 4, expected=31.4)
+    assert away == "e does not answer for 4 s, expected back in about 31 s"
+    still = why_text.gate("e", "closed_stale", "still_seconds", 7, 6, None)
+    assert still == "e sends no fresh telemetry: its counters have not changed for 7 s, limit 6 s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0314, "31 ms"),
+        (0.9994, "999 ms"),
+        (1.0, "1 s"),
+        (1.5, "1.5 s"),
+        (40.4, "40 s"),
+        (119, "119 s"),
+        (720, "12 min"),
+        (7200, "2 h"),
+        (259_200, "3 days"),
+        (-3, "0 ms"),
+        (0, "0 ms"),
+    ],
+)
+def test_a_time_has_the_unit_that_suits_it(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+def test_one_thing_is_not_many() -> None:
+    assert (many(1, "chunk"), many(0, "chunk"), many(2000, "token")) == ("1 chunk", "0 chunks", "2,000 tokens")
