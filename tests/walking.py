@@ -123,7 +123,10 @@ class Shell:
         deadline = time.monotonic() + _SECONDS
         while any(map(_group_lives, self._background)) and time.monotonic() < deadline:
             time.sleep(0.1)
-        processes.kill(processes.marked(_WALK, self._mark))
+        deadline = time.monotonic() + 10
+        while (left := processes.marked(_WALK, self._mark)) and time.monotonic() < deadline:
+            processes.kill(left)
+            time.sleep(0.02)  # a killed process is seen until the kernel has cleared it away
         self._bash.communicate()
 
     def paste(self, block: Block) -> str:

@@ -2,10 +2,11 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -18,6 +19,8 @@ from workers.engine.page_folder import PageFolder
 pytestmark = pytest.mark.engine
 
 SLOTS, RESERVE = 32, 2
+SYNC_TOKENS = 48
+Seen = TypeVar("Seen")
 ITEMS = [{"prompt": f"Count up from {n}.", "max_tokens": 40, "temperature": 0, "ignore_eos": True} for n in range(40)]
 FROZEN = "slackwater_worker_harvest_frozen_requests"
 EVICTIONS = "slackwater_worker_harvest_evictions_total"
@@ -61,7 +64,7 @@ def ask(stack: Stack, number: int) -> dict[str, Any]:
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": f"What is {number} plus one?"}],
-        "max_tokens": 24,
+        "max_tokens": SYNC_TOKENS,
         "ignore_eos": True,
         "temperature": 0,
     }
@@ -79,6 +82,25 @@ def asking(stack: Stack, count: int) -> Iterator[list[Any]]:
         yield [pool.submit(ask, stack, n) for n in range(count)]
 
 
+@contextmanager
+def repeating(look: Callable[[], Seen]) -> Iterator[list[Seen]]:
+    """What a look shows, again and again, in a thread of its own: a fast engine answers between two slow looks."""
+    seen: list[Seen] = []
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(0.001):
+            seen.append(look())
+
+    with ThreadPoolExecutor(1) as pool:
+        looks = pool.submit(repeat)
+        try:
+            yield seen
+        finally:
+            ended.set()
+        looks.result()
+
+
 def texts(result: dict[str, Any]) -> list[str]:
     assert all(response["success"] for response in result["responses"])
     return [str(response["result"]["response"]) for response in result["responses"]]
@@ -88,14 +110,13 @@ def test_synchronous_requests_freeze_and_evict_batch_and_every_answer_is_right(s
     before = page.read()
     request_id = stack.submit(ITEMS)
     wait_for(lambda: page.read().batch_running >= SLOTS - RESERVE, what="every free slot taken by batch")
-    seen: list[Report] = []
-    shown: list[dict[str, float]] = []
-    with asking(stack, 2 * RESERVE + 2) as answers:
-        while not all(answer.done() for answer in answers):
-            seen.append(page.read())
-            shown.append(worker_metrics(stack))
-    served = [answer.result() for answer in answers]
-    assert [answer["usage"]["completion_tokens"] for answer in served] == [24] * len(served)
+    with (
+        repeating(page.read) as seen,
+        repeating(lambda: worker_metrics(stack)) as shown,
+        asking(stack, 2 * RESERVE + 2) as answers,
+    ):
+        served = [answer.result() for answer in answers]
+    assert [answer["usage"]["completion_tokens"] for answer in served] == [SYNC_TOKENS] * len(served)
     beside = [report.batch_frozen for report in seen if report.sync_running]
     result = wait_for(lambda: stack.poll(request_id), 300)
     after, metrics = page.read(), worker_metrics(stack)
