@@ -9,6 +9,7 @@ Statements are planned once per connection, for all parameters. They are few, ea
 tests/queue/test_plans.py), and planning would take longer than most of them run.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -21,11 +22,27 @@ from app import clock
 from app.settings import Settings
 
 Connection = AsyncConnection[TupleRow]
-Pool = AsyncConnectionPool[Any]
 
 IDLE_SECONDS = 1.0  # a connection unused for longer is checked before use
 RECONNECT_SECONDS = 2.0  # the longest pause between two attempts, however long the server does not answer
 CONNECT_SECONDS = 5  # the timeout of one attempt, unless the URL has its own
+
+
+class Pool(AsyncConnectionPool[Any]):
+    """A pool whose waiting clients can be cancelled at any moment.
+
+    In Python 3.11 `asyncio.wait_for`, by which a client waits for a connection, loses a cancellation that comes together with
+    the result (https://github.com/python/cpython/issues/86296). A loop in such a task would go on for ever.
+    """
+
+    async def getconn(self, timeout: float | None = None) -> AsyncConnection[Any]:  # noqa: ASYNC109
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
+        conn = await super().getconn(timeout)
+        if task is not None and task.cancelling() > before:
+            await self.putconn(conn)
+            raise asyncio.CancelledError
+        return conn
 
 
 class Database:
@@ -108,7 +125,7 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
             await pool.drain()
             raise
 
-    pool = AsyncConnectionPool(
+    pool = Pool(
         url,
         connection_class=_Connection,
         kwargs=kwargs,
@@ -124,7 +141,7 @@ def _pool(url: str, size: int, application: str, synchronous_commit: str, patien
     return pool
 
 
-async def _reconnect(pool: Pool) -> None:
+async def _reconnect(pool: AsyncConnectionPool[Any]) -> None:
     """Start to reconnect again. The pool doubles its pauses until it gives up, so it is made to give up early."""
     await pool.check()
 

@@ -6,7 +6,7 @@ import aiohttp
 import orjson
 
 from app.engines.continuation import Continuation
-from app.engines.outcome import EngineDown, Outcome, from_response, from_stream_error
+from app.engines.outcome import EngineDown, Outcome, from_response, from_stream_error, usage_of
 from app.engines.stream_merge import Chunks
 
 
@@ -40,9 +40,10 @@ async def read_events(
 ) -> Outcome:
     """Read the events of a response or the chunks of a chat completion. Returns the outcome.
 
-    `prompt_tokens`: an estimate. With it, a chat completion whose stream reports no usage gets one, as a last event.
+    `prompt_tokens`: an estimate. With it, an answer whose stream reports no usage gets one: a chat completion as a last event,
+    a response in the event that ends it. Each piece counts as a token.
     """
-    chunks = Chunks()
+    chunks, pieces = Chunks(), 0
     async for line in _lines(content):
         data = line.removeprefix(b"data:").strip()
         if not line.startswith(b"data:") or data == b"[DONE]":
@@ -51,9 +52,18 @@ async def read_events(
         kind = event.get("type")
         if kind in ("error", "response.failed") or "error" in event:
             return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
+        pieces += str(kind).endswith(".delta")
+        ended = kind in ("response.completed", "response.incomplete")
+        if ended and prompt_tokens is not None and usage_of(event["response"]) is None:
+            event["response"]["usage"] = {
+                "input_tokens": prompt_tokens,
+                "output_tokens": pieces,
+                "total_tokens": prompt_tokens + pieces,
+            }
+            data = orjson.dumps(event)
         if not (begun and kind in ("response.created", "response.queued")):
             on_event(data)
-        if kind in ("response.completed", "response.incomplete"):
+        if ended:
             return from_response(200, orjson.dumps(event["response"]))
         if kind is None:
             chunks.take(event)

@@ -151,37 +151,53 @@ def batch_runs(server: Server, least: int = 4) -> bool:
     return report.planning and report.batch_running >= least
 
 
-def test_a_server_started_by_hand_is_harvested_from_inside_and_whoever_is_killed_nothing_is_lost(
-    server: Server,
-) -> None:
+@contextmanager
+def attached(server: Server) -> Iterator[Stack]:
+    """The server, and an installation that has found the scheduler in it."""
     engine = server.start()
     try:
         with running(
             engine=(engine, server.port), page_dir=str(server.folder.folder), engine_slots=32, idle_step_ms=60_000
         ) as stack:
-            assert "HARVEST_ON: scheduler slackwater_vllm.scheduler.HarvestScheduler; scheduling policy priority" in (
-                server.log.read_text()
-            )
             wait_for(lambda: protection(stack) == ("inside", []), what="protection inside")
-            first = stack.submit(ITEMS)
-            with asking(server.url) as statuses:
-                wait_for(lambda: batch_runs(server), what="batch in steps that our plan shares")
-                stack.kill("gpu-worker")
-                wait_for(lambda: batch_runs(server), what="batch under the next worker")
-                completed(stack, first)
-            note(f"attached engine with the plug-in: {len(statuses)} synchronous requests while a worker was killed")
-            assert set(statuses) == {200}
+            yield stack
+    finally:
+        processes.signal_group(engine.pid, signal.SIGKILL)
 
-            second = stack.submit(ITEMS)
-            wait_for(lambda: batch_runs(server), what="batch in the engine")
-            os.killpg(engine.pid, signal.SIGKILL)
-            engine.wait()
-            engine = stack.engine = server.start()
+
+def test_a_server_started_by_hand_is_harvested_from_inside_and_a_killed_worker_loses_nothing(server: Server) -> None:
+    with attached(server) as stack:
+        assert "HARVEST_ON: scheduler slackwater_vllm.scheduler.HarvestScheduler; scheduling policy priority" in (
+            server.log.read_text()
+        )
+        request_id = stack.submit(ITEMS)
+        with asking(server.url) as statuses:
+            wait_for(lambda: batch_runs(server), what="batch in steps that our plan shares")
+            stack.kill("gpu-worker")
+            wait_for(lambda: batch_runs(server), what="batch under the next worker")
+            completed(stack, request_id)
+        note(f"attached engine with the plug-in: {len(statuses)} synchronous requests while a worker was killed")
+        assert set(statuses) == {200}
+        assert (server.report().faults, server.report().tripped) == (0, False)
+
+
+@pytest.mark.slow
+def test_after_the_attached_engine_was_killed_the_next_one_is_harvested_from_inside_and_nothing_is_lost(
+    server: Server,
+) -> None:
+    with attached(server) as stack:
+        request_id = stack.submit(ITEMS)
+        wait_for(lambda: batch_runs(server), what="batch in the engine")
+        assert stack.engine is not None
+        os.killpg(stack.engine.pid, signal.SIGKILL)
+        stack.engine.wait()
+        stack.engine = server.start()
+        try:
             # Whatever was in an engine that died runs alone at first.
             wait_for(lambda: batch_runs(server, 1), what="batch in the next engine's steps")
-            completed(stack, second)
+            completed(stack, request_id)
             wait_for(lambda: protection(stack) == ("inside", []), what="protection inside again")
             assert (server.report().faults, server.report().tripped) == (0, False)
             assert len(list(server.folder.folder.glob("*.page"))) == 1
-    finally:
-        processes.signal_group(engine.pid, signal.SIGKILL)
+        finally:
+            processes.signal_group(stack.engine.pid, signal.SIGKILL)

@@ -94,6 +94,22 @@ def test_a_request_whose_blocks_a_connector_may_still_write_is_frozen_and_not_ev
     assert bench.steps_until("s") == 0
 
 
+@pytest.mark.skipif(not LOADS, reason="refused in this vLLM")
+def test_a_batch_prompt_that_holds_the_encoder_cache_is_evicted_only_when_its_blocks_can_be_freed() -> None:
+    bench = seeing(SyncHarvestScheduler, step_tokens=512, kv_transfer_config=transfer())
+    batch = bench.add("b", 4000, 10, BATCH, mm_features=image("one", 0, 590))
+    while not batch.num_computed_tokens:
+        bench.step()
+    bench.scheduler.defer_block_free = True
+    batch.last_sched_seq = bench.scheduler.processed_step_seq + 5
+    bench.add("s", 400, 5, SYNC, mm_features=image("two", 10, 300))
+    for _ in range(3):
+        assert "b" not in bench.step()
+    assert (bench.scheduler.report.evictions, bench.scheduler.report.batch_frozen) == (0, 1)
+    batch.last_sched_seq = bench.scheduler.processed_step_seq
+    assert bench.steps_until("s") == 0
+
+
 def image(name: str, at: int, length: int) -> list[MultiModalFeatureSpec]:
     return [MultiModalFeatureSpec(None, "image", name, PlaceholderRange(offset=at, length=length))]
 

@@ -102,8 +102,11 @@ def receiving(script: Script = statuses(200)) -> Iterator[Receiver]:  # noqa: B0
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 256  # with the five of the default, the kernel drops some of many connections at once
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         receiver = Receiver(server.server_port)
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield receiver

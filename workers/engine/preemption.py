@@ -126,12 +126,12 @@ class Preemption(Hiding):
         because room is still missing: their blocks can be freed once the steps in flight have ended, and not before.
         """
         batch = load.decodes + load.prefills
-        victims = self._misplaced(load)
+        victims, misplaced = self._misplaced(load)
         free_slots = getattr(self, self.vllm.slots) - len(load.sync) - len(batch) - self.num_waiting_for_streaming_input
         free_blocks = self.kv_cache_manager.block_pool.get_num_free_blocks() - self.kv_cache_manager.watermark_blocks
         shared: Counter[int] = Counter()
         free_slots, free_blocks = free_slots + len(victims), free_blocks + sum(self._freed(r, shared) for r in victims)
-        gone = set(victims)
+        gone = {*victims, *misplaced}
         rest = sorted(
             (r for r in batch if r not in gone),
             key=lambda r: (r.num_preemptions >= MAX_EVICTIONS, r.num_computed_tokens),
@@ -149,9 +149,9 @@ class Preemption(Hiding):
                 more += 1
             if slots > free_slots or blocks > free_blocks:  # this one would not fit even then
                 short = slots - free_slots, blocks - free_blocks
-                return victims + spare[:taken], slots > 1, self._awaited(rest, short, shared)
+                return victims + spare[:taken], slots > 1, misplaced + self._awaited(rest, short, shared)
             taken = more
-        return victims + spare[:taken], True, []
+        return victims + spare[:taken], True, misplaced
 
     def _awaited(self, batch: list[Any], short: tuple[int, int], shared: Counter[int]) -> list[Any]:
         """The first requests whose slots and blocks would be enough if they could be freed; none if all are not enough."""
@@ -166,13 +166,17 @@ class Preemption(Hiding):
                 return found
         return []
 
-    def _misplaced(self, load: Load) -> list[Any]:
-        """Batch requests that hold what a synchronous one needs and cannot get otherwise: a LoRA's place, the encoder cache."""
+    def _misplaced(self, load: Load) -> tuple[list[Any], list[Any]]:
+        """Batch requests that hold what a synchronous one needs and cannot get otherwise: a LoRA's place, the encoder cache.
+
+        The second list has those to freeze: they can be evicted once the steps in flight have ended.
+        """
         places = self._lora_places(load)
         found = [r for r in load.decodes + load.prefills if not places.admitted(r)] if places else []
         if load.encoding:
             found += [r for r in load.prefills if r.has_encoder_inputs and r not in found]
-        return found
+        now = [r for r in found if self._freeable(r)]
+        return now, [r for r in found if r not in now]
 
     def _lora_places(self, load: Load) -> LoraPlaces | None:
         if self.lora_config is None:

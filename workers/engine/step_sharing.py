@@ -151,9 +151,10 @@ class HarvestMixin(Preemption):
         frozen += [r for r, chunk in zip(load.prefills, decided.chunks, strict=True) if not chunk]
         if load.waiting:
             victims, fits, awaited = self._victims(load)
-            frozen += [r for r in awaited if r not in frozen]
         else:
-            victims, fits = self._misplaced(load) or self._stuck(frozen, commands, now), True
+            victims, awaited = self._misplaced(load)
+            victims, fits = victims or self._stuck(frozen, commands, now), True
+        frozen += [r for r in awaited if r not in frozen]
         scarce = self.kv_cache_manager.usage > 1 - commands.kv_reserve
         hide = bool(victims or load.waiting) or decided.room < 1 or scarce
         # Everything is decided; from here on the scheduler changes.
