@@ -38,7 +38,7 @@ class Pool(AsyncConnectionPool[Any]):
     async def getconn(self, timeout: float | None = None) -> AsyncConnection[Any]:  # noqa: ASYNC109
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
-        conn = await super().getconn(timeout)
+        conn: AsyncConnection[Any] = await super().getconn(timeout)
         if task is not None and task.cancelling() > before:
             await self.putconn(conn)
             raise asyncio.CancelledError
