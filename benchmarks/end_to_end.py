@@ -8,18 +8,23 @@ its first byte sent to its last result: for Slackwater, from the submit to the p
 
 The direct arm's requests are synchronous ones, and batch steps stay short for a while after such requests. So a pause without
 any request precedes every arm; `--pause 0` measures a batch that begins when callers have just left.
+
+`ratio` moves with the speed of a shared machine from arm to arm. `tokens_per_step_ratio` does not: it says how full the engine's
+steps were, by vLLM's own count of them.
 """
 
 import argparse
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -156,22 +161,40 @@ async def through(installation: UpInstallation, texts: list[str], tokens: int) -
     return seconds, int(answer["usage"]["completion_tokens"])
 
 
-async def pairs(installation: UpInstallation, options: argparse.Namespace) -> AsyncIterator[tuple[float, float]]:
-    """(direct, slackwater) tokens/s of one pair after another; the order within a pair alternates."""
+async def steps_of(installation: UpInstallation) -> int:
+    """How many steps the engine has taken."""
+    async with httpx.AsyncClient(base_url=installation.engine_url, headers=installation.engine_headers()) as client:
+        page = (await client.get("/metrics")).text
+    [count] = re.findall(r"^vllm:iteration_tokens_total_count\S* (\S+)$", page, re.MULTILINE)
+    return int(float(count))
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What one arm produced: output tokens per second, and per step of the engine."""
+
+    tokens_per_second: float
+    tokens_per_step: float
+
+
+async def pairs(installation: UpInstallation, options: argparse.Namespace) -> AsyncIterator[tuple[Arm, Arm]]:
+    """(direct, slackwater) of one pair after another; the order within a pair alternates."""
     texts, tokens = prompts(options.requests), options.max_tokens
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    async def rate(arm: str) -> float:
+    async def rate(arm: str) -> Arm:
         await asyncio.sleep(options.pause)
+        before = await steps_of(installation)
         if arm == "direct":
             seconds, produced = await direct(installation, texts, tokens, options.concurrency)
         else:
             seconds, produced = await through(installation, texts, tokens)
         assert produced == len(texts) * tokens, (arm, produced)
-        say(f"  {arm:10} {produced} tokens in {seconds:6.2f} s = {produced / seconds:6.1f} tok/s")
-        return produced / seconds
+        steps = await steps_of(installation) - before
+        say(f"  {arm:10} {produced} tokens in {seconds:6.2f} s = {produced / seconds:6.1f} tok/s, {steps} steps")
+        return Arm(produced / seconds, produced / steps)
 
     await direct(installation, texts[: options.concurrency], tokens, options.concurrency)  # warm-up, not counted
     for number in range(options.pairs):
@@ -190,14 +213,16 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
             measured = [pair async for pair in pairs(installation, options)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    ratio, low, high = interval([ours / theirs for theirs, ours in measured])
+    ratio, low, high = interval([ours.tokens_per_second / theirs.tokens_per_second for theirs, ours in measured])
+    fullness = interval([ours.tokens_per_step / theirs.tokens_per_step for theirs, ours in measured])
     return {
         "benchmark": "end_to_end",
-        "direct_tok_s": round(interval([theirs for theirs, _ in measured])[0], 1),
-        "slackwater_tok_s": round(interval([ours for _, ours in measured])[0], 1),
+        "direct_tok_s": round(interval([theirs.tokens_per_second for theirs, _ in measured])[0], 1),
+        "slackwater_tok_s": round(interval([ours.tokens_per_second for _, ours in measured])[0], 1),
         "ratio": round(ratio, 4),
         "ratio_low": round(low, 4),
         "ratio_high": round(high, 4),
+        "tokens_per_step_ratio": round(fullness[0], 4),
         "pairs": len(measured),
         "requests": options.requests,
         "max_tokens": options.max_tokens,

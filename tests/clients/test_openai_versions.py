@@ -13,7 +13,9 @@ from tests.system.stack import Stack
 SUITE = sorted(Path(__file__).parent.glob("test_openai_batches*.py"))
 
 
-@pytest.mark.parametrize("version", environments.VERSIONS)
+@pytest.mark.parametrize(
+    "version", [environments.VERSIONS[0], *(pytest.param(v, marks=pytest.mark.slow) for v in environments.VERSIONS[1:])]
+)
 def test_the_suite_of_batches_passes_with_an_older_client(version: str, stack: Stack) -> None:
     try:
         folder = environments.made(version)
