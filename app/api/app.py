@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import structlog
 from fastapi import Depends, FastAPI
 
+from app.admission.control import AdmissionControl
 from app.api import door_keys, envelope, health, index_page, metrics, openapi
 from app.api.deps import Parts, caller
 from app.api.openai import background_responses, files, inference, models, uploads, webhook_endpoints
@@ -24,6 +25,7 @@ from app.db.pool import Database, watching
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
+from app.policy.in_force import PolicyInForce
 from app.settings import Settings
 from app.version import version
 from app.webhooks.egress import Egress
@@ -52,8 +54,11 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         models = ModelRegistry(database, entries)
         await models.renew()
         store = StoreCheck(database, settings, passed=store_checked)
-        keeping = {asyncio.create_task(models.keep()), asyncio.create_task(store.keep())}
-        app.state.parts = Parts(settings, database, models, egress, gateway, secret, QueueGauges(watch), store)
+        policy = PolicyInForce(database, models)
+        await policy.renew()
+        keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy)}
+        gauges, admission = QueueGauges(watch), AdmissionControl(policy)
+        app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)
         gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
         gc.set_threshold(*_COLLECT_AFTER)
         _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")

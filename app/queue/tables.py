@@ -35,6 +35,8 @@ from app.states import BATCH, CHUNK
 
 Timestamp = DateTime(timezone=True)
 ZERO = text("0")
+BYTES = "size of the bodies of its items, stored objects included"
+POLICY = "what rules of the policy decided at its submit: id, rules, asked, fallback; null: nothing"
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
 
@@ -92,6 +94,8 @@ batch = Table(
         comment="an answer without a limit of its own may use the rest of the context window",
     ),
     Column("line_id", Integer, comment="line of its items; null: queued before there were lines"),
+    Column("bytes", BigInteger, nullable=False, server_default=ZERO, comment=BYTES),
+    Column("policy", JSONB, comment=POLICY),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"

@@ -1,0 +1,40 @@
+"""The admission of one process: what is the same for all its requests. `begin` opens the admission of one of them."""
+
+from collections.abc import Mapping, Sequence
+
+from app.admission import observation
+from app.admission.admission import Admission
+from app.engines.catalogue import Catalogue
+from app.metering import spend_labels
+from app.metering.spend_labels import SpendLabels
+from app.policy.in_force import PolicyInForce
+from app.policy.match import Requester, narrowed
+from app.policy.rules import Policy
+from app.tenants.service import Tenant
+
+
+def labels_of(
+    tenant: Tenant, headers: Mapping[str, str], metadata: Mapping[str, str] | None, tags: Sequence[str]
+) -> SpendLabels:
+    """The labels by which a request is reported and governed: those of its key first. Raises BadInput."""
+    labels = spend_labels.read(headers, metadata, tags)
+    return spend_labels.pinned(labels, dict(tenant.pins), headers) if tenant.pins else labels
+
+
+class AdmissionControl:
+    """Run `policy.keep` beside it."""
+
+    def __init__(self, policy: PolicyInForce) -> None:
+        self.policy = policy
+
+    def begin(
+        self, tenant: Tenant, labels: SpendLabels, kind: str, models: Catalogue, deadline: float | None = None
+    ) -> Admission:
+        """The admission of a request with these labels. `deadline`: its completion window in seconds; None: it has none."""
+        key = tenant.key_id
+        who = Requester(tenant.account_id, key, labels.workflow, labels.task, kind, labels.critical, deadline)
+        current = self.policy.current
+        if not current.rules:
+            return Admission(who, labels)
+        policy = Policy(current.policy_id, narrowed(current.rules, who))
+        return Admission(who, labels, policy, models, on_decision=observation.count)
