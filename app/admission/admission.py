@@ -25,14 +25,32 @@ class ItemFacts(Protocol):
         """Prompt and answer together."""
 
     @property
+    def answer_tokens(self) -> int:
+        """Of these, the answer."""
+
+    @property
     def most_tokens(self) -> int:
         """The most that the answer may have."""
 
 
+BATCH = "batch"
 QUEUED = "async_queue"  # the capability of a model whose requests can wait in the queue
 Facts = TypeVar("Facts", bound=ItemFacts)
 Item = dict[str, Any]
 Examine = Callable[[Model, Item], Facts]  # raises ValueError for a request that the model cannot take
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What is known of a request without its content. `items`: of a batch, else 1. Tokens: estimates for all of them."""
+
+    who: Requester | None
+    labels: SpendLabels
+    model: str
+    endpoint: str
+    items: int
+    est_tokens: int
+    answer_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +91,8 @@ class Outcome:
 class Admission:
     """The admission of one HTTP request, whose labels and policy are fixed. `policy`: narrowed to the requester.
 
-    `used`: per cent of the fullest budget of the request. `on_decision`: called with each.
+    `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`:
+    called with each.
     """
 
     who: Requester | None = None
@@ -82,6 +101,7 @@ class Admission:
     models: Catalogue | None = None
     used: Callable[[], float] = float
     on_decision: Callable[[Decision], object] = id
+    on_request: Callable[[RequestFacts], object] = id
     outcome: Outcome = field(default_factory=Outcome)
 
     @property
@@ -96,6 +116,9 @@ class Admission:
     def admit(self, model: Model, item: Item, endpoint: str, examine: Examine[Facts]) -> Admitted[Facts]:
         """The request as it may run. Raises PolicyDenied, ModelDenied, and the errors of `examine`."""
         facts = examine(model, item)
+        if self.who is None or self.who.kind != BATCH:  # a batch is noted as a whole
+            sums = facts.est_tokens, facts.answer_tokens
+            self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
         if not self.policy.rules:
             return Admitted(model, item, facts)
         assert self.who is not None
@@ -112,6 +135,11 @@ class Admission:
             admitted = Admitted(admitted.model, shorter, examine(admitted.model, shorter), decision)
         self.outcome.add(decision, model.name, admitted.model.name)
         return admitted
+
+    def note_batch(self, model: str, endpoint: str, items: int, est_tokens: int, answer_tokens: int) -> None:
+        """Note a batch that was stored, with its first item's model and the sums of its items."""
+        asked = self.outcome.asked or model
+        self.on_request(RequestFacts(self.who, self.labels, asked, endpoint, items, est_tokens, answer_tokens))
 
     def stored(self, model: str) -> dict[str, object] | None:
         """What a batch keeps about its admission. `model`: of its first item. None: no rule had a say."""

@@ -1,9 +1,11 @@
 """The admission of one process: what is the same for all its requests. `begin` opens the admission of one of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from app.admission import observation
 from app.admission.admission import Admission
+from app.admission.samples import RequestSamples
 from app.engines.catalogue import Catalogue
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
@@ -21,11 +23,20 @@ def labels_of(
     return spend_labels.pinned(labels, dict(tenant.pins), headers) if tenant.pins else labels
 
 
-class AdmissionControl:
-    """Run `policy.keep` beside it."""
+def no_budget(tenant: Tenant, labels: SpendLabels) -> float:
+    """Nothing is used of no budget."""
+    return 0.0
 
-    def __init__(self, policy: PolicyInForce) -> None:
+
+class AdmissionControl:
+    """Run `policy.keep` and `samples.keep` beside it. `used`: per cent of the fullest budget that such a request falls under."""
+
+    def __init__(
+        self, policy: PolicyInForce, samples: RequestSamples, used: Callable[[Tenant, SpendLabels], float] = no_budget
+    ) -> None:
         self.policy = policy
+        self.samples = samples
+        self._used = used
 
     def begin(
         self, tenant: Tenant, labels: SpendLabels, kind: str, models: Catalogue, deadline: float | None = None
@@ -34,7 +45,13 @@ class AdmissionControl:
         key = tenant.key_id
         who = Requester(tenant.account_id, key, labels.workflow, labels.task, kind, labels.critical, deadline)
         current = self.policy.current
-        if not current.rules:
-            return Admission(who, labels)
-        policy = Policy(current.policy_id, narrowed(current.rules, who))
-        return Admission(who, labels, policy, models, on_decision=observation.count)
+        policy = Policy(current.policy_id, narrowed(current.rules, who)) if current.rules else current
+        return Admission(
+            who,
+            labels,
+            policy,
+            models,
+            partial(self._used, tenant, labels),
+            observation.count,
+            partial(self.samples.add, tenant.tenant_id),
+        )

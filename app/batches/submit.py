@@ -183,7 +183,11 @@ async def commit(
                 offload.seal()
         return request_id
 
-    return await with_retries(store)
+    request_id = await with_retries(store)
+    if request_id == batch.request_id and order.kind == Kind.BATCH:
+        est_tokens, answer_tokens = sum(intake.est_tokens), intake.answer_tokens
+        order.admission.note_batch(batch.model, batch.endpoint, batch.total, est_tokens, answer_tokens)
+    return request_id
 
 
 def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells_items: bool) -> ingest.NewBatch:

@@ -42,7 +42,7 @@ request_sample = Table(
     Column("endpoint", Text, nullable=False),
     Column("deadline", Float, comment="seconds of its completion window; null: it had none"),
     Column("requests", Integer, nullable=False, comment="how many requests this sample stands for"),
-    Column("prompt_tokens", BigInteger, nullable=False, comment="estimate, of one request"),
-    Column("answer_tokens", BigInteger, nullable=False, comment="the same"),
+    Column("est_tokens", BigInteger, nullable=False, comment="estimate, of one request: prompt and answer"),
+    Column("answer_tokens", BigInteger, nullable=False, comment="of these, the answer"),
 )
 Index("request_sample_at", request_sample.c.at)

@@ -40,7 +40,7 @@ CREATE TABLE request_sample (
   endpoint TEXT NOT NULL,
   deadline FLOAT,
   requests INTEGER NOT NULL,
-  prompt_tokens BIGINT NOT NULL,
+  est_tokens BIGINT NOT NULL,
   answer_tokens BIGINT NOT NULL,
   CONSTRAINT request_sample_pkey PRIMARY KEY (sample_id),
   CONSTRAINT request_sample_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id) ON DELETE CASCADE
@@ -49,8 +49,8 @@ CREATE INDEX request_sample_at ON request_sample (at);
 COMMENT ON COLUMN request_sample.model IS 'the model that was asked for';
 COMMENT ON COLUMN request_sample.deadline IS 'seconds of its completion window; null: it had none';
 COMMENT ON COLUMN request_sample.requests IS 'how many requests this sample stands for';
-COMMENT ON COLUMN request_sample.prompt_tokens IS 'estimate, of one request';
-COMMENT ON COLUMN request_sample.answer_tokens IS 'the same';
+COMMENT ON COLUMN request_sample.est_tokens IS 'estimate, of one request: prompt and answer';
+COMMENT ON COLUMN request_sample.answer_tokens IS 'of these, the answer';
 CREATE TABLE quota (
   tenant_id INTEGER NOT NULL,
   open_batches BIGINT,
@@ -69,8 +69,7 @@ COMMENT ON COLUMN tenant.has_quota IS 'whether it has a row in quota, so that th
 ALTER TABLE api_key ADD COLUMN pins TEXT[];
 COMMENT ON COLUMN api_key.pins IS 'labels that every request of the key gets, as name=value';
 ALTER TABLE batch ADD COLUMN bytes BIGINT DEFAULT 0 NOT NULL, ADD COLUMN policy JSONB;
-COMMENT ON COLUMN batch.bytes IS 'size of the bodies of its items, stored objects included';
-COMMENT ON COLUMN batch.policy IS 'what rules of the policy decided at its submit: id, rules, asked, fallback; null: nothing';
+COMMENT ON COLUMN batch.policy IS 'what rules of the policy decided at its submit; null: nothing';
 """
 
 DOWN = """

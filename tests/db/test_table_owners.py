@@ -23,6 +23,8 @@ READS = {
     "metering": {"tenant", "batch", "removed_counts"},
     # What an account uses of its quotas is counted where it lies, so that no counter can drift.
     "admission": {"batch", "chunk", "file", "upload", "upload_part"},
+    # A policy is tried on samples, whose accounts it names, and on the batches that are open.
+    "policy": {"tenant", "batch", "line", "chunk"},
     # A use case: everything that an account has.
     "batches": {"tenant", "api_key", "endpoint", "file", "batch"},
 }

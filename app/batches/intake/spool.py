@@ -47,7 +47,7 @@ class Spool(ABC):
         self.warm_keys = array("q")  # items with equal keys should be in one chunk
         self.models: list[Model] = []  # the models of items, in the order of their first use
         self.model_of = array("h")  # by item, the index of its model; 0 without a model
-        self.bytes = 0  # of the bodies
+        self.bytes = self.answer_tokens = 0  # of the bodies; estimated, of all items
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
@@ -134,6 +134,7 @@ class Spool(ABC):
         self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))
         self._digest.update(sent)
         self.bytes += len(body)
+        self.answer_tokens += facts.answer_tokens
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if stored:
             key = object_names.payload(self.batch_id, seq)
