@@ -121,9 +121,8 @@ class Admission:
             self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
         if not self.policy.rules:
             return Admitted(model, item, facts)
-        assert self.who is not None
         asked = _asked(model, item, endpoint, facts.est_tokens)
-        decision = decide(self.policy.rules, self.who, asked, self.used)
+        decision = decide(self.policy.rules, asked, self.used)
         self.on_decision(decision)
         if decision.denial is not None:
             raise PolicyDenied(decision.denial.message)

@@ -14,6 +14,8 @@ from app.policy.match import Requester, narrowed
 from app.policy.rules import Policy
 from app.tenants.service import Tenant
 
+_MOST_REQUESTERS = 4096
+
 
 def labels_of(
     tenant: Tenant, headers: Mapping[str, str], metadata: Mapping[str, str] | None, tags: Sequence[str]
@@ -37,6 +39,7 @@ class AdmissionControl:
         self.policy = policy
         self.samples = samples
         self._used = used
+        self._narrowed: tuple[Policy, dict[Requester, Policy]] = (policy.current, {})
 
     def begin(
         self, tenant: Tenant, labels: SpendLabels, kind: str, models: Catalogue, deadline: float | None = None
@@ -44,14 +47,25 @@ class AdmissionControl:
         """The admission of a request with these labels. `deadline`: its completion window in seconds; None: it has none."""
         key = tenant.key_id
         who = Requester(tenant.account_id, key, labels.workflow, labels.task, kind, labels.critical, deadline)
-        current = self.policy.current
-        policy = Policy(current.policy_id, narrowed(current.rules, who)) if current.rules else current
         return Admission(
             who,
             labels,
-            policy,
+            self._for(who),
             models,
             partial(self._used, tenant, labels),
             observation.count,
             partial(self.samples.add, tenant.tenant_id),
         )
+
+    def _for(self, who: Requester) -> Policy:
+        """The policy in force, narrowed to a requester."""
+        current = self.policy.current
+        if not current.rules:
+            return current
+        of, known = self._narrowed
+        if of is not current or len(known) >= _MOST_REQUESTERS:
+            known = {}
+            self._narrowed = current, known
+        if who not in known:
+            known[who] = Policy(current.policy_id, narrowed(current.rules, who))
+        return known[who]

@@ -88,13 +88,13 @@ def narrowed(rules: Sequence[Rule], who: Requester) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if _is_from(rule, who))
 
 
-def decide(rules: Sequence[Rule], who: Requester, asked: Asked, used: Used = lambda: 0.0) -> Decision:
+def decide(rules: Sequence[Rule], asked: Asked, used: Used = lambda: 0.0) -> Decision:
     """What these rules, narrowed to the requester, say about a request."""
     taken: dict[str, Any] = {}
     named: list[str] = []
     observed: list[str] = []
     for rule in rules:
-        if not _matches(rule, who, asked, used):
+        if not _matches(rule, asked, used):
             continue
         if rule.observe:
             observed.append(rule.rule_id)
@@ -126,15 +126,17 @@ def _is_from(rule: Rule, who: Requester) -> bool:
     return all(getattr(who, name) in when.texts[name] for name in OF_REQUEST if name in when.texts)
 
 
-def _matches(rule: Rule, who: Requester, asked: Asked, used: Used) -> bool:
-    when = rule.when
-    if not all(getattr(asked, name) in when.texts[name] for name in OF_ITEM if name in when.texts):
-        return False
-    tokens, budget = when.bounds.get("est_tokens"), when.bounds.get("budget")
-    if tokens is not None and not tokens.holds(asked.est_tokens):
-        return False
-    if budget is not None and not budget.holds(used()):
-        return False
+def _matches(rule: Rule, asked: Asked, used: Used) -> bool:
+    texts, bounds = rule.when.texts, rule.when.bounds
+    for name in OF_ITEM if texts else ():
+        if name in texts and getattr(asked, name) not in texts[name]:
+            return False
+    if bounds:
+        tokens, budget = bounds.get("est_tokens"), bounds.get("budget")
+        if tokens is not None and not tokens.holds(asked.est_tokens):
+            return False
+        if budget is not None and not budget.holds(used()):
+            return False
     return rule.share >= 100 or _place(rule, asked) < rule.share
 
 

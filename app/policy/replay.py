@@ -73,7 +73,7 @@ def replay(rules: Sequence[Rule], found: Iterable[tuple[str, Sample]], models: C
             account, sample.key_id, sample.workflow, sample.task, sample.kind, sample.critical, sample.deadline
         )
         asked = Asked(sample.model, sample.endpoint, sample.est_tokens, seed=partial(b"%d".__mod__, number))
-        _count(report, sample, decide(narrowed(rules, who), who, asked), models)
+        _count(report, sample, decide(narrowed(rules, who), asked), models)
     return report
 
 
