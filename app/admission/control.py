@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from urllib.parse import urlsplit
 
 from app.admission import observation
 from app.admission.admission import Admission
 from app.admission.samples import RequestSamples
 from app.engines.catalogue import Catalogue
+from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
 from app.policy.in_force import PolicyInForce
-from app.policy.match import Requester, narrowed
+from app.policy.match import Requester, narrowed, webhook_refusal
 from app.policy.rules import Policy
 from app.tenants.service import Tenant
 
@@ -56,6 +58,12 @@ class AdmissionControl:
             observation.count,
             partial(self.samples.add, tenant.tenant_id),
         )
+
+    def check_webhook(self, tenant: Tenant, url: str) -> None:
+        """Raise PolicyDenied for a webhook of this account to a host that a rule does not allow."""
+        host = (urlsplit(url).hostname or "").rstrip(".").lower()
+        if (refusal := webhook_refusal(self.policy.current.rules, tenant.account_id, host)) is not None:
+            raise PolicyDenied(refusal.message)
 
     def _for(self, who: Requester) -> Policy:
         """The policy in force, narrowed to a requester."""

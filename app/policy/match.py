@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.policy.rules import OF_ITEM, OF_REQUEST, Only, Priority, Rule
+from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule
 
 _ACTIONS = ("route", "fallback", "max_tokens", "window", "priority")
 _NAMES = ("models", "tools")
@@ -173,10 +173,13 @@ def _of_tools(tools: frozenset[str], taken: dict[str, Any]) -> Denial | None:
     return None
 
 
-def hosts_of(rules: Sequence[Rule], account: str) -> tuple[Rule, Only] | None:
-    """The first rule about the webhook hosts of this account, and its `allow`. None: there is none."""
+def webhook_refusal(rules: Sequence[Rule], account: str, host: str) -> Denial | None:
+    """Why webhooks of this account may not go to a host: the first rule about its hosts does not allow it. None: they may."""
     for rule in rules:
-        only_account = rule.when.texts.get("account", frozenset([account]))
-        if rule.allow.webhook_hosts is not None and account in only_account and not rule.observe:
-            return rule, rule.allow
+        hosts = rule.allow.webhook_hosts
+        if hosts is None or rule.observe or account not in rule.when.texts.get("account", (account,)):
+            continue
+        if any(host == allowed or (allowed.startswith(".") and host.endswith(allowed)) for allowed in hosts):
+            return None
+        return Denial(rule.rule_id, sentence(rule, f"does not allow webhooks to {host}"))
     return None

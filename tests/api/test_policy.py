@@ -15,7 +15,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
 from tests.api import in_process
-from tests.api.support import BATCHES, frames, run_all, uploaded
+from tests.api.support import BATCHES, NEW_SUBSCRIPTION, SUBSCRIPTIONS, frames, run_all, uploaded
 from tests.gateway.support import Registry
 
 SMALL, KIMI = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.5"
@@ -309,3 +309,16 @@ async def test_an_account_sees_the_rules_about_it_and_tries_a_policy_on_its_own_
     assert (waiting["requests"], waiting["rules"][0]["matched"]) == (10, 10)
     wrong = await client.post(f"{AI}/policy/test", json={"policy": '[[rule]]\nid = "x"\nroute = "nothing"\n'})
     assert (wrong.status_code, "line 3: rule x, route: there is no model" in wrong.text) == (400, True)
+
+
+async def test_a_webhook_to_a_host_that_no_rule_allows_is_not_registered(
+    client: httpx.AsyncClient, apply: Apply
+) -> None:
+    await apply(rule("hosts", 'allow = { webhook_hosts = ["127.0.0.1", ".clinic.example"] }', 'account = "acme"'))
+    for url, status in (("http://127.0.0.1:9/hook", 200), ("http://127.0.0.2:9/hook", 403)):
+        new = NEW_SUBSCRIPTION | {"destination": {"type": "webhook", "url": url}}
+        assert (await client.post(SUBSCRIPTIONS, json=new)).status_code == status, url
+        other = {"name": "mine", "url": url, "event_types": ["batch.completed"]}
+        answer = await client.post("/v1/webhook_endpoints", json=other)
+        assert answer.status_code == status, answer.text
+    assert "Policy rule hosts does not allow webhooks to 127.0.0.2" in answer.text
