@@ -14,6 +14,9 @@
     ├── ExecutionFailed       500      5001
     ├── NoCapacity            429/503  3040   (503: there is no engine)
     ├── RateLimited           429      3021
+    ├── QuotaExceeded         429      3036
+    ├── PolicyDenied          403      3023
+    │   └── ModelDenied       403      5018
     ├── TimedOut              408      3007
     └── StorageError          503      5001
         └── StorageFull       507      5001
@@ -138,6 +141,33 @@ class RateLimited(SlackwaterError):
         super().__init__(message)
         self.retry_after = retry_after
         self.final = final
+
+
+class QuotaExceeded(SlackwaterError):
+    """The account has used up a quota. `reason`: OpenAI's code. Nothing was stored; trying again at once does not help."""
+
+    status, code = 429, 3036
+
+    def __init__(self, message: str, *, reason: str = "quota_exceeded") -> None:
+        super().__init__(message, reason=reason)
+
+
+class PolicyDenied(SlackwaterError):
+    """A rule of the policy refuses the request. The message names the rule and whom to ask."""
+
+    status, code = 403, 3023
+
+    def __init__(self, message: str, *, reason: str = "policy_denied") -> None:
+        super().__init__(message, reason=reason)
+
+
+class ModelDenied(PolicyDenied):
+    """A rule of the policy does not allow the model."""
+
+    code = 5018
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="model_not_allowed")
 
 
 class TimedOut(SlackwaterError):

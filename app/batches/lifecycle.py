@@ -15,6 +15,7 @@ from uuid import UUID
 
 import structlog
 
+from app.admission import quotas
 from app.batches import batch_usage, final_events
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
@@ -68,12 +69,14 @@ async def retry(
     request_id: UUID,
     of_run: int | None = None,
 ) -> int:
-    """Run the failed, cancelled and expired items of a final batch again. Returns their number. Raises NotFound, Conflict.
+    """Run the failed, cancelled and expired items of a final batch again. Returns their number. Raises NotFound, Conflict,
+    QuotaExceeded.
 
     The batch gets new output and error files. `of_run`, the run to be retried, makes the call safe to repeat: after a later run
     has started, it has no effect and returns 0.
     """
     async with database.transaction() as conn:
+        limits = await quotas.lock(conn, tenant)
         batch = await batch_state.reopen(conn, tenant.tenant_id, request_id, of_run)
         if batch is None:
             standing = await _standing(conn, tenant, request_id)
@@ -85,6 +88,7 @@ async def retry(
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
         await files.assign_output_files(conn, tenant.tenant_id, request_id)
         count = await _requeue(conn, settings, catalogue, tenant, batch)
+        await quotas.check_queued(conn, tenant, limits)
         await emitter.emit(
             conn,
             tenant_id=tenant.tenant_id,

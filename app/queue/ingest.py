@@ -18,7 +18,7 @@ from app.queue.types import Kind
 class NewBatch:
     """A batch to be inserted, without its items. `expires`: items that are not done by the deadline are given up. `open_ended`:
     an answer without a limit may use the rest of the context. `tells_items`: every result writes an event. `line_id`: see
-    `app.metering.lines`.
+    `app.metering.lines`. `bytes`: of its items' bodies. `policy`: what rules decided about it.
     """
 
     batch_id: int
@@ -41,6 +41,8 @@ class NewBatch:
     kind: Kind = Kind.BATCH
     open_ended: bool = False
     line_id: int | None = None
+    bytes: int = 0
+    policy: Mapping[str, object] | None = None
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -96,6 +98,8 @@ def _columns(batch: NewBatch) -> dict[str, object]:
         "kind": batch.kind,
         "open_ended": batch.open_ended,
         "line_id": batch.line_id,
+        "bytes": batch.bytes,
+        "policy": None if batch.policy is None else Jsonb(dict(batch.policy)),
     }
 
 

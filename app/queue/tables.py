@@ -56,7 +56,7 @@ batch = Table(
     Column("run", SmallInteger, nullable=False, server_default=text("1"), comment="number of the current run, from 1"),
     Column("total", Integer, CheckConstraint("total > 0", name="total_positive"), nullable=False),
     *_counts(Integer, "ok", "failed"),
-    *_counts(BigInteger, *_TOKENS),
+    *_counts(BigInteger, *_TOKENS, "bytes"),
     Column("deadline", Timestamp, nullable=False, comment="when the fair order tries to have it done"),
     Column("expires_at", Timestamp, comment="when unfinished items are given up; null: never"),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
@@ -92,6 +92,7 @@ batch = Table(
         comment="an answer without a limit of its own may use the rest of the context window",
     ),
     Column("line_id", Integer, comment="line of its items; null: queued before there were lines"),
+    Column("policy", JSONB, comment="what rules of the policy decided at its submit; null: nothing"),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"

@@ -18,6 +18,7 @@ from app.errors import StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
 from app.metering import ledger, reports
+from app.policy import samples
 from app.queue import (
     chunk_sweeps,
     expiry,
@@ -190,6 +191,8 @@ class Rounds:
             await shared_storage.require(self._database, self._settings, "steward")
             expired = await files.expire(self._database, store) + await upload_parts.expire(self._database, store)
             swept = await files.sweep(self._database, store)
+            async with self._database.relaxed() as conn:
+                await samples.forget_old(conn)
             outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
         except (psycopg.Error, StorageError, StoreNotShared) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())

@@ -17,6 +17,7 @@ from uuid import UUID
 import orjson
 from psycopg.types.json import Jsonb
 
+from app.admission.admission import NO_ADMISSION, Admission
 from app.batches import lifecycle, submit
 from app.batches import listing as batch_listing
 from app.batches.intake.offload import Offload
@@ -63,6 +64,7 @@ class NewFileBatch:
     partial: bool = False
     mixed: bool = False
     lenient: bool = False
+    admission: Admission = NO_ADMISSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ async def create(
     store = Store.of(settings)
     endpoint = None if new.mixed else new.endpoint
     rules = submit.rules_of_lines(models, usual)
-    lines = Lines(models, rules, endpoint, mixed=new.mixed, strict=file.problems is not None)
+    strict = file.problems is not None
+    lines = Lines(models, rules, endpoint, mixed=new.mixed, strict=strict, admission=new.admission)
     async with Offload(store) as offload:
         options = submit.spool_options(settings)
         with FileIntake(batch_id, lines, new.endpoint, lenient=new.lenient, **options) as intake:
@@ -126,8 +129,16 @@ async def create(
 
 
 def _order(new: NewFileBatch, tenant: Tenant, model: Model) -> submit.Order:
-    seconds = new.deadline_seconds
-    return submit.Order(tenant, model, new.labels, deadline_seconds=seconds, endpoint=new.endpoint, open_ended=True)
+    return submit.Order(
+        tenant,
+        model,
+        new.labels,
+        deadline_seconds=new.deadline_seconds,
+        endpoint=new.endpoint,
+        open_ended=True,
+        of_file=True,
+        admission=new.admission,
+    )
 
 
 def _unusable(file: File | None, new: NewFileBatch, tenant: Tenant) -> LineProblem | None:
