@@ -14,6 +14,7 @@
     ├── ExecutionFailed       500      5001
     ├── NoCapacity            429/503  3040   (503: there is no engine)
     ├── RateLimited           429      3021
+    ├── BudgetSpent           429      3036
     ├── TimedOut              408      3007
     └── StorageError          503      5001
         └── StorageFull       507      5001
@@ -21,6 +22,7 @@
 The codes are those of Cloudflare's documented Workers AI table. 7003 and 10000 are codes of its API gateway.
 """
 
+QUOTA = "insufficient_quota"  # OpenAI's code for a request that no money is left for
 UNAVAILABLE = "resource_unavailable"  # OpenAI's code for a flex call that would have to wait
 
 
@@ -138,6 +140,15 @@ class RateLimited(SlackwaterError):
         super().__init__(message)
         self.retry_after = retry_after
         self.final = final
+
+
+class BudgetSpent(SlackwaterError):
+    """A budget has no money left for the request. To try again is of no use before the budget is renewed."""
+
+    status, code = 429, 3036
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason=QUOTA)
 
 
 class TimedOut(SlackwaterError):

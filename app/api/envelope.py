@@ -19,6 +19,7 @@ from starlette.routing import Match, Route
 from app.api.response_headers import CLOUDFLARE_ID, REQUEST_ID
 from app.db.transient_errors import TRANSIENT, away
 from app.errors import (
+    QUOTA,
     UNAVAILABLE,
     BadInput,
     KeyInUse,
@@ -109,7 +110,7 @@ def _ours(request: Request, error: Exception) -> Response:
     headers = {"retry-after": str(error.retry_after)} if isinstance(error, (NoCapacity, RateLimited)) else {}
     if isinstance(error, KeyInUse):
         headers = {"x-should-retry": "true", "retry-after": "1"}
-    if (isinstance(error, RateLimited) and error.final) or error.reason == UNAVAILABLE:
+    if (isinstance(error, RateLimited) and error.final) or error.reason in (UNAVAILABLE, QUOTA):
         headers = {"x-should-retry": "false"}
     unknown = isinstance(error, ModelUnknown) and _is_openai(request)
     status = 404 if unknown else error.status

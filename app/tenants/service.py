@@ -77,6 +77,12 @@ async def find_tenant(conn: Connection, account_id: str) -> int:
     return int(row[0])
 
 
+async def account_id_of(conn: Connection, tenant_id: int) -> str:
+    """The name of an account that exists."""
+    [(account_id,)] = await (await conn.execute(sql.ACCOUNT_ID, {"tenant_id": tenant_id})).fetchall()
+    return str(account_id)
+
+
 async def exists(conn: Connection, account_id: str) -> bool:
     """Whether the account exists. An account that is being deleted still does."""
     return await (await conn.execute(sql.FIND_TENANT, {"account_id": account_id})).fetchone() is not None

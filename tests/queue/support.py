@@ -133,7 +133,7 @@ async def drain(database: Database, pool: int, worker: int) -> list[Lease]:
 async def settle(database: Database) -> list[settling.Settled]:
     """Run one round of fold and finalise."""
     async with database.transaction() as conn:
-        settled, _ = await settling.settle(conn)
+        settled, *_ = await settling.settle(conn)
         return settled
 
 

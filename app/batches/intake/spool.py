@@ -44,6 +44,9 @@ class Spool(ABC):
     def __init__(self, batch_id: int, model: str, **options: Unpack[SpoolOptions]) -> None:
         self.batch_id = batch_id
         self.est_tokens = array("i")
+        self.answer_tokens = array("i")  # of the estimates
+        self.most_tokens = array("i")  # of each answer
+        self.body_bytes = array("q")
         self.warm_keys = array("q")  # items with equal keys should be in one chunk
         self.models: list[Model] = []  # the models of items, in the order of their first use
         self.model_of = array("h")  # by item, the index of its model; 0 without a model
@@ -122,6 +125,9 @@ class Spool(ABC):
         if seq >= self._max_items:
             raise BadInput(f"requests: more than {self._max_items} items; send several batches")
         self.est_tokens.append(facts.est_tokens)
+        self.answer_tokens.append(facts.answer_tokens)
+        self.most_tokens.append(facts.most_tokens)
+        self.body_bytes.append(len(body))
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         place = self._model_index(model)
         self.model_of.append(place)
