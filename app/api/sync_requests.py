@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api import rate_limits, request_parsing, submit_params
 from app.api.deps import Parts
+from app.batches import item_worsts
 from app.batches.submit import rules_of
 from app.batches.validation.text_generation import Examine, ItemFacts, examine
 from app.engines.catalogue import Model, Price, Task
@@ -21,6 +22,7 @@ from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
 from app.metering.lines import SYNC, parts_of
+from app.metering.slices import CallSize
 from app.tenants.service import Tenant
 
 Render = Callable[[SseEvent], bytes]
@@ -66,8 +68,15 @@ async def prepare(
         route.open_ended,
         labels.traceparent,
         parts_of(tenant.tenant_id, tenant.key_id, labels.spend, model.name, SYNC, model.price),
+        _size(item, facts),
     )
     return call, facts
+
+
+def _size(item: dict[str, Any], facts: ItemFacts) -> CallSize:
+    """What the budgets of a valid request hold."""
+    likely = item_worsts.likely_answer(facts.answer_tokens, facts.most_tokens)
+    return CallSize(facts.est_tokens - facts.answer_tokens, likely, facts.most_tokens, item)
 
 
 def rejects_if_busy(item: dict[str, Any]) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.errors import BadInput, BudgetSpent
-from app.metering import money
-from app.metering.budget_rules import Budget, Unit, WhenSpent
+from app.metering import budget_rules, money
+from app.metering.budget_rules import Unit, WhenSpent
 from app.metering.lanes import Funding
 from app.metering.money import TokenPrice
 from app.queue.chunking import ItemWorsts
@@ -47,7 +47,7 @@ def worsts(funding: Funding, lane_id: int, sizes: ItemSizes, context_window: int
     """The most that items on this line can cost. `clamp`: to what one hold may take, for items that are queued already."""
     price = funding.price if _counted(funding) else None
     prompts = _prompts(sizes, context_window, strict=funding.strict)
-    likely = sizes.most_tokens if funding.strict else list(map(_likely, sizes.answer_tokens, sizes.most_tokens))
+    likely = sizes.most_tokens if funding.strict else list(map(likely_answer, sizes.answer_tokens, sizes.most_tokens))
     most_cost, most_tokens = _largest(funding, Unit.COST), _largest(funding, Unit.TOKENS)
     limit_cost, limit_tokens = (most_cost, most_tokens) if clamp else (None, None)
     return ItemWorsts(
@@ -67,7 +67,7 @@ def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None
     """Raise BadInput for an item that no window of a budget has the money for, BudgetSpent where a spent budget refuses."""
     for budget in funding.budgets:
         if budget.when_spent == WhenSpent.REFUSE and budget.free <= 0:
-            raise BudgetSpent(spent_message(budget))
+            raise BudgetSpent(budget_rules.spent_message(budget))
         likely = found.likely_cost if budget.unit == Unit.COST else found.likely_tokens
         place = next((i for i, amount in enumerate(likely) if amount > budget.largest), None)
         if place is not None:
@@ -77,13 +77,6 @@ def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None
                 f"that budget {budget.name!r} ({budget.shown(budget.max)} a {budget.period}) holds for one item; "
                 "shorten it, lower its max_tokens, or raise the budget"
             )
-
-
-def spent_message(budget: Budget) -> str:
-    """Why a request is refused."""
-    until = f"is renewed at {budget.window_to.isoformat()}" if budget.window_to else "is not renewed; raise it"
-    used = budget.shown(budget.spent + budget.held)
-    return f"Budget {budget.name!r} is used up: {used} of {budget.shown(budget.max)} are spent or held; it {until}"
 
 
 def _counted(funding: Funding) -> bool:
@@ -97,7 +90,8 @@ def _prompts(sizes: ItemSizes, context_window: int, *, strict: bool) -> list[int
     return [max(0, tokens - answer) for tokens, answer in zip(sizes.est_tokens, sizes.answer_tokens, strict=True)]
 
 
-def _likely(answer: int, most: int) -> int:
+def likely_answer(answer: int, most: int) -> int:
+    """The tokens that an answer likely has at most. `answer`: its usual length; `most`: its limit."""
     return min(most, LIKELY * answer) if 0 < answer < most else most
 
 

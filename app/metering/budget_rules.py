@@ -170,3 +170,10 @@ def windows_needed(budgets: list[Budget], cost: int, tokens: int) -> int:
         over = (cost if budget.unit == Unit.COST else tokens) - max(0, budget.free)
         needed = max(needed, -(-over // budget.max) if over > 0 else 0)
     return needed
+
+
+def spent_message(budget: Budget) -> str:
+    """Why a request is refused."""
+    until = f"is renewed at {budget.window_to.isoformat()}" if budget.window_to else "is not renewed; raise it"
+    used = budget.shown(budget.spent + budget.held)
+    return f"Budget {budget.name!r} is used up: {used} of {budget.shown(budget.max)} are spent or held; it {until}"

@@ -19,6 +19,7 @@ _COST = """((x.prompt - x.cached)::numeric * coalesce(l.price_in, 0) + x.cached:
 ANY = "select exists (select from budget)"
 LIST = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s order by name"
 ALL = f"select {_COLUMNS} from budget order by budget_id"
+OF_IDS = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s) order by budget_id"
 LOCK = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s) order by budget_id for update"
 ONE = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s and name = %(name)s for update"
 COUNT = "select count(*) from budget where tenant_id = %(tenant_id)s"

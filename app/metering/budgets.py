@@ -93,6 +93,11 @@ async def every(conn: Connection) -> list[Budget]:
     return [of_row(row) for row in await (await conn.execute(sql.ALL)).fetchall()]
 
 
+async def of_ids(conn: Connection, budget_ids: Sequence[int]) -> list[Budget]:
+    """Those of these budgets that exist."""
+    return [of_row(row) for row in await (await conn.execute(sql.OF_IDS, {"ids": list(budget_ids)})).fetchall()]
+
+
 async def put(conn: Connection, tenant_id: int, terms: BudgetTerms) -> Budget:
     """Add a budget or change the one of this name. What it has spent stays, unless it now counts something else.
 

@@ -189,6 +189,12 @@ async def list_keys(conn: Connection) -> list[KeyInfo]:
     return [KeyInfo(*(*row[:7], KeyLimits(*row[7:]))) for row in rows]
 
 
+async def has_key(conn: Connection, tenant_id: int, key_id: str) -> bool:
+    """Whether the account has this key, and it is not revoked."""
+    row = await (await conn.execute(sql.HAS_KEY, {"tenant_id": tenant_id, "key_id": key_id})).fetchone()
+    return bool(row and row[0])
+
+
 async def revoke_key(conn: Connection, key_id: str) -> bool:
     """Revoke a key. It takes effect everywhere within `key_cache.TRUST_SECONDS`. False: there is no such valid key."""
     return await (await conn.execute(sql.REVOKE_KEY, {"key_id": key_id})).fetchone() is not None
