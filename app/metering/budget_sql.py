@@ -19,8 +19,8 @@ _COST = """((x.prompt - x.cached)::numeric * coalesce(l.price_in, 0) + x.cached:
 ANY = "select exists (select from budget)"
 LIST = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s order by name"
 ALL = f"select {_COLUMNS} from budget order by budget_id"
-OF_IDS = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s) order by budget_id"
-LOCK = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s) order by budget_id for update"
+OF_IDS = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id"
+LOCK = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id for update"
 ONE = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s and name = %(name)s for update"
 COUNT = "select count(*) from budget where tenant_id = %(tenant_id)s"
 NOW = "select clock_timestamp()"
@@ -70,7 +70,7 @@ update budget b set held = greatest(0, b.held - k.amount) from locked k where b.
 
 HOLD = """
 update budget set held = held + case unit when 'cost' then %(cost)s::int8 else %(tokens)s::int8 end
-where budget_id = any(%(ids)s)"""
+where budget_id = any(%(ids)s::int[])"""
 
 NOTIFIED = "update budget set notified = greatest(notified, %(percent)s) where budget_id = %(budget_id)s"
 DIVERTED = "update budget set diverted = true where budget_id = %(budget_id)s and not diverted returning budget_id"
@@ -91,13 +91,13 @@ LOCK_ALL = "select from budget order by budget_id for update"
 
 BUDGETS_OF_LINES = f"""
 select l.line_id, l.tenant_id, l.price_in, l.price_cached, l.price_out, l.currency, {_OF_B}
-from line l join budget b on {_COUNTS} where l.line_id = any(%(line_ids)s) order by l.line_id, b.budget_id"""
+from line l join budget b on {_COUNTS} where l.line_id = any(%(line_ids)s::int[]) order by l.line_id, b.budget_id"""
 ADD_LANE = """
-insert into lane (tenant_id, budget_ids) values (%(tenant_id)s, %(budget_ids)s)
+insert into lane (tenant_id, budget_ids) values (%(tenant_id)s, %(budget_ids)s::int[])
 on conflict (tenant_id, budget_ids) do nothing"""
-FIND_LANE = "select lane_id from lane where tenant_id = %(tenant_id)s and budget_ids = %(budget_ids)s"
+FIND_LANE = "select lane_id from lane where tenant_id = %(tenant_id)s and budget_ids = %(budget_ids)s::int[]"
 LANE = "select budget_ids, cost, worst, tokens, worst_tokens from lane where lane_id = %(lane_id)s"
-LANES = "select lane_id, budget_ids from lane where lane_id = any(%(lane_ids)s)"
+LANES = "select lane_id, budget_ids from lane where lane_id = any(%(lane_ids)s::int[])"
 SCOPES = """
 select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value) order by budget_id) from budget group by 1"""
 LANE_TENANTS = "select distinct tenant_id from lane"
