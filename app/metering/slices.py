@@ -69,6 +69,7 @@ class Slice:
     away: bool = False
     recent: deque[int] = field(default_factory=lambda: deque([0], maxlen=_SECONDS))
     task: asyncio.Task[None] | None = None
+    reporting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def free(self) -> int:
@@ -216,6 +217,10 @@ class Slices:
 
     async def _report(self, part: Slice) -> None:
         """Report what was used, and change the slice to the size that is wanted. Does nothing while the database is away."""
+        async with part.reporting:
+            await self._write(part)
+
+    async def _write(self, part: Slice) -> None:
         part.sent = part.used if part.sent is None else part.sent
         if not (part.sent or part.amount or part.waiting or part.wanted):
             part.reported_at = clock.monotonic()
