@@ -17,6 +17,7 @@
     ├── QuotaExceeded         429      3036
     ├── PolicyDenied          403      3023
     │   └── ModelDenied       403      5018
+    ├── BudgetSpent           429      3036
     ├── TimedOut              408      3007
     └── StorageError          503      5001
         └── StorageFull       507      5001
@@ -24,6 +25,7 @@
 The codes are those of Cloudflare's documented Workers AI table. 7003 and 10000 are codes of its API gateway.
 """
 
+QUOTA = "insufficient_quota"  # OpenAI's code for a request that no money is left for
 UNAVAILABLE = "resource_unavailable"  # OpenAI's code for a flex call that would have to wait
 
 
@@ -168,6 +170,15 @@ class ModelDenied(PolicyDenied):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason="model_not_allowed")
+
+
+class BudgetSpent(SlackwaterError):
+    """A budget has no money left for the request. To try again is of no use before the budget is renewed."""
+
+    status, code = 429, 3036
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason=QUOTA)
 
 
 class TimedOut(SlackwaterError):

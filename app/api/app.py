@@ -18,8 +18,20 @@ from app.api.queue_gauges import QueueGauges
 from app.api.request_limits import RequestLimits
 from app.api.response_headers import ResponseHeaders
 from app.api.store_check import StoreCheck
-from app.api.workers_ai import accounts, batches, deliveries, events, governance, run, subscriptions, usage, why
+from app.api.workers_ai import (
+    accounts,
+    batches,
+    budgets,
+    deliveries,
+    events,
+    governance,
+    run,
+    subscriptions,
+    usage,
+    why,
+)
 from app.api.workers_ai import models as catalogue_routes
+from app.batches import budget_events
 from app.batches.intake import spool
 from app.crypto import secret_key
 from app.db.pool import Database, watching
@@ -48,9 +60,10 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
     async with (
         Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,
         Egress.of(settings) as egress,
-        Gateway(settings, database, secret) as gateway,
+        Gateway(settings, database, secret, budget_events.reached) as gateway,
         watching(settings, "api metrics") as watch,
         gateway.usage.keeping(),
+        gateway.slices.keeping(),
     ):
         models = ModelRegistry(database, entries)
         await models.renew()
@@ -112,6 +125,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(why.router, prefix=ACCOUNT)
     app.include_router(usage.router, prefix=ACCOUNT)
     app.include_router(governance.router, prefix=ACCOUNT)
+    app.include_router(budgets.router, prefix=ACCOUNT)
     app.include_router(subscriptions.router, prefix=ACCOUNT)
     app.include_router(deliveries.router, prefix=ACCOUNT)
     app.include_router(events.router, prefix=ACCOUNT)

@@ -21,6 +21,7 @@ from app.db.transient_errors import TRANSIENT, away
 from app.errors import (
     UNAVAILABLE,
     BadInput,
+    BudgetSpent,
     KeyInUse,
     ModelUnknown,
     NoCapacity,
@@ -112,7 +113,7 @@ def _ours(request: Request, error: Exception) -> Response:
         headers = {"x-should-retry": "true", "retry-after": "1"}
     if (
         (isinstance(error, RateLimited) and error.final)
-        or isinstance(error, QuotaExceeded)
+        or isinstance(error, QuotaExceeded | BudgetSpent)
         or error.reason == UNAVAILABLE
     ):
         headers = {"x-should-retry": "false"}

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from app.admission.admission import Admission, Admitted
 from app.api import policy_header, rate_limits, request_parsing, submit_params
 from app.api.deps import Parts
+from app.batches import item_worsts
 from app.batches.request_labels import RequestLabels
 from app.batches.validation.text_generation import Examine, ItemFacts, examine
 from app.engines.catalogue import Model, Task
@@ -22,6 +23,7 @@ from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
 from app.metering.lines import parts_of
+from app.metering.slices import CallSize
 from app.metering.spend_labels import SYNC
 from app.tenants.service import Tenant
 
@@ -85,7 +87,14 @@ def _call(admitted: Admitted[ItemFacts], tenant: Tenant, labels: RequestLabels, 
         route.open_ended,
         labels.traceparent,
         parts_of(tenant.tenant_id, tenant.key_id, labels.spend, model.name, SYNC, model.price),
+        _size(admitted.item, facts),
     )
+
+
+def _size(item: dict[str, Any], facts: ItemFacts) -> CallSize:
+    """What the budgets of a valid request hold."""
+    likely = item_worsts.likely_answer(facts.answer_tokens, facts.most_tokens)
+    return CallSize(facts.est_tokens - facts.answer_tokens, likely, facts.most_tokens, item)
 
 
 def rejects_if_busy(item: dict[str, Any]) -> bool:

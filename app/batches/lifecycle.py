@@ -9,6 +9,7 @@ aborts them after its next heartbeat (workers.gpu.puller.on_heartbeat). `settle`
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from typing import Literal
 from uuid import UUID
@@ -16,14 +17,14 @@ from uuid import UUID
 import structlog
 
 from app.admission import quotas
-from app.batches import batch_usage, final_events
+from app.batches import batch_usage, budget_lanes, final_events, funding
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
 from app.events import BatchData, EventKind
 from app.files import service as files
-from app.metering import lines
+from app.metering import budgets, lines
 from app.queue import batch_state, running_batches, settling
 from app.queue.chunking import NewChunk, cut
 from app.settings import Settings
@@ -112,7 +113,10 @@ async def _requeue(
             raise ModelUnknown(f"The batch's model {name or batch.model} is no longer in the catalogue")
         tokens, items = settings.chunk_tokens, settings.chunk_items
         line_id = await lines.of_model(conn, batch.line_id, model.name) if name else batch.line_id
-        cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id)
+        lane = (await budget_lanes.of_lines(conn, [line_id])).get(line_id)
+        worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
+        cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
+        cuts = await asyncio.to_thread(cut_up, est_tokens)
         pool_id = await ensure_pool(conn, model.served)
         by_pool.append((pool_id, cuts))
     for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # all transactions lock pools in this order
@@ -127,8 +131,12 @@ async def settle(
 
     `on_fold` is called for each batch with progress, before the commit.
     """
-    settled, used = await settling.settle(conn, on_fold)
+    await settling.exclusively(conn)
+    has_budgets = await budgets.any_exists(conn)
+    settled, used, money = await settling.settle(conn, on_fold, budgets=has_budgets)
     await batch_usage.book(conn, used)
+    if has_budgets:
+        await funding.settle(conn, money)
     await final_events.write(conn, settled)
     return settled
 

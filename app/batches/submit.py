@@ -4,17 +4,20 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from app.admission import quotas
 from app.admission.admission import NO_ADMISSION, Admission
-from app.batches import batch_usage
+from app.batches import batch_usage, budget_lanes
+from app.batches.budget_lanes import Lane
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
 from app.batches.intake.spool import Spool, SpoolOptions
 from app.batches.intake.workers_ai import ItemIntake
+from app.batches.item_worsts import ItemSizes
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
 from app.batches.validation.text_generation import Examine, ItemRules
@@ -165,7 +168,8 @@ async def commit(
     models = intake.models or [order.model]
     order = replace(order, model=models[0])
     lines = await batch_usage.line_ids(database, order.tenant, order.labels.spend, order.kind, models)
-    by_model = await asyncio.to_thread(_cuts, intake, settings, lines)
+    lanes = await budget_lanes.of_new(database, lines)
+    by_model = await asyncio.to_thread(_cuts, intake, settings, models, lines, lanes)
     async with database.relaxed() as conn:
         pool_id = await ensure_pool(conn, order.model.served)
         cuts: dict[int, list[NewChunk]] = {pool_id: by_model[0]}
@@ -185,7 +189,7 @@ async def commit(
 
     request_id = await with_retries(store)
     if request_id == batch.request_id and order.kind == Kind.BATCH:
-        est_tokens, answer_tokens = sum(intake.est_tokens), intake.answer_tokens
+        est_tokens, answer_tokens = sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, batch.total, est_tokens, answer_tokens)
     return request_id
 
@@ -215,24 +219,35 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         kind=order.kind,
         open_ended=order.open_ended,
         line_id=line_id,
-        bytes=intake.bytes,
+        bytes=sum(intake.body_bytes),
         policy=order.admission.stored(order.model.name),
     )
 
 
-def _cuts(intake: Spool, settings: Settings, lines: Sequence[int]) -> list[list[NewChunk]]:
+def _cuts(
+    intake: Spool,
+    settings: Settings,
+    models: Sequence[Model],
+    lines: Sequence[int],
+    lanes: Mapping[int | None, Lane],
+) -> list[list[NewChunk]]:
     """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first.
 
-    `lines`: the line of each model.
+    `lines`: the line of each model. `lanes`: of the lines with budgets. Raises BadInput, BudgetSpent.
     """
-    tokens, items = settings.chunk_tokens, settings.chunk_items
-    if len(intake.models) < 2:
-        return [cut(intake.est_tokens, max_tokens=tokens, max_items=items, keys=intake.warm_keys, line_id=lines[0])]
+    cut_up = partial(cut, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items)
+    sizes = ItemSizes(intake.est_tokens, intake.answer_tokens, intake.most_tokens, intake.body_bytes)
+    if len(models) < 2:
+        lane = lanes.get(lines[0])
+        worsts = lane.worsts(sizes, models[0]) if lane else None
+        return [cut_up(intake.est_tokens, keys=intake.warm_keys, line_id=lines[0], worsts=worsts)]
     chunks = []
-    for place, line_id in enumerate(lines):
-        seqs = [seq for seq, model in enumerate(intake.model_of) if model == place]
+    for place, (model, line_id) in enumerate(zip(models, lines, strict=True)):
+        seqs = [seq for seq, index in enumerate(intake.model_of) if index == place]
         estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
-        chunks.append(cut(estimates, max_tokens=tokens, max_items=items, keys=keys, seqs=seqs, line_id=line_id))
+        lane = lanes.get(line_id)
+        worsts = lane.worsts(sizes.of(seqs), model, seqs) if lane else None
+        chunks.append(cut_up(estimates, keys=keys, seqs=seqs, line_id=line_id, worsts=worsts))
     return chunks
 
 

@@ -122,6 +122,20 @@ async def added(conn: Connection, wanted: Sequence[LineParts]) -> list[int | Non
     return await _find(conn, allowed)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredLine:
+    """A line with its id."""
+
+    line_id: int
+    parts: LineParts
+
+
+async def parts(conn: Connection, line_ids: Sequence[int]) -> list[StoredLine]:
+    """These lines."""
+    rows = await (await conn.execute(sql.PARTS_OF, {"line_ids": list(line_ids)})).fetchall()
+    return [StoredLine(row[0], LineParts(*row[1:])) for row in rows]
+
+
 async def of_model(conn: Connection, line_id: int | None, model: str) -> int | None:
     """The newest line of this model that equals another line but for model and price; None: there is none."""
     row = await (await conn.execute(sql.OF_MODEL, {"line_id": line_id, "model": model})).fetchone()

@@ -32,6 +32,12 @@ COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n,
 from stdin (format binary)"""
 COPY_CHUNKS_TYPES = ("int8", "int2", "int4", "int2", "int4", "int4", "int4[]", "int4", "int4", "timestamptz", "int4")
 
+# The same for chunks under budgets, which wait for money.
+COPY_UNFUNDED = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, line_id,
+                            state, lane, worst, worst_tokens, likely)
+from stdin (format binary)"""
+COPY_UNFUNDED_TYPES = (*COPY_CHUNKS_TYPES, "text", "int4", "int8", "int8", "int2")
+
 ADD_READY = f"""
 insert into sched as s (pool_id, tenant_id, ready, vtime)
 values (%(pool_id)s, %(tenant_id)s, %(ready)s,

@@ -84,6 +84,12 @@ async def find_tenant(conn: Connection, account_id: str) -> int:
     return int(row[0])
 
 
+async def account_id_of(conn: Connection, tenant_id: int) -> str:
+    """The name of an account that exists."""
+    [(account_id,)] = await (await conn.execute(sql.ACCOUNT_ID, {"tenant_id": tenant_id})).fetchall()
+    return str(account_id)
+
+
 async def exists(conn: Connection, account_id: str) -> bool:
     """Whether the account exists. An account that is being deleted still does."""
     return await (await conn.execute(sql.FIND_TENANT, {"account_id": account_id})).fetchone() is not None
@@ -200,6 +206,12 @@ async def list_keys(conn: Connection) -> list[KeyInfo]:
 def _pins(stored: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
     pairs = (text.partition("=") for text in stored or ())
     return tuple((name, value) for name, _, value in pairs)
+
+
+async def has_key(conn: Connection, tenant_id: int, key_id: str) -> bool:
+    """Whether the account has this key, and it is not revoked."""
+    row = await (await conn.execute(sql.HAS_KEY, {"tenant_id": tenant_id, "key_id": key_id})).fetchone()
+    return bool(row and row[0])
 
 
 async def revoke_key(conn: Connection, key_id: str) -> bool:

@@ -7,6 +7,9 @@ insert into tenant (account_id, name) select %(account_id)s, %(account_id)s
 where not exists (select from tenant where account_id = %(account_id)s) on conflict (account_id) do nothing
 returning tenant_id"""
 FIND_TENANT = "select tenant_id, state from tenant where account_id = %(account_id)s"
+HAS_KEY = """
+select exists (select from api_key where tenant_id = %(tenant_id)s and key_id = %(key_id)s and revoked_at is null)"""
+ACCOUNT_ID = "select account_id from tenant where tenant_id = %(tenant_id)s"
 CLOSE_TENANT = f"""
 update tenant set state = '{TenantState.CLOSING}' where tenant_id = %(tenant_id)s and {TENANT.guard("close")}"""
 CLOSING_TENANTS = f"select tenant_id, account_id from tenant where {TENANT.guard('remove')} order by tenant_id"

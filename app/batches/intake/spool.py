@@ -44,10 +44,12 @@ class Spool(ABC):
     def __init__(self, batch_id: int, model: str, **options: Unpack[SpoolOptions]) -> None:
         self.batch_id = batch_id
         self.est_tokens = array("i")
+        self.answer_tokens = array("i")  # of the estimates
+        self.most_tokens = array("i")  # of each answer
+        self.body_bytes = array("q")
         self.warm_keys = array("q")  # items with equal keys should be in one chunk
         self.models: list[Model] = []  # the models of items, in the order of their first use
         self.model_of = array("h")  # by item, the index of its model; 0 without a model
-        self.bytes = self.answer_tokens = 0  # of the bodies; estimated, of all items
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
@@ -127,14 +129,15 @@ class Spool(ABC):
         if seq >= self._max_items:
             raise BadInput(f"requests: more than {self._max_items} items; send several batches")
         self.est_tokens.append(facts.est_tokens)
+        self.answer_tokens.append(facts.answer_tokens)
+        self.most_tokens.append(facts.most_tokens)
+        self.body_bytes.append(len(body))
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         place = self._model_index(model)
         self.model_of.append(place)
         sent = body if asked is None else asked
         self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))
         self._digest.update(sent)
-        self.bytes += len(body)
-        self.answer_tokens += facts.answer_tokens
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if stored:
             key = object_names.payload(self.batch_id, seq)

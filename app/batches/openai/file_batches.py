@@ -26,7 +26,7 @@ from app.batches.openai import uploads
 from app.batches.refused_batches import nothing_to
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation.openai_lines import LineProblem, Lines
-from app.batches.why_chain import explain
+from app.batches.why_chain import explained
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
 from app.errors import BadInput, KeyReused, NotFound
@@ -274,7 +274,8 @@ async def _many(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
             await conn.execute(sql.ADOPT, values)
         rows = await _rows(database, tenant, request_ids)
     sights = await reads.snapshots(database, [(tenant.tenant_id, row[0]) for row in rows]) if rows else []
-    batches = {row[0]: FileBatch(*[*row, *_state_and_eta(sight)]) for row, sight in zip(rows, sights, strict=True)}
+    found = [await _state_and_eta(database, sight) for sight in sights]
+    batches = {row[0]: FileBatch(*[*row, *now]) for row, now in zip(rows, found, strict=True)}
     return [batches[request_id] for request_id in request_ids if request_id in batches]
 
 
@@ -284,8 +285,8 @@ async def _rows(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
         return await (await conn.execute(sql.BATCHES, values)).fetchall()
 
 
-def _state_and_eta(sight: BatchSnapshot | None) -> tuple[BatchStatus | None, float | None]:
+async def _state_and_eta(database: Database, sight: BatchSnapshot | None) -> tuple[BatchStatus | None, float | None]:
     if sight is None:
         return None, None
-    expected = explain(*sight).estimate
+    expected = (await explained(database, *sight)).estimate
     return sight[0], expected.eta_seconds if expected else None
