@@ -14,6 +14,10 @@
     ├── ExecutionFailed       500      5001
     ├── NoCapacity            429/503  3040   (503: there is no engine)
     ├── RateLimited           429      3021
+    ├── QuotaExceeded         429      3036
+    ├── PolicyDenied          403      3023
+    │   └── ModelDenied       403      5018
+    ├── BudgetSpent           429      3036
     ├── TimedOut              408      3007
     └── StorageError          503      5001
         └── StorageFull       507      5001
@@ -21,6 +25,7 @@
 The codes are those of Cloudflare's documented Workers AI table. 7003 and 10000 are codes of its API gateway.
 """
 
+QUOTA = "insufficient_quota"  # OpenAI's code for a request that no money is left for
 UNAVAILABLE = "resource_unavailable"  # OpenAI's code for a flex call that would have to wait
 
 
@@ -138,6 +143,42 @@ class RateLimited(SlackwaterError):
         super().__init__(message)
         self.retry_after = retry_after
         self.final = final
+
+
+class QuotaExceeded(SlackwaterError):
+    """The account has used up a quota. `reason`: OpenAI's code. Nothing was stored; trying again at once does not help."""
+
+    status, code = 429, 3036
+
+    def __init__(self, message: str, *, reason: str = "quota_exceeded") -> None:
+        super().__init__(message, reason=reason)
+
+
+class PolicyDenied(SlackwaterError):
+    """A rule of the policy refuses the request. The message names the rule and whom to ask."""
+
+    status, code = 403, 3023
+
+    def __init__(self, message: str, *, reason: str = "policy_denied") -> None:
+        super().__init__(message, reason=reason)
+
+
+class ModelDenied(PolicyDenied):
+    """A rule of the policy does not allow the model."""
+
+    code = 5018
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="model_not_allowed")
+
+
+class BudgetSpent(SlackwaterError):
+    """A budget has no money left for the request. To try again is of no use before the budget is renewed."""
+
+    status, code = 429, 3036
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason=QUOTA)
 
 
 class TimedOut(SlackwaterError):

@@ -27,6 +27,10 @@ class EventKind(StrEnum):
     RESPONSE_INCOMPLETE = "response.incomplete"
     RESPONSE_FAILED = "response.failed"
     RESPONSE_CANCELLED = "response.cancelled"
+    BUDGET_SOFT = "budget.soft"
+    BUDGET_SPENT = "budget.spent"
+    BUDGET_RENEWED = "budget.renewed"
+    BUDGET_DIVERTED = "budget.diverted"
     ENDPOINT_FAILING = "endpoint.failing"
     ENDPOINT_DISABLED = "endpoint.disabled"
     TEST = "test"
@@ -45,6 +49,7 @@ USUAL_KINDS = (
 )
 ITEM_KINDS = (EventKind.ITEM_SUCCEEDED, EventKind.ITEM_FAILED)
 ENDPOINT_KINDS = (EventKind.ENDPOINT_FAILING, EventKind.ENDPOINT_DISABLED)
+BUDGET_KINDS = (EventKind.BUDGET_SOFT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
 PROGRESS_KINDS = (EventKind.BATCH_STARTED, EventKind.BATCH_PROGRESS, EventKind.BATCH_AT_RISK)
 
 
@@ -76,7 +81,8 @@ class BatchFailure:
 class EventData:
     """What every event carries. The kind `test` carries no more.
 
-    `request_id`: the batch; in `endpoint.*` the endpoint, in a test all zeros. `traceparent`: from the submit, if it had one.
+    `request_id`: the batch; in `endpoint.*` the endpoint, in `budget.*` and a test all zeros. `traceparent`: from the submit, if
+    it had one.
     """
 
     request_id: str
@@ -107,6 +113,15 @@ class EndpointData(EventData):
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetData(EventData):
+    """Data of `budget.*`. `budget`: its name. `percent`: the spent share of its maximum."""
+
+    budget: str
+    percent: int
+    message: str
+
+
 def to_json(data: EventData) -> bytes:
     """The data as it is stored: one flat object, without what is None."""
     values = asdict(data)
@@ -122,6 +137,8 @@ def from_json(kind: str, stored: bytes) -> EventData:
         return ItemData(**common, item=values["item"], reference=values.get("reference"))
     if kind in ENDPOINT_KINDS:
         return EndpointData(**common, message=values["message"])
+    if kind in BUDGET_KINDS:
+        return BudgetData(**common, **{name: values[name] for name in ("budget", "percent", "message")})
     if kind == EventKind.TEST:
         return EventData(**common)
     return BatchData(**common, counts=_counts(values.get("counts")), failure=_failure(values))

@@ -2,10 +2,12 @@
 
 from alembic import context
 
+import app.admission.tables
 import app.engines.tables
 import app.files.tables
 import app.headroom.tables
 import app.metering.tables
+import app.policy.tables
 import app.queue.tables
 import app.tenants.tables
 import app.webhooks.tables  # noqa: F401  (the imports fill the metadata)

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 import structlog
 from fastapi import Depends, FastAPI
 
+from app.admission.control import AdmissionControl
+from app.admission.samples import RequestSamples
 from app.api import door_keys, envelope, health, index_page, metrics, openapi
 from app.api.deps import Parts, caller
 from app.api.openai import background_responses, files, inference, models, uploads, webhook_endpoints
@@ -16,14 +18,27 @@ from app.api.queue_gauges import QueueGauges
 from app.api.request_limits import RequestLimits
 from app.api.response_headers import ResponseHeaders
 from app.api.store_check import StoreCheck
-from app.api.workers_ai import accounts, batches, deliveries, events, run, subscriptions, usage, why
+from app.api.workers_ai import (
+    accounts,
+    batches,
+    budgets,
+    deliveries,
+    events,
+    governance,
+    run,
+    subscriptions,
+    usage,
+    why,
+)
 from app.api.workers_ai import models as catalogue_routes
+from app.batches import budget_events
 from app.batches.intake import spool
 from app.crypto import secret_key
 from app.db.pool import Database, watching
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
+from app.policy.in_force import PolicyInForce
 from app.settings import Settings
 from app.version import version
 from app.webhooks.egress import Egress
@@ -45,15 +60,20 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
     async with (
         Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,
         Egress.of(settings) as egress,
-        Gateway(settings, database, secret) as gateway,
+        Gateway(settings, database, secret, budget_events.reached) as gateway,
         watching(settings, "api metrics") as watch,
         gateway.usage.keeping(),
+        gateway.slices.keeping(),
     ):
         models = ModelRegistry(database, entries)
         await models.renew()
         store = StoreCheck(database, settings, passed=store_checked)
-        keeping = {asyncio.create_task(models.keep()), asyncio.create_task(store.keep())}
-        app.state.parts = Parts(settings, database, models, egress, gateway, secret, QueueGauges(watch), store)
+        policy = PolicyInForce(database, models)
+        await policy.renew()
+        samples = RequestSamples(database)
+        keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples)}
+        gauges, admission = QueueGauges(watch), AdmissionControl(policy, samples)
+        app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)
         gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
         gc.set_threshold(*_COLLECT_AFTER)
         _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
@@ -104,6 +124,8 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(batches.router, prefix=ACCOUNT)
     app.include_router(why.router, prefix=ACCOUNT)
     app.include_router(usage.router, prefix=ACCOUNT)
+    app.include_router(governance.router, prefix=ACCOUNT)
+    app.include_router(budgets.router, prefix=ACCOUNT)
     app.include_router(subscriptions.router, prefix=ACCOUNT)
     app.include_router(deliveries.router, prefix=ACCOUNT)
     app.include_router(events.router, prefix=ACCOUNT)

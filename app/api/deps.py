@@ -6,6 +6,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from app.admission.control import AdmissionControl
 from app.api.queue_gauges import QueueGauges
 from app.api.store_check import StoreCheck
 from app.batches.installation_status import Installation
@@ -35,6 +36,7 @@ class Parts:
     secret_key: bytes = field(repr=False)
     gauges: QueueGauges
     store: StoreCheck
+    admission: AdmissionControl
 
     @property
     def catalogue(self) -> Catalogue:

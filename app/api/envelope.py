@@ -21,9 +21,11 @@ from app.db.transient_errors import TRANSIENT, away
 from app.errors import (
     UNAVAILABLE,
     BadInput,
+    BudgetSpent,
     KeyInUse,
     ModelUnknown,
     NoCapacity,
+    QuotaExceeded,
     RateLimited,
     SlackwaterError,
     StorageFull,
@@ -109,7 +111,11 @@ def _ours(request: Request, error: Exception) -> Response:
     headers = {"retry-after": str(error.retry_after)} if isinstance(error, (NoCapacity, RateLimited)) else {}
     if isinstance(error, KeyInUse):
         headers = {"x-should-retry": "true", "retry-after": "1"}
-    if (isinstance(error, RateLimited) and error.final) or error.reason == UNAVAILABLE:
+    if (
+        (isinstance(error, RateLimited) and error.final)
+        or isinstance(error, QuotaExceeded | BudgetSpent)
+        or error.reason == UNAVAILABLE
+    ):
         headers = {"x-should-retry": "false"}
     unknown = isinstance(error, ModelUnknown) and _is_openai(request)
     status = 404 if unknown else error.status

@@ -26,6 +26,13 @@ MEANINGS = {
     "oldest_ready_seconds": ("", "age of the oldest run that has a chunk waiting for a worker"),
     "open_batches": ("", "batches that are not final"),
     "ready_chunks": ("model", "chunks that could be claimed now"),
+    "unfunded_chunks": ("model", "chunks that wait for money of a budget"),
+    "budget_used_ratio": ("budget", "spent and held share of a budget in its present window, as account/name"),
+    "budget_overshoot": ("budget", "spent beyond the maximum: 10^-9 of the currency, or tokens"),
+    "budget_overshoot_bound": (
+        "account",
+        "the most that funded chunks can cost beyond what is held for them, in 10^-9 of the currency",
+    ),
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
     "cache_drifts_total": ("", "corrections of wrong scheduler caches; should be 0"),
     "live_workers": ("", "GPU workers with a valid lease"),

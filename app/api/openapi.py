@@ -119,7 +119,9 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         good["content"] = {"application/x-ndjson": {"schema": schemas.LINES}}
     if path.endswith("/ai/models/search"):
         good["content"] = {"application/json": {"schema": {"anyOf": [schemas.ref("Success"), schemas.OPENROUTER]}}}
-    if (method, path.rpartition("/")[2]) in _SUBSCRIPTION_BODIES:
+    if path.endswith("/ai/policy/test"):
+        operation["requestBody"] = _body(schemas.POLICY_TEST)
+    elif (method, path.rpartition("/")[2]) in _SUBSCRIPTION_BODIES:
         operation["requestBody"] = _body(_SUBSCRIPTION_BODIES[method, path.rpartition("/")[2]])
 
 

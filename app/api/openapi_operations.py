@@ -17,12 +17,20 @@ _SUBSCRIPTION = {
 _LINE = {"custom_id": "france", "body": _CHAT}
 _WEBHOOK = {"name": "nightly", "url": "https://example.com/hooks", "event_types": ["batch.completed"]}
 
+_POLICY = '[[rule]]\nid = "short"\nwhen = { task = "extract" }\nmax_tokens = 200\n'
+
 SUMMARIES: Mapping[str, str] = {
     "get /status": "Get the status of the installation",
     "get v1/responses/{response_id}/input_items": "List the input items of a response",
     "post ai/run/{model}": "Run a model, submit a batch, or poll one",
     "post ai/run": "Run a model, submit a batch, or poll one; the model named in the body",
     "get ai/usage": "Get what the account used and what it cost",
+    "get ai/quota": "Get the quotas of the account and what is used of them",
+    "get ai/policy": "Get the policy in force and its rules for the account",
+    "post ai/policy/test": "Test a policy on recorded requests",
+    "get ai/budgets": "List budgets",
+    "put ai/budgets/{name}": "Set a budget",
+    "delete ai/budgets/{name}": "Remove a budget",
     "get ai/models/search": "Search models",
     "get ai/models/schema": "Get the schemas of a model",
     "get ai/tasks/search": "List tasks",
@@ -103,6 +111,7 @@ EXAMPLES: Mapping[str, Any] = {
     "post v1/uploads/{upload_id}/parts": {"data": "@part-1"},
     "post v1/uploads/{upload_id}/complete": {"part_ids": ["part_0123456789abcdef0123456789abcdef"]},
     "post v1/batches": {"endpoint": "/v1/chat/completions", "completion_window": "24h", "requests": [_LINE]},
+    "post ai/policy/test": {"policy": _POLICY, "last": "7d"},
     "post v1/webhook_endpoints": _WEBHOOK,
     "post v1/webhook_endpoints/{endpoint_id}": {"event_types": ["batch.completed", "batch.failed"]},
     "post v1/webhook_endpoints/{endpoint_id}/rotate_secret": {"keep_old_secret_active_for_24_hours": True},

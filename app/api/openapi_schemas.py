@@ -188,6 +188,11 @@ UPLOAD: Schema = one(
     mime_type=STRING,
     expires_after=or_null(_EXPIRY),
 )
+POLICY_TEST: Schema = only(
+    "policy",
+    policy={"type": "string", "maxLength": 1000, "description": "a policy in TOML"},
+    last={"type": "string", "pattern": "^([1-9][0-9]{0,2}[smh]|[1-9]d|[12][0-9]d)$"},
+)
 UPLOAD_PART: Schema = one("data", data={"type": "string", "format": "binary"})
 UPLOAD_PARTS: Schema = one("part_ids", part_ids={"type": "array", "minItems": 1, "items": STRING}, md5=STRING)
 

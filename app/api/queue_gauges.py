@@ -6,7 +6,8 @@ import math
 from app import clock
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
-from app.queue import overview
+from app.metering import budgets
+from app.queue import funding, overview
 from app.webhooks import deliveries
 
 PATIENCE_SECONDS = 2.0
@@ -33,6 +34,7 @@ class QueueGauges:
     async def _query(self) -> list[tuple[str, str, float]]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
-                return await overview.gauges(conn) + await deliveries.gauges(conn)
+                queue = await overview.gauges(conn) + await funding.gauges(conn)
+                return queue + await deliveries.gauges(conn) + await budgets.gauges(conn)
         except (TimeoutError, *TRANSIENT):
             return []

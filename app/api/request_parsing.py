@@ -1,19 +1,27 @@
 """From an HTTP request to its labels and to the order of what it queues. Every route that runs or queues a request uses this."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import Request
 
 from app import trace_context
+from app.admission import control
+from app.admission.admission import Admission, Admitted
+from app.api import policy_header
+from app.api.deps import Parts
 from app.batches.request_labels import RequestLabels
-from app.batches.submit import Order
-from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
+from app.batches.submit import Order, rules_of
+from app.batches.validation.text_generation import Examine, ItemError, ItemFacts
 from app.engines.catalogue import Model
 from app.errors import BadInput
-from app.metering import spend_labels
+from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
 from app.tenants.service import Tenant
+
+CheckItem = Callable[[Model, dict[str, Any]], ItemFacts]
 
 MISSING = "missing_required_parameter"  # OpenAI's code
 _SESSION_HEADERS = ("x-session-affinity", "x-session-id")  # Cloudflare's, and the name that others use
@@ -21,31 +29,75 @@ _SESSION_HEADERS = ("x-session-affinity", "x-session-id")  # Cloudflare's, and t
 
 def labels_of(
     request: Request,
+    tenant: Tenant,
     *,
     tags: tuple[str, ...] = (),
     metadata: Mapping[str, str] | None = None,
     idempotency_key: str | None = None,
+    item: Mapping[str, Any] = MappingProxyType({}),
 ) -> RequestLabels:
-    """The labels of a request: those in its headers, and those that its route has read elsewhere. Raises BadInput."""
+    """The labels of a request: those in its headers, and those that its route has read elsewhere. Raises BadInput.
+
+    `item`: the body of a single request, whose own `metadata` may name its workflow, too.
+    """
     headers = request.headers
     session = next((headers[name] for name in _SESSION_HEADERS if headers.get(name)), None)
     traceparent = trace_context.parse(headers.get(trace_context.HEADER))
-    spend = spend_labels.read(headers, metadata, tags)
+    own = item.get("metadata")
+    named = own if metadata is None and isinstance(own, Mapping) else metadata
+    spend = control.labels_of(tenant, headers, named, tags)
     return RequestLabels(request.state.request_id, traceparent, session, tags, metadata, idempotency_key, spend)
 
 
+@dataclass(frozen=True, slots=True)
+class SingleRoute:
+    """The engine's route of one request that waits in the queue on OpenAI's routes, and how its body is checked."""
+
+    endpoint: str
+    examine: Examine
+    kind: Kind
+
+
 def single_order(
-    request: Request, tenant: Tenant, model: Model, endpoint: str, kind: Kind, *, idempotency_key: str | None = None
-) -> Order:
-    """The order of one request that waits in the queue on OpenAI's routes."""
-    labels = labels_of(request, idempotency_key=idempotency_key)
-    return Order(tenant, model, labels, endpoint=endpoint, kind=kind, open_ended=True)
+    request: Request,
+    tenant: Tenant,
+    parts: Parts,
+    route: SingleRoute,
+    model: Model,
+    item: dict[str, Any],
+    *,
+    idempotency_key: str | None = None,
+) -> tuple[Order, Admitted[ItemFacts]]:
+    """The order of one request that waits in the queue on OpenAI's routes, and the request as admitted. Raises BadInput."""
+    labels = labels_of(request, tenant, idempotency_key=idempotency_key, item=item)
+    admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue)
+    usual = parts.lengths.of(tenant.tenant_id)
+    examine = examined_by(route.examine, usual)
+    admitted = admit(admission, model, item, route.endpoint, examine)
+    policy_header.add(request, admission, admitted.model.name)
+    order = Order(
+        tenant,
+        admitted.model,
+        labels,
+        endpoint=route.endpoint,
+        kind=route.kind,
+        open_ended=True,
+        admission=admission,
+    )
+    return order, admitted
 
 
-def checked(examine: Examine, item: dict[str, Any], rules: ItemRules) -> ItemFacts:
-    """The facts of a request that is valid. Raises BadInput naming the field."""
+def examined_by(examine: Examine, usual: UsualLength | None) -> CheckItem:
+    """How admission checks a request for a model, with the rules that this model has. `usual`: see `rules_of`."""
+    return lambda model, item: examine(item, rules_of(model, usual, stream=True))
+
+
+def admit(
+    admission: Admission, model: Model, item: dict[str, Any], endpoint: str, examine: CheckItem
+) -> Admitted[ItemFacts]:
+    """A request as it may run. Raises BadInput naming the field, PolicyDenied."""
     try:
-        return examine(item, rules)
+        return admission.admit(model, item, endpoint, examine)
     except ItemError as error:
         missing = error.field and "." not in error.field and item.get(error.field) is None
         reason = MISSING if missing else None

@@ -1,30 +1,35 @@
 """The common part of the synchronous routes: check a request, run it until its client disconnects, answer with events."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api import rate_limits, request_parsing, submit_params
+from app.admission.admission import Admission, Admitted
+from app.api import policy_header, rate_limits, request_parsing, submit_params
 from app.api.deps import Parts
-from app.batches.submit import rules_of
+from app.batches import item_worsts
+from app.batches.request_labels import RequestLabels
 from app.batches.validation.text_generation import Examine, ItemFacts, examine
-from app.engines.catalogue import Model, Price, Task
+from app.engines.catalogue import Model, Task
 from app.engines.requests import CHAT
-from app.errors import SlackwaterError
+from app.errors import NoCapacity, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
-from app.metering.lines import SYNC, parts_of
+from app.metering.lines import parts_of
+from app.metering.slices import CallSize
+from app.metering.spend_labels import SYNC
 from app.tenants.service import Tenant
 
 Render = Callable[[SseEvent], bytes]
 Events = AsyncGenerator[SseEvent, None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,15 @@ class EngineRoute:
     open_ended: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A synchronous request that may run. `calls`: it, and after it the same request for the models of its fallback chain."""
+
+    calls: Sequence[SyncCall]
+    admission: Admission
+    facts: ItemFacts
+
+
 async def prepare(
     model: Model,
     item: dict[str, Any],
@@ -47,27 +61,40 @@ async def prepare(
     tenant: Tenant,
     parts: Parts,
     route: EngineRoute,
-) -> tuple[SyncCall, ItemFacts]:
-    """The call for the gateway, and the facts of its item. Raises BadInput naming the field, RateLimited."""
+) -> "PreparedCall":
+    """The call for the gateway, as it was admitted. Raises BadInput naming the field, PolicyDenied, RateLimited."""
     usual = parts.lengths.of(tenant.tenant_id) if route.open_ended else None
-    facts = request_parsing.checked(route.examine, item, rules_of(model, usual, stream=True))
-    await rate_limits.count(request, tenant, parts, facts.est_tokens)
-    labels = request_parsing.labels_of(request)
-    prompt_tokens = facts.est_tokens - facts.answer_tokens
-    call = SyncCall(
+    labels = request_parsing.labels_of(request, tenant, item=item)
+    admission = parts.admission.begin(tenant, labels.spend, SYNC, parts.catalogue)
+    examine = request_parsing.examined_by(route.examine, usual)
+    admitted = request_parsing.admit(admission, model, item, route.endpoint, examine)
+    await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
+    calls = [_call(each, tenant, labels, route) for each in (admitted, *admission.others(admitted, examine))]
+    return PreparedCall(calls, admission, admitted.facts)
+
+
+def _call(admitted: Admitted[ItemFacts], tenant: Tenant, labels: RequestLabels, route: EngineRoute) -> SyncCall:
+    model, facts = admitted.model, admitted.facts
+    return SyncCall(
         model,
-        item,
+        admitted.item,
         tenant.tenant_id,
-        prompt_tokens,
+        facts.est_tokens - facts.answer_tokens,
         facts.most_tokens,
         labels.session or facts.affinity,
         route.endpoint,
-        rejects_if_busy(item),
+        rejects_if_busy(admitted.item),
         route.open_ended,
         labels.traceparent,
         parts_of(tenant.tenant_id, tenant.key_id, labels.spend, model.name, SYNC, model.price),
+        _size(admitted.item, facts),
     )
-    return call, facts
+
+
+def _size(item: dict[str, Any], facts: ItemFacts) -> CallSize:
+    """What the budgets of a valid request hold."""
+    likely = item_worsts.likely_answer(facts.answer_tokens, facts.most_tokens)
+    return CallSize(facts.est_tokens - facts.answer_tokens, likely, facts.most_tokens, item)
 
 
 def rejects_if_busy(item: dict[str, Any]) -> bool:
@@ -75,7 +102,7 @@ def rejects_if_busy(item: dict[str, Any]) -> bool:
     return (item.get("options") or {}).get("rejectIfBusy") is True
 
 
-def includes_usage(item: dict[str, Any]) -> bool:
+def includes_usage(item: Mapping[str, Any]) -> bool:
     """Whether a valid request asks for the usage at the end of its stream, as `stream_options` of OpenAI's routes."""
     options = item.get("stream_options")
     return isinstance(options, dict) and options.get("include_usage") is True
@@ -112,19 +139,50 @@ async def while_connected(receive: Receive) -> AsyncIterator[None]:
         watcher.cancel()
 
 
-async def whole(call: SyncCall, request: Request, parts: Parts) -> bytes:
-    """The engine's answer in one piece. A repeated call gets the answer of the call that runs. Raises ClientDisconnected."""
+async def whole(prepared: PreparedCall, request: Request, parts: Parts) -> tuple[bytes, SyncCall]:
+    """The engine's answer in one piece, and the call that it answers. A repeated call gets the answer of the call that runs.
+
+    Raises ClientDisconnected.
+    """
     sending = submit_params.sending(request.headers)
-    async with while_connected(request.receive):
+
+    async def answer(call: SyncCall) -> bytes:
         if sending is None:
             return await parts.gateway.complete(call)
         return await parts.resends.answer(call, sending)
 
-
-async def streamed(request: Request, events: Events, render: Render, price: Price | None) -> StreamingResponse:
-    """Events as they arrive, usage with its cost. An error before the first event is raised, so it gets its own HTTP status."""
     async with while_connected(request.receive):
-        first = await anext(events, None)
+        return await _first_with_room(prepared, request, answer)
+
+
+async def _first_with_room(
+    prepared: PreparedCall, request: Request, begin: Callable[[SyncCall], Awaitable[T]]
+) -> tuple[T, SyncCall]:
+    """What `begin` returns for the first of the calls for which an engine has room. Raises NoCapacity if none has."""
+    for call in prepared.calls[:-1]:
+        with suppress(NoCapacity):
+            return _named(await begin(call), call, prepared, request)
+    last = prepared.calls[-1]
+    return _named(await begin(last), last, prepared, request)
+
+
+def _named(begun: T, call: SyncCall, prepared: PreparedCall, request: Request) -> tuple[T, SyncCall]:
+    policy_header.add(request, prepared.admission, call.model.name)
+    return begun, call
+
+
+async def streamed(
+    prepared: PreparedCall, request: Request, parts: Parts, render_of: Callable[[SyncCall], Render]
+) -> StreamingResponse:
+    """Events as they arrive, usage with its cost. An error before the first event is raised, so it gets its own HTTP status."""
+
+    async def begin(call: SyncCall) -> tuple[SseEvent | None, Events]:
+        events = parts.gateway.stream(call)
+        return await anext(events, None), events
+
+    async with while_connected(request.receive):
+        (first, events), call = await _first_with_room(prepared, request, begin)
+    render, price = render_of(call), call.model.price
     return _EventStream(first, events, lambda event: render(sse_frames.priced(event, price)))
 
 

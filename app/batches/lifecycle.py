@@ -9,20 +9,22 @@ aborts them after its next heartbeat (workers.gpu.puller.on_heartbeat). `settle`
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from typing import Literal
 from uuid import UUID
 
 import structlog
 
-from app.batches import batch_usage, final_events
+from app.admission import quotas
+from app.batches import batch_usage, budget_lanes, final_events, funding
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
 from app.events import BatchData, EventKind
 from app.files import service as files
-from app.metering import lines
+from app.metering import budgets, lines
 from app.queue import batch_state, running_batches, settling
 from app.queue.chunking import NewChunk, cut
 from app.settings import Settings
@@ -68,12 +70,14 @@ async def retry(
     request_id: UUID,
     of_run: int | None = None,
 ) -> int:
-    """Run the failed, cancelled and expired items of a final batch again. Returns their number. Raises NotFound, Conflict.
+    """Run the failed, cancelled and expired items of a final batch again. Returns their number. Raises NotFound, Conflict,
+    QuotaExceeded.
 
     The batch gets new output and error files. `of_run`, the run to be retried, makes the call safe to repeat: after a later run
     has started, it has no effect and returns 0.
     """
     async with database.transaction() as conn:
+        limits = await quotas.lock(conn, tenant)
         batch = await batch_state.reopen(conn, tenant.tenant_id, request_id, of_run)
         if batch is None:
             standing = await _standing(conn, tenant, request_id)
@@ -85,6 +89,7 @@ async def retry(
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
         await files.assign_output_files(conn, tenant.tenant_id, request_id)
         count = await _requeue(conn, settings, catalogue, tenant, batch)
+        await quotas.check_queued(conn, tenant, limits)
         await emitter.emit(
             conn,
             tenant_id=tenant.tenant_id,
@@ -108,7 +113,10 @@ async def _requeue(
             raise ModelUnknown(f"The batch's model {name or batch.model} is no longer in the catalogue")
         tokens, items = settings.chunk_tokens, settings.chunk_items
         line_id = await lines.of_model(conn, batch.line_id, model.name) if name else batch.line_id
-        cuts = await asyncio.to_thread(cut, est_tokens, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id)
+        lane = (await budget_lanes.of_lines(conn, [line_id])).get(line_id)
+        worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
+        cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
+        cuts = await asyncio.to_thread(cut_up, est_tokens)
         pool_id = await ensure_pool(conn, model.served)
         by_pool.append((pool_id, cuts))
     for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # all transactions lock pools in this order
@@ -123,8 +131,12 @@ async def settle(
 
     `on_fold` is called for each batch with progress, before the commit.
     """
-    settled, used = await settling.settle(conn, on_fold)
+    await settling.exclusively(conn)
+    has_budgets = await budgets.any_exists(conn)
+    settled, used, money = await settling.settle(conn, on_fold, budgets=has_budgets)
     await batch_usage.book(conn, used)
+    if has_budgets:
+        await funding.settle(conn, money)
     await final_events.write(conn, settled)
     return settled
 

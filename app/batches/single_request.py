@@ -36,10 +36,10 @@ class SingleRequest:
 
 
 class _SingleItemSpool(Spool):
-    """The spool of one item."""
+    """The spool of one item. `asked`: as its caller sent it."""
 
-    def put(self, item: dict[str, Any], facts: ItemFacts) -> None:
-        self._write(self._row(facts, None, orjson.dumps(item)))
+    def put(self, item: dict[str, Any], facts: ItemFacts, asked: dict[str, Any]) -> None:
+        self._write(self._row(facts, None, orjson.dumps(item), asked=orjson.dumps(asked)))
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         """A single item has no lines."""
@@ -52,11 +52,13 @@ async def enqueue(
     item: dict[str, Any],
     facts: ItemFacts,
     *,
+    asked: dict[str, Any] | None = None,
     repeated: bool = False,
     reject_if_busy: bool = False,
     register: Register | None = None,
 ) -> UUID:
-    """Queue a valid request. `repeated`: its client declares it a retry, so it is not queued twice.
+    """Queue a valid request. `asked`: as its client sent it, if the policy changed it. `repeated`: its client declares it a
+    retry, so it is not queued twice.
 
     Raises BadInput where it is too long for its model, NoCapacity where it has `reject_if_busy` and would have to wait.
     """
@@ -66,8 +68,10 @@ async def enqueue(
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
     async with Offload(Store.of(settings)) as offload:
-        with _SingleItemSpool(batch_id, order.model.name, **submit.spool_options(settings)) as spool:
-            await asyncio.to_thread(spool.put, item, facts)
+        with _SingleItemSpool(
+            batch_id, order.admission.outcome.asked or order.model.name, **submit.spool_options(settings)
+        ) as spool:
+            await asyncio.to_thread(spool.put, item, facts, asked or item)
             if repeated and (same := await _same(database, order, spool.request_hash)) is not None:
                 return same
             if reject_if_busy:

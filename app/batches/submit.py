@@ -3,16 +3,21 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from app.batches import batch_usage
+from app.admission import quotas
+from app.admission.admission import NO_ADMISSION, Admission
+from app.batches import batch_usage, budget_lanes
+from app.batches.budget_lanes import Lane
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
 from app.batches.intake.spool import Spool, SpoolOptions
 from app.batches.intake.workers_ai import ItemIntake
+from app.batches.item_worsts import ItemSizes
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
 from app.batches.validation.text_generation import Examine, ItemRules
@@ -23,6 +28,7 @@ from app.engines.requests import CHAT, EMBEDDINGS, Target
 from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
 from app.events import BatchData, EventKind
+from app.policy.match import NO_DECISION
 from app.queue import ingest
 from app.queue.answer_lengths import UsualLength
 from app.queue.chunking import NewChunk, cut
@@ -39,6 +45,11 @@ ENGINE_ROUTES: Mapping[Task, tuple[str, Examine]] = {
 }
 # For the order of batches within an account: a batch without a deadline has this one, and never expires.
 _DEFAULT_DEADLINE_SECONDS = 86_400.0
+_AIMS = {
+    "high": 600.0,
+    "normal": _DEFAULT_DEADLINE_SECONDS,
+    "low": 7 * 86_400.0,
+}  # the same, by a priority of the policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,8 @@ class Order:
     """What a request asks to queue, without its items. `deadline_seconds`: when the batch expires; None: never.
 
     `endpoint`: the engine's route for its items; None: that of the model's task. `aim_seconds`: replaces a missing deadline
-    in the order of batches. `open_ended`: answers without a limit may use the rest of the context window.
+    in the order of batches. `open_ended`: answers without a limit may use the rest of the context window. `of_file`: its items
+    are the lines of a file.
     """
 
     tenant: Tenant
@@ -57,6 +69,8 @@ class Order:
     kind: Kind = Kind.BATCH
     aim_seconds: float = _DEFAULT_DEADLINE_SECONDS
     open_ended: bool = False
+    of_file: bool = False
+    admission: Admission = NO_ADMISSION
 
 
 KEY_REUSED = "Idempotency-Key: this key was used for another request; use a new key for a new request"
@@ -122,13 +136,8 @@ def rules_of_lines(models: Catalogue, usual: UsualLength) -> dict[str, ItemRules
 
 def _intake(settings: Settings, order: Order, batch_id: int) -> ItemIntake:
     model = order.model
-    return ItemIntake(
-        batch_id,
-        model.name,
-        rules_of(model),
-        ENGINE_ROUTES[model.task][1],
-        **spool_options(settings),
-    )
+    admission, (route, examine) = order.admission, ENGINE_ROUTES[model.task]
+    return ItemIntake(batch_id, model, rules_of, examine, route, admission, **spool_options(settings))
 
 
 def spool_options(settings: Settings) -> SpoolOptions:
@@ -157,8 +166,10 @@ async def commit(
     await asyncio.to_thread(intake.close)
     await offload.put(intake.take_large())
     models = intake.models or [order.model]
+    order = replace(order, model=models[0])
     lines = await batch_usage.line_ids(database, order.tenant, order.labels.spend, order.kind, models)
-    by_model = await asyncio.to_thread(_cuts, intake, settings, lines)
+    lanes = await budget_lanes.of_new(database, lines)
+    by_model = await asyncio.to_thread(_cuts, intake, settings, models, lines, lanes)
     async with database.relaxed() as conn:
         pool_id = await ensure_pool(conn, order.model.served)
         cuts: dict[int, list[NewChunk]] = {pool_id: by_model[0]}
@@ -169,18 +180,24 @@ async def commit(
 
     async def store() -> UUID:
         async with database.transaction() as conn:
-            request_id = await _store(conn, batch, order.tenant.account_id, intake, cuts)
+            request_id = await _store(conn, batch, order, intake, cuts)
             if request_id == batch.request_id:
                 if register is not None:
                     await register(conn, batch)
                 offload.seal()
         return request_id
 
-    return await with_retries(store)
+    request_id = await with_retries(store)
+    if request_id == batch.request_id and order.kind == Kind.BATCH:
+        est_tokens, answer_tokens = sum(intake.est_tokens), sum(intake.answer_tokens)
+        order.admission.note_batch(batch.model, batch.endpoint, batch.total, est_tokens, answer_tokens)
+    return request_id
 
 
 def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells_items: bool) -> ingest.NewBatch:
-    labels = order.labels
+    labels, decided = order.labels, order.admission.outcome.first or NO_DECISION
+    deadline_seconds = order.deadline_seconds or decided.window
+    aim_seconds = _AIMS.get(decided.priority or "", order.aim_seconds)
     return ingest.NewBatch(
         batch_id=intake.batch_id,
         request_id=uuid.uuid4(),
@@ -189,8 +206,8 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         model=order.model.name,
         endpoint=order.endpoint or ENGINE_ROUTES[order.model.task][0],
         total=len(intake.est_tokens),
-        deadline_seconds=order.deadline_seconds or order.aim_seconds,
-        expires=order.deadline_seconds is not None,
+        deadline_seconds=deadline_seconds or aim_seconds,
+        expires=deadline_seconds is not None,
         correlation_id=labels.correlation_id,
         traceparent=labels.traceparent,
         affinity=labels.session,
@@ -202,32 +219,51 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         kind=order.kind,
         open_ended=order.open_ended,
         line_id=line_id,
+        bytes=sum(intake.body_bytes),
+        policy=order.admission.stored(order.model.name),
     )
 
 
-def _cuts(intake: Spool, settings: Settings, lines: Sequence[int]) -> list[list[NewChunk]]:
+def _cuts(
+    intake: Spool,
+    settings: Settings,
+    models: Sequence[Model],
+    lines: Sequence[int],
+    lanes: Mapping[int | None, Lane],
+) -> list[list[NewChunk]]:
     """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first.
 
-    `lines`: the line of each model.
+    `lines`: the line of each model. `lanes`: of the lines with budgets. Raises BadInput, BudgetSpent.
     """
-    tokens, items = settings.chunk_tokens, settings.chunk_items
-    if len(intake.models) < 2:
-        return [cut(intake.est_tokens, max_tokens=tokens, max_items=items, keys=intake.warm_keys, line_id=lines[0])]
+    cut_up = partial(cut, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items)
+    sizes = ItemSizes(intake.est_tokens, intake.answer_tokens, intake.most_tokens, intake.body_bytes)
+    if len(models) < 2:
+        lane = lanes.get(lines[0])
+        worsts = lane.worsts(sizes, models[0]) if lane else None
+        return [cut_up(intake.est_tokens, keys=intake.warm_keys, line_id=lines[0], worsts=worsts)]
     chunks = []
-    for place, line_id in enumerate(lines):
-        seqs = [seq for seq, model in enumerate(intake.model_of) if model == place]
+    for place, (model, line_id) in enumerate(zip(models, lines, strict=True)):
+        seqs = [seq for seq, index in enumerate(intake.model_of) if index == place]
         estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
-        chunks.append(cut(estimates, max_tokens=tokens, max_items=items, keys=keys, seqs=seqs, line_id=line_id))
+        lane = lanes.get(line_id)
+        worsts = lane.worsts(sizes.of(seqs), model, seqs) if lane else None
+        chunks.append(cut_up(estimates, keys=keys, seqs=seqs, line_id=line_id, worsts=worsts))
     return chunks
 
 
 async def _store(
-    conn: Connection, batch: ingest.NewBatch, account_id: str, intake: Spool, cuts: dict[int, list[NewChunk]]
+    conn: Connection, batch: ingest.NewBatch, order: Order, intake: Spool, cuts: dict[int, list[NewChunk]]
 ) -> UUID:
-    """Write the batch and its event, or find the batch that has the idempotency key. Returns the request id."""
+    """Write the batch and its event, or find the batch that has the idempotency key. Returns the request id.
+
+    Raises QuotaExceeded.
+    """
     key = batch.idempotency_key
     if key is not None and not await ingest.reserve_key(conn, batch.tenant_id, key):
         raise KeyInUse("Idempotency-Key: a request with this key is being stored at this moment; try again in a second")
+    if order.tenant.has_quota and (key is None or await ingest.find_key(conn, batch.tenant_id, key) is None):
+        demand = quotas.Demand(1, batch.total, sum(intake.est_tokens), batch.bytes)
+        await quotas.check(conn, order.tenant, demand, of_file=order.of_file)
     own, elsewhere = cuts[batch.pool_id], {pool: part for pool, part in cuts.items() if pool != batch.pool_id}
     run = await ingest.enqueue(conn, batch, intake.blocks(), own, elsewhere)
     if run is None:
@@ -242,7 +278,9 @@ async def _store(
         model=batch.model,
         batch_id=batch.batch_id,
         run=run,
-        data=BatchData(request_id=str(batch.request_id), account_id=account_id, traceparent=batch.traceparent),
+        data=BatchData(
+            request_id=str(batch.request_id), account_id=order.tenant.account_id, traceparent=batch.traceparent
+        ),
     )
     return batch.request_id
 

@@ -6,6 +6,7 @@ The chain of conditions between a batch and its end is checked in this order. Th
     engines            whether its model has an engine, and one that is ready
     gate               whether an engine admits batch work; if not: signal, value, threshold
     back-off           whether all its items wait before they are tried again
+    budget             whether all its items wait for money of a budget
     order              earlier work of its account, other accounts, the account's limit
     allowance          whether the engines' allowance is used up
 
@@ -18,7 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from app.batches import why_text
+from app.batches import money_wait, why_text
+from app.batches.money_wait import MoneyWait
 from app.batches.why_text import batch_message
 from app.coalescing import Coalescer
 from app.db.pool import Database
@@ -60,19 +62,29 @@ class Why:
 async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | None:
     """The chain of a batch; None: the tenant has no such batch."""
     [sight] = await reads.snapshots(database, [(tenant_id, request_id)])
-    return None if sight is None else explain(*sight)
+    return None if sight is None else await explained(database, *sight)
 
 
-def explain(status: BatchStatus, outlook: Outlook | None) -> Why:
+async def explained(database: Database, status: BatchStatus, outlook: Outlook | None) -> Why:
+    """The chain from the rows that were read, and the money that its chunks wait for, if they do."""
+    waits = outlook is not None and outlook.unfunded
+    return explain(status, outlook, await money_wait.read(database, status.batch_id) if waits else None)
+
+
+def explain(status: BatchStatus, outlook: Outlook | None, money: MoneyWait | None = None) -> Why:
     """The chain from the rows that were read. Pure."""
     if status.finalized_at is not None:
         return Why(status, (), (), None)
     expected = None if outlook is None else estimate(status.state, outlook)
-    return Why(status, tuple(walk(status, outlook, expected)), outlook.gates if outlook else (), expected)
+    if money is not None and expected is not None:
+        expected = money.delayed(expected)
+    return Why(status, tuple(walk(status, outlook, expected, money)), outlook.gates if outlook else (), expected)
 
 
-def walk(status: BatchStatus, outlook: Outlook | None, estimate: Estimate | None) -> Iterator[Link]:
-    """The chain of an unfinished batch. A batch without chunks has no outlook."""
+def walk(
+    status: BatchStatus, outlook: Outlook | None, estimate: Estimate | None, money: MoneyWait | None = None
+) -> Iterator[Link]:
+    """The chain of an unfinished batch. A batch without chunks has no outlook. `money`: of its unfunded chunks."""
     if status.state != BatchState.OPEN:
         yield Link(status.state, batch_message(status.state), None, blocks=True)
     if outlook is None or estimate is None or not outlook.chunks:
@@ -80,6 +92,8 @@ def walk(status: BatchStatus, outlook: Outlook | None, estimate: Estimate | None
         return
     yield from _engines(status, outlook)
     yield from _own_chunks(outlook)
+    if money is not None:
+        yield Link("budget", money.message(outlook.unfunded), money.since, not outlook.ready and not outlook.leased)
     yield from _queue_order(status, outlook, estimate)
     yield _eta(estimate)
 
@@ -155,9 +169,10 @@ class Polls:
         async def query(batches: list[tuple[int, UUID]]) -> Sequence[BatchSnapshot | None]:
             return await reads.snapshots(database, batches)
 
+        self._database = database
         self._coalescer = Coalescer(query, most=MOST_TOGETHER, fails_all=True)
 
     async def why(self, tenant_id: int, request_id: UUID) -> Why | None:
         """The same as the function `why`. Raises the errors of the database."""
         sight = await self._coalescer.ask((tenant_id, request_id))
-        return None if sight is None else explain(*sight)
+        return None if sight is None else await explained(self._database, *sight)

@@ -1,14 +1,15 @@
 """`slackwater account …`: create, list, show and delete accounts, and set the limits of one. Works on the database."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from app import clock
+from app.admission import quotas
 from app.batches import accounts
 from app.batches.accounts import Account
 from app.cli import tables
@@ -123,6 +124,54 @@ def share(
         tables.document(console, {"account_id": account, "weight": weight, "max_inflight_tokens": max_tokens})
         return
     console.print(f"{account} has weight {weight:g} and at most {max_tokens} tokens in flight.")
+
+
+_Limit = Annotated[str | None, typer.Option(metavar="NUMBER|none", help="limit; none removes it")]
+
+
+@app.command("quota")
+def quota(
+    account: Name,
+    open_batches: _Limit = None,
+    open_items: _Limit = None,
+    queued_tokens: _Limit = None,
+    stored_bytes: _Limit = None,
+    as_json: Json = False,
+) -> None:
+    """Set how much an account may have queued and stored. Without options, show it. What is stored already stays."""
+    given = dict(zip(quotas.NAMES, (open_batches, open_items, queued_tokens, stored_bytes), strict=True))
+    limits, used = set_quota(settings(), account, {name: _limit(name, text) for name, text in given.items() if text})
+    if as_json:
+        tables.document(console, {"account_id": account, "limits": asdict(limits), "used": asdict(used)})
+        return
+    rows = [(name, asdict(limits)[name], asdict(used)[name]) for name in quotas.NAMES]
+    shown = [(name, "none" if most is None else f"{most:,}", f"{now:,}") for name, most, now in rows]
+    tables.show(console, ("quota", "limit", "used"), shown)
+
+
+def _limit(name: str, text: str) -> int | None:
+    if text == "none":
+        return None
+    if not text.isdecimal() or len(text) > 18:
+        option = f"--{name.replace('_', '-')}"
+        raise Failure(f"{option} {text}: not a limit.", f"Write a whole number from 0, or {option} none.")
+    return int(text)
+
+
+def set_quota(
+    settings: Settings, account: str, changes: Mapping[str, int | None]
+) -> tuple[quotas.Quota, quotas.Demand]:
+    """Change these limits of an account. Returns its limits, and what it uses of them."""
+
+    async def verb(conn: Connection) -> tuple[quotas.Quota, quotas.Demand]:
+        async with conn.transaction():
+            tenant_id = await tenants.find_tenant(conn, account)
+            limits = replace(await quotas.limits(conn, tenant_id), **changes)
+            if changes:
+                await quotas.change(conn, account, limits)
+            return limits, await quotas.usage(conn, tenant_id)
+
+    return on_database(settings, verb)
 
 
 def create_account(settings: Settings, name: str) -> None:

@@ -1,6 +1,8 @@
 """`slackwater key …`: create, list and revoke the API keys of this installation. Works on the database."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -9,9 +11,10 @@ from app import clock
 from app.cli import credentials, tables
 from app.cli.account import has_account
 from app.cli.database import on_database
-from app.cli.options import Account, Json, console, errors, settings
+from app.cli.options import Account, Json, console, errors, pairs, settings
 from app.crypto import secret_key
 from app.db.pool import Connection
+from app.metering import spend_labels
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import NO_LIMITS, KeyLimits
@@ -20,8 +23,8 @@ from app.user_errors import Failure
 
 app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
 
-_COLUMNS = ("key id", "account", "name", "state", "last used", "created", "expires", "a minute")
-_WIDE = ("created", "expires", "a minute")
+_COLUMNS = ("key id", "account", "name", "state", "last used", "created", "expires", "a minute", "pins")
+_WIDE = ("created", "expires", "a minute", "pins")
 
 
 @app.command("create")
@@ -38,12 +41,18 @@ def create(
     tokens: Annotated[
         int | None, typer.Option(min=1, help="limit of synchronous tokens per minute, estimated on arrival")
     ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL=VALUE", help="label of every request of the key, like workflow=billing; repeatable"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Create a key and print it. It is shown only once. The account is created if it does not exist."""
     current = settings()
     is_new = not has_account(current, account)
-    key = create_key(current, account, name, days, KeyLimits(requests, tokens))
+    key = create_key(current, account, name, days, KeyLimits(requests, tokens), _pins(pin))
     if as_json:
         tables.document(console, {"account": account, "key": key, "account_made": is_new})
         return
@@ -79,14 +88,29 @@ def revoke(key: Annotated[str, typer.Argument(help="key id, or the whole key")])
     console.print("revoked")
 
 
-def create_key(settings: Settings, account: str, name: str, days: int | None, limits: KeyLimits = NO_LIMITS) -> str:
+def _pins(given: list[str] | None) -> dict[str, str]:
+    pins = pairs(given)
+    for label, value in pins.items():
+        if (problem := spend_labels.check_pin(label, value)) is not None:
+            raise Failure(f"--pin {label}={value}: {problem}.", "Write it like --pin workflow=billing.")
+    return pins
+
+
+def create_key(
+    settings: Settings,
+    account: str,
+    name: str,
+    days: int | None,
+    limits: KeyLimits = NO_LIMITS,
+    pins: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Create an API key and return it. It cannot be read again later."""
     lifetime = None if days is None else timedelta(days=days)
     pepper = secret_key(settings)
 
     async def verb(conn: Connection) -> str:
         async with conn.transaction():
-            return str(await tenants.create_key(conn, pepper, account, name, lifetime, limits))
+            return str(await tenants.create_key(conn, pepper, account, name, lifetime, limits, pins))
 
     return on_database(settings, verb)
 
@@ -127,7 +151,11 @@ def _row(key: KeyInfo) -> tuple[object, ...]:
     )
     limits = [(key.limits.requests, "requests"), (key.limits.tokens, "tokens")]
     a_minute = ", ".join(f"{most:,} {what}" for most, what in limits if most is not None) or None
-    return key.key_id, key.account_id, key.name, key.state(clock.now()), used, made, ends, a_minute
+    return key.key_id, key.account_id, key.name, key.state(clock.now()), used, made, ends, a_minute, _shown(key.pins)
+
+
+def _shown(pins: tuple[tuple[str, str], ...]) -> str | None:
+    return ", ".join(f"{name}={value}" for name, value in pins) or None
 
 
 def _described(key: KeyInfo) -> dict[str, Any]:
@@ -142,4 +170,5 @@ def _described(key: KeyInfo) -> dict[str, Any]:
         "expires_at": clock.iso(key.expires_at),
         "requests_per_minute": key.limits.requests,
         "tokens_per_minute": key.limits.tokens,
+        "pins": dict(key.pins),
     }

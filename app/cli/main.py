@@ -8,6 +8,7 @@ from app import processes
 from app.cli import (
     account,
     batch,
+    budget,
     engine,
     events,
     installation,
@@ -17,6 +18,7 @@ from app.cli import (
     logs,
     model,
     parts,
+    policy,
     results,
     settings_list,
     spend,
@@ -36,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.callback()(version.options)
-for group in (account, batch, engine, key, model, spend, subscription):
+for group in (account, batch, budget, engine, key, model, policy, spend, subscription):
     app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (

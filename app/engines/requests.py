@@ -161,6 +161,11 @@ def _with_content(message: object) -> object:
     return message
 
 
+def lengths(route: str) -> tuple[str, ...]:
+    """The fields that limit the answer on this route of an engine; none where nothing is generated."""
+    return _LENGTHS.get(route, ())
+
+
 def response_format(given: Mapping[str, Any]) -> dict[str, Any]:
     """OpenAI's form. Workers AI puts the bare JSON schema where OpenAI has `{name, schema}`; both are accepted."""
     schema = given.get("json_schema")

@@ -1,7 +1,7 @@
 """The verbs of files: keep an upload, find, list, delete. An id of another tenant is `NotFound`, as an unknown one is."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +23,12 @@ MOST_LISTED = 10_000
 _SLICE, _REFUSED_DAYS = 100, 30
 _ARRIVAL_SECONDS = 3600.0  # a file whose object is not stored by then is removed
 _PAGE = 1000
+
+Check = Callable[[Connection], Awaitable[None]]
+
+
+async def anything(conn: Connection) -> None:
+    """The check that lets every file in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,11 @@ async def keep(
     lines: int,
     problems: Sequence[dict[str, Any]],
     demand: Mapping[str, dict[str, int]] | None,
+    check: Check = anything,
 ) -> File:
     """Insert a hidden row, put the content into the store, then make the file visible.
 
+    `check` is called in the transaction that inserts the row, before it does; where it raises, nothing is stored.
     If the put fails, the row is deleted. If the process dies in between, `expire` deletes both later. Raises StorageError.
     """
     key = object_names.upload(tenant_id, file_id)
@@ -72,7 +80,8 @@ async def keep(
         "problems": Jsonb(list(problems), dumps=json.dumps) if problems else None,
         "demand": None if demand is None else Jsonb(dict(demand)),
     }
-    async with database.durable() as conn:
+    async with database.transaction() as conn:
+        await check(conn)
         await conn.execute(sql.INSERT_FILE, values)
     try:
         await store.put_file(key, content)

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from app.db.pool import Connection, Database
 from app.errors import BadInput, Conflict, NotFound
 from app.files import sql
+from app.files.service import Check, anything
 from app.states import UploadState
 from app.storage import object_names
 from app.storage.store import Store
@@ -64,15 +65,23 @@ async def get(conn: Connection, tenant_id: int, upload_id: UUID) -> Upload:
 
 
 async def add(
-    database: Database, store: Store, tenant_id: int, upload_id: UUID, content: Path, size: int
+    database: Database,
+    store: Store,
+    tenant_id: int,
+    upload_id: UUID,
+    content: Path,
+    size: int,
+    check: Check = anything,
 ) -> tuple[UUID, datetime]:
     """Store a part. Returns its id and its time. Raises NotFound, BadInput, and Conflict once the upload has ended.
 
+    `check` is called first in the transaction that inserts the row.
     The row is inserted before the object is put, so that parts in transit count. It is deleted if the put fails.
     """
     part_id = uuid4()
     values = _key(tenant_id, upload_id) | {"part_id": part_id, "bytes": size}
     async with database.transaction() as conn:
+        await check(conn)
         await conn.execute(sql.LOCK_UPLOAD, values)  # so that concurrent parts are counted together
         upload = await get(conn, tenant_id, upload_id)
         check_open(upload)

@@ -15,7 +15,7 @@ import aiohttp
 
 from app import clock, trace_context
 from app.crypto import bearer_token
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_headers
 from app.engines.outcome import Usage, from_stream_error, usage_of
@@ -42,7 +42,9 @@ from app.gateway.routing import Balance
 from app.gateway.sse_frames import SseEvent
 from app.gateway.wait_queue import WaitQueue
 from app.headroom.arrivals import ANNOUNCING
+from app.metering.budget_rules import Budget
 from app.metering.lines import LineParts
+from app.metering.slices import CallHold, CallSize, OnChange, Slices
 from app.metering.sync_usage import SyncUsage
 from app.quantities import duration
 from app.settings import Settings
@@ -56,12 +58,16 @@ _ENGINES_TRIED = 2  # counts only engines that were reached
 T = TypeVar("T")
 
 
+async def _no_events(conn: Connection, budgets: Sequence[Budget]) -> None:
+    """For a gateway without events."""
+
+
 @dataclass(frozen=True, slots=True)
 class SyncCall:
     """A valid synchronous request. `item` is the caller's body. The token counts are estimates; `answer_tokens` is a maximum.
 
     `hurried`: refuse it at once instead of letting it wait in the queue. `open_ended`: see `build`. `line`: where its usage is
-    booked; None: nowhere.
+    booked; None: nowhere. `size`: what its budgets hold; None: nothing.
     """
 
     model: Model
@@ -75,12 +81,15 @@ class SyncCall:
     open_ended: bool = False
     traceparent: str | None = None
     line: LineParts | None = None
+    size: CallSize | None = None
 
 
 class Gateway:
     """Relays calls. Use as an async context manager."""
 
-    def __init__(self, settings: Settings, database: Database, secret: bytes) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, secret: bytes, on_budget_change: OnChange = _no_events
+    ) -> None:
         self._settings = settings
         self._secret = secret
         self._directory = EngineDirectory(database, settings.gateway_refresh_seconds)
@@ -89,6 +98,7 @@ class Gateway:
         self._announcer = Announcer(bearer_token(secret, ANNOUNCING), rest_seconds=settings.announce_rest_seconds)
         self._session: aiohttp.ClientSession | None = None
         self.usage = SyncUsage(database)
+        self.slices = Slices(database, on_budget_change)
 
     async def __aenter__(self) -> Self:
         await self._announcer.__aenter__()
@@ -110,11 +120,14 @@ class Gateway:
         The answer is not streamed, so the time to its first token is not known.
         """
         timer = RequestTimer(call.model.served, streamed=False)
-        async with self._begun(call, timer, read_whole, stream=False) as (attempt, done):
+        async with (
+            self.slices.holding(call.line, call.size) as hold,
+            self._begun(call, timer, read_whole, stream=False) as (attempt, done),
+        ):
             attempt.answered(None)
             timer.output_tokens = done.usage.completion_tokens
             timer.end()
-            self._meter(call, done.usage)
+            self._meter(call, hold, done.usage)
             return done.body
 
     async def stream(self, call: SyncCall) -> AsyncGenerator[SseEvent, None]:
@@ -123,7 +136,10 @@ class Gateway:
         Raises SlackwaterError if there is no first event. The time to first token (TTFT) is measured here, by RequestTimer.
         """
         timer, usage = RequestTimer(call.model.served, streamed=True), None
-        async with self._begun(call, timer, read_first_event, stream=True) as (attempt, (first, rest)):
+        async with (
+            self.slices.holding(call.line, call.size) as hold,
+            self._begun(call, timer, read_first_event, stream=True) as (attempt, (first, rest)),
+        ):
             try:
                 event: SseEvent | None = first
                 while event is not None:
@@ -144,18 +160,18 @@ class Gateway:
                 timer.end()
                 return
             finally:
-                self._meter(call, usage, timer.output_tokens)
+                self._meter(call, hold, usage, timer.output_tokens)
             yield sse_frames.failed(failure.code, failure.message)
 
-    def _meter(self, call: SyncCall, usage: Usage | None, output_tokens: int = 0) -> None:
+    def _meter(self, call: SyncCall, hold: CallHold, usage: Usage | None, output_tokens: int = 0) -> None:
         """Count a request that has begun to be answered. Without a usage its prompt is estimated, and it counts as failed."""
         if call.line is None:
             return
-        if usage is None:
-            self.usage.add(call.line, ok=False, prompt=call.prompt_tokens, cached=0, output=output_tokens)
-        else:
+        tokens = {"prompt": call.prompt_tokens, "cached": 0, "output": output_tokens}
+        if usage is not None:
             tokens = {"prompt": usage.prompt_tokens, "cached": usage.cached_tokens, "output": usage.completion_tokens}
-            self.usage.add(call.line, ok=True, **tokens)
+        self.usage.add(call.line, ok=usage is not None, **tokens)
+        hold.settle(**tokens)
 
     @asynccontextmanager
     async def _begun(

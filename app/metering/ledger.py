@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 
 from app.db.pool import Connection
-from app.metering import sql
+from app.metering import budget_sql, sql
 from app.metering.tables import COUNTS
 
 
@@ -49,6 +49,6 @@ async def forget_writers(conn: Connection) -> None:
 
 
 async def forget(conn: Connection, tenant_id: int) -> None:
-    """Remove the lines and the usage of an account that is being deleted. Call inside a transaction."""
-    for statement in sql.FORGET:
+    """Remove the budgets, the lines and the usage of an account that is being deleted. Call inside a transaction."""
+    for statement in (*budget_sql.FORGET, *sql.FORGET):
         await conn.execute(statement, {"tenant_id": tenant_id})

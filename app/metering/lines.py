@@ -14,7 +14,6 @@ from app.metering.money import TokenPrice
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 
 OTHER = "other"
-SYNC = "sync"  # the kind of synchronous requests
 MOST_LINES, MOST_WORKFLOWS, MOST_TASKS, MOST_FAMILIES = 10_000, 50, 20, 200  # families: of a workflow
 _CACHED = 10_000
 
@@ -121,6 +120,20 @@ async def added(conn: Connection, wanted: Sequence[LineParts]) -> list[int | Non
         known.add(allowed[-1])
     await conn.execute(sql.ADD, _columns(allowed))
     return await _find(conn, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLine:
+    """A line with its id."""
+
+    line_id: int
+    parts: LineParts
+
+
+async def parts(conn: Connection, line_ids: Sequence[int]) -> list[StoredLine]:
+    """These lines."""
+    rows = await (await conn.execute(sql.PARTS_OF, {"line_ids": list(line_ids)})).fetchall()
+    return [StoredLine(row[0], LineParts(*row[1:])) for row in rows]
 
 
 async def of_model(conn: Connection, line_id: int | None, model: str) -> int | None:

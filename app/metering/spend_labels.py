@@ -7,16 +7,19 @@ A header that is not in form is refused. The other places hold what callers wrot
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
 from app.errors import BadInput
 
+SYNC = "sync"  # the kind of synchronous requests; the other kinds are those of batches
 GATEWAY_METADATA = "cf-aig-metadata"  # Cloudflare AI Gateway's header: a flat JSON object
 HEADERS = {name: f"x-slackwater-{name}" for name in ("workflow", "task", "critical", "variant")}
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _LONGEST = 64
+_FORM = f"1 to {_LONGEST} of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
 _OTHER = re.compile(r"[^a-z0-9._-]+")
 _FAMILY = "prompt_family"
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -52,14 +55,36 @@ def read(headers: Mapping[str, str], metadata: Mapping[str, str] | None, tags: S
     )
 
 
+def pinned(labels: SpendLabels, pins: Mapping[str, str], headers: Mapping[str, str]) -> SpendLabels:
+    """The labels with those that the key pins. Raises BadInput for a header that contradicts one; other places are overruled."""
+    for name, value in pins.items():
+        header = HEADERS[name]
+        if header in headers and _value(name, headers[header]) != _value(name, value):
+            message = f"{header}: this key is pinned to {name} {value}; leave the header out, or use another key"
+            raise BadInput(message, param=header)
+    return replace(labels, **{name: _value(name, value) for name, value in pins.items()}) if pins else labels
+
+
+def check_pin(name: str, value: str) -> str | None:
+    """What is wrong with a label that a key is to pin. None: nothing."""
+    if name not in HEADERS:
+        return f"{name} is no label that a key can pin; choose from {', '.join(HEADERS)}"
+    if name == "critical":
+        return None if value in _TRUTH else "critical must be true or false"
+    return None if _NAME.fullmatch(value) else f"{name} must be {_FORM}, not {value[:70]!r}"
+
+
+def _value(name: str, text: str) -> Any:
+    return _TRUTH.get(text.lower()) if name == "critical" else text
+
+
 def _check(own: Mapping[str, str]) -> None:
     for name, text in own.items():
         header = HEADERS[name]
         if name == "critical" and text.lower() not in _TRUTH:
             raise BadInput(f"{header}: must be true or false, not {text[:40]!r}", param=header)
         if not _NAME.fullmatch(text) and name != "critical":
-            form = f"1 to {_LONGEST} of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-            raise BadInput(f"{header}: must be {form}, not {text[:70]!r}", param=header)
+            raise BadInput(f"{header}: must be {_FORM}, not {text[:70]!r}", param=header)
 
 
 def _elsewhere(

@@ -25,6 +25,8 @@ insert into line ({", ".join(_COLUMNS)})
 select {", ".join(f"x.{name}" for name in _COLUMNS)} from {_ROWS} order by x.place
 on conflict on constraint line_parts do nothing"""
 
+PARTS_OF = f"select line_id, {', '.join(_COLUMNS)} from line where line_id = any(%(line_ids)s) order by line_id"
+
 OF_MODEL = f"""
 select l.line_id from line l join line x using ({", ".join(name for name in PARTS if name != "model")})
 where x.line_id = %(line_id)s and l.model = %(model)s order by l.line_id desc limit 1"""

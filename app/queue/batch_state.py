@@ -38,6 +38,7 @@ class Reopened:
     deadline: datetime
     traceparent: str | None
     line_id: int | None
+    open_ended: bool
 
 
 async def transition(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> int | None:

@@ -4,12 +4,18 @@ Lock order: batch, chunk, sched by pool and tenant.
 """
 
 from app.queue.fair_order_sql import WAKE, chunks_by_account, in_lock_order
+from app.queue.holds_sql import HELD_COST, HELD_TOKENS
 from app.states import CHUNK, BatchState, ChunkState
 
 HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
 
+# A chunk with a lane but without a hold waits for money instead. See `funding_sql`.
+_NEXT_STATE = (
+    f"""case when c.lane is null or c.held is not null then '{ChunkState.READY}' else '{ChunkState.UNFUNDED}' end"""
+)
+
 _MORE_READY = f"""
-{in_lock_order(chunks_by_account("released"))},
+{in_lock_order(chunks_by_account(f"released where state = '{ChunkState.READY}'"))},
  recounted as (update sched s set ready = s.ready + x.n, vtime = {WAKE}
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from released"""
@@ -21,8 +27,8 @@ with due as materialized (
        where {CHUNK.guard("promote", "c.")} and c.not_before <= now()
          and not exists (select from batch b where b.batch_id = c.batch_id and b.{HALTED})
        for update of c skip locked),
- released as (update chunk c set state = '{ChunkState.READY}', not_before = null
-       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id),
+ released as (update chunk c set state = {_NEXT_STATE}, not_before = null
+       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id, c.state),
 {_MORE_READY}"""
 
 # ---------------------------------------------------------------- sweep: apply a batch's state to its chunks
@@ -51,28 +57,37 @@ select count(*) from to_move"""
 # Results that a lost worker stored before its chunk came back are counted here, because no worker will finish that chunk.
 _COUNT_DONE = """
  counted as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats,
-                                         retried, retried_ok, yields)
+                                         retried, retried_ok, yields, lane)
        select k.batch_id, sum(r.ok), count(*) - sum(r.ok), sum(r.prompt_tokens), sum(r.cached_tokens), sum(r.completion_tokens),
               k.line_id, count(*) filter (where k.run > 1), count(*) filter (where r.attempt > 1),
-              count(*) filter (where r.attempt > 1 and r.ok = 1), sum(r.yields)
+              count(*) filter (where r.attempt > 1 and r.ok = 1), sum(r.yields), k.lane
        from to_move k cross join lateral unnest(coalesce(k.seqs, array(select generate_series(k.lo, k.hi)))) x (seq)
          cross join lateral (select * from item_result i
            where i.batch_id = k.batch_id and i.seq = x.seq and i.run = k.run limit 1) r
-       where k.done + k.failed > 0 group by k.batch_id, k.line_id),"""
+       where k.done + k.failed > 0 group by k.batch_id, k.line_id, k.lane),"""
+
+# A chunk that is held or removed needs no money for now. The delta returns what was held for it.
+_RETURN_HOLDS = f"""
+ returned as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, lane, held_cost,
+                                       held_tokens)
+       select k.batch_id, 0, 0, 0, 0, 0, k.lane, sum({HELD_COST}), sum({HELD_TOKENS})
+       from to_move k where k.held is not null group by k.batch_id, k.lane),"""
 
 
 def sweeps(*, one: bool) -> tuple[str, str, str]:
     """Hold, release, remove: for the chunks of paused, resumed, and ending batches. `one`: only those of %(batch_id)s."""
     hold = f"""{_to_move(f"'{BatchState.PAUSED}'", "hold", one=one)}
- held as (update chunk c set state = '{ChunkState.HELD}', not_before = null
+ held as (update chunk c set state = '{ChunkState.HELD}', not_before = null, held = null
        from to_move k where c.chunk_id = k.chunk_id),
+{_RETURN_HOLDS}
 {_LESS_READY}"""
     release = f"""{_to_move(f"'{BatchState.OPEN}'", "release", one=one)}
- released as (update chunk c set state = '{ChunkState.READY}' from to_move k where c.chunk_id = k.chunk_id
-       returning c.pool_id, c.tenant_id),
+ released as (update chunk c set state = {_NEXT_STATE} from to_move k where c.chunk_id = k.chunk_id
+       returning c.pool_id, c.tenant_id, c.state),
 {_MORE_READY}"""
     remove = f"""{_to_move(f"'{BatchState.CANCELLING}', '{BatchState.EXPIRING}'", "remove", one=one)}
  removed as (delete from chunk c using to_move k where c.chunk_id = k.chunk_id),
 {_COUNT_DONE}
+{_RETURN_HOLDS}
 {_LESS_READY}"""
     return hold, release, remove

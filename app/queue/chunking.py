@@ -1,4 +1,4 @@
-"""NewChunk a batch into chunks. Pure."""
+"""Cut a batch into chunks. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,59 @@ from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
+class Worst:
+    """The most that a chunk under budgets can cost and use: `cost` in 10^-9 of the currency, `tokens`.
+
+    `likely`: per mille of it that a hold takes at most; None: all of it.
+    """
+
+    lane_id: int
+    cost: int
+    tokens: int
+    likely: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemWorsts:
+    """The most that each item of a batch under budgets can cost and use, and what it likely does at most.
+
+    A chunk's likely cost and tokens are at most `most_cost` and `most_tokens`, unless it has only one item. None: no limit.
+    """
+
+    lane_id: int
+    cost: Sequence[int]
+    tokens: Sequence[int]
+    likely_cost: Sequence[int]
+    likely_tokens: Sequence[int]
+    most_cost: int | None = None
+    most_tokens: int | None = None
+
+    def exceed(self, items: Sequence[int]) -> bool:
+        """Whether these items are too much for one chunk."""
+        return any(
+            most is not None and sum(likely[i] for i in items) > most
+            for most, likely in ((self.most_cost, self.likely_cost), (self.most_tokens, self.likely_tokens))
+        )
+
+    def of(self, items: Sequence[int]) -> Worst:
+        """The most of a chunk of these items."""
+        cost, tokens = sum(self.cost[i] for i in items), sum(self.tokens[i] for i in items)
+        likely_cost, likely_tokens = sum(self.likely_cost[i] for i in items), sum(self.likely_tokens[i] for i in items)
+        likely = max(_per_mille(likely_cost, cost), _per_mille(likely_tokens, tokens))
+        return Worst(self.lane_id, cost, tokens, likely if likely < 1000 else None)
+
+
+def _per_mille(part: int, whole: int) -> int:
+    """The share, rounded up, from 1 to 1000. Of nothing: 1."""
+    return min(1000, max(1, -(-part * 1000 // whole))) if whole else 1
+
+
+@dataclass(frozen=True, slots=True)
 class NewChunk:
     """A chunk to be stored: `n` items between `lo` and `hi`, both included, and the sum of their estimated tokens.
 
     `seqs` lists its items in the order of execution. None: every item from `lo` to `hi`, in that order.
-    `line_id`: the line of the ledger; None: that of the batch.
+    `line_id`: the line of the ledger; None: that of the batch. `worst`: None where no budget applies.
     """
 
     lo: int
@@ -19,6 +67,7 @@ class NewChunk:
     est_tokens: int
     seqs: list[int] | None = None
     line_id: int | None = None
+    worst: Worst | None = None
 
 
 def cut(
@@ -29,13 +78,14 @@ def cut(
     keys: Sequence[int] | None = None,
     seqs: Sequence[int] | None = None,
     line_id: int | None = None,
+    worsts: ItemWorsts | None = None,
 ) -> list[NewChunk]:
     """Split items into chunks of at most `max_items` items and `max_tokens` estimated tokens.
 
     Items with the same value in `keys` (a shared prompt prefix, a session) are placed next to each other, so that the engine's
     prefix cache serves them. Groups keep the order of their first items. A group that fits into one chunk is not split.
     An item larger than `max_tokens` gets its own chunk. Every item is in exactly one chunk. `seqs`: the numbers of the items, if
-    they are not 0, 1, 2, … `line_id`: of every chunk.
+    they are not 0, 1, 2, … `line_id`: of every chunk. `worsts`: where budgets apply.
     """
     chunks: list[NewChunk] = []
     chunk: list[int] = []
@@ -43,7 +93,7 @@ def cut(
 
     def close() -> None:
         nonlocal chunk, tokens
-        chunks.append(_numbered(chunk, tokens, seqs, line_id))
+        chunks.append(_numbered(chunk, tokens, seqs, line_id, worsts))
         chunk, tokens = [], 0
 
     for group in _groups(len(est_tokens), keys):
@@ -53,7 +103,8 @@ def cut(
             if fits and (tokens + size > max_tokens or len(chunk) + len(group) > max_items):
                 close()
         for i in group:
-            if chunk and (tokens + est_tokens[i] > max_tokens or len(chunk) >= max_items):
+            full = tokens + est_tokens[i] > max_tokens or len(chunk) >= max_items
+            if chunk and (full or (worsts is not None and worsts.exceed([*chunk, i]))):
                 close()
             chunk.append(i)
             tokens += est_tokens[i]
@@ -73,9 +124,12 @@ def _groups(count: int, keys: Sequence[int] | None) -> Iterator[Sequence[int]]:
     yield from groups.values()
 
 
-def _numbered(chunk: list[int], tokens: int, seqs: Sequence[int] | None, line_id: int | None) -> NewChunk:
+def _numbered(
+    chunk: list[int], tokens: int, seqs: Sequence[int] | None, line_id: int | None, worsts: ItemWorsts | None
+) -> NewChunk:
     """The chunk with the items' numbers. `seqs` is left out if it would equal the range."""
     items = chunk if seqs is None else [seqs[i] for i in chunk]
     lo, hi = min(items), max(items)
     ranged = items[0] == lo and all(b - a == 1 for a, b in pairwise(items))
-    return NewChunk(lo, hi, len(items), tokens, None if ranged else items, line_id)
+    worst = worsts.of(chunk) if worsts else None
+    return NewChunk(lo, hi, len(items), tokens, None if ranged else items, line_id, worst)

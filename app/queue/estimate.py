@@ -77,10 +77,10 @@ class Gate:
 class Outlook:
     """The facts at the moment `now` from which a batch's estimate is made.
 
-    `ready`, `leased`, `delayed`, `held`: its chunks by state. `pause`: seconds until a delayed chunk is due. `own_tokens`: of the
-    batch. `ahead_*`: of its account, and first in order. `weight`: of its account. `others`: other accounts with work. `pace`: of
-    the pool, in estimated tokens per second; `spread`: a share of it. `pool_inflight`, `inflight`, `limit`: tokens in flight in
-    the pool, of the account, and the account's limit.
+    `ready`, `leased`, `delayed`, `held`, `unfunded`: its chunks by state. `pause`: seconds until a delayed chunk is due.
+    `own_tokens`: of the batch. `ahead_*`: of its account, and first in order. `weight`: of its account. `others`: other
+    accounts with work. `pace`: of the pool, in estimated tokens per second; `spread`: a share of it. `pool_inflight`,
+    `inflight`, `limit`: tokens in flight in the pool, of the account, and the account's limit.
     """
 
     gates: tuple[Gate, ...]
@@ -100,11 +100,12 @@ class Outlook:
     pool_inflight: int
     inflight: int
     limit: int
+    unfunded: int = 0
 
     @property
     def chunks(self) -> int:
         """The unfinished chunks."""
-        return self.ready + self.leased + self.delayed + self.held
+        return self.ready + self.leased + self.delayed + self.held + self.unfunded
 
     @property
     def accounts(self) -> int:

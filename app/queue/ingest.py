@@ -12,13 +12,14 @@ from app.db.pool import Connection
 from app.queue import submit_sql as queries
 from app.queue.chunking import NewChunk
 from app.queue.types import Kind
+from app.states import ChunkState
 
 
 @dataclass(frozen=True, slots=True)
 class NewBatch:
     """A batch to be inserted, without its items. `expires`: items that are not done by the deadline are given up. `open_ended`:
     an answer without a limit may use the rest of the context. `tells_items`: every result writes an event. `line_id`: see
-    `app.metering.lines`.
+    `app.metering.lines`. `bytes`: of its items' bodies. `policy`: what rules decided about it.
     """
 
     batch_id: int
@@ -41,6 +42,8 @@ class NewBatch:
     kind: Kind = Kind.BATCH
     open_ended: bool = False
     line_id: int | None = None
+    bytes: int = 0
+    policy: Mapping[str, object] | None = None
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -96,19 +99,39 @@ def _columns(batch: NewBatch) -> dict[str, object]:
         "kind": batch.kind,
         "open_ended": batch.open_ended,
         "line_id": batch.line_id,
+        "bytes": batch.bytes,
+        "policy": None if batch.policy is None else Jsonb(dict(batch.policy)),
     }
 
 
 async def write_chunks(
     conn: Connection, owner: tuple[int, int, int, int], chunks: Sequence[NewChunk], deadline: datetime
 ) -> None:
-    """Insert ready chunks of a batch. `owner`: batch, run, tenant, pool."""
+    """Insert chunks of a batch: ready ones, and those under budgets as unfunded. `owner`: batch, run, tenant, pool."""
     _, _, tenant_id, pool_id = owner
-    async with conn.cursor() as cursor, cursor.copy(queries.COPY_CHUNKS) as copy:
-        copy.set_types(queries.COPY_CHUNKS_TYPES)
-        for part in chunks:
-            await copy.write_row((*owner, part.lo, part.hi, part.seqs, part.n, part.est_tokens, deadline, part.line_id))
-    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(chunks)})
+    ready, unfunded = [c for c in chunks if c.worst is None], [c for c in chunks if c.worst is not None]
+    if ready:
+        await _copy(conn, queries.COPY_CHUNKS, queries.COPY_CHUNKS_TYPES, (_row(owner, c, deadline) for c in ready))
+    if unfunded:
+        rows = ((*_row(owner, c, deadline), ChunkState.UNFUNDED, *_most(c)) for c in unfunded)
+        await _copy(conn, queries.COPY_UNFUNDED, queries.COPY_UNFUNDED_TYPES, rows)
+    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(ready)})
+
+
+async def _copy(conn: Connection, query: str, types: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:
+    async with conn.cursor() as cursor, cursor.copy(query) as copy:
+        copy.set_types(types)
+        for row in rows:
+            await copy.write_row(row)
+
+
+def _row(owner: tuple[int, int, int, int], part: NewChunk, deadline: datetime) -> tuple[object, ...]:
+    return (*owner, part.lo, part.hi, part.seqs, part.n, part.est_tokens, deadline, part.line_id)
+
+
+def _most(part: NewChunk) -> tuple[object, ...]:
+    assert part.worst is not None
+    return part.worst.lane_id, part.worst.cost, part.worst.tokens, part.worst.likely
 
 
 async def reserve_key(conn: Connection, tenant_id: int, idempotency_key: str) -> bool:

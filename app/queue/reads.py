@@ -18,7 +18,9 @@ _LARGE_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
-    """A batch with its live counts. `started`: a worker has leased one of its chunks."""
+    """A batch with its live counts. `started`: a worker has leased one of its chunks. `policy`: the version (`id`) and the rules
+    that had a say in it, the model it had `asked` for if another one answers, and its fallback models; None: no rule had.
+    """
 
     batch_id: int
     request_id: UUID
@@ -40,6 +42,7 @@ class BatchStatus:
     endpoint: str = ""
     tags: Sequence[str] = ()
     metadata: dict[str, str] | None = None
+    policy: dict[str, Any] | None = None
 
     @property
     def unfinished(self) -> int:

@@ -9,7 +9,9 @@ from datetime import datetime
 from uuid import UUID
 
 from app.db.pool import Connection
+from app.queue import funding
 from app.queue import settling_sql as queries
+from app.queue.funding import MoneySums
 from app.queue.running_batches import BatchProgress
 from app.states import BatchState
 
@@ -63,21 +65,28 @@ async def has_work(conn: Connection) -> bool:
     return bool(row and row[0])
 
 
+async def exclusively(conn: Connection) -> None:
+    """Let no other transaction count results until this one ends."""
+    await conn.execute(queries.ONE_AT_A_TIME)
+
+
 async def settle(
-    conn: Connection, on_fold: Callable[[BatchProgress], None] = lambda progress: None
-) -> tuple[list[Settled], list[UsageSum]]:
+    conn: Connection, on_fold: Callable[[BatchProgress], None] = lambda progress: None, *, budgets: bool = False
+) -> tuple[list[Settled], list[UsageSum], MoneySums]:
     """Add the counts of finished chunks to their batches, and end the batches that are done.
 
-    Call inside a transaction, and in the same one write the events of the returned batches and book the returned usage.
-    `on_fold` is called with each batch whose counts changed, before that transaction commits.
+    Call inside a transaction, and in the same one write the events of the returned batches, book the returned usage, and settle
+    the returned sums with the budgets.
+    `on_fold` is called with each batch whose counts changed, before that transaction commits. `budgets`: whether there are any.
     """
-    await conn.execute(queries.ONE_AT_A_TIME)
+    await exclusively(conn)
     taken = {"ids": [row[0] for row in await (await conn.execute(queries.TAKE)).fetchall()]}
     usage = [UsageSum(*row) for row in await (await conn.execute(queries.USAGE, taken)).fetchall()]
+    money = await funding.money_sums(conn, taken["ids"]) if budgets else MoneySums()
     folded = [BatchProgress(*row) for row in await (await conn.execute(queries.FOLD, taken)).fetchall()]
     for progress in folded:
         on_fold(progress)
-    return await finalise(conn, [progress.batch_id for progress in folded], ending=True), usage
+    return await finalise(conn, [progress.batch_id for progress in folded], ending=True), usage, money
 
 
 async def finalise(conn: Connection, batch_ids: list[int], *, ending: bool = False) -> list[Settled]:

@@ -9,12 +9,12 @@ NEXT_BATCH_ID = "select next_batch_id()"
 
 INSERT_BATCH = """
 insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, traceparent,
-                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind, open_ended, line_id)
+                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind, open_ended, line_id, bytes, policy)
 values (%(batch_id)s, %(request_id)s, %(tenant_id)s, %(model)s, %(endpoint)s, %(total)s,
         now() + make_interval(secs => %(deadline_seconds)s),
         case when %(expires)s then now() + make_interval(secs => %(deadline_seconds)s) end,
         %(correlation_id)s, %(traceparent)s, %(affinity)s, %(tags)s, %(meta)s, %(idempotency_key)s, %(request_hash)s,
-        %(tells_items)s, %(kind)s, %(open_ended)s, %(line_id)s)
+        %(tells_items)s, %(kind)s, %(open_ended)s, %(line_id)s, %(bytes)s, %(policy)s)
 on conflict (tenant_id, idempotency_key) do nothing
 returning run, deadline"""
 
@@ -31,6 +31,12 @@ from stdin (format binary)"""
 COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, line_id)
 from stdin (format binary)"""
 COPY_CHUNKS_TYPES = ("int8", "int2", "int4", "int2", "int4", "int4", "int4[]", "int4", "int4", "timestamptz", "int4")
+
+# The same for chunks under budgets, which wait for money.
+COPY_UNFUNDED = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, line_id,
+                            state, lane, worst, worst_tokens, likely)
+from stdin (format binary)"""
+COPY_UNFUNDED_TYPES = (*COPY_CHUNKS_TYPES, "text", "int4", "int8", "int8", "int2")
 
 ADD_READY = f"""
 insert into sched as s (pool_id, tenant_id, ready, vtime)

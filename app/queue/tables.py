@@ -42,6 +42,11 @@ def _counts(kind: type[Integer], *names: str) -> list[Column[int]]:
     return [Column(name, kind, nullable=False, server_default=ZERO) for name in names]
 
 
+def _stored() -> Column[bool]:
+    where = "true: body is the key of the object that contains the body"
+    return Column("stored", Boolean, nullable=False, server_default=text("false"), comment=where)
+
+
 batch = Table(
     "batch",
     metadata,
@@ -56,7 +61,7 @@ batch = Table(
     Column("run", SmallInteger, nullable=False, server_default=text("1"), comment="number of the current run, from 1"),
     Column("total", Integer, CheckConstraint("total > 0", name="total_positive"), nullable=False),
     *_counts(Integer, "ok", "failed"),
-    *_counts(BigInteger, *_TOKENS),
+    *_counts(BigInteger, *_TOKENS, "bytes"),
     Column("deadline", Timestamp, nullable=False, comment="when the fair order tries to have it done"),
     Column("expires_at", Timestamp, comment="when unfinished items are given up; null: never"),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
@@ -92,6 +97,7 @@ batch = Table(
         comment="an answer without a limit of its own may use the rest of the context window",
     ),
     Column("line_id", Integer, comment="line of its items; null: queued before there were lines"),
+    Column("policy", JSONB, comment="what rules of the policy decided at its submit; null: nothing"),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"
@@ -136,13 +142,7 @@ item_payload = Table(
     Column("est_tokens", Integer, nullable=False),
     Column("wants_json", Boolean, nullable=False, comment="the answer is JSON by request"),
     Column("body", LargeBinary, nullable=False, comment="the caller's item, verbatim"),
-    Column(
-        "stored",
-        Boolean,
-        nullable=False,
-        server_default=text("false"),
-        comment="true: body is the key of the object that contains the body",
-    ),
+    _stored(),
     PrimaryKeyConstraint("batch_id", "seq"),
     postgresql_partition_by="RANGE (batch_id)",
 )
@@ -161,13 +161,7 @@ item_result = Table(
     Column("completion_tokens", Integer, nullable=False, server_default=ZERO),
     Column("finished_at", Timestamp, nullable=False, server_default=text("clock_timestamp()")),
     Column("body", LargeBinary, nullable=False),
-    Column(
-        "stored",
-        Boolean,
-        nullable=False,
-        server_default=text("false"),
-        comment="true: body is the key of the object that contains the body",
-    ),
+    _stored(),
     PrimaryKeyConstraint("batch_id", "seq", "run"),
     postgresql_partition_by="RANGE (batch_id)",
 )
@@ -218,23 +212,25 @@ chunk = Table(
     Column("done", Integer, nullable=False, server_default=ZERO),
     Column("failed", Integer, nullable=False, server_default=ZERO),
     Column("line_id", Integer, comment="line of its items; null: that of the batch"),
+    Column("lane", Integer, comment="lane of its budgets; null: it has none"),
+    Column("worst", BigInteger, comment="the most that it can cost, in 10^-9 of the currency; null: it has no lane"),
+    Column("worst_tokens", BigInteger, comment="the most tokens that it can use"),
+    Column("likely", SmallInteger, comment="per mille of the worst that a hold takes at most; null: all of it"),
+    Column("held", SmallInteger, comment="per mille of the worst that its budgets hold for it; null: nothing"),
     CheckConstraint("(state = 'leased') = (worker_id is not null)", name="leased_has_worker"),
     CheckConstraint("(state = 'delayed') = (not_before is not null)", name="delayed_has_time"),
     postgresql_with={"fillfactor": 60, **_HOT},
 )
-Index(
-    "chunk_fair",
-    chunk.c.pool_id,
-    chunk.c.tenant_id,
-    chunk.c.deadline,
-    chunk.c.chunk_id,
-    postgresql_where=text("state = 'ready'"),
-)
+_ORDER = (chunk.c.pool_id, chunk.c.tenant_id, chunk.c.deadline, chunk.c.chunk_id)
+Index("chunk_fair", *_ORDER, postgresql_where=text("state = 'ready'"))
 Index("chunk_worker", chunk.c.worker_id, postgresql_where=text("state = 'leased'"))
 Index("chunk_batch", chunk.c.batch_id)
 Index("chunk_charged", chunk.c.charged_for, postgresql_where=text("charged_for is not null"))
 Index("chunk_edf", chunk.c.pool_id, chunk.c.deadline, postgresql_where=text("state = 'ready'"))
 Index("chunk_held", chunk.c.batch_id, postgresql_where=text("state = 'held'"))
+_WAITING = (chunk.c.lane, chunk.c.pool_id, chunk.c.deadline, chunk.c.chunk_id)
+Index("chunk_unfunded", *_WAITING, postgresql_where=text("state = 'unfunded'"))
+Index("chunk_funded", chunk.c.lane, chunk.c.pool_id, postgresql_where=text("held is not null"))
 Index("chunk_due", chunk.c.not_before, postgresql_where=text("state = 'delayed'"))
 
 sched = Table(
@@ -304,6 +300,10 @@ batch_delta = Table(
     Column("line_id", Integer, comment="line of the results; null: that of the batch"),
     Column("at", Timestamp, nullable=False, server_default=func.now(), comment="when the chunk ended"),
     *_counts(Integer, "repeats", "retried", "retried_ok", "yields"),
+    Column("lane", Integer, comment="lane of the chunk; null: it had none"),
+    Column("held_cost", BigInteger, comment="what its budgets held for it, which is returned"),
+    Column("worst", BigInteger, comment="the most that the results could have cost"),
+    *(Column(name, BigInteger) for name in ("held_tokens", "worst_tokens")),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)

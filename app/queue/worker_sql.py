@@ -80,7 +80,7 @@ select count(*) from fenced"""
 FINISH = f"""
 with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
-                     charged_for, excused, line_id),
+                     charged_for, excused, line_id, lane, worst, worst_tokens, likely, held),
  items as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
                  r.attempt > 1 as again, r.yields,
                  (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
@@ -94,12 +94,14 @@ with deleted as (delete from chunk where {FENCE}
               count(*) filter (where again)::int as retried, count(*) filter (where again and ok = 1)::int as retried_ok,
               coalesce(sum(yields), 0)::int as yields from items),
  returned as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
-                             attempt, deaths, retries, charged_for, excused, line_id, token, not_before)
+                             attempt, deaths, retries, charged_for, excused, line_id, lane, worst, worst_tokens, likely,
+                             token, not_before)
        select d.batch_id, d.run, d.tenant_id, d.pool_id, m.lo, m.hi,
               case when m.n = 1 or (m.hi - m.lo + 1 = m.n and d.seqs is null) then null else m.seqs end, m.n,
               greatest(1, m.est_tokens), d.deadline, '{ChunkState.DELAYED}',
               least(d.attempt, case when %(split)s then {SUSPECT_ATTEMPTS} end), d.deaths + m.suspect, d.retries + m.retried,
-              d.charged_for, d.excused, d.line_id, 1,
+              d.charged_for, d.excused, d.line_id, d.lane, (d.worst * m.n + d.n - 1) / d.n,
+              (d.worst_tokens * m.n + d.n - 1) / d.n, d.likely, 1,
               now() + make_interval(secs => greatest(%(backoff_seconds)s, m.retried * %(retry_seconds)s))
        from deleted d, (select min(seq) as lo, max(seq) as hi, count(*)::int as n, array_agg(seq order by place) as seqs,
                        suspect, retried,
@@ -113,7 +115,9 @@ with deleted as (delete from chunk where {FENCE}
        from deleted d, counts c, tenant w
        where w.tenant_id = d.tenant_id and s.pool_id = d.pool_id and s.tenant_id = d.tenant_id)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
-                         retried_ok, yields)
+                         retried_ok, yields, lane, held_cost, held_tokens, worst, worst_tokens)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
-       case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields from deleted d, counts c
+       case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields,
+       d.lane, d.worst * d.held / 1000, d.worst_tokens * d.held / 1000, d.worst * c.done / d.n,
+       d.worst_tokens * c.done / d.n from deleted d, counts c
 returning ok + failed"""

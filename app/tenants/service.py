@@ -2,9 +2,10 @@
 
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Literal
 
 from app.db.pool import Connection
@@ -18,12 +19,17 @@ _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """The caller, and the key it used. `limits`: of that key."""
+    """The caller, and the key it used. `limits`: of that key. `pins`: the labels that it gives every request, by name.
+
+    `has_quota`: whether the account has a quota.
+    """
 
     tenant_id: int
     account_id: str
     key_id: str = ""
     limits: KeyLimits = NO_LIMITS
+    pins: tuple[tuple[str, str], ...] = ()
+    has_quota: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class KeyInfo:
     expires_at: datetime | None
     revoked_at: datetime | None
     limits: KeyLimits = NO_LIMITS
+    pins: tuple[tuple[str, str], ...] = ()
 
     def state(self, now: datetime) -> Literal["live", "expired", "revoked"]:
         """Whether the key is valid at this moment, and if not, why."""
@@ -75,6 +82,12 @@ async def find_tenant(conn: Connection, account_id: str) -> int:
     if row[1] != TenantState.ACTIVE:
         raise _being_deleted(account_id)
     return int(row[0])
+
+
+async def account_id_of(conn: Connection, tenant_id: int) -> str:
+    """The name of an account that exists."""
+    [(account_id,)] = await (await conn.execute(sql.ACCOUNT_ID, {"tenant_id": tenant_id})).fetchall()
+    return str(account_id)
 
 
 async def exists(conn: Connection, account_id: str) -> bool:
@@ -133,6 +146,11 @@ async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[s
     await conn.execute(sql.SET_WEBHOOK_HOSTS, values)
 
 
+async def note_quota(conn: Connection, tenant_id: int, *, has_quota: bool) -> None:
+    """Note whether an account has a quota."""
+    await conn.execute(sql.NOTE_QUOTA, {"tenant_id": tenant_id, "has_quota": has_quota})
+
+
 async def create_key(
     conn: Connection,
     pepper: bytes,
@@ -140,8 +158,9 @@ async def create_key(
     name: str,
     lifetime: timedelta | None = None,
     limits: KeyLimits = NO_LIMITS,
+    pins: Mapping[str, str] = MappingProxyType({}),
 ) -> api_key.ApiKey:
-    """Create a key for an account. The secret is returned only here; the database stores its HMAC."""
+    """Create a key for an account. The secret is returned only here; the database stores its HMAC. `pins`: see Tenant."""
     tenant_id = await ensure_tenant(conn, account_id)
     key = api_key.generate()
     parameters = {
@@ -152,6 +171,7 @@ async def create_key(
         "lifetime": lifetime,
         "requests": limits.requests,
         "tokens": limits.tokens,
+        "pins": [f"{name}={value}" for name, value in pins.items()] or None,
     }
     if not (await conn.execute(sql.INSERT_KEY, parameters)).rowcount:
         raise _being_deleted(account_id)
@@ -168,7 +188,7 @@ async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | 
         return None
     if row[3]:
         await conn.execute(sql.TOUCH_KEY, {"key_id": key.key_id})
-    return Tenant(row[1], row[2], key.key_id, KeyLimits(row[4], row[5]))
+    return Tenant(row[1], row[2], key.key_id, KeyLimits(row[4], row[5]), _pins(row[6]), row[7])
 
 
 async def live_keys(conn: Connection, key_ids: Sequence[str]) -> dict[str, Tenant]:
@@ -180,7 +200,18 @@ async def live_keys(conn: Connection, key_ids: Sequence[str]) -> dict[str, Tenan
 async def list_keys(conn: Connection) -> list[KeyInfo]:
     """Every key, oldest first."""
     rows = await (await conn.execute(sql.LIST_KEYS)).fetchall()
-    return [KeyInfo(*(*row[:7], KeyLimits(*row[7:]))) for row in rows]
+    return [KeyInfo(*(*row[:7], KeyLimits(*row[7:9]), _pins(row[9]))) for row in rows]
+
+
+def _pins(stored: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    pairs = (text.partition("=") for text in stored or ())
+    return tuple((name, value) for name, _, value in pairs)
+
+
+async def has_key(conn: Connection, tenant_id: int, key_id: str) -> bool:
+    """Whether the account has this key, and it is not revoked."""
+    row = await (await conn.execute(sql.HAS_KEY, {"tenant_id": tenant_id, "key_id": key_id})).fetchone()
+    return bool(row and row[0])
 
 
 async def revoke_key(conn: Connection, key_id: str) -> bool:

@@ -7,6 +7,9 @@ insert into tenant (account_id, name) select %(account_id)s, %(account_id)s
 where not exists (select from tenant where account_id = %(account_id)s) on conflict (account_id) do nothing
 returning tenant_id"""
 FIND_TENANT = "select tenant_id, state from tenant where account_id = %(account_id)s"
+HAS_KEY = """
+select exists (select from api_key where tenant_id = %(tenant_id)s and key_id = %(key_id)s and revoked_at is null)"""
+ACCOUNT_ID = "select account_id from tenant where tenant_id = %(tenant_id)s"
 CLOSE_TENANT = f"""
 update tenant set state = '{TenantState.CLOSING}' where tenant_id = %(tenant_id)s and {TENANT.guard("close")}"""
 CLOSING_TENANTS = f"select tenant_id, account_id from tenant where {TENANT.guard('remove')} order by tenant_id"
@@ -21,15 +24,17 @@ SET_RETENTION = "update tenant set retention_days = %(days)s where tenant_id = %
 
 SET_WEBHOOK_HOSTS = "update tenant set webhook_hosts = %(hosts)s where tenant_id = %(tenant_id)s"
 
+NOTE_QUOTA = "update tenant set has_quota = %(has_quota)s where tenant_id = %(tenant_id)s"
+
 # Locked, so that an account that is being closed at the same time gets no valid key.
 INSERT_KEY = f"""
-insert into api_key (key_id, tenant_id, secret_hash, name, expires_at, requests_per_minute, tokens_per_minute)
-select %(key_id)s, tenant_id, %(secret_hash)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s
+insert into api_key (key_id, tenant_id, secret_hash, name, expires_at, requests_per_minute, tokens_per_minute, pins)
+select %(key_id)s, tenant_id, %(secret_hash)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s, %(pins)s
 from tenant where tenant_id = %(tenant_id)s and {TENANT.guard("close")} for share"""
 
 FIND_KEY = """
 select k.secret_hash, t.tenant_id, t.account_id, k.last_used_at is null or k.last_used_at < now() - interval '1 minute',
-       k.requests_per_minute, k.tokens_per_minute
+       k.requests_per_minute, k.tokens_per_minute, k.pins, t.has_quota
 from api_key k join tenant t using (tenant_id)
 where k.key_id = %(key_id)s and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"""
 
@@ -74,7 +79,7 @@ returning key_id, requests, tokens, ceil(60 - extract(second from now()))::int""
 
 LIST_KEYS = """
 select k.key_id, t.account_id, k.name, k.created_at, k.last_used_at, k.expires_at, k.revoked_at,
-       k.requests_per_minute, k.tokens_per_minute
+       k.requests_per_minute, k.tokens_per_minute, k.pins
 from api_key k join tenant t using (tenant_id) order by k.created_at"""
 
 REVOKE_KEY = "update api_key set revoked_at = now() where key_id = %(key_id)s and revoked_at is null returning key_id"

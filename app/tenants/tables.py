@@ -3,6 +3,7 @@
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -13,6 +14,7 @@ from sqlalchemy import (
     Table,
     Text,
     func,
+    text,
 )
 
 from app.db.metadata import metadata
@@ -45,6 +47,13 @@ tenant = Table(
         nullable=False,
         server_default=TENANT.initial.value,
     ),
+    Column(
+        "has_quota",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="whether it has a row in quota, so that the submits of others need not look",
+    ),
 )
 
 api_key = Table(
@@ -70,6 +79,7 @@ api_key = Table(
         CheckConstraint("tokens_per_minute > 0", name="tokens_positive"),
         comment="limit of estimated tokens of synchronous requests; null: as in the settings",
     ),
+    Column("pins", ARRAY(Text), comment="labels that every request of the key gets, as name=value"),
 )
 
 key_usage = Table(

@@ -7,6 +7,7 @@ Who calls them, by event:
     batch.succeeded, .failed, .cancelled, .expired, response.*
                                                   app.batches.final_events; a refused file: app.batches.openai.file_batches
     item.succeeded, .failed                       workers.gpu.result_writer
+    budget.soft, .spent, .renewed, .diverted      app.batches.budget_events
     endpoint.failing, .disabled                   app.webhooks.endpoint_state
 """
 

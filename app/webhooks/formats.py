@@ -20,7 +20,7 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
 from app.errors import ExecutionFailed
-from app.events import PROGRESS_KINDS, BatchData, BatchFailure, EndpointData, EventData, EventKind, ItemData
+from app.events import PROGRESS_KINDS, BatchData, BatchFailure, BudgetData, EndpointData, EventData, EventKind, ItemData
 
 PREFIX = "cf.workersAi.model."
 SCHEMA_VERSION = 1
@@ -96,6 +96,8 @@ def _data(event: Event) -> dict[str, Any]:
             values |= {"message": failure.message if failure else None}
         case EndpointData(message=message):
             values |= {"message": message}
+        case BudgetData(budget=budget, percent=percent, message=message):
+            values |= {"budget": budget, "percent": percent, "message": message}
         case ItemData(item=item, reference=reference):
             values |= {"item": item, "reference": reference}
     return {name: value for name, value in values.items() if value not in (None, "")}
@@ -164,4 +166,6 @@ def _payload(event: Event) -> dict[str, Any]:
             payload |= {"id": item, "externalReference": reference}
         case EndpointData(message=message):
             payload["message"] = message
+        case BudgetData(budget=budget, percent=percent, message=message):
+            payload |= {"budget": budget, "percent": percent, "message": message}
     return payload

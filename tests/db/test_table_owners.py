@@ -21,6 +21,10 @@ READS = {
     "webhooks": {"batch", "item_payload", "item_result", "tenant"},
     # The ledger is compared with what the queue has counted, and a report names accounts.
     "metering": {"tenant", "batch", "removed_counts"},
+    # What an account uses of its quotas is counted where it lies, so that no counter can drift.
+    "admission": {"batch", "chunk", "file", "upload", "upload_part"},
+    # A policy is tried on samples, whose accounts it names, and on the batches that are open.
+    "policy": {"tenant", "batch", "line", "chunk"},
     # A use case: everything that an account has.
     "batches": {"tenant", "api_key", "endpoint", "file", "batch"},
 }

@@ -133,7 +133,7 @@ async def drain(database: Database, pool: int, worker: int) -> list[Lease]:
 async def settle(database: Database) -> list[settling.Settled]:
     """Run one round of fold and finalise."""
     async with database.transaction() as conn:
-        settled, _ = await settling.settle(conn)
+        settled, *_ = await settling.settle(conn)
         return settled
 
 
@@ -177,5 +177,5 @@ async def clear(conn: Connection) -> None:
     """Empty the tables of the queue, which is faster than a new database."""
     for table in ("delivery", "event", "chunk", "batch_delta", "item_result", "item_payload", "batch"):
         await conn.execute(f"delete from {table}")
-    for table in ("worker", "sched", "pool", "usage", "line", "removed_counts", "tenant"):
+    for table in ("worker", "sched", "pool", "usage", "budget", "lane", "line", "removed_counts", "tenant"):
         await conn.execute(f"delete from {table}")

@@ -423,7 +423,7 @@ class Walk(RuleBasedStateMachine):
     async def _settle(self) -> None:
         self.may = ENDS
         async with self.conn.transaction():
-            settled, _ = await settling.settle(self.conn)
+            settled, *_ = await settling.settle(self.conn)
             self._note_ends(settled)
         stuck = await self._rows(
             """select batch_id, state from batch b where finalized_at is null

@@ -433,7 +433,7 @@ async def test_a_batch_that_expires_when_all_its_items_are_answered_is_complete(
 
     async with world.database.transaction() as conn:
         if first == "settle":
-            settled, _ = await settling.settle(conn)
+            settled, *_ = await settling.settle(conn)
             other = asyncio.create_task(expire())
             await support.until_waiting(world.database)
         else:
@@ -459,7 +459,7 @@ async def test_two_stewards_settling_at_once_end_each_batch_once(world: World, f
         async with world.database.relaxed() as conn:
             await support.fold(conn)
     async with world.database.transaction() as conn:
-        one, _ = await settling.settle(conn)
+        one, *_ = await settling.settle(conn)
         other = asyncio.create_task(support.settle(world.database))
         await support.until_waiting_or(world.database, other)
     assert await other == []

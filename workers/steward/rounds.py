@@ -18,6 +18,7 @@ from app.errors import StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
 from app.metering import ledger, reports
+from app.policy import samples
 from app.queue import (
     chunk_sweeps,
     expiry,
@@ -37,6 +38,7 @@ from app.storage.store import Store
 from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, LogLine
+from workers.steward.money import Money
 
 PROGRESS_SECONDS = 1.0
 CORRECT_HELD_SECONDS = 5.0
@@ -74,6 +76,7 @@ class Rounds:
             (LEDGER_SECONDS, self._check_ledger),
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
+        self._money = Money(database, settings)
         self._batches = BatchLog()
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
@@ -109,9 +112,10 @@ class Rounds:
             has_work = await settling.has_work(conn)
         if workers:
             log.warning("worker.reaped", workers=workers, chunks=chunks)
+        funded = await self._attempted(self._money.run)
         moved = await self._attempted(self._settle) if has_work else False
         hinted = await sweep(self._database, self._hints, self._settings)
-        return bool(chunks or promoted or expired or moved or hinted)
+        return bool(chunks or promoted or expired or funded or moved or hinted)
 
     async def _attempted(self, step: Callable[[], Awaitable[bool | None]]) -> bool:
         """Run a step. False: it changed nothing, or the database refused it; it runs again, and the other steps go on."""
@@ -190,6 +194,8 @@ class Rounds:
             await shared_storage.require(self._database, self._settings, "steward")
             expired = await files.expire(self._database, store) + await upload_parts.expire(self._database, store)
             swept = await files.sweep(self._database, store)
+            async with self._database.relaxed() as conn:
+                await samples.forget_old(conn)
             outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
         except (psycopg.Error, StorageError, StoreNotShared) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())

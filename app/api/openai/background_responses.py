@@ -14,7 +14,6 @@ from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import background_responses
-from app.batches.submit import rules_of
 from app.batches.validation.openai import response as examine
 from app.engines.catalogue import Model
 from app.engines.requests import RESPONSES
@@ -41,11 +40,13 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
         raise BadInput("store: a background response is stored until it is deleted; leave it out", param="store")
     item = {field: value for field, value in item.items() if field != "background"}
     read_metadata(item.get("metadata"))
-    facts = request_parsing.checked(examine, item, rules_of(model, parts.lengths.of(tenant.tenant_id), stream=True))
     key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
-    order = request_parsing.single_order(request, tenant, model, RESPONSES, Kind.RESPONSE, idempotency_key=key)
+    route = request_parsing.SingleRoute(RESPONSES, examine, Kind.RESPONSE)
+    order, admitted = request_parsing.single_order(request, tenant, parts, route, model, item, idempotency_key=key)
     again = submit_params.sent_before(request.headers)
-    request_id = await background_responses.create(parts.database, parts.settings, order, item, facts, repeated=again)
+    request_id = await background_responses.create(
+        parts.database, parts.settings, order, admitted, asked=item, repeated=again
+    )
     if item.get("stream"):
         return _stream(parts, tenant, request_id, -1)
     return await _shown(parts, tenant, request_id)

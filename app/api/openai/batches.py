@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from app import clock
-from app.api import body, request_parsing, submit_params, unknown_fields
+from app.api import body, policy_header, request_parsing, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
@@ -24,6 +24,7 @@ from app.files import ids
 from app.files import service as files
 from app.queue.listing import Filters
 from app.queue.reads import BatchStatus
+from app.queue.types import Kind
 from app.sentences import ended
 from app.states import BatchState
 from app.storage.store import Store
@@ -53,14 +54,20 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     given = await body.read_json(request, parts.settings.json_body_mb)
     unknown_fields.check(request, given, unknown_fields.BATCH)
     requests = given.pop("requests", None)
-    new = _read(given if requests is None else {**given, "input_file_id": ""}, request)
+    new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant)
+    begin = parts.admission.begin
+    admission = begin(tenant, new.labels.spend, Kind.BATCH, parts.catalogue, new.deadline_seconds)
+    new = replace(new, admission=admission)
     database, settings, models = parts.database, parts.settings, parts.catalogue
     if requests is not None:
         if not isinstance(requests, list) or not requests or given.get("input_file_id"):
             raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
-        return _shown(await _from_requests(requests, new, tenant, parts), parts)
-    usual = parts.lengths.of(tenant.tenant_id)
-    return _shown(await file_batches.create(database, settings, models, tenant, new, usual), parts)
+        batch = await _from_requests(requests, new, tenant, parts)
+    else:
+        usual = parts.lengths.of(tenant.tenant_id)
+        batch = await file_batches.create(database, settings, models, tenant, new, usual)
+    policy_header.add(request, admission, batch.model or "")
+    return _shown(batch, parts)
 
 
 async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant, parts: Parts) -> FileBatch:
@@ -121,7 +128,7 @@ async def _conflict_in_openai_words(verb: str, tenant: Tenant, parts: Parts, req
         raise Conflict(f"Cannot {verb} a batch with status '{_state(batch.status)}'.{why}") from None
 
 
-def _read(given: dict[str, Any], request: Request) -> NewFileBatch:
+def _read(given: dict[str, Any], request: Request, tenant: Tenant) -> NewFileBatch:
     """The request to create a batch. Raises BadInput naming the field."""
     if given.get("input_file_id") is None:
         raise BadInput(
@@ -145,7 +152,7 @@ def _read(given: dict[str, Any], request: Request) -> NewFileBatch:
         endpoint,
         window,
         _deadline(window),
-        request_parsing.labels_of(request, metadata=metadata, idempotency_key=key),
+        request_parsing.labels_of(request, tenant, metadata=metadata, idempotency_key=key),
         output_seconds,
         partial=_flag(given, "partial_results"),
         mixed=_flag(given, "mixed"),
@@ -240,6 +247,7 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
         "request_counts": _counts(status),
         "usage": _usage(status, price),
         "metadata": batch.metadata,
+        "policy": status.policy if status else None,
         "progress": round((status.ok + status.failed) / status.total, 4) if status else None,
         "eta": None if batch.eta_seconds is None else int(clock.now().timestamp() + batch.eta_seconds),
     }

@@ -7,6 +7,7 @@ call that streams gets its events instead (`flex_stream`).
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -19,7 +20,6 @@ from app.api.openai import flex_stream
 from app.api.openai.flex_call import FlexCall, FlexRequest
 from app.api.submit_params import sent_before
 from app.batches import single_request
-from app.batches.submit import rules_of
 from app.errors import SlackwaterError
 from app.queue.types import Kind
 from app.tenants.service import Tenant
@@ -32,13 +32,16 @@ _JSON = "application/json"
 
 async def wait(flex: FlexRequest, request: Request, tenant: Tenant, parts: Parts) -> Response:
     """The answer, as soon as there is one. Raises BadInput, and NoCapacity where the request is not to wait."""
-    rules = rules_of(flex.model, parts.lengths.of(tenant.tenant_id), stream=True)
+    route = request_parsing.SingleRoute(flex.route.endpoint, flex.route.examine, Kind.FLEX)
+    order, admitted = request_parsing.single_order(request, tenant, parts, route, flex.model, flex.item)
+    asked, flex = flex.item, replace(flex, model=admitted.model, item=admitted.item)
     request_id = await single_request.enqueue(
         parts.database,
         parts.settings,
-        request_parsing.single_order(request, tenant, flex.model, flex.route.endpoint, Kind.FLEX),
+        order,
         flex.item,
-        request_parsing.checked(flex.route.examine, flex.item, rules),
+        admitted.facts,
+        asked=asked,
         repeated=sent_before(request.headers),
         reject_if_busy=sync_requests.rejects_if_busy(flex.item),
     )

@@ -4,6 +4,7 @@ The engine gets the body as it is, without the fields that only the operator may
 envelope's.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -82,15 +83,15 @@ async def _answer(route: EngineRoute, request: Request, tenant: Tenant, parts: P
         return await background_responses.create(model, item, request, tenant, parts)
     if item.get("service_tier") == FLEX and route in (_CHAT, _RESPONSES):
         return await flex.wait(FlexRequest(route, model, item), request, tenant, parts)
-    call, _ = await sync_requests.prepare(model, item, request, tenant, parts, route)
+    prepared = await sync_requests.prepare(model, item, request, tenant, parts, route)
     if item.get("stream"):
-        return await sync_requests.streamed(request, parts.gateway.stream(call), _render(route, item), model.price)
-    answer = await sync_requests.whole(call, request, parts)
-    repeated = echo(item) if route is _RESPONSES else None
-    return Response(priced(answer, model.price, repeated), media_type=body.JSON)
+        return await sync_requests.streamed(prepared, request, parts, lambda call: _render(route, call.item))
+    answer, call = await sync_requests.whole(prepared, request, parts)
+    repeated = echo(call.item) if route is _RESPONSES else None
+    return Response(priced(answer, call.model.price, repeated), media_type=body.JSON)
 
 
-def _render(route: EngineRoute, item: dict[str, Any]) -> sync_requests.Render:
+def _render(route: EngineRoute, item: Mapping[str, Any]) -> sync_requests.Render:
     if route is _RESPONSES:
         repeated = echo(item)
         return lambda event: sse_frames.responses(sse_frames.echoed(event, repeated))

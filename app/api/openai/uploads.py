@@ -11,6 +11,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 
+from app.admission import quotas
 from app.api import body
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.multipart import Form
@@ -73,7 +74,16 @@ async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsD
             spool.flush()
         parsed_id, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
         path = Path(spool.name)
-        part_id, created_at = await upload_parts.add(parts.database, store, tenant.tenant_id, parsed_id, path, size)
+        demand = quotas.Demand(stored_bytes=size)
+        part_id, created_at = await upload_parts.add(
+            parts.database,
+            store,
+            tenant.tenant_id,
+            parsed_id,
+            path,
+            size,
+            check=lambda conn: quotas.check(conn, tenant, demand),
+        )
     return answer(
         {
             "id": PART_PREFIX + part_id.hex,
@@ -127,6 +137,7 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
             spool,
             filename=upload.filename,
             expires_seconds=upload.file_seconds,
+            counted=True,
         )
     async with parts.database.durable() as conn:
         done = await upload_parts.complete(conn, tenant.tenant_id, upload.upload_id, file.file_id)

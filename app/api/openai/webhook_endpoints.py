@@ -196,7 +196,9 @@ async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id:
 
 
 async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> CheckedUrl:
-    return await url_check.checked_for_tenant(parts.database, parts.egress, tenant.tenant_id, url, where="url")
+    checked = await url_check.checked_for_tenant(parts.database, parts.egress, tenant.tenant_id, url, where="url")
+    parts.admission.check_webhook(tenant, url)
+    return checked
 
 
 def _kinds(event_types: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from app.api.deps import Parts
 from app.api.workers_ai import results
 from app.batches import refused_batches
 from app.batches.refused_batches import RefusedBatch
-from app.batches.why_chain import explain
+from app.batches.why_chain import explained
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.queue import failures, reads
@@ -40,7 +40,8 @@ async def many(request_ids: list[UUID], tenant: Tenant, parts: Parts) -> list[di
     absent = [request_id for request_id, sight in zip(request_ids, sights, strict=True) if sight is None]
     others = await refused_batches.find(parts.database, tenant, absent) if absent else {}
     refusals = {request_id: results.refusal(batch) for request_id, batch in others.items()}
-    overviews = [results.overview(explain(*sight), parts.catalogue) if sight else None for sight in sights]
+    whys = [await explained(parts.database, *sight) if sight else None for sight in sights]
+    overviews = [results.overview(why, parts.catalogue) if why else None for why in whys]
     views = [overview or refusals.get(request_id) for request_id, overview in zip(request_ids, overviews, strict=True)]
     return [view for view in views if view is not None]
 

@@ -13,7 +13,7 @@ from app.batches.listing import REFUSED
 from app.batches.refused_batches import RefusedBatch
 from app.batches.why_chain import Link, Why
 from app.engines import embeddings
-from app.engines.catalogue import Catalogue, Model, Price
+from app.engines.catalogue import Catalogue, Model, Price, Shape
 from app.engines.native_response import as_result
 from app.engines.pricing import priced, with_cost
 from app.queue.estimate import Estimate
@@ -52,6 +52,7 @@ def overview(why: Why, models: Catalogue) -> dict[str, Any]:
         "usage": usage(status, model.price if model else None),
         "tags": list(status.tags),
         "metadata": status.metadata,
+        "policy": status.policy,
         "created_at": clock.iso(status.created_at),
         "finished_at": clock.iso(status.finalized_at),
         "expires_at": clock.iso(status.expires_at),
@@ -71,6 +72,7 @@ def refusal(batch: RefusedBatch) -> dict[str, Any]:
         "usage": _usage(0, 0, 0, None),
         "tags": [],
         "metadata": batch.metadata,
+        "policy": None,
         "created_at": clock.iso(batch.created_at),
         "finished_at": clock.iso(batch.created_at),
         "expires_at": None,
@@ -182,25 +184,29 @@ def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> di
 async def _responses(page: list[ItemResult], status: BatchStatus, models: Catalogue) -> list[bytes]:
     """The responses of one page. Where the catalogue has lost the model, the engine's answer is not converted."""
     not_run = _NOT_RUN.get(status.state, _NO_RESULT)
+    # a model that the policy chose answers in the form of the one that was asked for
+    asked = models.resolve(status.policy.get("asked", status.model)) if status.policy else None
 
     def rendered() -> list[bytes]:
-        return [_response(item, models.resolve(item.model or status.model), not_run) for item in page]
+        return [_response(item, models.resolve(item.model or status.model), not_run, asked) for item in page]
 
     if page[0].item is None:
         return rendered()
     return await asyncio.to_thread(rendered)  # vectors take long to parse and to compare
 
 
-def _response(item: ItemResult, model: Model | None, not_run: bytes) -> bytes:
+def _response(item: ItemResult, model: Model | None, not_run: bytes, asked: Model | None) -> bytes:
     reference = orjson.dumps(item.reference)
     if item.body is not None and _answered(item):
-        result = _result(item, item.body, model)
+        result = _result(item, item.body, model, asked.shape if asked else None)
         yielded = b',"yields":%d' % item.yields if item.yields else b""
-        return b'{"id":%d,"result":%b,"success":true,"external_reference":%b%b}' % (
+        named = b',"model":%b' % orjson.dumps(model.name) if model and (item.model or asked) else b""
+        return b'{"id":%d,"result":%b,"success":true,"external_reference":%b%b%b}' % (
             item.seq,
             result,
             reference,
             yielded,
+            named,
         )
     error = item.body or not_run
     return b'{"id":%d,"result":null,"success":false,"external_reference":%b,"error":%b}' % (item.seq, reference, error)
@@ -210,11 +216,11 @@ def _answered(item: ItemResult) -> bool:
     return item.ok and item.body is not None
 
 
-def _result(item: ItemResult, answer: bytes, model: Model | None) -> bytes:
+def _result(item: ItemResult, answer: bytes, model: Model | None, shape: Shape | None) -> bytes:
     if model is None:
         return answer
     if model.task != "text-embeddings":
-        return as_result(answer, model.shape, model.price, wants_json=item.wants_json)
+        return as_result(answer, shape or model.shape, model.price, wants_json=item.wants_json)
     request = {} if item.item is None else orjson.loads(item.item)
     if not embeddings.is_native(request):
         return priced(answer, model.price)

@@ -8,12 +8,13 @@ import orjson
 from fastapi import Request, Response
 
 from app import labels
-from app.api import body, boolean_params, request_parsing, submit_params, unknown_fields
+from app.api import body, boolean_params, policy_header, request_parsing, submit_params, unknown_fields
 from app.api.deps import Parts
 from app.api.envelope import success
 from app.batches import submit as batches
 from app.engines.catalogue import Model
 from app.errors import BadInput, SlackwaterError
+from app.queue.types import Kind
 from app.tenants.service import Tenant
 
 METADATA = "cf-aig-metadata"
@@ -23,7 +24,7 @@ _QUERY = frozenset([_QUEUE, "tags", "tag", "completion_window", "strict"])
 
 async def items(name: str, content: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
     """Queue the items of a JSON body. Raises BadInput naming the item and its field."""
-    order = _order(parts.model(name), request, tenant)
+    order = _order(parts.model(name), request, tenant, parts)
     given = content["requests"]
     if not isinstance(given, list):
         raise BadInput(f"requests: must be a list of items, got {type(given).__name__}")
@@ -31,15 +32,15 @@ async def items(name: str, content: dict[str, Any], request: Request, tenant: Te
     if unknown:
         raise BadInput(f"{unknown[0]}: must not be sent beside requests; put options into each item")
     request_id = await batches.submit_items(parts.database, parts.settings, order, given)
-    return _queued(request_id, name)
+    return _queued(request, request_id, name, order)
 
 
 async def lines(name: str, request: Request, tenant: Tenant, parts: Parts) -> Response:
     """Queue the items of an NDJSON body while it arrives. Raises BadInput naming the line."""
-    order = _order(parts.model(name), request, tenant)
+    order = _order(parts.model(name), request, tenant, parts)
     blocks = body.blocks(request, parts.settings.ndjson_body_mb)
     request_id = await batches.submit_lines(parts.database, parts.settings, order, blocks)
-    return _queued(request_id, name)
+    return _queued(request, request_id, name, order)
 
 
 def check_not_queued(model: Model, request: Request) -> None:
@@ -49,15 +50,19 @@ def check_not_queued(model: Model, request: Request) -> None:
         raise BadInput('Bad input: queueRequest takes {"requests": [item, …]}; wrap the single request in that list')
 
 
-def _order(model: Model, request: Request, tenant: Tenant) -> batches.Order:
+def _order(model: Model, request: Request, tenant: Tenant, parts: Parts) -> batches.Order:
     """The order of a submit. Raises when its query does not ask to queue it, or the model cannot queue, or a label is invalid."""
     if not _wants_queue(request):
         raise BadInput("requests: a batch is queued; add ?queueRequest=true to the URL")
     _check_queue(model)
     unknown_fields.check(request, request.query_params, _QUERY, noun="query parameter")
     key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
-    labels = request_parsing.labels_of(request, tags=_tags(request), metadata=_metadata(request), idempotency_key=key)
-    return batches.Order(tenant, model, labels, deadline_seconds=_deadline(request))
+    labels = request_parsing.labels_of(
+        request, tenant, tags=_tags(request), metadata=_metadata(request), idempotency_key=key
+    )
+    deadline = _deadline(request)
+    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, deadline)
+    return batches.Order(tenant, model, labels, deadline_seconds=deadline, admission=admission)
 
 
 def _wants_queue(request: Request) -> bool:
@@ -108,5 +113,9 @@ def _metadata(request: Request) -> dict[str, str] | None:
     return texts
 
 
-def _queued(request_id: UUID, model_name: str) -> Response:
+def _queued(request: Request, request_id: UUID, model_name: str, order: batches.Order) -> Response:
+    outcome = order.admission.outcome
+    if outcome.rules:
+        model_name = outcome.model or model_name
+        policy_header.add(request, order.admission, model_name)
     return success({"status": "queued", "request_id": str(request_id), "model": model_name})

@@ -1,6 +1,7 @@
 """A synchronous call of `…/ai/run`: the engine's answer as Workers AI's `result`, or as its stream of events."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -24,20 +25,21 @@ async def answer(model: Model, item: dict[str, Any], request: Request, tenant: T
     """Run one request while its client waits. Raises SlackwaterError."""
     unknown_fields.check(request, item)
     route = sync_requests.EngineRoute(*ENGINE_ROUTES[model.task], model.task, open_ended=False)
-    call, facts = await sync_requests.prepare(model, item, request, tenant, parts, route)
+    prepared = await sync_requests.prepare(model, item, request, tenant, parts, route)
     if item.get("stream"):
-        return await sync_requests.streamed(request, parts.gateway.stream(call), _render(model, item), model.price)
-    body = await sync_requests.whole(call, request, parts)
+        return await sync_requests.streamed(prepared, request, parts, lambda call: _render(model, call.item))
+    body, call = await sync_requests.whole(prepared, request, parts)
+    price = call.model.price
     if model.task == "text-embeddings":
-        result = await asyncio.to_thread(embeddings.as_result, body, item, model.pooling, model.price)
+        result = await asyncio.to_thread(embeddings.as_result, body, item, call.model.pooling, price)
     elif is_response_request(item):
-        result = priced(body, model.price, echo(item))
-    else:
-        result = as_result(body, model.shape, model.price, wants_json=facts.wants_json)
+        result = priced(body, price, echo(call.item))
+    else:  # in the form of the model that was asked for, whichever answers
+        result = as_result(body, model.shape, price, wants_json=prepared.facts.wants_json)
     return Response(b'{"result":' + result + b',"success":true,"errors":[],"messages":[]}', media_type=JSON)
 
 
-def _render(model: Model, item: dict[str, Any]) -> sync_requests.Render:
+def _render(model: Model, item: Mapping[str, Any]) -> sync_requests.Render:
     if is_response_request(item):
         repeated = echo(item)
         return lambda event: sse_frames.run_responses(sse_frames.echoed(event, repeated))

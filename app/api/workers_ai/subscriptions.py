@@ -216,7 +216,9 @@ async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> Checked
         raise BadInput(f"destination.type: must be {WEBHOOK} or {QUEUE}, not {to.type!r}")
     if not to.url:
         raise BadInput("destination.url: a webhook needs its URL")
-    return await url_check.checked_for_tenant(parts.database, parts.egress, tenant.tenant_id, to.url)
+    checked = await url_check.checked_for_tenant(parts.database, parts.egress, tenant.tenant_id, to.url)
+    parts.admission.check_webhook(tenant, to.url)
+    return checked
 
 
 def parse_id(text: str) -> UUID:

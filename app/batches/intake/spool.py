@@ -44,6 +44,9 @@ class Spool(ABC):
     def __init__(self, batch_id: int, model: str, **options: Unpack[SpoolOptions]) -> None:
         self.batch_id = batch_id
         self.est_tokens = array("i")
+        self.answer_tokens = array("i")  # of the estimates
+        self.most_tokens = array("i")  # of each answer
+        self.body_bytes = array("q")
         self.warm_keys = array("q")  # items with equal keys should be in one chunk
         self.models: list[Model] = []  # the models of items, in the order of their first use
         self.model_of = array("h")  # by item, the index of its model; 0 without a model
@@ -116,17 +119,25 @@ class Spool(ABC):
         *,
         model: Model | None = None,
         endpoint: str | None = None,
+        asked: bytes | None = None,
     ) -> bytes:
-        """The row of the next item. Without model or endpoint it has those of the batch. Raises BadInput for too many items."""
+        """The row of the next item. Without model or endpoint it has those of the batch. Raises BadInput for too many items.
+
+        `asked`: the body as the caller sent it, where the policy has changed it; the hash of the request is made from it.
+        """
         seq = len(self.est_tokens)
         if seq >= self._max_items:
             raise BadInput(f"requests: more than {self._max_items} items; send several batches")
         self.est_tokens.append(facts.est_tokens)
+        self.answer_tokens.append(facts.answer_tokens)
+        self.most_tokens.append(facts.most_tokens)
+        self.body_bytes.append(len(body))
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         place = self._model_index(model)
         self.model_of.append(place)
-        self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(body)))
-        self._digest.update(body)
+        sent = body if asked is None else asked
+        self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))
+        self._digest.update(sent)
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if stored:
             key = object_names.payload(self.batch_id, seq)

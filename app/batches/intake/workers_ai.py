@@ -1,15 +1,17 @@
 """The items of a submit to Workers AI's routes, checked while they arrive. The first invalid one refuses the submit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 import orjson
 
+from app.admission.admission import Admission
 from app.batches.intake.prompt_length import MOST_COUNTED, LongItem, may_not_fit
 from app.batches.intake.spool import Spool, SpoolOptions
 from app.batches.validation import strict_json
-from app.batches.validation.text_generation import Examine, ItemError, ItemRules
-from app.errors import BadInput
+from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
+from app.engines.catalogue import Model
+from app.errors import BadInput, PolicyDenied
 
 
 class ItemIntake(Spool):
@@ -18,13 +20,17 @@ class ItemIntake(Spool):
     def __init__(
         self,
         batch_id: int,
-        model: str,
-        rules: ItemRules,
+        model: Model,
+        rules_of: Callable[[Model], ItemRules],
         examine: Examine,
+        endpoint: str,
+        admission: Admission,
         **options: Unpack[SpoolOptions],
     ) -> None:
-        super().__init__(batch_id, model, **options)
-        self._rules = rules
+        super().__init__(batch_id, model.name, **options)
+        self._model, self._endpoint, self._admission = model, endpoint, admission
+        self._rules_of = rules_of
+        self._rules = rules_of(model)
         self._examine = examine
         self._line_number = 0
         self.long_items: list[LongItem] = []  # a few of the items that may be too long
@@ -51,10 +57,30 @@ class ItemIntake(Spool):
 
     def _checked(self, item: Any, raw: bytes | None, where: str) -> bytes:
         try:
+            if not self._admission.open:
+                return self._admitted(item, raw, where)
             facts = self._examine(item, self._rules)
         except ItemError as error:
             place = f"{where}.{error.field}" if error.field else where
             raise BadInput(f"{place}: {error.message}") from None
-        if may_not_fit(facts, self._rules) and len(self.long_items) < MOST_COUNTED:
-            self.long_items.append(LongItem(where, item))
+        except PolicyDenied as denial:
+            denial.message = f"{where}: {denial.message}"
+            raise
+        self._note_long(item, facts, self._rules, where)
         return self._row(facts, facts.reference, raw if raw is not None else orjson.dumps(item))
+
+    def _admitted(self, item: Any, raw: bytes | None, where: str) -> bytes:
+        """The row of an item that rules of the policy may change."""
+        admitted = self._admission.admit(self._model, item, self._endpoint, self._examined)
+        facts, asked = admitted.facts, raw if raw is not None else orjson.dumps(item)
+        if admitted.model is self._model:  # only counted for that one
+            self._note_long(item, facts, self._rules, where)
+        body = asked if admitted.item is item else orjson.dumps(admitted.item)
+        return self._row(facts, facts.reference, body, model=admitted.model, asked=asked)
+
+    def _examined(self, model: Model, item: Any) -> ItemFacts:
+        return self._examine(item, self._rules if model is self._model else self._rules_of(model))
+
+    def _note_long(self, item: Any, facts: ItemFacts, rules: ItemRules, where: str) -> None:
+        if may_not_fit(facts, rules) and len(self.long_items) < MOST_COUNTED:
+            self.long_items.append(LongItem(where, item))

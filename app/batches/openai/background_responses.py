@@ -13,6 +13,7 @@ from uuid import UUID
 import orjson
 
 from app import clock
+from app.admission.admission import Admitted
 from app.batches import lifecycle, single_request
 from app.batches.single_request import SingleRequest
 from app.batches.submit import Order
@@ -60,12 +61,13 @@ async def create(
     database: Database,
     settings: Settings,
     order: Order,
-    item: dict[str, Any],
-    facts: ItemFacts,
+    admitted: Admitted[ItemFacts],
     *,
+    asked: dict[str, Any],
     repeated: bool = False,
 ) -> UUID:
-    """Queue a response. A response that streams has its first events from the start."""
+    """Queue a response. `asked`: as its client sent it. A response that streams has its first events from the start."""
+    item = admitted.item
 
     async def register(conn: Connection, batch: NewBatch) -> None:
         if item.get("stream"):
@@ -73,7 +75,9 @@ async def create(
             first = [{"type": f"response.{kind}", "response": begun} for kind in ("created", "queued")]
             await response_log.begin_events(conn, batch.batch_id, [orjson.dumps(event) for event in first])
 
-    return await single_request.enqueue(database, settings, order, item, facts, repeated=repeated, register=register)
+    return await single_request.enqueue(
+        database, settings, order, item, admitted.facts, asked=asked, repeated=repeated, register=register
+    )
 
 
 async def get(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> SingleRequest:

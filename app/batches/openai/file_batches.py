@@ -17,6 +17,7 @@ from uuid import UUID
 import orjson
 from psycopg.types.json import Jsonb
 
+from app.admission.admission import NO_ADMISSION, Admission
 from app.batches import lifecycle, submit
 from app.batches import listing as batch_listing
 from app.batches.intake.offload import Offload
@@ -25,7 +26,7 @@ from app.batches.openai import uploads
 from app.batches.refused_batches import nothing_to
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation.openai_lines import LineProblem, Lines
-from app.batches.why_chain import explain
+from app.batches.why_chain import explained
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
 from app.errors import BadInput, KeyReused, NotFound
@@ -63,6 +64,7 @@ class NewFileBatch:
     partial: bool = False
     mixed: bool = False
     lenient: bool = False
+    admission: Admission = NO_ADMISSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ async def create(
     store = Store.of(settings)
     endpoint = None if new.mixed else new.endpoint
     rules = submit.rules_of_lines(models, usual)
-    lines = Lines(models, rules, endpoint, mixed=new.mixed, strict=file.problems is not None)
+    strict = file.problems is not None
+    lines = Lines(models, rules, endpoint, mixed=new.mixed, strict=strict, admission=new.admission)
     async with Offload(store) as offload:
         options = submit.spool_options(settings)
         with FileIntake(batch_id, lines, new.endpoint, lenient=new.lenient, **options) as intake:
@@ -126,8 +129,16 @@ async def create(
 
 
 def _order(new: NewFileBatch, tenant: Tenant, model: Model) -> submit.Order:
-    seconds = new.deadline_seconds
-    return submit.Order(tenant, model, new.labels, deadline_seconds=seconds, endpoint=new.endpoint, open_ended=True)
+    return submit.Order(
+        tenant,
+        model,
+        new.labels,
+        deadline_seconds=new.deadline_seconds,
+        endpoint=new.endpoint,
+        open_ended=True,
+        of_file=True,
+        admission=new.admission,
+    )
 
 
 def _unusable(file: File | None, new: NewFileBatch, tenant: Tenant) -> LineProblem | None:
@@ -263,7 +274,8 @@ async def _many(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
             await conn.execute(sql.ADOPT, values)
         rows = await _rows(database, tenant, request_ids)
     sights = await reads.snapshots(database, [(tenant.tenant_id, row[0]) for row in rows]) if rows else []
-    batches = {row[0]: FileBatch(*[*row, *_state_and_eta(sight)]) for row, sight in zip(rows, sights, strict=True)}
+    found = [await _state_and_eta(database, sight) for sight in sights]
+    batches = {row[0]: FileBatch(*[*row, *now]) for row, now in zip(rows, found, strict=True)}
     return [batches[request_id] for request_id in request_ids if request_id in batches]
 
 
@@ -273,8 +285,8 @@ async def _rows(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
         return await (await conn.execute(sql.BATCHES, values)).fetchall()
 
 
-def _state_and_eta(sight: BatchSnapshot | None) -> tuple[BatchStatus | None, float | None]:
+async def _state_and_eta(database: Database, sight: BatchSnapshot | None) -> tuple[BatchStatus | None, float | None]:
     if sight is None:
         return None, None
-    expected = explain(*sight).estimate
+    expected = (await explained(database, *sight)).estimate
     return sight[0], expected.eta_seconds if expected else None

@@ -14,11 +14,12 @@ from uuid import uuid4
 
 import orjson
 
+from app.admission import quotas
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
 from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.submit import rules_of_lines
 from app.batches.validation.openai_lines import Lines
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, BodyTooLarge
 from app.files import service as files
@@ -109,8 +110,13 @@ async def store(
     *,
     filename: str,
     expires_seconds: float,
+    counted: bool = False,
 ) -> File:
-    """Store an upload as a file, after `close`."""
+    """Store an upload as a file, after `close`. `counted`: as parts, its bytes count already. Raises QuotaExceeded."""
+
+    async def check(conn: Connection) -> None:
+        await quotas.check(conn, tenant, quotas.Demand(stored_bytes=0 if counted else upload.size))
+
     lines, unread = upload.lines, upload.purpose in UNREAD_PURPOSES
     return await files.keep(
         database,
@@ -125,6 +131,7 @@ async def store(
         lines=0 if unread else lines.count,
         problems=[] if unread else [asdict(problem) for problem in lines.all_problems],
         demand=None if unread else {name: asdict(demand) for name, demand in lines.demand.items()},
+        check=check,
     )
 
 

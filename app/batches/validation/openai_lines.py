@@ -10,10 +10,12 @@ from typing import Any
 
 import orjson
 
+from app.admission.admission import NO_ADMISSION, Admission
 from app.batches.validation import openai, strict_json, text_generation
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
+from app.errors import PolicyDenied
 from app.sentences import ended
 
 # By route: the task of its models, and how its bodies are checked.
@@ -84,13 +86,14 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """A valid line."""
+    """A valid line. `asked`: its body as it was sent, where the policy has changed it."""
 
     custom_id: str
     route: str
     model: Model
     body: dict[str, Any]
     facts: ItemFacts
+    asked: dict[str, Any] | None = None
 
 
 class Lines:
@@ -110,8 +113,10 @@ class Lines:
         *,
         mixed: bool = False,
         strict: bool = True,
+        admission: Admission = NO_ADMISSION,
     ) -> None:
         self._models = models
+        self._admission = admission
         self._rules = rules_of
         self._endpoint = endpoint
         self._mixed = mixed
@@ -168,13 +173,27 @@ class Lines:
         if self.model is None:
             self.model = model
         self._seen.add(custom_id)
+        return self._admitted(custom_id, route, model, body)
+
+    def _admitted(self, custom_id: str, route: str, model: Model, body: dict[str, Any]) -> BatchLine:
+        """The line as it may run. A line that is invalid, or that the policy denies, fails alone. Raises LineError."""
+        examine = ROUTES[route][1]
+
+        def examined(model: Model, body: dict[str, Any]) -> ItemFacts:
+            if model.name not in self._rules:  # it was adopted a moment ago
+                raise ItemError("model", "is not known yet; try again in a second")
+            return examine(body, self._rules[model.name])
+
         try:
-            facts = ROUTES[route][1](body, self._rules[model.name])
+            admitted = self._admission.admit(model, body, route, examined)
         except ItemError as error:
             param = f"body.{error.field}" if error.field else "body"
             message = ended(f"Invalid value for '{param}': {error.message}")
             raise LineError("invalid_value", message, param, alone=True) from None
-        return BatchLine(custom_id, route, model, body, facts)
+        except PolicyDenied as denial:
+            raise LineError(denial.reason or "policy_denied", denial.message, "body", alone=True) from None
+        asked = None if admitted.item is body else body
+        return BatchLine(custom_id, route, admitted.model, admitted.item, admitted.facts, asked)
 
     @property
     def all_problems(self) -> list[LineProblem]:

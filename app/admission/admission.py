@@ -1,0 +1,206 @@
+"""Admits requests: every route, synchronous or queued, calls `Admission.admit` once for each request or item.
+
+The order: scope of the key and labels (`begin`), policy (`admit`), then for queued work the account's quotas (`quotas.check`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import orjson
+
+from app.admission.answer_limit import limited
+from app.engines.catalogue import Catalogue, Model
+from app.errors import ModelDenied, PolicyDenied
+from app.metering.spend_labels import NO_SPEND_LABELS, SYNC, SpendLabels
+from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide
+from app.policy.rules import NO_POLICY, Policy
+
+
+class ItemFacts(Protocol):
+    """What the check of a request found. Tokens are estimates; `most_tokens` limits the answer."""
+
+    @property
+    def est_tokens(self) -> int:
+        """Prompt and answer together."""
+
+    @property
+    def answer_tokens(self) -> int:
+        """Of these, the answer."""
+
+    @property
+    def most_tokens(self) -> int:
+        """The most that the answer may have."""
+
+
+BATCH = "batch"
+QUEUED = "async_queue"  # the capability of a model whose requests can wait in the queue
+Facts = TypeVar("Facts", bound=ItemFacts)
+Item = dict[str, Any]
+Examine = Callable[[Model, Item], Facts]  # raises ValueError for a request that the model cannot take
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What is known of a request without its content. `items`: of a batch, else 1. Tokens: estimates for all of them."""
+
+    who: Requester | None
+    labels: SpendLabels
+    model: str
+    endpoint: str
+    items: int
+    est_tokens: int
+    answer_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted(Generic[Facts]):
+    """A request as it may run: its model, its body and the facts about it. `fallback`: it may go to these models instead."""
+
+    model: Model
+    item: Item
+    facts: Facts
+    decision: Decision = NO_DECISION
+
+    @property
+    def changed(self) -> bool:
+        """Whether a rule had a say."""
+        return self.decision is not NO_DECISION
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the policy said about the items of one request. `first`: about the first of them, which named the model `asked` and
+    got `model`.
+    """
+
+    first: Decision | None = None
+    asked: str | None = None
+    model: str | None = None
+    rules: dict[str, None] = field(default_factory=dict)  # in the order of their first use
+
+    def add(self, decision: Decision, asked: str, model: str) -> None:
+        """Add one item."""
+        if self.first is None:
+            self.first, self.asked, self.model = decision, asked, model
+        if decision.rules:
+            self.rules |= dict.fromkeys(decision.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The admission of one HTTP request, whose labels and policy are fixed. `policy`: narrowed to the requester.
+
+    `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`:
+    called with each.
+    """
+
+    who: Requester | None = None
+    labels: SpendLabels = NO_SPEND_LABELS
+    policy: Policy = NO_POLICY
+    models: Catalogue | None = None
+    used: Callable[[], float] = float
+    on_decision: Callable[[Decision], object] = id
+    on_request: Callable[[RequestFacts], object] = id
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def open(self) -> bool:
+        """Whether no rule can match, so that items need not be looked at."""
+        return not self.policy.rules
+
+    @property
+    def _is_queued(self) -> bool:
+        return self.who is not None and self.who.kind != SYNC
+
+    def admit(self, model: Model, item: Item, endpoint: str, examine: Examine[Facts]) -> Admitted[Facts]:
+        """The request as it may run. Raises PolicyDenied, ModelDenied, and the errors of `examine`."""
+        facts = examine(model, item)
+        if self.who is None or self.who.kind != BATCH:  # a batch is noted as a whole
+            sums = facts.est_tokens, facts.answer_tokens
+            self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
+        if not self.policy.rules:
+            return Admitted(model, item, facts)
+        asked = _asked(model, item, endpoint, facts.est_tokens)
+        decision = decide(self.policy.rules, asked, self.used)
+        self.on_decision(decision)
+        if decision.denial is not None:
+            raise PolicyDenied(decision.denial.message)
+        admitted = self._routed(model, item, facts, decision, examine)
+        if (refusal := decision.refusal(admitted.model.name)) is not None:
+            raise ModelDenied(refusal.message)
+        if decision.max_tokens is not None and facts.most_tokens > decision.max_tokens:
+            shorter = limited(admitted.item, endpoint, decision.max_tokens)
+            admitted = Admitted(admitted.model, shorter, examine(admitted.model, shorter), decision)
+        self.outcome.add(decision, model.name, admitted.model.name)
+        return admitted
+
+    def note_batch(self, model: str, endpoint: str, items: int, est_tokens: int, answer_tokens: int) -> None:
+        """Note a batch that was stored, with its first item's model and the sums of its items."""
+        asked = self.outcome.asked or model
+        self.on_request(RequestFacts(self.who, self.labels, asked, endpoint, items, est_tokens, answer_tokens))
+
+    def stored(self, model: str) -> dict[str, object] | None:
+        """What a batch keeps about its admission. `model`: of its first item. None: no rule had a say."""
+        outcome = self.outcome
+        if outcome.first is None or not outcome.rules:
+            return None
+        known = {"id": self.policy.policy_id, "rules": list(outcome.rules), "fallback": list(outcome.first.fallback)}
+        return known | ({"asked": outcome.asked} if outcome.asked != model else {})
+
+    def others(self, admitted: Admitted[Facts], examine: Examine[Facts]) -> list[Admitted[Facts]]:
+        """The request for each model of its fallback chain that it fits and that may answer it."""
+        found = []
+        for name in admitted.decision.fallback:
+            if name == admitted.model.name or admitted.decision.refusal(name) is not None:
+                continue
+            if (other := self._for(name, admitted.model, admitted.item, admitted.decision, examine)) is not None:
+                found.append(other)
+        return found
+
+    def _routed(
+        self, model: Model, item: Item, facts: Facts, decision: Decision, examine: Examine[Facts]
+    ) -> Admitted[Facts]:
+        """The request for the first model of its route that it fits; it keeps its own if there is none."""
+        for name in decision.route:
+            if name == model.name:
+                break
+            if (
+                decision.refusal(name) is None
+                and (found := self._for(name, model, item, decision, examine)) is not None
+            ):
+                return found
+        return Admitted(model, item, facts, decision)
+
+    def _for(
+        self, name: str, asked: Model, item: Item, decision: Decision, examine: Examine[Facts]
+    ) -> Admitted[Facts] | None:
+        """The request for another model. None: that one cannot take it, or this process does not know it."""
+        model = self.models.resolve(name) if self.models is not None else None
+        if model is None or model.task != asked.task or (self._is_queued and QUEUED not in model.capabilities):
+            return None
+        other = {**item, "model": model.name} if "model" in item else item
+        try:
+            return Admitted(model, other, examine(model, other), decision)
+        except ValueError:
+            return None
+
+
+NO_ADMISSION = Admission()
+
+
+def _asked(model: Model, item: Item, endpoint: str, est_tokens: int) -> Asked:
+    user = item.get("safety_identifier") or item.get("user")
+    end_user = user if isinstance(user, str) else None
+    return Asked(model.name, endpoint, est_tokens, end_user, _tools(item), lambda: orjson.dumps(item))
+
+
+def _tools(item: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the tools that a valid request offers: functions by their own, others by their type."""
+    names = set()
+    for tool in [*(item.get("tools") or ()), *(item.get("functions") or ())]:
+        if isinstance(tool, Mapping):
+            function = tool.get("function")
+            owner = function if isinstance(function, Mapping) else tool
+            names.add(owner.get("name") or tool.get("type"))
+    return frozenset(name for name in names if isinstance(name, str))

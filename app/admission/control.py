@@ -1,0 +1,79 @@
+"""The admission of one process: what is the same for all its requests. `begin` opens the admission of one of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from urllib.parse import urlsplit
+
+from app.admission import observation
+from app.admission.admission import Admission
+from app.admission.samples import RequestSamples
+from app.engines.catalogue import Catalogue
+from app.errors import PolicyDenied
+from app.metering import spend_labels
+from app.metering.spend_labels import SpendLabels
+from app.policy.in_force import PolicyInForce
+from app.policy.match import Requester, narrowed, webhook_refusal
+from app.policy.rules import Policy
+from app.tenants.service import Tenant
+
+_MOST_REQUESTERS = 4096
+
+
+def labels_of(
+    tenant: Tenant, headers: Mapping[str, str], metadata: Mapping[str, str] | None, tags: Sequence[str]
+) -> SpendLabels:
+    """The labels by which a request is reported and governed: those of its key first. Raises BadInput."""
+    labels = spend_labels.read(headers, metadata, tags)
+    return spend_labels.pinned(labels, dict(tenant.pins), headers) if tenant.pins else labels
+
+
+def no_budget(tenant: Tenant, labels: SpendLabels) -> float:
+    """Nothing is used of no budget."""
+    return 0.0
+
+
+class AdmissionControl:
+    """Run `policy.keep` and `samples.keep` beside it. `used`: per cent of the fullest budget that such a request falls under."""
+
+    def __init__(
+        self, policy: PolicyInForce, samples: RequestSamples, used: Callable[[Tenant, SpendLabels], float] = no_budget
+    ) -> None:
+        self.policy = policy
+        self.samples = samples
+        self._used = used
+        self._narrowed: tuple[Policy, dict[Requester, Policy]] = (policy.current, {})
+
+    def begin(
+        self, tenant: Tenant, labels: SpendLabels, kind: str, models: Catalogue, deadline: float | None = None
+    ) -> Admission:
+        """The admission of a request with these labels. `deadline`: its completion window in seconds; None: it has none."""
+        key = tenant.key_id
+        who = Requester(tenant.account_id, key, labels.workflow, labels.task, kind, labels.critical, deadline)
+        return Admission(
+            who,
+            labels,
+            self._for(who),
+            models,
+            partial(self._used, tenant, labels),
+            observation.count,
+            partial(self.samples.add, tenant.tenant_id),
+        )
+
+    def check_webhook(self, tenant: Tenant, url: str) -> None:
+        """Raise PolicyDenied for a webhook of this account to a host that a rule does not allow."""
+        host = (urlsplit(url).hostname or "").rstrip(".").lower()
+        if (refusal := webhook_refusal(self.policy.current.rules, tenant.account_id, host)) is not None:
+            raise PolicyDenied(refusal.message)
+
+    def _for(self, who: Requester) -> Policy:
+        """The policy in force, narrowed to a requester."""
+        current = self.policy.current
+        if not current.rules:
+            return current
+        of, known = self._narrowed
+        if of is not current or len(known) >= _MOST_REQUESTERS:
+            known = {}
+            self._narrowed = current, known
+        if who not in known:
+            known[who] = Policy(current.policy_id, narrowed(current.rules, who))
+        return known[who]

@@ -1,0 +1,29 @@
+"""Counts what the rules of the policy did, for `/metrics` and the log."""
+
+import structlog
+from prometheus_client import Counter
+
+from app import clock
+from app.policy.match import Decision
+
+MATCHES = Counter(
+    "slackwater_policy_matches_total",
+    "requests and items that a rule of the policy matched: applied, denied, observed",
+    ("rule", "effect"),
+)
+_LOG_SECONDS = 60.0
+_log = structlog.get_logger("policy")
+_logged: dict[str, float] = {}  # by rule that only watches: when it was logged last
+
+
+def count(decision: Decision) -> None:
+    """Count a decision. A rule that only watches is logged too, at most once a minute."""
+    denied = decision.denial.rule_id if decision.denial else None
+    for rule in decision.rules:
+        MATCHES.labels(rule, "denied" if rule == denied else "applied").inc()
+    for rule in decision.observed:
+        MATCHES.labels(rule, "observed").inc()
+        now = clock.monotonic()
+        if now - _logged.get(rule, -_LOG_SECONDS) >= _LOG_SECONDS:
+            _logged[rule] = now
+            _log.info("policy.observed", rule=rule)

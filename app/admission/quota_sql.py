@@ -1,0 +1,29 @@
+"""The SQL of quotas: their limits, and what an account uses.
+
+Lock order: quota comes before everything that a submit locks; nothing else locks it.
+"""
+
+NAMES = ("open_batches", "open_items", "queued_tokens", "stored_bytes")
+_LIMITS = ", ".join(NAMES)
+
+LOCK = f"select {_LIMITS} from quota where tenant_id = %(tenant_id)s for update"
+LIMITS = f"select {_LIMITS} from quota where tenant_id = %(tenant_id)s"
+SET = f"""
+insert into quota (tenant_id, {_LIMITS}) values (%(tenant_id)s, {", ".join(f"%({name})s" for name in NAMES)})
+on conflict (tenant_id) do update set {", ".join(f"{name} = excluded.{name}" for name in NAMES)}"""
+REMOVE = "delete from quota where tenant_id = %(tenant_id)s"
+
+_OPEN = "from batch b where b.tenant_id = %(tenant_id)s and b.finalized_at is null"
+# By quota, the SQL of what is used. The account's batches are indexed apart from its background responses and flex calls.
+USE = {
+    "open_batches": f"select count(*) {_OPEN}",
+    "open_items": f"select coalesce(sum(b.total - b.ok - b.failed), 0)::int8 {_OPEN}",
+    "queued_tokens": f"""
+select coalesce(sum(c.est_tokens), 0)::int8 from chunk c where c.batch_id in (select b.batch_id {_OPEN})""",
+    "stored_bytes": """
+select (select coalesce(sum(b.bytes), 0) from batch b where b.tenant_id = %(tenant_id)s and b.kind = 'batch')::int8
+     + (select coalesce(sum(b.bytes), 0) from batch b where b.tenant_id = %(tenant_id)s and b.kind <> 'batch')::int8
+     + (select coalesce(sum(f.bytes), 0) from file f where f.tenant_id = %(tenant_id)s)::int8
+     + (select coalesce(sum(p.bytes), 0) from upload u join upload_part p using (upload_id)
+        where u.tenant_id = %(tenant_id)s and u.state = 'pending')::int8""",
+}

@@ -1,0 +1,61 @@
+"""`…/ai/budgets`: what an account, a key or a workflow may spend in a window. Cloudflare has no such route."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api import body
+from app.api.deps import Caller, PartsDep
+from app.api.envelope import success
+from app.batches import budgets as verbs
+from app.metering import budget_terms, budgets
+
+router = APIRouter(prefix="/ai/budgets")
+
+_NAME = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+Name = Annotated[str, Path(json_schema_extra={"pattern": _NAME})]
+
+
+class BudgetBody(BaseModel):
+    """The terms of a budget; see `app.metering.budget_terms`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    key: Any = None
+    workflow: Any = None
+    max_cost: Any = Field(None, description="like '100 USD'")
+    max_tokens: Any = None
+    currency: Any = None
+    period: Any = Field(None, description="hour, day, week, month or total")
+    tz: Any = None
+    soft: Any = None
+    divert_at: Any = None
+    fallback: Any = None
+    when_spent: Any = None
+    strict: Any = None
+
+
+@router.get("")
+async def listing(tenant: Caller, parts: PartsDep) -> Response:
+    """The account's budgets, with what is spent and held in their present windows."""
+    async with parts.database.relaxed() as conn:
+        found = await budgets.listing(conn, tenant.tenant_id)
+    return success([budget_terms.view(budget) for budget in found])
+
+
+@router.put("/{name}")
+async def put(name: Name, request: Request, tenant: Caller, parts: PartsDep) -> Response:
+    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    given = await body.read_model(request, BudgetBody)
+    async with parts.database.transaction() as conn:
+        budget = await verbs.put(conn, parts.catalogue, tenant.tenant_id, name, given.model_dump(exclude_unset=True))
+    return success(budget_terms.view(budget))
+
+
+@router.delete("/{name}")
+async def delete(name: Name, tenant: Caller, parts: PartsDep) -> Response:
+    """Remove a budget. Work that waited for its money goes on."""
+    async with parts.database.transaction() as conn:
+        await verbs.remove(conn, tenant.tenant_id, name)
+    return success({"name": name})

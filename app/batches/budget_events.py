@@ -1,0 +1,65 @@
+"""Writes `budget.soft`, `budget.spent`, `budget.renewed` and `budget.diverted`, in the transaction that causes each."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from app import clock
+from app.db.pool import Connection
+from app.events import BudgetData, EventKind
+from app.metering import budget_rules, budgets
+from app.metering.budget_rules import Budget
+from app.metering.budgets import Renewed
+from app.tenants import service as tenants
+from app.webhooks import emitter
+
+_NO_REQUEST = str(UUID(int=0))
+
+
+async def reached(conn: Connection, changed: Sequence[Budget]) -> None:
+    """Write the events of the thresholds that these budgets have reached, once in a window each."""
+    for budget in changed:
+        for percent in budget_rules.crossed(budget):
+            await _reached(conn, budget, percent)
+
+
+async def spent(conn: Connection, budget: Budget) -> None:
+    """Write that the rest of a budget is too small for the work that waits, unless that was written in this window."""
+    if budget.notified < budget_rules.SPENT:
+        await _reached(conn, budget, budget_rules.SPENT)
+
+
+async def renewed(conn: Connection, turned: Sequence[Renewed]) -> None:
+    """Write that the money of spent budgets is renewed."""
+    for each in turned:
+        if each.was_spent:
+            budget = each.budget
+            message = f"Budget {budget.name} is renewed: {budget.shown(budget.max)} for the next {budget.period}."
+            await _emit(conn, budget, EventKind.BUDGET_RENEWED, 0, message)
+
+
+async def diverted(conn: Connection, budget: Budget, items: int, model: str) -> None:
+    """Write that work was diverted, once in a window."""
+    if await budgets.note_diverted(conn, budget):
+        message = f"{_used(budget)} {items:,} waiting items that are not critical now use {model}, and more may follow."
+        await _emit(conn, budget, EventKind.BUDGET_DIVERTED, budget.percent, message)
+
+
+async def _reached(conn: Connection, budget: Budget, percent: int) -> None:
+    await budgets.note(conn, budget, percent)
+    if percent < budget_rules.SPENT:
+        await _emit(conn, budget, EventKind.BUDGET_SOFT, percent, _used(budget))
+        return
+    until = f"until {clock.iso(budget.window_to)}" if budget.window_to else "until its maximum is raised"
+    await _emit(conn, budget, EventKind.BUDGET_SPENT, budget.percent, f"{_used(budget)} Queued work waits {until}.")
+
+
+def _used(budget: Budget) -> str:
+    return f"Budget {budget.name} has spent {budget.shown(budget.spent)} of {budget.shown(budget.max)}."
+
+
+async def _emit(conn: Connection, budget: Budget, kind: EventKind, percent: int, message: str) -> None:
+    account_id = await tenants.account_id_of(conn, budget.tenant_id)
+    data = BudgetData(
+        request_id=_NO_REQUEST, account_id=account_id, budget=budget.name, percent=percent, message=message
+    )
+    await emitter.emit(conn, tenant_id=budget.tenant_id, kind=kind, model="", batch_id=None, run=None, data=data)

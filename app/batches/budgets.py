@@ -1,0 +1,40 @@
+"""A caller's verbs on the budgets of an account. Queued work follows within a round of the steward (`funding.LaneMoves`)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.db.pool import Connection
+from app.engines.catalogue import Catalogue
+from app.errors import BadInput, Conflict
+from app.metering import budget_terms, budgets
+from app.metering.budget_rules import Budget, Scope
+from app.queue import settling
+from app.tenants import service as tenants
+
+Given = Mapping[str, Any]
+
+
+async def put(
+    conn: Connection, models: Catalogue, tenant_id: int, name: str, given: Given, *, where: str = ""
+) -> Budget:
+    """Add the budget of this name, or change it. Call inside a transaction. Raises BadInput, Conflict."""
+    terms = budget_terms.parse(name, given, where=where)
+    for model in terms.fallback:
+        if models.resolve(model) is None:
+            known = ", ".join(sorted(models.models))
+            raise BadInput(f"{where}fallback: no such model {model!r}; there are {known}", param="fallback")
+    if terms.scope == Scope.KEY and not await tenants.has_key(conn, tenant_id, terms.scope_value):
+        raise BadInput(
+            f"{where}key: the account has no key {terms.scope_value[:64]!r}; give the id that `slackwater key list` shows",
+            param="key",
+        )
+    await settling.exclusively(conn)  # so that no result is counted between the ledger and the new budget
+    try:
+        return await budgets.put(conn, tenant_id, terms)
+    except ValueError as error:
+        raise Conflict(f"{where}{name}: {error}") from None
+
+
+async def remove(conn: Connection, tenant_id: int, name: str) -> None:
+    """Remove a budget. Work that waited for its money goes on. Raises NotFound."""
+    await budgets.remove(conn, tenant_id, name)

@@ -1,0 +1,200 @@
+"""The money of queued work: funds waiting chunks, settles what they cost, renews budgets. Between the queue and the budgets.
+
+Only the leading steward calls this. Lock order: batch, usage, budget, chunk, sched.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field, replace
+
+from app import clock
+from app.batches import budget_events
+from app.db.pool import Connection, Database
+from app.engines.catalogue import Catalogue, Model
+from app.engines.model_registry import with_adopted
+from app.engines.service import ensure_pool
+from app.metering import budget_rules, budgets, lanes, lines
+from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Unit
+from app.metering.budgets import Drift, Held, Returned, Used
+from app.metering.lanes import Funding
+from app.metering.money import TokenPrice
+from app.queue import funding
+from app.queue.funding import Diversion, MoneySums, Move, Terms, Waiting
+from app.queue.types import Kind
+
+MOVE_SECONDS = 60.0  # a submit that has read the budgets before a change is stored within this time
+MOVE_AGAIN_SECONDS = 5.0
+
+
+async def settle(conn: Connection, money: MoneySums) -> None:
+    """Settle counted results with the budgets, and write the events. Call in the transaction that counted them, after `book`."""
+    await turn(conn)
+    await budgets.give_back(conn, [Returned(*astuple(each)) for each in money.returned])
+    await budget_events.reached(conn, await budgets.spend(conn, [Used(*astuple(each)) for each in money.used]))
+
+
+async def turn(conn: Connection) -> None:
+    """Begin the next windows of budgets. Call inside a transaction."""
+    await budget_events.renewed(conn, await budgets.turn(conn))
+
+
+async def recount(conn: Connection) -> list[Drift]:
+    """Correct what budgets hold, and return the slices of dead processes. Call inside a transaction."""
+    await budgets.lock_all(conn)
+    await budgets.return_dead_slices(conn)
+    return await budgets.recount(conn, [Held(*row) for row in await funding.held(conn)])
+
+
+async def fund(database: Database, catalogue: Catalogue) -> int:
+    """Fund the chunks that wait, the earliest deadline first. Each lane is a transaction. Returns how many became ready.
+
+    A chunk that only waits for other holds to return keeps later lanes from taking the money that it needs.
+    """
+    async with database.relaxed() as conn:
+        places = await funding.waiting(conn)
+    blocked: set[int] = set()
+    chunks = 0
+    for where in places:
+        async with database.transaction() as conn:
+            chunks += await _fund_lane(conn, where, blocked, catalogue)
+    return chunks
+
+
+async def _fund_lane(conn: Connection, where: Waiting, blocked: set[int], catalogue: Catalogue) -> int:
+    """Fund one lane. Adds the budgets that its next chunk needs to `blocked`. Returns how many chunks became ready."""
+    budget_ids, learned = await lanes.find(conn, where.lane_id)
+    if blocked.intersection(budget_ids):
+        return 0
+    locked = await budgets.locked(conn, budget_ids)
+    await _divert(conn, where, locked, catalogue)
+    strict = any(budget.strict for budget in locked)
+    free, unspent, largest = budget_rules.limits(locked)
+    terms = Terms(
+        _or_unlimited(free.cost),
+        _or_unlimited(free.tokens),
+        budget_rules.per_mille(learned, strict=strict),
+        strict,
+        largest.cost,
+        largest.tokens,
+    )
+    funded = await funding.fund(conn, where, terms)
+    if funded.chunks:
+        await budgets.hold(conn, budget_ids, funded.cost, funded.tokens)
+        return funded.chunks
+    first = await funding.first(conn, where, terms)
+    needed = Amounts(first.cost, first.tokens) if first else Amounts(None, None)
+    if first is None or free.fits(needed):  # the lane has enough ready chunks
+        return 0
+    if first.n > 1 and not largest.fits(needed):
+        await funding.cut(conn, first.chunk_id)
+        return 1
+    if unspent.fits(needed):
+        blocked.update(budget_ids)
+    else:
+        for budget in locked:
+            if (first.cost if budget.unit == Unit.COST else first.tokens) > budget.max - budget.spent:
+                await budget_events.spent(conn, budget)
+    return 0
+
+
+def _or_unlimited(amount: int | None) -> int:
+    return UNLIMITED if amount is None else amount
+
+
+async def _divert(conn: Connection, where: Waiting, locked: Sequence[Budget], catalogue: Catalogue) -> None:
+    """Move waiting work that is not critical to a fallback, where a budget has reached the share for it."""
+    due = [b for b in locked if b.divert_at is not None and b.fallback and b.percent >= b.divert_at]
+    models = await with_adopted(conn, catalogue) if due else catalogue
+    for budget in due[:1]:
+        for parts in await lines.parts(conn, await funding.waiting_lines(conn, where)):
+            model = fallback(models, parts, budget.fallback)
+            if model is None:
+                continue
+            items = await _move_to(conn, where, parts, model)
+            if items:
+                await budget_events.diverted(conn, budget, items, model.name)
+
+
+def fallback(catalogue: Catalogue, parts: lines.StoredLine, names: Sequence[str]) -> Model | None:
+    """The first model of a fallback list that can do what this line's model does. Pure.
+
+    None: the work is critical, is no batch, already has a model of the list, or none fits.
+    """
+    now = catalogue.resolve(parts.parts.model)
+    if now is None or parts.parts.critical or parts.parts.kind != Kind.BATCH:
+        return None
+    listed = [model for name in names if (model := catalogue.resolve(name)) is not None]
+    if now in listed:
+        return None
+    return next(
+        (
+            model
+            for model in listed
+            if model.task == now.task and model.shape == now.shape and model.capabilities >= now.capabilities
+        ),
+        None,
+    )
+
+
+async def _move_to(conn: Connection, where: Waiting, line: lines.StoredLine, model: Model) -> int:
+    """Give the line's waiting chunks this model. Returns the number of items."""
+    price = TokenPrice.of(model.price, f"price of {model.name}") if model.price else None
+    prices = (price.input, price.cached, price.output, price.currency) if price else (None, None, None, None)
+    names = ("price_in", "price_cached", "price_out", "currency")
+    parts = replace(line.parts, model=model.name, **dict(zip(names, prices, strict=True)))  # type: ignore[arg-type]
+    [to_line] = await lines.added(conn, [parts])
+    assert to_line is not None
+    to_pool = await ensure_pool(conn, model.served)
+    dearest = max(price.input, price.output) if price else 0
+    diversion = Diversion(where, line.line_id, model.name, model.context_window, to_pool, to_line, dearest)
+    _, items = await funding.divert(conn, diversion)
+    return items
+
+
+@dataclass(slots=True)
+class LaneMoves:
+    """Moves queued chunks to other lanes when budgets were added, changed or removed. The memory of one steward."""
+
+    _scopes: dict[int, tuple[str, ...]] | None = None
+    _until: dict[int, float] = field(default_factory=dict)
+    _next: float = 0.0
+
+    async def run(self, database: Database) -> int:
+        """Move what has to be moved. Returns the number of chunks."""
+        now = clock.monotonic()
+        async with database.relaxed() as conn:
+            scopes = await lanes.scopes(conn)
+            changed = {account for account in {*scopes, *(self._scopes or {})} if self._differs(account, scopes)}
+            if self._scopes is None:
+                changed |= await lanes.accounts(conn)
+        self._scopes = scopes
+        self._until |= dict.fromkeys(changed, now + MOVE_SECONDS)
+        if not changed and now < self._next:
+            return 0
+        self._next = now + MOVE_AGAIN_SECONDS
+        self._until = {account: until for account, until in self._until.items() if until > now}
+        return sum([await move(database, account) for account in sorted(self._until)])
+
+    def _differs(self, account: int, scopes: dict[int, tuple[str, ...]]) -> bool:
+        return self._scopes is None or self._scopes.get(account) != scopes.get(account)
+
+
+async def move(database: Database, tenant_id: int) -> int:
+    """Give the chunks of an account that no worker has the lanes of their lines. Returns how many changed."""
+    async with database.relaxed() as conn:
+        line_ids = await funding.lines(conn, tenant_id)
+        found = await lanes.of_lines(conn, line_ids)
+        moves = [await _move(conn, line_id, found.get(line_id)) for line_id in line_ids]
+    moved = 0
+    while True:
+        async with database.transaction() as conn:
+            changed = await funding.move(conn, tenant_id, moves)
+        moved += changed
+        if not changed:
+            return moved
+
+
+async def _move(conn: Connection, line_id: int, funding_of: Funding | None) -> Move:
+    if funding_of is None:
+        return Move(line_id, None, 0)
+    price = funding_of.price
+    return Move(line_id, await lanes.lane_id(conn, funding_of), max(price.input, price.output) if price else 0)

@@ -1,0 +1,107 @@
+"""The most that the items of a batch under budgets can cost, from their sizes. Pure.
+
+The hold of a strict budget takes all of it: one prompt token for each byte, and the longest answer. Without `strict` the prompt
+is estimated. An answer without a limit could use the rest of the context window; of it, a hold takes at most three times the
+answer length that was learned for the account and the model, or the model's default until then: if lengths fall off
+exponentially, 95 of 100 answers are shorter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.errors import BadInput, BudgetSpent
+from app.metering import budget_rules, money
+from app.metering.budget_rules import Unit, WhenSpent
+from app.metering.lanes import Funding
+from app.metering.money import TokenPrice
+from app.queue.chunking import ItemWorsts
+
+LIKELY = 3  # times the learned length
+_CHUNKS = 10  # that fit into a window of each budget, unless an item alone is larger
+_FREE = TokenPrice(0, 0, 0)
+_BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSizes:
+    """By item: estimated tokens, the answer's part of them, the longest answer, and the bytes of the body."""
+
+    est_tokens: Sequence[int]
+    answer_tokens: Sequence[int]
+    most_tokens: Sequence[int]
+    body_bytes: Sequence[int]
+
+    def of(self, seqs: Sequence[int]) -> "ItemSizes":
+        """The sizes of these items only."""
+        columns = self.est_tokens, self.answer_tokens, self.most_tokens, self.body_bytes
+        return ItemSizes(*([column[seq] for seq in seqs] for column in columns))
+
+
+def estimated(est_tokens: Sequence[int], context_window: int, *, open_ended: bool) -> ItemSizes:
+    """Sizes of items of which only the estimate is known: each part may be all of it."""
+    most = [context_window] * len(est_tokens) if open_ended else est_tokens
+    return ItemSizes(est_tokens, [0] * len(est_tokens), most, [_BYTES_PER_TOKEN * tokens for tokens in est_tokens])
+
+
+def worsts(funding: Funding, lane_id: int, sizes: ItemSizes, context_window: int, *, clamp: bool = False) -> ItemWorsts:
+    """The most that items on this line can cost. `clamp`: to what one hold may take, for items that are queued already."""
+    price = funding.price if _counted(funding) else None
+    prompts = _prompts(sizes, context_window, strict=funding.strict)
+    likely = sizes.most_tokens if funding.strict else list(map(likely_answer, sizes.answer_tokens, sizes.most_tokens))
+    most_cost, most_tokens = _largest(funding, Unit.COST), _largest(funding, Unit.TOKENS)
+    limit_cost, limit_tokens = (most_cost, most_tokens) if clamp else (None, None)
+    return ItemWorsts(
+        lane_id,
+        _within(
+            [money.cost(p, 0, o, price or _FREE) for p, o in zip(prompts, sizes.most_tokens, strict=True)], limit_cost
+        ),
+        _within([p + o for p, o in zip(prompts, sizes.most_tokens, strict=True)], limit_tokens),
+        _within([money.cost(p, 0, o, price or _FREE) for p, o in zip(prompts, likely, strict=True)], limit_cost),
+        _within([p + o for p, o in zip(prompts, likely, strict=True)], limit_tokens),
+        _share(funding, Unit.COST),
+        _share(funding, Unit.TOKENS),
+    )
+
+
+def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None) -> None:
+    """Raise BadInput for an item that no window of a budget has the money for, BudgetSpent where a spent budget refuses."""
+    for budget in funding.budgets:
+        if budget.when_spent == WhenSpent.REFUSE and budget.free <= 0:
+            raise BudgetSpent(budget_rules.spent_message(budget))
+        likely = found.likely_cost if budget.unit == Unit.COST else found.likely_tokens
+        place = next((i for i, amount in enumerate(likely) if amount > budget.largest), None)
+        if place is not None:
+            item = seqs[place] if seqs else place
+            raise BadInput(
+                f"requests[{item}]: may use {budget.shown(likely[place])}, more than {budget.shown(budget.largest)}, the most "
+                f"that budget {budget.name!r} ({budget.shown(budget.max)} a {budget.period}) holds for one item; "
+                "shorten it, lower its max_tokens, or raise the budget"
+            )
+
+
+def _counted(funding: Funding) -> bool:
+    """Whether a budget counts the cost of the line."""
+    return any(budget.currency == funding.price.currency for budget in funding.budgets) if funding.price else False
+
+
+def _prompts(sizes: ItemSizes, context_window: int, *, strict: bool) -> list[int]:
+    if strict:
+        return [min(size, context_window) for size in sizes.body_bytes]
+    return [max(0, tokens - answer) for tokens, answer in zip(sizes.est_tokens, sizes.answer_tokens, strict=True)]
+
+
+def likely_answer(answer: int, most: int) -> int:
+    """The tokens that an answer likely has at most. `answer`: its usual length; `most`: its limit."""
+    return min(most, LIKELY * answer) if 0 < answer < most else most
+
+
+def _largest(funding: Funding, unit: Unit) -> int | None:
+    return min((budget.largest for budget in funding.budgets if budget.unit == unit), default=None)
+
+
+def _share(funding: Funding, unit: Unit) -> int | None:
+    return min((budget.max // _CHUNKS for budget in funding.budgets if budget.unit == unit), default=None)
+
+
+def _within(amounts: list[int], most: int | None) -> list[int]:
+    return amounts if most is None else [min(amount, most) for amount in amounts]

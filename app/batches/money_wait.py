@@ -1,0 +1,67 @@
+"""What a batch waits for when its chunks are unfunded: a budget, and how many of its windows the work before it needs."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from app import clock
+from app.batches.why_text import batch_message
+from app.db.pool import Database
+from app.metering import budget_rules, budgets, lanes
+from app.metering.budget_rules import Budget
+from app.quantities import many
+from app.queue import funding
+from app.queue.estimate import Confidence, Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyWait:
+    """The budget that a batch waits for. `windows`: how many have to begin before all of its work is paid."""
+
+    budget: Budget
+    windows: int
+    now: datetime
+
+    @property
+    def since(self) -> datetime | None:
+        """Not known: money is not taken by one batch alone."""
+        return None
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds until the last of these windows begins. None: the budget is not renewed."""
+        if not self.windows:
+            return 0.0
+        begin, end = self.budget.window_from, self.budget.window_to
+        if begin is None or end is None:
+            return None
+        return (end - self.now).total_seconds() + (self.windows - 1) * (end - begin).total_seconds()
+
+    def delayed(self, estimate: Estimate) -> Estimate:
+        """The estimate with the wait for money: the work is done in equal parts, one in each window."""
+        wait, eta = self.seconds, estimate.eta_seconds
+        if wait is None:
+            return replace(estimate, eta_seconds=None, confidence=Confidence.NONE)
+        if eta is None or not self.windows:
+            return estimate
+        return replace(estimate, eta_seconds=max(eta, wait + eta / (self.windows + 1)), confidence=Confidence.LOW)
+
+    def message(self, unfunded: int) -> str:
+        """The sentence for `why`."""
+        budget = self.budget
+        until = f", renewed at {clock.iso(budget.window_to)}" if budget.window_to else ", which is not renewed"
+        chunks = many(unfunded, "chunk") + (" waits" if unfunded == 1 else " wait")
+        used, most = budget.shown(budget.spent + budget.held), budget.shown(budget.max)
+        return batch_message("budget", name=budget.name, used=used, most=most, chunks=chunks, until=until)
+
+
+async def read(database: Database, batch_id: int) -> MoneyWait | None:
+    """The budget for which a batch waits longest. None: its chunks are being funded."""
+    waits: list[MoneyWait] = []
+    async with database.relaxed() as conn:
+        for lane_id, cost, tokens in await funding.before(conn, batch_id):
+            budget_ids, learned = await lanes.find(conn, lane_id)
+            for budget in await budgets.of_ids(conn, budget_ids):
+                share = budget_rules.per_mille(learned, strict=budget.strict)
+                needed = budget_rules.windows_needed([budget], cost * share // 1000, tokens * share // 1000)
+                waits.append(MoneyWait(budget, needed, clock.now()))
+    return max(waits, key=lambda wait: (wait.windows, -wait.budget.free * 1000 // wait.budget.max), default=None)

@@ -1,0 +1,144 @@
+"""The SQL of budgets, their lanes and slices.
+
+Lock order: usage, budget by id, chunk. Every statement that changes several budgets locks them in the order of their ids.
+"""
+
+from app.metering.budget_rules import COLUMNS, TERMS
+
+_COLUMNS = ", ".join(COLUMNS)
+_OF_B = ", ".join(f"b.{name}" for name in COLUMNS)
+
+# Whether budget b counts the usage of line l.
+_COUNTS = """b.tenant_id = l.tenant_id and (b.scope = 'account' or (b.scope = 'key' and b.scope_value = l.key_id)
+  or (b.scope = 'workflow' and b.scope_value = l.workflow))"""
+
+# The cost of prompt, cached and output tokens of x on line l. Numeric: the sums of many results may exceed a bigint here.
+_COST = """((x.prompt - x.cached)::numeric * coalesce(l.price_in, 0) + x.cached::numeric * coalesce(l.price_cached, 0)
+       + x.output::numeric * coalesce(l.price_out, 0))"""
+
+ANY = "select exists (select from budget)"
+LIST = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s order by name"
+ALL = f"select {_COLUMNS} from budget order by budget_id"
+OF_IDS = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id"
+LOCK = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id for update"
+ONE = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s and name = %(name)s for update"
+COUNT = "select count(*) from budget where tenant_id = %(tenant_id)s"
+NOW = "select clock_timestamp()"
+DELETE = "delete from budget where tenant_id = %(tenant_id)s and name = %(name)s"
+
+# A new budget, or one that counts something else than before, begins with what the ledger has in its window.
+PUT = f"""
+insert into budget as b ({", ".join(TERMS)}, tenant_id, window_from, window_to)
+values ({", ".join(f"%({name})s" for name in TERMS)}, %(tenant_id)s, %(window_from)s, %(window_to)s)
+on conflict (tenant_id, name) do update set {", ".join(f"{name} = excluded.{name}" for name in TERMS if name != "name")},
+  window_from = excluded.window_from, window_to = excluded.window_to, changed_at = now()
+returning budget_id"""
+FROM_LEDGER = f"""
+update budget b set notified = 0, diverted = false, spent = coalesce((
+  select case when b.unit = 'cost' then round(sum({_COST}) filter (where l.currency = b.currency) / 1000)
+         else sum(x.prompt + x.output) end
+  from line l join usage x using (line_id) where {_COUNTS} and x.hour >= b.window_from), 0)
+where b.budget_id = %(budget_id)s"""
+
+DUE = f"""
+select {_COLUMNS}, clock_timestamp() from budget where window_to <= clock_timestamp() order by budget_id for update"""
+TURN = """
+update budget set spent = 0, notified = 0, diverted = false, window_from = %(window_from)s, window_to = %(window_to)s
+where budget_id = %(budget_id)s"""
+
+_LOCKED = """
+ locked as materialized (select b.budget_id, c.amount from budget b join changes c using (budget_id)
+   order by b.budget_id for update of b)"""
+
+SPEND = f"""
+with sums as (select x.at, x.prompt, x.output, l.*, ({_COST} / 1000) as cost
+   from unnest(%(at)s::timestamptz[], %(line_id)s::int[], %(prompt)s::int8[], %(cached)s::int8[], %(output)s::int8[])
+     x (at, line_id, prompt, cached, output) join line l using (line_id)),
+ changes as (select b.budget_id, round(sum(case when b.unit = 'tokens' then l.prompt + l.output
+       when l.currency = b.currency then l.cost else 0 end))::int8 as amount
+   from sums l join budget b on {_COUNTS} and l.at >= b.window_from group by 1),
+{_LOCKED}
+update budget b set spent = b.spent + k.amount from locked k where b.budget_id = k.budget_id
+returning {_OF_B}"""
+
+RETURN = f"""
+with changes as (select b.budget_id, sum(case b.unit when 'cost' then x.cost else x.tokens end)::int8 as amount
+   from unnest(%(lane)s::int[], %(cost)s::int8[], %(tokens)s::int8[]) x (lane_id, cost, tokens)
+     join lane using (lane_id) join budget b on b.budget_id = any(lane.budget_ids) group by 1),
+{_LOCKED}
+update budget b set held = greatest(0, b.held - k.amount) from locked k where b.budget_id = k.budget_id"""
+
+HOLD = """
+update budget set held = held + case unit when 'cost' then %(cost)s::int8 else %(tokens)s::int8 end
+where budget_id = any(%(ids)s::int[])"""
+
+NOTIFIED = "update budget set notified = greatest(notified, %(percent)s) where budget_id = %(budget_id)s"
+DIVERTED = "update budget set diverted = true where budget_id = %(budget_id)s and not diverted returning budget_id"
+
+# Sets `held` to what chunks, unsettled deltas and slices hold. The locks are taken before, so that no change is in between.
+RECOUNT = """
+with funded as (select b.budget_id, sum(case b.unit when 'cost' then x.cost else x.tokens end)::int8 as amount
+   from unnest(%(lane)s::int[], %(cost)s::int8[], %(tokens)s::int8[]) x (lane_id, cost, tokens)
+     join lane using (lane_id) join budget b on b.budget_id = any(lane.budget_ids) group by 1),
+ sliced as (select budget_id, sum(amount)::int8 as amount from budget_slice group by 1),
+ found as (select b.budget_id, b.held as before, coalesce(f.amount, 0) + coalesce(s.amount, 0) as held
+   from budget b left join funded f using (budget_id) left join sliced s using (budget_id))
+update budget b set held = x.held from found x where b.budget_id = x.budget_id and b.held <> x.held
+returning b.tenant_id, b.name, x.held - x.before"""
+LOCK_ALL = "select from budget order by budget_id for update"
+
+# ---------------------------------------------------------------- lanes
+
+BUDGETS_OF_LINES = f"""
+select l.line_id, l.tenant_id, l.price_in, l.price_cached, l.price_out, l.currency, {_OF_B}
+from line l join budget b on {_COUNTS} where l.line_id = any(%(line_ids)s::int[]) order by l.line_id, b.budget_id"""
+ADD_LANE = """
+insert into lane (tenant_id, budget_ids) values (%(tenant_id)s, %(budget_ids)s::int[])
+on conflict (tenant_id, budget_ids) do nothing"""
+FIND_LANE = "select lane_id from lane where tenant_id = %(tenant_id)s and budget_ids = %(budget_ids)s::int[]"
+LANE = "select budget_ids, cost, worst, tokens, worst_tokens from lane where lane_id = %(lane_id)s"
+LANES = "select lane_id, budget_ids from lane where lane_id = any(%(lane_ids)s::int[])"
+SCOPES = """
+select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value) order by budget_id) from budget group by 1"""
+LANE_TENANTS = "select distinct tenant_id from lane"
+
+LEARN = f"""
+with used as (select x.lane_id, sum({_COST} / 1000)::float8 as cost, sum(x.prompt + x.output)::float8 as tokens,
+       sum(x.worst)::float8 as worst, sum(x.worst_tokens)::float8 as worst_tokens
+   from unnest(%(lane)s::int[], %(line_id)s::int[], %(prompt)s::int8[], %(cached)s::int8[], %(output)s::int8[], %(worst)s::int8[],
+               %(worst_tokens)s::int8[]) x (lane_id, line_id, prompt, cached, output, worst, worst_tokens)
+     left join line l using (line_id) group by 1),
+ fading as (select lane_id, exp(-extract(epoch from now() - learned_at) / 86400)::float8 as left_over from lane)
+update lane set cost = lane.cost * f.left_over + u.cost, worst = lane.worst * f.left_over + u.worst,
+       tokens = lane.tokens * f.left_over + u.tokens, worst_tokens = lane.worst_tokens * f.left_over + u.worst_tokens,
+       learned_at = now()
+from used u join fading f using (lane_id) where lane.lane_id = u.lane_id"""
+
+# ---------------------------------------------------------------- slices
+
+SLICE = "select amount, number from budget_slice where budget_id = %(budget_id)s and writer = %(writer)s"
+PUT_SLICE = """
+insert into budget_slice as s (budget_id, writer, amount, number)
+values (%(budget_id)s, %(writer)s, %(amount)s, %(number)s)
+on conflict (budget_id, writer) do update set amount = excluded.amount, number = excluded.number, seen_at = now()"""
+SLICED = "select coalesce(sum(amount), 0)::int8 from budget_slice where budget_id = %(budget_id)s"
+REPORT = f"""
+update budget b set spent = spent + %(used)s, held = greatest(0, held + %(change)s) where budget_id = %(budget_id)s
+returning {_COLUMNS}"""
+DEAD_SLICES = """
+select distinct budget_id from budget_slice where seen_at < now() - make_interval(secs => %(seconds)s)"""
+RETURN_DEAD = """
+with dead as (delete from budget_slice
+   where budget_id = %(budget_id)s and seen_at < now() - make_interval(secs => %(seconds)s) returning amount)
+update budget set held = greatest(0, held - coalesce((select sum(amount) from dead), 0)) where budget_id = %(budget_id)s"""
+
+GAUGES = """
+select 'budget_used_ratio', t.account_id || '/' || b.name, (b.spent + b.held)::float8 / b.max
+from budget b join tenant t using (tenant_id)
+union all select 'budget_overshoot', t.account_id || '/' || b.name, greatest(0, b.spent - b.max)::float8
+from budget b join tenant t using (tenant_id)"""
+
+FORGET = (
+    "delete from budget where tenant_id = %(tenant_id)s",
+    "delete from lane where tenant_id = %(tenant_id)s",
+)

@@ -1,0 +1,178 @@
+"""The terms of a budget as its owner writes them, and a budget as its owner reads it. The API and the command line share this."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from app import clock
+from app.errors import BadInput
+from app.metering import money, windows
+from app.metering.budget_rules import Budget, BudgetTerms, Scope, Unit, WhenSpent
+
+_OF = ("key", "workflow", "max_cost", "max_tokens", "currency", "period", "tz")
+FIELDS = (*_OF, "soft", "divert_at", "fallback", "when_spent", "strict")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_CURRENCY = re.compile("[A-Z]{3}")
+_FORM = "must be 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+_MOST_LISTED = 10
+_MOST_TOKENS = 10**15
+
+
+def parse(name: str, given: Mapping[str, Any], *, where: str = "") -> BudgetTerms:
+    """The terms of the budget `name`. `where` comes before the name of a field in messages. Raises BadInput."""
+    terms = _Reader(given, where)
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"name: {_FORM}, not {name[:70]!r}", param="name")
+    for field in given:
+        if field not in FIELDS:
+            raise terms.wrong(field, f"unknown; a budget has {', '.join(FIELDS)}")
+    scope, value = terms.scope()
+    unit, currency, most = terms.most()
+    divert_at, fallback = terms.whole("divert_at", 1, 100), terms.texts("fallback")
+    if (divert_at is None) != (not fallback):
+        raise terms.wrong("divert_at", "goes with fallback, the models to use from that share on; give both or neither")
+    return BudgetTerms(
+        name,
+        scope,
+        value,
+        unit,
+        currency,
+        *terms.window(),
+        most,
+        terms.soft(),
+        divert_at,
+        fallback,
+        WhenSpent(terms.choice("when_spent", tuple(WhenSpent), WhenSpent.WAIT)),
+        terms.flag("strict"),
+    )
+
+
+class _Reader:
+    """Reads fields, and says which one is wrong."""
+
+    def __init__(self, given: Mapping[str, Any], where: str) -> None:
+        self._given = {name: value for name, value in given.items() if value is not None}
+        self._where = where
+
+    def wrong(self, field: str, problem: str) -> BadInput:
+        """The error for a field."""
+        name = field.replace("_", "-") if self._where else field
+        return BadInput(f"{self._where}{name}: {problem}", param=field)
+
+    def scope(self) -> tuple[Scope, str]:
+        """What the budget limits."""
+        key, workflow = self._text("key", ""), self._text("workflow", "")
+        if key and workflow:
+            raise self.wrong("workflow", "a budget has a key or a workflow, not both; set two budgets")
+        if workflow and not _NAME.fullmatch(workflow):
+            raise self.wrong("workflow", f"{_FORM}, not {workflow[:70]!r}")
+        if key:
+            return Scope.KEY, key
+        return (Scope.WORKFLOW, workflow) if workflow else (Scope.ACCOUNT, "")
+
+    def most(self) -> tuple[Unit, str | None, int]:
+        """Unit, currency and maximum of a window."""
+        given = [name for name in ("max_cost", "max_tokens") if name in self._given]
+        if len(given) != 1:
+            raise self.wrong("max_cost", "give either max_cost, like '100 USD', or max_tokens")
+        if given == ["max_tokens"]:
+            tokens = self.whole("max_tokens", 1, _MOST_TOKENS)
+            assert tokens is not None
+            return Unit.TOKENS, None, tokens
+        cost = self._given["max_cost"]
+        named = re.findall("[A-Za-z]{3}", cost) if isinstance(cost, str) else []
+        currency = self._text("currency", named[0].upper() if len(named) == 1 else "USD")
+        if not _CURRENCY.fullmatch(currency):
+            raise self.wrong("currency", f"must be three letters like USD, not {currency[:10]!r}")
+        if not isinstance(cost, str | int | float) or isinstance(cost, bool):
+            raise self.wrong("max_cost", f"must be an amount like '100 USD', not {cost!r:.40}")
+        try:
+            amount = money.parse_amount(cost, "max_cost", currency)
+        except ValueError as error:
+            raise BadInput(f"{self._where}{error}", param="max_cost") from None
+        if amount < 1:
+            raise self.wrong("max_cost", "must be more than 0")
+        return Unit.COST, currency, amount
+
+    def window(self) -> tuple[str, str]:
+        """Period and time zone."""
+        period = self.choice("period", tuple(windows.Period), windows.Period.MONTH)
+        name = self._text("tz", "UTC")
+        try:
+            windows.zone(name)
+        except ValueError as error:
+            raise self.wrong("tz", str(error)) from None
+        return str(period), name
+
+    def soft(self) -> tuple[int, ...]:
+        """The thresholds, in ascending order."""
+        given = self._given.get("soft", [])
+        if not isinstance(given, list | tuple) or len(given) > _MOST_LISTED:
+            raise self.wrong("soft", f"must be a list of at most {_MOST_LISTED} per cents, like [75, 90]")
+        if bad := [at for at in given if type(at) is not int or not 1 <= at <= 99]:
+            raise self.wrong("soft", f"must be whole numbers from 1 to 99, not {bad[0]!r:.40}")
+        return tuple(sorted(set(given)))
+
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        """A whole number; None if it is not given."""
+        value = self._given.get(name)
+        if value is not None and (type(value) is not int or not least <= value <= most):
+            raise self.wrong(name, f"must be a whole number from {least:,} to {most:,}, not {value!r:.40}")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
+        given = self._given.get(name, [])
+        if not isinstance(given, list | tuple) or len(given) > _MOST_LISTED or not all(type(x) is str for x in given):
+            raise self.wrong(name, f"must be a list of at most {_MOST_LISTED} names")
+        return tuple(given)
+
+    def choice(self, name: str, choices: tuple[str, ...], usual: str) -> str:
+        """One of some words."""
+        value = self._given.get(name, usual)
+        if value not in choices:
+            raise self.wrong(name, f"must be one of {', '.join(choices)}, not {value!r:.40}")
+        return str(value)
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self._given.get(name, False)
+        if type(value) is not bool:
+            raise self.wrong(name, f"must be true or false, not {value!r:.40}")
+        return value
+
+    def _text(self, name: str, usual: str) -> str:
+        value = self._given.get(name, usual)
+        if not isinstance(value, str):
+            raise self.wrong(name, f"must be a text, not {value!r:.40}")
+        return value
+
+
+def view(budget: Budget) -> dict[str, Any]:
+    """A budget as JSON. Amounts are in its currency, or in tokens."""
+    return {
+        "name": budget.name,
+        "scope": budget.scope,
+        "key": budget.scope_value if budget.scope == Scope.KEY else None,
+        "workflow": budget.scope_value if budget.scope == Scope.WORKFLOW else None,
+        "unit": budget.unit,
+        "currency": budget.currency,
+        "max": amount(budget, budget.max),
+        "spent": amount(budget, budget.spent),
+        "held": amount(budget, budget.held),
+        "remaining": amount(budget, max(0, budget.free)),
+        "period": budget.period,
+        "tz": budget.tz,
+        "window_from": clock.iso(budget.window_from),
+        "window_to": clock.iso(budget.window_to),
+        "soft": list(budget.soft),
+        "divert_at": budget.divert_at,
+        "fallback": list(budget.fallback),
+        "when_spent": budget.when_spent,
+        "strict": budget.strict,
+    }
+
+
+def amount(budget: Budget, value: int) -> float | int:
+    """An amount of the budget as a number: of its currency, or tokens."""
+    return value / money.UNITS if budget.unit == Unit.COST else value

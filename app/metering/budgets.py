@@ -1,0 +1,219 @@
+"""Budgets: their rows, their windows, and what is spent and held. Call inside transactions; see `budget_sql` for the lock order.
+
+Only the steward changes what is held for chunks. A process that answers synchronous requests changes its slices (`slices`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from app.db.pool import Connection
+from app.errors import NotFound
+from app.metering import budget_rules, windows
+from app.metering import budget_sql as sql
+from app.metering.budget_rules import COLUMNS, Budget, BudgetTerms, Scope, Unit, WhenSpent
+
+MOST_BUDGETS = 100  # of an account
+DEAD_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tokens that results of a line used, which ended within 15 minutes of `at`. `cached` is a part of `prompt`."""
+
+    at: datetime
+    line_id: int
+    prompt: int
+    cached: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What was held for chunks of a lane and is not any more; what their results used, and the most that they could have."""
+
+    lane_id: int
+    line_id: int | None
+    cost: int
+    tokens: int
+    prompt: int
+    cached: int
+    output: int
+    worst: int
+    worst_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What chunks and unsettled deltas of a lane hold."""
+
+    lane_id: int
+    cost: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A budget whose window was turned. `was_spent`: its money had ended."""
+
+    budget: Budget
+    was_spent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The correction of what a budget holds."""
+
+    tenant_id: int
+    name: str
+    amount: int
+
+
+def of_row(row: Sequence[Any]) -> Budget:
+    """A budget from its columns."""
+    values = dict(zip(COLUMNS, row, strict=False))
+    kinds = {"scope": Scope, "unit": Unit, "when_spent": WhenSpent, "soft": tuple, "fallback": tuple}
+    return Budget(**values | {name: kind(values[name]) for name, kind in kinds.items()})
+
+
+async def any_exists(conn: Connection) -> bool:
+    """Whether any account has a budget."""
+    row = await (await conn.execute(sql.ANY)).fetchone()
+    return bool(row and row[0])
+
+
+async def listing(conn: Connection, tenant_id: int) -> list[Budget]:
+    """The budgets of an account, by name."""
+    return [of_row(row) for row in await (await conn.execute(sql.LIST, {"tenant_id": tenant_id})).fetchall()]
+
+
+async def every(conn: Connection) -> list[Budget]:
+    """The budgets of all accounts."""
+    return [of_row(row) for row in await (await conn.execute(sql.ALL)).fetchall()]
+
+
+async def of_ids(conn: Connection, budget_ids: Sequence[int]) -> list[Budget]:
+    """Those of these budgets that exist."""
+    return [of_row(row) for row in await (await conn.execute(sql.OF_IDS, {"ids": list(budget_ids)})).fetchall()]
+
+
+async def put(conn: Connection, tenant_id: int, terms: BudgetTerms) -> Budget:
+    """Add a budget or change the one of this name. What it has spent stays, unless it now counts something else.
+
+    Raises ValueError: too many budgets.
+    """
+    old = await _one(conn, tenant_id, terms.name)
+    row = await (await conn.execute(sql.COUNT, {"tenant_id": tenant_id})).fetchone()
+    if old is None and row is not None and row[0] >= MOST_BUDGETS:
+        raise ValueError(f"the account has {MOST_BUDGETS} budgets, which is the limit; delete one")
+    [(now,)] = await (await conn.execute(sql.NOW)).fetchall()
+    begin, end = windows.window(terms.period, terms.tz, now)
+    values = asdict(terms) | {"tenant_id": tenant_id, "window_from": begin, "window_to": end}
+    values |= {"soft": list(terms.soft), "fallback": list(terms.fallback)}
+    [(budget_id,)] = await (await conn.execute(sql.PUT, values)).fetchall()
+    if old is None or any(getattr(old, name) != getattr(terms, name) for name in _COUNTED) or old.window_from != begin:
+        await conn.execute(sql.FROM_LEDGER, {"budget_id": budget_id})
+    new = await _one(conn, tenant_id, terms.name)
+    assert new is not None
+    return new
+
+
+_COUNTED = ("scope", "scope_value", "unit", "currency", "period", "tz")
+
+
+async def remove(conn: Connection, tenant_id: int, name: str) -> None:
+    """Remove a budget. What it held is free at once. Raises NotFound."""
+    done = await conn.execute(sql.DELETE, {"tenant_id": tenant_id, "name": name})
+    if not done.rowcount:
+        raise NotFound(f"There is no budget {name!r} in this account")
+
+
+async def locked(conn: Connection, budget_ids: Sequence[int]) -> list[Budget]:
+    """These budgets, locked until the transaction ends. Those that do not exist any more are missing."""
+    return [of_row(row) for row in await (await conn.execute(sql.LOCK, {"ids": list(budget_ids)})).fetchall()]
+
+
+async def turn(conn: Connection) -> list[Renewed]:
+    """Begin the next window of every budget whose window has ended."""
+    renewed = []
+    for row in await (await conn.execute(sql.DUE)).fetchall():
+        budget, now = of_row(row), row[-1]
+        begin, end = windows.window(budget.period, budget.tz, now)
+        values = {"budget_id": budget.budget_id, "window_from": begin, "window_to": end}
+        await conn.execute(sql.TURN, values)
+        renewed.append(Renewed(budget, budget.notified >= budget_rules.SPENT))
+    return renewed
+
+
+async def spend(conn: Connection, used: Sequence[Used]) -> list[Budget]:
+    """Add what results cost to the budgets that count their lines. Returns these budgets as they are now."""
+    if not used:
+        return []
+    names = ("at", "line_id", "prompt", "cached", "output")
+    rows = await conn.execute(sql.SPEND, {name: [getattr(each, name) for each in used] for name in names})
+    return [of_row(row) for row in await rows.fetchall()]
+
+
+async def give_back(conn: Connection, returned: Sequence[Returned]) -> None:
+    """Return holds, and learn what share of the worst results use."""
+    if not returned:
+        return
+    columns = {
+        name: [getattr(each, name) for each in returned]
+        for name in ("cost", "tokens", "line_id", "prompt", "cached", "output", "worst", "worst_tokens")
+    }
+    columns["lane"] = [each.lane_id for each in returned]
+    await conn.execute(sql.RETURN, columns)
+    await conn.execute(sql.LEARN, columns)
+
+
+async def hold(conn: Connection, budget_ids: Sequence[int], cost: int, tokens: int) -> None:
+    """Hold this much in each of the budgets, in its unit. They must be locked."""
+    await conn.execute(sql.HOLD, {"ids": list(budget_ids), "cost": cost, "tokens": tokens})
+
+
+async def note(conn: Connection, budget: Budget, percent: int) -> None:
+    """Note that the events up to this threshold are written."""
+    await conn.execute(sql.NOTIFIED, {"budget_id": budget.budget_id, "percent": percent})
+
+
+async def note_diverted(conn: Connection, budget: Budget) -> bool:
+    """Note that work was diverted in this window. False: it is noted already."""
+    rows = await conn.execute(sql.DIVERTED, {"budget_id": budget.budget_id})
+    return await rows.fetchone() is not None
+
+
+async def lock_all(conn: Connection) -> None:
+    """Lock every budget until the transaction ends."""
+    await conn.execute(sql.LOCK_ALL)
+
+
+async def recount(conn: Connection, held: Sequence[Held]) -> list[Drift]:
+    """Set what every budget holds to what chunks, deltas and slices have. Call after `lock_all`, with counts read after it."""
+    values = {
+        "lane": [each.lane_id for each in held],
+        "cost": [each.cost for each in held],
+        "tokens": [each.tokens for each in held],
+    }
+    return [Drift(*row) for row in await (await conn.execute(sql.RECOUNT, values)).fetchall()]
+
+
+async def return_dead_slices(conn: Connection) -> int:
+    """Return the slices of processes that have not written for DEAD_SECONDS. Returns of how many budgets."""
+    values = {"seconds": DEAD_SECONDS}
+    rows = await (await conn.execute(sql.DEAD_SLICES, values)).fetchall()
+    for (budget_id,) in sorted(rows):
+        await conn.execute(sql.LOCK, {"ids": [budget_id]})
+        await conn.execute(sql.RETURN_DEAD, values | {"budget_id": budget_id})
+    return len(rows)
+
+
+async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
+    """The gauges of budgets: (name, account/budget, value)."""
+    return [tuple(row) for row in await (await conn.execute(sql.GAUGES)).fetchall()]
+
+
+async def _one(conn: Connection, tenant_id: int, name: str) -> Budget | None:
+    row = await (await conn.execute(sql.ONE, {"tenant_id": tenant_id, "name": name})).fetchone()
+    return None if row is None else of_row(row)

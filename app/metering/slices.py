@@ -1,0 +1,272 @@
+"""What synchronous requests of this process may spend: a slice of each budget, taken from the database before it is needed.
+
+A slice is part of what its budget holds, so that processes cannot spend the same money. It is refilled when less than half is
+left. A request that finds its slice dry waits for PATIENCE_SECONDS, and is then refused. While the database is away, requests
+go on unless a budget is strict. The slice of a process that has died is returned by the steward after 60 seconds; what it had
+not reported, at most the use of REPORT_SECONDS, is lost, as in `sync_usage`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import structlog
+
+from app import clock
+from app.db.pool import Connection, Database
+from app.db.transient_errors import TRANSIENT
+from app.errors import BudgetSpent
+from app.metering import budget_rules, budgets, money, slice_rows
+from app.metering.budget_rules import Budget, Scope, Unit
+from app.metering.lines import LineParts
+from app.metering.money import TokenPrice
+from app.metering.slice_rows import Report
+
+PATIENCE_SECONDS = 0.25
+REPORT_SECONDS = 1.0
+_SECONDS = 10  # of use, from which the size of a slice is estimated
+_STILL_HERE_SECONDS = 20.0
+_POLL_SECONDS = 0.01
+
+_log = structlog.get_logger("slices")
+OnChange = Callable[[Connection, Sequence[Budget]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSize:
+    """The size of a request: tokens of its prompt, those of its answer that are likely at most, the most; and its body."""
+
+    prompt: int
+    likely: int
+    most: int
+    body: Mapping[str, Any]
+
+    def tokens(self, *, strict: bool) -> tuple[int, int]:
+        """Prompt and answer, as a hold counts them."""
+        return (len(orjson.dumps(self.body)), self.most) if strict else (self.prompt, self.likely)
+
+
+@dataclass(slots=True)
+class Slice:
+    """This process's part of one budget. `amount`: as stored. `used`: not reported yet; `sent`: the part that is on its way.
+
+    `open`: held by requests in an engine; `waiting`: wanted by requests that wait for money.
+    """
+
+    budget: Budget
+    amount: int = 0
+    used: int = 0
+    open: int = 0
+    waiting: int = 0
+    number: int = 0
+    sent: int | None = None
+    reported_at: float = 0.0
+    away: bool = False
+    recent: deque[int] = field(default_factory=lambda: deque([0], maxlen=_SECONDS))
+    task: asyncio.Task[None] | None = None
+    reporting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def free(self) -> int:
+        """What can be held by a further request."""
+        return self.amount - self.used - self.open
+
+    @property
+    def wanted(self) -> int:
+        """Its size beside what requests hold: twice the use of the last seconds, at most a hundredth of the budget."""
+        return min(2 * sum(self.recent), self.budget.max // 100)
+
+    @property
+    def low(self) -> bool:
+        """Whether it should be refilled."""
+        return self.free < self.wanted / 2
+
+    def spend(self, amount: int) -> None:
+        """Count what a request has used."""
+        self.used += amount
+        self.recent[-1] += amount
+
+
+@dataclass(slots=True)
+class CallHold:
+    """What is held for one request, by slice. `settle` it once its usage is known."""
+
+    line: LineParts | None = None
+    amounts: list[tuple[Slice, int]] = field(default_factory=list)
+
+    def settle(self, prompt: int, cached: int, output: int) -> None:
+        """Count what the request has used, and release the hold. A second call has no effect."""
+        for part, amount in self.amounts:
+            part.open -= amount
+            part.spend(_amount(part.budget, self.line, prompt, cached, output))
+        self.amounts.clear()
+
+
+class Slices:
+    """The slices of one process. Run `keeping` around its life. `on_change` writes the events of a budget that has changed."""
+
+    def __init__(self, database: Database, on_change: OnChange) -> None:
+        self._database = database
+        self._on_change = on_change
+        self._writer = uuid4().hex
+        self._slices: dict[int, Slice] = {}
+        self._by_tenant: dict[int, list[Slice]] = {}
+
+    @asynccontextmanager
+    async def holding(self, line: LineParts | None, size: CallSize | None) -> AsyncIterator[CallHold]:
+        """Hold money for a request. What was not settled at the end of the block is released. Raises BudgetSpent."""
+        mine = self._by_tenant.get(line.tenant_id) if line else None
+        if not mine or line is None or size is None:
+            yield CallHold()
+            return
+        hold = CallHold(line)
+        needs = [(part, _need(part.budget, line, size)) for part in mine if _applies(part.budget, line)]
+        if not all(part.free >= need for part, need in needs):
+            await self._wait(needs)
+        for part, need in needs:
+            part.open += need
+            hold.amounts.append((part, need))
+            if part.low:
+                self._report_soon(part)
+        try:
+            yield hold
+        finally:
+            hold.settle(0, 0, 0)
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Read the budgets and report what was used, once a second and at the end."""
+        with suppress(*TRANSIENT):
+            await self.refresh()
+        task = asyncio.create_task(self._keep())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            for part in self._slices.values():
+                part.recent = deque([0], maxlen=_SECONDS)  # what is left goes back
+                await self._report(part)
+
+    async def refresh(self) -> None:
+        """Read the budgets. Raises errors of the database."""
+        async with self._database.relaxed() as conn:
+            found = await budgets.every(conn)
+        for budget in found:
+            part = self._slices.setdefault(budget.budget_id, Slice(budget))
+            part.budget = budget
+        self._slices = {budget.budget_id: self._slices[budget.budget_id] for budget in found}
+        by_tenant: dict[int, list[Slice]] = {}
+        for part in self._slices.values():
+            by_tenant.setdefault(part.budget.tenant_id, []).append(part)
+        self._by_tenant = by_tenant
+
+    async def _wait(self, needs: Sequence[tuple[Slice, int]]) -> None:
+        """Wait until every slice has what is needed. Raises BudgetSpent."""
+        for part, need in needs:
+            part.waiting += need
+        try:
+            until = clock.monotonic() + PATIENCE_SECONDS
+            while short := [part for part, need in needs if part.free < need]:
+                left = until - clock.monotonic()
+                if left <= 0:
+                    return self._refuse(short)
+                tasks = {self._report_soon(part) for part in short}
+                await asyncio.wait(tasks, timeout=left)
+                if any(part.free < need for part, need in needs):
+                    await asyncio.sleep(min(_POLL_SECONDS, max(0.0, left)))
+                if all(part.away for part in short):
+                    return self._refuse(short)
+        finally:
+            for part, need in needs:
+                part.waiting -= need
+
+    def _refuse(self, short: Sequence[Slice]) -> None:
+        """Raise BudgetSpent, unless only the database is away and its budgets are not strict."""
+        for part in short:
+            away = part.away or (part.task is not None and not part.task.done())
+            if not away:
+                raise BudgetSpent(budget_rules.spent_message(part.budget))
+            if part.budget.strict:
+                raise BudgetSpent(
+                    f"Budget {part.budget.name!r} is strict, and the database that has it is away; try again later"
+                )
+
+    def _report_soon(self, part: Slice) -> asyncio.Task[None]:
+        """Refill a slice in the background, unless that is under way."""
+        if part.task is None or part.task.done():
+            part.task = asyncio.create_task(self._report(part))
+        return part.task
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            with suppress(*TRANSIENT):
+                await self.refresh()
+            now = clock.monotonic()
+            for part in list(self._slices.values()):
+                idle = part.free == part.wanted and now - part.reported_at < _STILL_HERE_SECONDS
+                if part.used or part.low or not idle:
+                    await self._report_soon(part)
+                part.recent.append(0)
+
+    async def _report(self, part: Slice) -> None:
+        """Report what was used, and change the slice to the size that is wanted. Does nothing while the database is away."""
+        async with part.reporting:
+            await self._write(part)
+
+    async def _write(self, part: Slice) -> None:
+        part.sent = part.used if part.sent is None else part.sent
+        if not (part.sent or part.amount or part.waiting or part.wanted):
+            part.reported_at = clock.monotonic()
+            return
+        report = Report(
+            part.budget.budget_id, self._writer, part.number + 1, part.sent, part.open + part.waiting, part.wanted
+        )
+        try:
+            async with self._database.transaction() as conn:
+                changed = await slice_rows.write(conn, report)
+                if changed is not None and changed.budget is not None:
+                    await self._on_change(conn, [changed.budget])
+        except TRANSIENT as error:
+            if not part.away:
+                _log.warning("budget.not_reported", budget=part.budget.name, error=str(error).strip())
+            part.away = True
+            return
+        part.away, part.reported_at = False, clock.monotonic()
+        part.used, part.sent = part.used - part.sent, None
+        if changed is None:  # the budget was removed
+            part.amount = part.number = 0
+            return
+        part.amount, part.number = changed.amount, report.number
+        part.budget = changed.budget or part.budget
+
+
+def _applies(budget: Budget, line: LineParts) -> bool:
+    """Whether a budget counts a line; `budget_sql` says the same for stored lines."""
+    match budget.scope:
+        case Scope.KEY:
+            return budget.scope_value == line.key_id
+        case Scope.WORKFLOW:
+            return budget.scope_value == line.workflow
+    return True
+
+
+def _need(budget: Budget, line: LineParts, size: CallSize) -> int:
+    prompt, output = size.tokens(strict=budget.strict)
+    return _amount(budget, line, prompt, 0, output)
+
+
+def _amount(budget: Budget, line: LineParts | None, prompt: int, cached: int, output: int) -> int:
+    """Tokens of a line in the unit of a budget."""
+    if budget.unit == Unit.TOKENS:
+        return prompt + output
+    if line is None or line.price_in is None or line.currency != budget.currency:
+        return 0
+    price = TokenPrice(line.price_in, line.price_cached or 0, line.price_out or 0)
+    return money.cost(prompt, cached, output, price)

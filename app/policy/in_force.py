@@ -1,0 +1,47 @@
+"""The policy that this process follows: the newest version, read from the database each second."""
+
+import asyncio
+from typing import NoReturn
+
+import structlog
+
+from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
+from app.engines.model_registry import ModelRegistry
+from app.policy import service
+from app.policy.language import parse
+from app.policy.rules import NO_POLICY, Policy
+
+REFRESH_SECONDS = 0.5  # a new version is followed everywhere within a second
+PATIENCE_SECONDS = 2.0
+_log = structlog.get_logger("policy")
+
+
+class PolicyInForce:
+    """Every request reads `current`, which stays as it is while the database does not answer."""
+
+    def __init__(self, database: Database, models: ModelRegistry) -> None:
+        self.current: Policy = NO_POLICY
+        self._database = database
+        self._models = models
+
+    async def keep(self) -> NoReturn:
+        """Follow the newest version until cancelled."""
+        while True:
+            await self.renew()
+            await asyncio.sleep(REFRESH_SECONDS)
+
+    async def renew(self) -> None:
+        """Read the newest version if there is a newer one."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
+                if await service.newest_id(conn) != self.current.policy_id:
+                    found = await service.newest(conn)
+                    assert found is not None
+                    rules = await asyncio.to_thread(parse, found.text, self._models.current, lenient=True)
+                    self.current = Policy(found.policy_id, rules)
+                    _log.info("policy.followed", policy=found.policy_id, rules=len(rules))
+        except (TimeoutError, *TRANSIENT):
+            pass
+        except Exception:  # the text is one that a newer version understands
+            _log.exception("policy.not_read")

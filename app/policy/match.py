@@ -1,0 +1,185 @@
+"""Decides by a policy's rules what happens to a request. Pure.
+
+Rules are tried in order. The first rule to set an action wins it; a denial ends the search.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule
+
+_ACTIONS = ("route", "fallback", "max_tokens", "window", "priority")
+_NAMES = ("models", "tools")
+
+Used = Callable[[], float]  # per cent of the fullest budget that the request falls under
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who sends a request, and how. `kind`: sync, batch, response or flex. `deadline`: seconds; None: it has none."""
+
+    account: str
+    key: str
+    workflow: str
+    task: str
+    kind: str
+    critical: bool
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one request asks for. `tools`: the names of the tools that it offers. `seed`: what its share is drawn by."""
+
+    model: str
+    endpoint: str
+    est_tokens: int
+    end_user: str | None = None
+    tools: frozenset[str] = frozenset()
+    seed: Callable[[], bytes] = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Why a request is refused, and by which rule. `of_model`: only its model is not allowed."""
+
+    rule_id: str
+    message: str
+    of_model: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the rules say about a request. `rules`: those that set something, in order. `observed`: those that only watch.
+
+    `models`: whether a model may answer, with the rules that say so.
+    """
+
+    rules: tuple[str, ...] = ()
+    route: tuple[str, ...] = ()
+    fallback: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    window: float | None = None
+    priority: Priority | None = None
+    denial: Denial | None = None
+    allowed: tuple[Rule, frozenset[str]] | None = None
+    denied: tuple[Rule, frozenset[str]] | None = None
+    observed: tuple[str, ...] = ()
+
+    def refusal(self, model: str) -> Denial | None:
+        """Why this model may not answer. None: it may."""
+        if self.allowed is not None and model not in self.allowed[1]:
+            rule, names = self.allowed
+            what = f"allows {', '.join(sorted(names)) or 'no model'}, not {model}"
+        elif self.denied is not None and model in self.denied[1]:
+            rule, what = self.denied[0], f"does not allow {model}"
+        else:
+            return None
+        return Denial(rule.rule_id, sentence(rule, what), of_model=True)
+
+
+NO_DECISION = Decision()
+
+
+def narrowed(rules: Sequence[Rule], who: Requester) -> tuple[Rule, ...]:
+    """The rules that can match a request of this requester."""
+    return tuple(rule for rule in rules if _is_from(rule, who))
+
+
+def decide(rules: Sequence[Rule], asked: Asked, used: Used = lambda: 0.0) -> Decision:
+    """What these rules, narrowed to the requester, say about a request."""
+    taken: dict[str, Any] = {}
+    named: list[str] = []
+    observed: list[str] = []
+    for rule in rules:
+        if not _matches(rule, asked, used):
+            continue
+        if rule.observe:
+            observed.append(rule.rule_id)
+            continue
+        if _take(rule, taken):
+            named.append(rule.rule_id)
+        if rule.refuse is not None:
+            taken["denial"] = Denial(rule.rule_id, sentence(rule, rule.refuse))
+            break
+    found = {name: value for name, value in taken.items() if name in ("denial", *_ACTIONS)}
+    found.setdefault("denial", _of_tools(asked.tools, taken))
+    allowed, denied = taken.get("allow models"), taken.get("deny models")
+    return Decision(tuple(named), **found, allowed=allowed, denied=denied, observed=tuple(observed))
+
+
+def sentence(rule: Rule, what: str) -> str:
+    """The message of a denial: which rule, why, and whom to ask."""
+    contact = f" Ask {rule.contact}." if rule.contact else ""
+    return f"Policy rule {rule.rule_id} {what}.{contact}"
+
+
+def _is_from(rule: Rule, who: Requester) -> bool:
+    when = rule.when
+    if when.critical is not None and when.critical != who.critical:
+        return False
+    deadline = when.bounds.get("deadline")
+    if deadline is not None and (who.deadline is None or not deadline.holds(who.deadline)):
+        return False
+    return all(getattr(who, name) in when.texts[name] for name in OF_REQUEST if name in when.texts)
+
+
+def _matches(rule: Rule, asked: Asked, used: Used) -> bool:
+    texts, bounds = rule.when.texts, rule.when.bounds
+    for name in OF_ITEM if texts else ():
+        if name in texts and getattr(asked, name) not in texts[name]:
+            return False
+    if bounds:
+        tokens, budget = bounds.get("est_tokens"), bounds.get("budget")
+        if tokens is not None and not tokens.holds(asked.est_tokens):
+            return False
+        if budget is not None and not budget.holds(used()):
+            return False
+    return rule.share >= 100 or _place(rule, asked) < rule.share
+
+
+def _place(rule: Rule, asked: Asked) -> float:
+    """Where a request falls, from 0 to 100: always the same for the same rule and the same content."""
+    digest = hashlib.blake2b(rule.rule_id.encode() + b"\0" + asked.seed(), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64 * 100
+
+
+def _take(rule: Rule, taken: dict[str, Any]) -> bool:
+    """Set the actions that no rule has set yet. Returns whether there was one."""
+    before = len(taken)
+    for name in _ACTIONS:
+        if (value := getattr(rule, name)) is not None:
+            taken.setdefault(name, value)
+    if (
+        rule.fallback is not None and "budget" in rule.when.bounds
+    ):  # the money is short, so the first of them answers at once
+        taken.setdefault("route", rule.fallback)
+    for kind, only in (("allow", rule.allow), ("deny", rule.deny)):
+        for name in _NAMES:
+            if (names := getattr(only, name)) is not None:
+                taken.setdefault(f"{kind} {name}", (rule, names))
+    return len(taken) > before or rule.refuse is not None
+
+
+def _of_tools(tools: frozenset[str], taken: dict[str, Any]) -> Denial | None:
+    rule, allowed = taken.get("allow tools", (None, tools))
+    if rule is not None and (others := sorted(tools - allowed)):
+        return Denial(rule.rule_id, sentence(rule, f"does not allow the tool {others[0]}"))
+    rule, denied = taken.get("deny tools", (None, frozenset()))
+    if rule is not None and (found := sorted(tools & denied)):
+        return Denial(rule.rule_id, sentence(rule, f"does not allow the tool {found[0]}"))
+    return None
+
+
+def webhook_refusal(rules: Sequence[Rule], account: str, host: str) -> Denial | None:
+    """Why webhooks of this account may not go to a host: the first rule about its hosts does not allow it. None: they may."""
+    for rule in rules:
+        hosts = rule.allow.webhook_hosts
+        if hosts is None or rule.observe or account not in rule.when.texts.get("account", (account,)):
+            continue
+        if any(host == allowed or (allowed.startswith(".") and host.endswith(allowed)) for allowed in hosts):
+            return None
+        return Denial(rule.rule_id, sentence(rule, f"does not allow webhooks to {host}"))
+    return None

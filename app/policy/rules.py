@@ -1,0 +1,94 @@
+"""What a policy consists of: rules with conditions and actions. Pure."""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Priority = Literal["high", "normal", "low"]
+Compare = Callable[[float, float], bool]
+
+OPERATORS: Mapping[str, Compare] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
+# Conditions on who sends a request are the same for all items of a batch.
+OF_REQUEST = ("account", "key", "workflow", "task", "kind")
+OF_ITEM = ("model", "endpoint", "end_user")
+TEXTS = (*OF_REQUEST, *OF_ITEM)
+BOUNDS = ("est_tokens", "deadline", "budget")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A comparison such as `<=4000`. Tokens, seconds or per cent."""
+
+    sign: str
+    value: float
+
+    def holds(self, number: float) -> bool:
+        """Whether the number meets it."""
+        return OPERATORS[self.sign](number, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """The conditions of a rule, which must all hold. `texts`: by name of TEXTS, the values of which one must be there.
+
+    `budget`: per cent of the fullest budget of the request that is used. `deadline`: seconds of a completion window; a request
+    without one does not meet it.
+    """
+
+    texts: Mapping[str, frozenset[str]]
+    bounds: Mapping[str, Bound]
+    critical: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Names that are allowed, or denied. None: nothing is said. `webhook_hosts`: `.example.com`: every host below."""
+
+    models: frozenset[str] | None = None
+    tools: frozenset[str] | None = None
+    webhook_hosts: tuple[str, ...] | None = None
+
+
+NOTHING_SAID = Only()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. None: it does not set that action.
+
+    `route`: the models of which the first that the request fits answers. `fallback`: models for a request that its own model
+    cannot take. `share`: per cent of the requests. `refuse`: the sentence of a denial. `max_tokens`: the limit of an answer.
+    `window`: seconds, for queued work without a completion window. `observe`: matches are only counted.
+    """
+
+    rule_id: str
+    when: When
+    route: tuple[str, ...] | None = None
+    fallback: tuple[str, ...] | None = None
+    share: float = 100.0
+    refuse: str | None = None
+    allow: Only = NOTHING_SAID
+    deny: Only = NOTHING_SAID
+    max_tokens: int | None = None
+    window: float | None = None
+    priority: Priority | None = None
+    observe: bool = False
+    contact: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of one version, in their order. Number 0: there is none."""
+
+    policy_id: int
+    rules: tuple[Rule, ...]
+
+
+NO_POLICY = Policy(0, ())

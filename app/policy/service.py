@@ -1,0 +1,69 @@
+"""The versions of the policy: apply a text, go back to an earlier one, list them. The newest version is in force."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.db.pool import Connection
+from app.engines.catalogue import Catalogue
+from app.errors import NotFound
+from app.policy import sql
+from app.policy.language import parse
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """One version. `digest`: SHA-256 of its text. `by`: who applied it."""
+
+    policy_id: int
+    digest: str
+    text: str
+    by: str
+    at: datetime
+
+
+async def apply(conn: Connection, text: str, models: Catalogue, by: str) -> tuple[PolicyVersion, bool]:
+    """Put a text in force. Returns its version, and whether it is new: the text in force already is not stored again.
+
+    Call inside a transaction. Raises PolicyError, and then nothing changes.
+    """
+    parse(text, models)
+    await conn.execute(sql.ONE_AT_A_TIME)
+    found, digest = await newest(conn), hashlib.sha256(text.encode()).hexdigest()
+    if found is not None and found.digest == digest:
+        return found, False
+    row = await (await conn.execute(sql.ADD, {"hash": digest, "text": text, "by": by})).fetchone()
+    assert row is not None
+    return PolicyVersion(*row), True
+
+
+async def roll_back(conn: Connection, policy_id: int, models: Catalogue, by: str) -> tuple[PolicyVersion, bool]:
+    """Put the text of an earlier version in force again, as a new version. See `apply`. Raises NotFound."""
+    earlier = await find(conn, policy_id)
+    return await apply(conn, earlier.text, models, by)
+
+
+async def find(conn: Connection, policy_id: int) -> PolicyVersion:
+    """One version. Raises NotFound."""
+    row = await (await conn.execute(sql.FIND, {"policy_id": policy_id})).fetchone()
+    if row is None:
+        raise NotFound(f"There is no version {policy_id} of the policy")
+    return PolicyVersion(*row)
+
+
+async def newest(conn: Connection) -> PolicyVersion | None:
+    """The version in force. None: no policy was ever applied."""
+    found = await history(conn, 1)
+    return found[0] if found else None
+
+
+async def history(conn: Connection, limit: int) -> list[PolicyVersion]:
+    """The newest versions, newest first."""
+    rows = await (await conn.execute(sql.NEWEST, {"limit": limit})).fetchall()
+    return [PolicyVersion(*row) for row in rows]
+
+
+async def newest_id(conn: Connection) -> int:
+    """The number of the version in force; 0: there is none."""
+    row = await (await conn.execute(sql.NEWEST_ID)).fetchone()
+    return row[0] or 0 if row else 0

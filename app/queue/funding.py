@@ -1,0 +1,205 @@
+"""Funds chunks: those under budgets are born `unfunded`, and become `ready` once their budgets hold money for them.
+
+Verbs of the steward. `app.batches.funding` calls them between those of `app.metering.budgets`, whose rows it locks before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from app.db.pool import Connection
+from app.queue import funding_sql as queries
+from app.queue import submit_sql
+
+MOST_READY = 128  # funded chunks of a lane in a pool that no worker has yet
+_MOVED_AT_ONCE = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A lane and a pool with chunks that wait for money."""
+
+    lane_id: int
+    pool_id: int
+    tenant_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a lane can hold now, and how. Amounts: of cost in 10^-9 of the currency, and of tokens.
+
+    `per_mille`: of a chunk's worst that a hold takes. `largest_*`: the largest hold; None: no limit. `strict`: holds all.
+    """
+
+    free_cost: int
+    free_tokens: int
+    per_mille: int
+    strict: bool
+    largest_cost: int | None
+    largest_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Funded:
+    """How many chunks became ready, and what is held for them."""
+
+    chunks: int
+    cost: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstChunk:
+    """The first chunk of a lane that waits, and what would be held for it."""
+
+    chunk_id: int
+    n: int
+    cost: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsedSum:
+    """Tokens that results of a line used, which ended within 15 minutes of `at`."""
+
+    at: datetime
+    line_id: int
+    prompt: int
+    cached: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedSum:
+    """What was held for chunks of a lane and is returned, what their results used, and the most they could have."""
+
+    lane_id: int
+    line_id: int | None
+    cost: int
+    tokens: int
+    prompt: int
+    cached: int
+    output: int
+    worst: int
+    worst_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoneySums:
+    """What budgets have to know of the counted deltas."""
+
+    used: tuple[UsedSum, ...] = ()
+    returned: tuple[ReturnedSum, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The lane of a line's chunks, None where no budget applies, and the dearer of its prices, in 10^-12 a token."""
+
+    line_id: int
+    lane_id: int | None
+    price: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diversion:
+    """Another model for the waiting chunks of a line."""
+
+    waiting: Waiting
+    line_id: int
+    model: str
+    context_window: int
+    to_pool: int
+    to_line: int
+    dearest: int
+
+
+async def waiting(conn: Connection) -> list[Waiting]:
+    """Where chunks wait for money, the earliest deadline first."""
+    return [Waiting(*row) for row in await (await conn.execute(queries.WAITING)).fetchall()]
+
+
+async def fund(conn: Connection, where: Waiting, terms: Terms) -> Funded:
+    """Make as many chunks ready as the terms allow, by deadline, and at most MOST_READY with those that are ready already."""
+    values = asdict(terms) | {"lane": where.lane_id, "pool_id": where.pool_id}
+    row = await (await conn.execute(queries.READY, values)).fetchone()
+    places = MOST_READY - (row[0] if row else 0)
+    if places <= 0:
+        return Funded(0, 0, 0)
+    row = await (await conn.execute(queries.FUND, values | {"places": places})).fetchone()
+    assert row is not None
+    return Funded(*row)
+
+
+async def first(conn: Connection, where: Waiting, terms: Terms) -> FirstChunk | None:
+    """The chunk that is funded next."""
+    values = asdict(terms) | {"lane": where.lane_id, "pool_id": where.pool_id}
+    row = await (await conn.execute(queries.FIRST, values)).fetchone()
+    return None if row is None else FirstChunk(*row)
+
+
+async def cut(conn: Connection, chunk_id: int) -> None:
+    """Cut an unfunded chunk into its items."""
+    await conn.execute(queries.CUT, {"chunk_id": chunk_id})
+
+
+async def money_sums(conn: Connection, delta_ids: Sequence[int]) -> MoneySums:
+    """What budgets have to know of these deltas."""
+    if not delta_ids:
+        return MoneySums()
+    values = {"ids": list(delta_ids)}
+    used = await (await conn.execute(queries.USED, values)).fetchall()
+    returned = await (await conn.execute(queries.RETURNED, values)).fetchall()
+    return MoneySums(tuple(UsedSum(*row) for row in used), tuple(ReturnedSum(*row) for row in returned))
+
+
+async def held(conn: Connection) -> list[tuple[int, int, int]]:
+    """By lane, what chunks and uncounted deltas hold: (lane, cost, tokens)."""
+    return [(lane, cost, tokens) for lane, cost, tokens in await (await conn.execute(queries.HELD)).fetchall()]
+
+
+async def lines(conn: Connection, tenant_id: int) -> list[int]:
+    """The lines of an account's chunks that no worker has."""
+    return [line_id for (line_id,) in await (await conn.execute(queries.LINES, {"tenant_id": tenant_id})).fetchall()]
+
+
+async def move(conn: Connection, tenant_id: int, moves: Sequence[Move]) -> int:
+    """Give an account's chunks the lanes of their lines; those without a move get none. Returns how many changed, not all at
+    once. Call in its own transaction, until it returns 0.
+    """
+    values: dict[str, object] = {
+        "line_id": [each.line_id for each in moves],
+        "lane": [each.lane_id for each in moves],
+        "price": [each.price for each in moves],
+        "tenant_id": tenant_id,
+        "limit": _MOVED_AT_ONCE,
+    }
+    row = await (await conn.execute(queries.MOVE, values)).fetchone()
+    return row[0] if row else 0
+
+
+async def waiting_lines(conn: Connection, where: Waiting) -> list[int]:
+    """The lines of the chunks that are funded next."""
+    values = {"lane": where.lane_id, "pool_id": where.pool_id, "limit": MOST_READY}
+    return [line_id for (line_id,) in await (await conn.execute(queries.LINES_WAITING, values)).fetchall()]
+
+
+async def divert(conn: Connection, to: Diversion) -> tuple[int, int]:
+    """Give waiting chunks another model, and the account a place in its pool. Returns the numbers of chunks and items."""
+    place = {"pool_id": to.to_pool, "tenant_id": to.waiting.tenant_id, "ready": 0}
+    await conn.execute(submit_sql.ADD_READY, place)
+    values = asdict(to) | {"lane": to.waiting.lane_id, "pool_id": to.waiting.pool_id, "limit": MOST_READY}
+    values.pop("waiting")
+    row = await (await conn.execute(queries.DIVERT, values)).fetchone()
+    return (row[0], row[1]) if row else (0, 0)
+
+
+async def before(conn: Connection, batch_id: int) -> list[tuple[int, int, int]]:
+    """By lane, the most cost and tokens of a batch's unfunded chunks and of those that are funded before them."""
+    rows = await conn.execute(queries.BEFORE, {"batch_id": batch_id})
+    return [(lane, cost, tokens) for lane, cost, tokens in await rows.fetchall()]
+
+
+async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
+    """The gauges of funding: (name, label, value)."""
+    return [tuple(row) for row in await (await conn.execute(queries.GAUGES)).fetchall()]

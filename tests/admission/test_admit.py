@@ -1,0 +1,154 @@
+"""Claims about the one function that every request passes, without a server; and how long it takes."""
+
+import time
+from typing import Any
+
+import pytest
+
+from app.admission.admission import Admission
+from app.admission.control import AdmissionControl
+from app.admission.samples import RequestSamples
+from app.batches.submit import rules_of
+from app.batches.validation import text_generation
+from app.batches.validation.text_generation import ItemError, ItemFacts
+from app.engines import catalogue
+from app.engines.catalogue import Model
+from app.engines.requests import CHAT, COMPLETIONS, RESPONSES
+from app.errors import ModelDenied, PolicyDenied
+from app.metering.spend_labels import SpendLabels
+from app.policy.in_force import PolicyInForce
+from app.policy.language import parse
+from app.policy.match import Requester, narrowed
+from app.policy.rules import Policy
+from app.settings import Settings
+from app.tenants.service import Tenant
+from tests.timing import note
+
+MODELS = catalogue.load(Settings().models_file)
+SMALL = MODELS.models["smollm2-135m-instruct"]
+KIMI = MODELS.models["@cf/moonshotai/kimi-k2.5"]
+OSS = MODELS.models["@cf/openai/gpt-oss-20b"]
+WHO = Requester("acme", "k1", "search", "extract", "sync", critical=True)
+HELLO = {"model": KIMI.name, "messages": [{"role": "user", "content": "hello"}]}
+
+
+def admission(text: str) -> Admission:
+    return Admission(WHO, policy=Policy(7, narrowed(parse(text, MODELS), WHO)), models=MODELS)
+
+
+def examine(model: Model, item: dict[str, Any]) -> ItemFacts:
+    return text_generation.examine(item, rules_of(model, lambda model: 100, stream=True))
+
+
+def test_a_request_goes_to_the_first_model_of_its_route_that_it_fits() -> None:
+    opened = admission(f'[[rule]]\nid = "r"\nroute = ["{SMALL.name}", "{OSS.name}"]\n')
+    admitted = opened.admit(KIMI, HELLO, CHAT, examine)
+    assert (admitted.model, admitted.item["model"]) == (SMALL, SMALL.name)
+    assert HELLO["model"] == KIMI.name  # the caller's own body stays
+    assert opened.stored(SMALL.name) == {"id": 7, "rules": ["r"], "fallback": [], "asked": KIMI.name}
+
+
+def test_a_request_that_fits_no_model_of_the_route_keeps_its_own() -> None:
+    """gpt-oss here takes one choice only in its own form; nothing else fits either."""
+    two = HELLO | {"n": 2}
+
+    def only_kimi(model: Model, item: dict[str, Any]) -> ItemFacts:
+        if model is not KIMI:
+            raise ItemError("n", "takes one choice")
+        return examine(model, item)
+
+    admitted = admission(f'[[rule]]\nid = "r"\nroute = "{SMALL.name}"\n').admit(KIMI, two, CHAT, only_kimi)
+    assert (admitted.model, admitted.item) == (KIMI, two)
+
+
+def test_a_model_that_is_not_allowed_is_refused_unless_a_route_leads_away_from_it() -> None:
+    allow = f'[[rule]]\nid = "small"\nallow = {{ models = ["{SMALL.name}"] }}\n'
+    with pytest.raises(ModelDenied, match="Policy rule small allows smollm2-135m-instruct, not @cf"):
+        admission(allow).admit(KIMI, HELLO, CHAT, examine)
+    admitted = admission(f'[[rule]]\nid = "r"\nroute = "{SMALL.name}"\n{allow}').admit(KIMI, HELLO, CHAT, examine)
+    assert admitted.model is SMALL
+
+
+def test_a_route_to_a_model_that_another_rule_denies_is_not_taken() -> None:
+    text = f'[[rule]]\nid = "r"\nroute = "{SMALL.name}"\n[[rule]]\nid = "d"\ndeny = {{ models = ["{SMALL.name}"] }}\n'
+    assert admission(text).admit(KIMI, HELLO, CHAT, examine).model is KIMI
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "given", "limited"),
+    [
+        (CHAT, {}, {"max_tokens": 50}),
+        (CHAT, {"max_tokens": 20}, {"max_tokens": 20}),
+        (CHAT, {"max_completion_tokens": 500}, {"max_completion_tokens": 50}),
+        (COMPLETIONS, {"max_tokens": 500}, {"max_tokens": 50}),
+    ],
+)
+def test_an_answer_is_limited_only_where_it_could_be_longer(
+    endpoint: str, given: dict[str, int], limited: dict[str, int]
+) -> None:
+    admitted = admission('[[rule]]\nid = "short"\nmax_tokens = 50\n').admit(KIMI, HELLO | given, endpoint, examine)
+    assert admitted.item == HELLO | given | limited
+    assert admitted.facts.most_tokens <= 50
+
+
+def test_the_limit_of_a_response_is_in_the_field_of_its_route() -> None:
+    from app.admission.answer_limit import limited
+
+    assert limited({"input": "x"}, RESPONSES, 9) == {"input": "x", "max_output_tokens": 9}
+    assert limited({"input": "x"}, CHAT, 9) == {
+        "input": "x",
+        "max_output_tokens": 9,
+    }  # in the form of the Responses API
+    assert limited({"input": "x"}, "/v1/embeddings", 9) == {"input": "x"}
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        {"tools": [{"type": "function", "function": {"name": "shell"}}]},
+        {"tools": [{"type": "function", "name": "shell"}]},
+        {"functions": [{"name": "shell"}]},
+        {"tools": [{"type": "shell"}]},
+    ],
+)
+def test_a_denied_tool_is_found_in_every_form_of_a_request(tools: dict[str, Any]) -> None:
+    with pytest.raises(PolicyDenied, match="does not allow the tool shell"):
+        admission('[[rule]]\nid = "t"\ndeny = { tools = ["shell"] }\n').admit(
+            KIMI, HELLO | tools, CHAT, lambda model, item: examine(model, HELLO)
+        )
+
+
+def test_the_others_are_the_models_of_the_fallback_chain_that_may_answer() -> None:
+    text = f"""
+[[rule]]
+id = "chain"
+fallback = ["{KIMI.name}", "{OSS.name}", "{SMALL.name}"]
+deny = {{ models = ["{OSS.name}"] }}
+"""
+    opened = admission(text)
+    admitted = opened.admit(KIMI, HELLO, CHAT, examine)
+    assert [other.model for other in opened.others(admitted, examine)] == [SMALL]
+
+
+def test_an_error_of_the_request_itself_comes_before_every_rule() -> None:
+    with pytest.raises(ItemError):
+        admission('[[rule]]\nid = "no"\ndeny = true\n').admit(KIMI, HELLO | {"messages": []}, CHAT, examine)
+
+
+def test_admission_with_fifty_rules_takes_microseconds() -> None:
+    """Printed, not asserted."""
+    far = "".join(f'[[rule]]\nid = "w{n}"\nwhen = {{ workflow = "w{n}" }}\nmax_tokens = 5\n' for n in range(25))
+    near = "".join(
+        f'[[rule]]\nid = "n{n}"\nwhen = {{ est_tokens = ">=900{n:02}", critical = true }}\nmax_tokens = 5\n'
+        for n in range(25)
+    )
+    facts = examine(KIMI, HELLO)
+    policy = PolicyInForce(None, None)  # type: ignore[arg-type]  # only its rules are read
+    policy.current = Policy(7, parse(far + near, MODELS))
+    control = AdmissionControl(policy, RequestSamples(None))  # type: ignore[arg-type]  # nothing is stored
+    tenant, labels, times = Tenant(1, "acme", "k1"), SpendLabels("search", "extract"), []
+    for _ in range(2000):
+        begun = time.perf_counter()
+        control.begin(tenant, labels, "sync", MODELS).admit(KIMI, HELLO, CHAT, lambda model, item: facts)
+        times.append(time.perf_counter() - begun)
+    note(f"admission of a request under 50 rules, p50: {sorted(times)[len(times) // 2] * 1e6:.0f} µs")

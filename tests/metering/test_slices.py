@@ -1,0 +1,172 @@
+"""Claims about synchronous requests under budgets: no process spends money that it does not have, and none waits long."""
+
+import asyncio
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batches import budget_events
+from app.db.pool import Database
+from app.errors import BudgetSpent
+from app.metering import slice_rows
+from app.metering.budget_rules import Budget, Scope, Unit
+from app.metering.lines import SYNC, LineParts, parts_of
+from app.metering.slice_rows import Report
+from app.metering.slices import CallSize, Slices
+from app.metering.spend_labels import SpendLabels
+from tests.metering.test_funding import PRICE, TOKEN, World
+
+SIZE = CallSize(4, 6, 16, {})
+
+
+def line(world: World, workflow: str = "w") -> LineParts:
+    return parts_of(world.tenant, "key", SpendLabels(workflow), "toy", SYNC, PRICE)
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    found = World(database)
+    await found.begin()
+    return found
+
+
+async def call(slices: Slices, of: LineParts, size: CallSize = SIZE) -> None:
+    async with slices.holding(of, size) as hold:
+        hold.settle(size.prompt, 0, size.likely)
+
+
+async def test_eight_processes_racing_for_a_budget_never_spend_more_and_leave_little(world: World) -> None:
+    await world.budget(max_tokens=20_000)
+    command = [sys.executable, "-m", "tests.metering.spender", world.database.url, str(world.tenant)]
+    racing = [await asyncio.create_subprocess_exec(*command, stdout=-1) for _ in range(8)]
+    outputs = [(await process.communicate())[0] for process in racing]
+    calls = sum(int(output) for output in outputs)
+    budget = await world.state()
+    assert budget.spent == calls * 10 <= 20_000
+    assert budget.spent >= 19_000
+    assert budget.held == 0  # each process gave back what was left
+    assert await world.recount() == []
+
+
+async def test_a_dry_slice_refuses_within_a_moment_and_the_message_names_the_budget(world: World) -> None:
+    await world.budget(max_tokens=15)
+    slices = Slices(world.database, budget_events.reached)
+    async with slices.keeping():
+        await call(slices, line(world))
+        began = time.monotonic()
+        with pytest.raises(BudgetSpent, match="Budget 'b' is used up: 10 tokens of 15 tokens"):
+            await call(slices, line(world))
+        assert 0.2 < time.monotonic() - began < 1.5
+
+
+async def test_a_call_takes_from_each_budget_that_applies_in_its_unit(world: World) -> None:
+    await world.budget("money", max_cost="5")
+    await world.budget("mine", max_tokens=1000, workflow="w")
+    await world.budget("other", max_tokens=1000, workflow="v")
+    slices = Slices(world.database, budget_events.reached)
+    async with slices.keeping():
+        await call(slices, line(world))
+    found = {name: (await world.state(name)).spent for name in ("money", "mine", "other")}
+    assert found == {"money": 10 * TOKEN, "mine": 10, "other": 0}
+
+
+async def test_a_strict_budget_holds_the_longest_answer(world: World) -> None:
+    await world.budget(max_tokens=15, strict=True)
+    slices = Slices(world.database, budget_events.reached)
+    async with slices.keeping():
+        with pytest.raises(BudgetSpent):
+            await call(slices, line(world))
+
+
+async def test_without_the_database_calls_go_on_unless_a_budget_is_strict(world: World) -> None:
+    await world.budget(max_tokens=50)
+    away = Database("postgresql://nobody@127.0.0.1:1/none", size=1, patience_seconds=0.1)
+    slices = Slices(world.database, budget_events.reached)
+    await slices.refresh()
+    slices._database = away
+    with suppress(psycopg.Error):
+        await away.open()
+    for _ in range(3):
+        await call(slices, line(world))
+    for part in slices._slices.values():
+        part.budget = replace(part.budget, strict=True)
+    with pytest.raises(BudgetSpent, match="strict, and the database"):
+        await call(slices, line(world), CallSize(1, 1, 1, {}))
+    slices._database = world.database
+    for part in slices._slices.values():
+        await slices._report(part)  # the one of which it is not known whether it was stored
+        await slices._report(part)
+    assert (await world.state()).spent == 30
+    await away.close()
+
+
+async def test_the_slice_of_a_dead_process_returns_after_a_minute(world: World) -> None:
+    await world.budget(max_tokens=10_000)
+    slices = Slices(world.database, budget_events.reached)
+    await slices.refresh()
+    await call(slices, line(world))
+    assert (await world.state()).held > 0
+    async with world.database.durable() as conn:
+        await conn.execute("update budget_slice set seen_at = now() - interval '61 seconds'")
+    await world.recount()
+    assert (await world.state()).held == 0
+    await call(slices, line(world))  # it lives after all, and takes a new slice
+    for part in slices._slices.values():
+        await slices._report(part)
+    assert (await world.state()).spent == 20
+    assert await world.recount() == []
+
+
+async def test_a_report_whose_commit_had_an_unknown_outcome_is_stored_once(world: World) -> None:
+    budget = await world.budget(max_tokens=1000)
+    for _ in range(2):
+        async with world.database.transaction() as conn:
+            changed = await slice_rows.write(conn, Report(budget.budget_id, "p", 1, 70, 20, 5))
+            assert changed is not None
+            assert changed.amount == 25
+    assert ((await world.state()).spent, (await world.state()).held) == (70, 25)
+
+
+async def test_reaching_a_threshold_writes_its_event_once(world: World) -> None:
+    await world.budget(max_tokens=100, soft=[30, 60])
+    slices = Slices(world.database, budget_events.reached)
+    await slices.refresh()
+    for _ in range(10):
+        await call(slices, line(world))
+        for part in slices._slices.values():
+            await slices._report(part)
+    assert await world.events() == ["budget.soft", "budget.soft", "budget.spent"]
+
+
+async def test_a_call_without_a_budget_asks_nothing_of_the_database(world: World) -> None:
+    slices = Slices(Database("postgresql://nobody@127.0.0.1:1/none"), budget_events.reached)
+    began = time.perf_counter()
+    for _ in range(1000):
+        await call(slices, line(world))
+    assert time.perf_counter() - began < 0.1
+
+
+@given(
+    most=st.integers(10, 1000),
+    spent=st.integers(0, 1000),
+    others=st.integers(0, 300),
+    before=st.integers(0, 300),
+    used=st.integers(0, 300),
+    needed=st.integers(0, 300),
+    wanted=st.integers(0, 300),
+)
+def test_a_slice_never_takes_more_than_is_free(
+    most: int, spent: int, others: int, before: int, used: int, needed: int, wanted: int
+) -> None:
+    budget = Budget("b", Scope.ACCOUNT, "", Unit.TOKENS, None, "total", "UTC", most, spent=spent, held=others + before)
+    report = Report(1, "p", 1, used, needed, wanted)
+    amount = slice_rows.new_amount(budget, report, before, before + others)
+    left = max(0, before - used)
+    assert amount <= max(left, 0) or spent + used + others + amount <= most
+    assert amount >= min(left, needed)

@@ -1,0 +1,47 @@
+"""The steward's work on budgets: see `app.batches.funding`."""
+
+import structlog
+
+from app import clock
+from app.batches import funding
+from app.batches.funding import LaneMoves
+from app.db.pool import Database
+from app.engines import catalogue
+from app.settings import Settings
+
+TURN_SECONDS = 1.0
+RECOUNT_SECONDS = 60.0
+
+log = structlog.get_logger("steward")
+
+
+class Money:
+    """The budgets of one database. `run` once a round."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+        self._moves = LaneMoves()
+        self._turn_at = self._recount_at = 0.0
+
+    async def run(self) -> bool:
+        """Move, renew and fund. Returns whether chunks changed."""
+        moved, now = 0, clock.monotonic()
+        if now >= self._turn_at:
+            moved = await self._moves.run(self._database)
+            async with self._database.transaction() as conn:
+                await funding.turn(conn)
+            self._turn_at = now + TURN_SECONDS
+        if now >= self._recount_at:
+            await self._recount()
+            self._recount_at = now + RECOUNT_SECONDS
+        funded = await funding.fund(self._database, catalogue.load(self._settings.models_file))
+        if moved:
+            log.info("budget.moved", chunks=moved)
+        return bool(moved or funded)
+
+    async def _recount(self) -> None:
+        async with self._database.transaction() as conn:
+            drifts = await funding.recount(conn)
+        for drift in drifts:
+            log.warning("budget.drift", tenant=drift.tenant_id, budget=drift.name, amount=drift.amount)
