@@ -76,16 +76,23 @@ async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, s
 
 
 async def lane(database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]) -> tuple[int, float]:
-    """Run chunks until two claims in a row find none. Returns (items, second of the last finish)."""
+    """Run chunks until two claims in a row find none and none waits for money. Returns (items, second of the last finish)."""
     items, misses, finished = 0, 0, monotonic()
     while misses < 2:
         done = await run_one(database, pool_id, worker_id, rows, spent)
         if done is None:
-            misses += 1
+            misses += not await waiting_for_money(database, pool_id)
             await asyncio.sleep(0.02)
             continue
         items, misses, finished = items + done, 0, monotonic()
     return items, finished
+
+
+async def waiting_for_money(database: Database, pool_id: int) -> bool:
+    """Whether chunks of the pool wait to be funded."""
+    async with database.relaxed() as conn:
+        rows = await conn.execute("select from chunk where pool_id = %s and state = 'unfunded' limit 1", [pool_id])
+        return await rows.fetchone() is not None
 
 
 async def _beat(database: Database, worker_id: int) -> None:

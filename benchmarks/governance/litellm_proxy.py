@@ -15,7 +15,7 @@ from time import monotonic, sleep
 
 from app import processes
 from benchmarks.gateway.installation import running
-from benchmarks.governance.race import Budgeted
+from benchmarks.governance.callers import Budgeted
 from benchmarks.harness import MODEL, say
 
 NAME = "litellm"
@@ -58,7 +58,13 @@ def _installed(folder: Path) -> str:
     """Install the proxy in its own virtual environment. Returns its command."""
     say(f"installing {NAME} {VERSION} …")
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    install = [str(folder / "bin" / "pip"), "install", "-qq", "--disable-pip-version-check", f"{NAME}[proxy]=={VERSION}"]
+    install = [
+        str(folder / "bin" / "pip"),
+        "install",
+        "-qq",
+        "--disable-pip-version-check",
+        f"{NAME}[proxy]=={VERSION}",
+    ]
     subprocess.run(install, check=True, stdout=sys.stderr)
     return str(folder / "bin" / NAME)
 

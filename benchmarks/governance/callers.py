@@ -1,4 +1,4 @@
-"""Arm: many callers at once against one budget, through our API and through another proxy, on the same fake engine."""
+"""Callers that share one budget, and what became of it."""
 
 import asyncio
 from collections import Counter
@@ -63,5 +63,3 @@ def figures(name: str, found: Race, budget: int) -> dict[str, Any]:
         f"{name}_answers": served,
         f"{name}_refused": {str(status): n for status, n in sorted(found.statuses.items()) if status != 200},
     }
-
-

@@ -1,0 +1,92 @@
+"""What spend, budgets and policy cost, and how exactly they hold, on this machine.
+
+    python -m benchmarks.governance --json [--quick] [--only ARM[,ARM…]] [--database-url postgresql://…]
+
+ingest   items per second through the API with labels and three budgets, beside a process without ledger and budgets, in pairs
+drain    the same for four workers and the steward, which funds, books and settles; then what ledger and budgets are off by
+funding  chunks per second that the steward's round makes ready
+admit    the time that `admit` and three budgets take for one synchronous request, in the process
+lag      seconds until a request that has ended is in the ledger, synchronous and queued
+race     64 callers at once against one budget, here and behind LiteLLM's proxy, on the same fake engine
+
+Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from benchmarks.governance import admitting, budget_race, funding_rate, ledger_lag, queue_cost
+from benchmarks.harness import Testbed, open_testbed, say
+from benchmarks.machine import describe
+
+
+@dataclass(frozen=True)
+class GovernanceSizes:
+    """Sizes of all arms."""
+
+    items: int = 50_000
+    pairs: int = 5
+    funded_items: int = 1_000_000
+    admissions: int = 20_000
+    lags: int = 60
+    calls: int = 20
+
+
+QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 6, 10)
+
+
+def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
+    """All arms by name, in the order in which they run."""
+    return {
+        "ingest": lambda testbed: queue_cost.ingest(testbed, sizes.items, sizes.pairs),
+        "drain": lambda testbed: queue_cost.drain(testbed, sizes.items, sizes.pairs),
+        "funding": lambda testbed: funding_rate.funding(testbed, sizes.funded_items),
+        "admit": lambda testbed: admitting.admit(testbed, sizes.admissions),
+        "lag": lambda testbed: ledger_lag.lag(testbed, sizes.lags),
+        "race": lambda testbed: budget_race.race(testbed, sizes.calls),
+    }
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Run all arms, or those that --only names."""
+    table = arms(QUICK if options.quick else GovernanceSizes())
+    wanted = options.only.split(",") if options.only else list(table)
+    if unknown := set(wanted) - set(table):
+        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
+    began, loads = monotonic(), {}
+    found: dict[str, Any] = {"benchmark": "governance", "quick": options.quick}
+    with open_testbed(options.database_url) as testbed:
+        for name in wanted:
+            loads[name] = round(os.getloadavg()[0], 2)
+            say(f"{name} …")
+            found |= table[name](testbed)
+            testbed.clear()
+    return {
+        **found,
+        "load_average_at_start": loads,
+        "seconds": round(monotonic() - began),
+        "machine": describe(),
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
+    )
+    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
+    parser.add_argument("--database-url", default="", help="use this PostgreSQL server instead of an embedded one")
+    print(json.dumps(run(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""The steward without ledger and budgets."""
+
+from benchmarks.governance.bare import main
+
+main(["workers.steward"])
