@@ -96,7 +96,12 @@ async def retry(
             model=batch.model,
             batch_id=batch.batch_id,
             run=batch.run,
-            data=BatchData(request_id=str(request_id), account_id=tenant.account_id, traceparent=batch.traceparent),
+            data=BatchData(
+                request_id=str(request_id),
+                account_id=tenant.account_id,
+                traceparent=batch.traceparent,
+                policy_rules=batch.rules,
+            ),
         )
         return count
 

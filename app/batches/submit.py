@@ -177,7 +177,9 @@ async def commit(
     async def store() -> UUID:
         async with database.transaction() as conn:
             request_id = await _store(conn, batch, order, intake, cuts)
-            if request_id == batch.request_id:
+            if request_id != batch.request_id:
+                order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
+            else:
                 if register is not None:
                     await register(conn, batch)
                 offload.seal()
@@ -216,7 +218,7 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         open_ended=order.open_ended,
         line_id=line_id,
         bytes=intake.bytes,
-        policy=order.admission.stored(order.model.name),
+        policy=order.admission.stored([model.name for model in intake.models] or [order.model.name]),
     )
 
 
@@ -264,7 +266,10 @@ async def _store(
         batch_id=batch.batch_id,
         run=run,
         data=BatchData(
-            request_id=str(batch.request_id), account_id=order.tenant.account_id, traceparent=batch.traceparent
+            request_id=str(batch.request_id),
+            account_id=order.tenant.account_id,
+            traceparent=batch.traceparent,
+            policy_rules=list(order.admission.outcome.rules) or None,
         ),
     )
     return batch.request_id

@@ -16,7 +16,7 @@ from app.states import BatchState
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A batch that has just become final, `seconds` after its submit or its last retry."""
+    """A batch that has just become final, `seconds` after its submit or its last retry. `rules`: see BatchInProgress."""
 
     batch_id: int
     request_id: UUID
@@ -33,6 +33,7 @@ class Settled:
     traceparent: str | None
     kind: str
     seconds: float
+    rules: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

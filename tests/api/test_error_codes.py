@@ -112,7 +112,9 @@ async def _ruled(scene: Scene, actions: str) -> httpx.Response:
 async def _over_quota(scene: Scene) -> httpx.Response:
     async with scene.database.transaction() as conn:
         await quotas.change(conn, "acme", quotas.Quota(open_items=0))
-        key = str(await tenants.create_key(conn, secret_key(scene.settings), "acme", "fresh"))  # no process has it cached
+        key = str(
+            await tenants.create_key(conn, secret_key(scene.settings), "acme", "fresh")
+        )  # no process has it cached
     headers = {"authorization": f"Bearer {key}"}
     return await scene.client.post(SUBMIT, json={"requests": [{"prompt": "x"}]}, headers=headers)
 
