@@ -167,28 +167,27 @@ async def commit(
     lines = await batch_usage.line_ids(database, order.tenant, order.labels.spend, order.kind, models)
     by_model = await asyncio.to_thread(_cuts, intake, settings, lines)
     async with database.relaxed() as conn:
-        pool_id = await ensure_pool(conn, order.model.served)
-        cuts: dict[int, list[NewChunk]] = {pool_id: by_model[0]}
-        for model, part in zip(intake.models[1:], by_model[1:], strict=True):
+        cuts: dict[int, list[NewChunk]] = {}
+        for model, part in zip(models, by_model, strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
-    batch = _new_batch(order, intake, pool_id, lines[0], tells_items=tells_items)
+    batch = _new_batch(order, intake, next(iter(cuts)), lines[0], tells_items=tells_items)
 
     async def store() -> UUID:
         async with database.transaction() as conn:
             request_id = await _store(conn, batch, order, intake, cuts)
             if request_id != batch.request_id:
                 order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
-            else:
-                if register is not None:
-                    await register(conn, batch)
-                offload.seal()
+                return request_id
+            if register is not None:
+                await register(conn, batch)
+            offload.seal()
         return request_id
 
     request_id = await with_retries(store)
     if request_id == batch.request_id and order.kind == Kind.BATCH:
-        est_tokens, answer_tokens = sum(intake.est_tokens), intake.answer_tokens
-        order.admission.note_batch(batch.model, batch.endpoint, batch.total, est_tokens, answer_tokens)
+        sums = batch.total, sum(intake.est_tokens), intake.answer_tokens
+        order.admission.note_batch(batch.model, batch.endpoint, *sums)
     return request_id
 
 
