@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NoReturn
+from typing import Any
 
 import structlog
 from fastapi import Depends, FastAPI
@@ -72,9 +72,11 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
             await _cancel(keeping)
 
 
-async def _cancel(tasks: set[asyncio.Task[NoReturn]]) -> None:
-    """Cancel the tasks and wait for their ends. A cancellation can be lost: `asyncio.wait_for` (until Python 3.12), by which a pool
-    waits for a connection, swallows one that arrives together with the connection. So it is repeated.
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks and wait for their ends.
+
+    It is repeated, because a cancellation can be lost: `asyncio.wait_for`, by which a pool waits for a connection, swallows one that
+    arrives together with the connection (until Python 3.12).
     """
     left = tasks
     while left:

@@ -200,7 +200,7 @@ async def _responses(page: list[ItemResult], status: BatchStatus, models: Catalo
     return await asyncio.to_thread(rendered)  # vectors take long to parse and to compare
 
 
-def _response(item: ItemResult, model: Model | None, not_run: bytes, asked: Model | None) -> bytes:
+def _response(item: ItemResult, model: Model | None, not_run: bytes, asked: Model | None = None) -> bytes:
     reference = orjson.dumps(item.reference)
     if item.body is not None and _answered(item):
         result = _result(item, item.body, model, asked.shape if asked else None)
