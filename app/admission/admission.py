@@ -3,7 +3,7 @@
 The order: scope of the key and labels (`begin`), policy (`admit`), then for queued work the account's quotas (`quotas.check`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -86,6 +86,11 @@ class Outcome:
         if decision.rules:
             self.rules |= dict.fromkeys(decision.rules)
 
+    def clear(self) -> None:
+        """Forget it: the request turned out to be an earlier one."""
+        self.first = self.asked = self.model = None
+        self.rules.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
@@ -140,13 +145,18 @@ class Admission:
         asked = self.outcome.asked or model
         self.on_request(RequestFacts(self.who, self.labels, asked, endpoint, items, est_tokens, answer_tokens))
 
-    def stored(self, model: str) -> dict[str, object] | None:
-        """What a batch keeps about its admission. `model`: of its first item. None: no rule had a say."""
+    def stored(self, models: Sequence[str]) -> dict[str, object] | None:
+        """What a batch keeps about its admission. `models`: of its items, the first one's first. None: no rule had a say."""
         outcome = self.outcome
         if outcome.first is None or not outcome.rules:
             return None
-        known = {"id": self.policy.policy_id, "rules": list(outcome.rules), "fallback": list(outcome.first.fallback)}
-        return known | ({"asked": outcome.asked} if outcome.asked != model else {})
+        known: dict[str, object] = {
+            "id": self.policy.policy_id,
+            "rules": list(outcome.rules),
+            "fallback": list(outcome.first.fallback),
+        }
+        known |= {"asked": outcome.asked} if outcome.asked != models[0] else {}
+        return known | ({"models": list(models)} if len(models) > 1 else {})
 
     def others(self, admitted: Admitted[Facts], examine: Examine[Facts]) -> list[Admitted[Facts]]:
         """The request for each model of its fallback chain that it fits and that may answer it."""

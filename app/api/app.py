@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import structlog
 from fastapi import Depends, FastAPI
@@ -48,6 +49,7 @@ _log = structlog.get_logger("api")
 _PATIENCE_SECONDS = 5.0
 # Requests leave few reference cycles. Python's default, 700 objects, spends a tenth of the processor time on looking for them.
 _COLLECT_AFTER = (20_000, 20, 20)
+_CANCEL_SECONDS = 0.5
 ACCOUNT = "/client/v4/accounts/{account_id}"
 
 
@@ -80,9 +82,20 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         try:
             yield
         finally:
-            for task in keeping:
-                task.cancel()
-            await asyncio.wait(keeping)
+            await _cancel(keeping)
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks and wait for their ends.
+
+    It is repeated, because one can be lost: `asyncio.wait_for`, by which a pool waits for a connection, swallows a cancellation that
+    arrives together with the connection (until Python 3.12).
+    """
+    left = tasks
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
 
 
 def create_app(settings: Settings, *, store_checked: bool = True) -> FastAPI:

@@ -171,26 +171,27 @@ async def commit(
     lanes = await budget_lanes.of_new(database, lines)
     by_model = await asyncio.to_thread(_cuts, intake, settings, models, lines, lanes)
     async with database.relaxed() as conn:
-        pool_id = await ensure_pool(conn, order.model.served)
-        cuts: dict[int, list[NewChunk]] = {pool_id: by_model[0]}
-        for model, part in zip(intake.models[1:], by_model[1:], strict=True):
+        cuts: dict[int, list[NewChunk]] = {}
+        for model, part in zip(models, by_model, strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
-    batch = _new_batch(order, intake, pool_id, lines[0], tells_items=tells_items)
+    batch = _new_batch(order, intake, next(iter(cuts)), lines[0], tells_items=tells_items)
 
     async def store() -> UUID:
         async with database.transaction() as conn:
             request_id = await _store(conn, batch, order, intake, cuts)
-            if request_id == batch.request_id:
-                if register is not None:
-                    await register(conn, batch)
-                offload.seal()
+            if request_id != batch.request_id:
+                order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
+                return request_id
+            if register is not None:
+                await register(conn, batch)
+            offload.seal()
         return request_id
 
     request_id = await with_retries(store)
     if request_id == batch.request_id and order.kind == Kind.BATCH:
-        est_tokens, answer_tokens = sum(intake.est_tokens), sum(intake.answer_tokens)
-        order.admission.note_batch(batch.model, batch.endpoint, batch.total, est_tokens, answer_tokens)
+        sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
+        order.admission.note_batch(batch.model, batch.endpoint, *sums)
     return request_id
 
 
@@ -220,7 +221,7 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         open_ended=order.open_ended,
         line_id=line_id,
         bytes=sum(intake.body_bytes),
-        policy=order.admission.stored(order.model.name),
+        policy=order.admission.stored([model.name for model in intake.models] or [order.model.name]),
     )
 
 
@@ -279,7 +280,10 @@ async def _store(
         batch_id=batch.batch_id,
         run=run,
         data=BatchData(
-            request_id=str(batch.request_id), account_id=order.tenant.account_id, traceparent=batch.traceparent
+            request_id=str(batch.request_id),
+            account_id=order.tenant.account_id,
+            traceparent=batch.traceparent,
+            policy_rules=list(order.admission.outcome.rules) or None,
         ),
     )
     return batch.request_id

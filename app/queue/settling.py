@@ -18,7 +18,7 @@ from app.states import BatchState
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A batch that has just become final, `seconds` after its submit or its last retry."""
+    """A batch that has just become final, `seconds` after its submit or its last retry. `rules`: see BatchInProgress."""
 
     batch_id: int
     request_id: UUID
@@ -35,6 +35,7 @@ class Settled:
     traceparent: str | None
     kind: str
     seconds: float
+    rules: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

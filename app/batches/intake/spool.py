@@ -121,9 +121,8 @@ class Spool(ABC):
         endpoint: str | None = None,
         asked: bytes | None = None,
     ) -> bytes:
-        """The row of the next item. Without model or endpoint it has those of the batch. Raises BadInput for too many items.
-
-        `asked`: the body as the caller sent it, where the policy has changed it; the hash of the request is made from it.
+        """The row of the next item. Without model or endpoint it has those of the batch. `asked`: the body as its caller sent it,
+        if it was changed. Raises BadInput for too many items.
         """
         seq = len(self.est_tokens)
         if seq >= self._max_items:
@@ -135,9 +134,7 @@ class Spool(ABC):
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         place = self._model_index(model)
         self.model_of.append(place)
-        sent = body if asked is None else asked
-        self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))
-        self._digest.update(sent)
+        self._add_to_hash(endpoint, reference, body if asked is None else asked)
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if stored:
             key = object_names.payload(self.batch_id, seq)
@@ -155,6 +152,10 @@ class Spool(ABC):
             model=model.name if model and place else None,  # the first model is that of the batch
             endpoint=endpoint,
         )
+
+    def _add_to_hash(self, endpoint: str | None, reference: str | None, sent: bytes) -> None:
+        self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))
+        self._digest.update(sent)
 
     def _model_index(self, model: Model | None) -> int:
         if model is None or (self.models and model is self.models[0]):
