@@ -56,8 +56,10 @@ class _Reader:
 
     def wrong(self, field: str, problem: str) -> BadInput:
         """The error for a field."""
-        name = field.replace("_", "-") if self._where else field
-        return BadInput(f"{self._where}{name}: {problem}", param=field)
+        return BadInput(f"{self._name(field)}: {problem}", param=field)
+
+    def _name(self, field: str) -> str:
+        return self._where + (field.replace("_", "-") if self._where else field)
 
     def scope(self) -> tuple[Scope, str]:
         """What the budget limits."""
@@ -87,9 +89,9 @@ class _Reader:
         if not isinstance(cost, str | int | float) or isinstance(cost, bool):
             raise self.wrong("max_cost", f"must be an amount like '100 USD', not {cost!r:.40}")
         try:
-            amount = money.parse_amount(cost, "max_cost", currency)
+            amount = money.parse_amount(cost, self._name("max_cost"), currency)
         except ValueError as error:
-            raise BadInput(f"{self._where}{error}", param="max_cost") from None
+            raise BadInput(str(error), param="max_cost") from None
         if amount < 1:
             raise self.wrong("max_cost", "must be more than 0")
         return Unit.COST, currency, amount
