@@ -42,7 +42,8 @@ def set_budget(
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     most = {"max_cost": max_cost, "max_tokens": max_tokens, "period": period, "tz": tz}
     of = {"key": key, "workflow": workflow, "soft": soft, "divert_at": divert_at, "fallback": fallback}
-    given = most | of | {"when_spent": when_spent, "strict": strict}
+    terms = most | of | {"when_spent": when_spent, "strict": strict}
+    given = {name: value for name, value in terms.items() if value is not None}
     models = catalogue.load(settings().models_file)
 
     async def put(conn: Connection) -> Budget:
