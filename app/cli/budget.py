@@ -10,6 +10,7 @@ from app.cli.database import on_database
 from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
 from app.engines import catalogue
+from app.engines.model_registry import with_adopted
 from app.metering import budget_terms, budgets
 from app.metering.budget_rules import Budget, Scope
 from app.tenants import service as tenants
@@ -44,11 +45,11 @@ def set_budget(
     of = {"key": key, "workflow": workflow, "soft": soft, "divert_at": divert_at, "fallback": fallback}
     terms = most | of | {"when_spent": when_spent, "strict": strict}
     given = {name: value for name, value in terms.items() if value is not None}
-    models = catalogue.load(settings().models_file)
+    file = catalogue.load(settings().models_file)
 
     async def put(conn: Connection) -> Budget:
         async with conn.transaction():
-            tenant_id = await tenants.find_tenant(conn, account)
+            tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
             return await verbs.put(conn, models, tenant_id, name, given, where="--")
 
     budget = on_database(settings(), put)
