@@ -29,8 +29,8 @@ SUMMARIES: Mapping[str, str] = {
     "get ai/policy": "Get the policy in force and its rules for the account",
     "post ai/policy/test": "Test a policy on recorded requests",
     "get ai/budgets": "List budgets",
-    "put ai/budgets/{name}": "Set a budget",
-    "delete ai/budgets/{name}": "Remove a budget",
+    "put ai/budgets/{name}": "Create or update a budget",
+    "delete ai/budgets/{name}": "Delete a budget",
     "get ai/models/search": "Search models",
     "get ai/models/schema": "Get the schemas of a model",
     "get ai/tasks/search": "List tasks",
@@ -116,6 +116,7 @@ EXAMPLES: Mapping[str, Any] = {
     "post v1/webhook_endpoints/{endpoint_id}": {"event_types": ["batch.completed", "batch.failed"]},
     "post v1/webhook_endpoints/{endpoint_id}/rotate_secret": {"keep_old_secret_active_for_24_hours": True},
     "post v1/webhook_endpoints/{endpoint_id}/test": {"event_type": "batch.completed"},
+    "put ai/budgets/{name}": {"max_cost": "500 USD", "period": "month", "tz": "Europe/Berlin", "soft": [75, 90]},
     "post event_subscriptions/subscriptions": _SUBSCRIPTION,
     "patch event_subscriptions/subscriptions/{subscription_id}": {"events": ["batch.succeeded"]},
     "post event_subscriptions/subscriptions/{subscription_id}/replay": {

@@ -119,6 +119,15 @@ async def _over_quota(scene: Scene) -> httpx.Response:
     return await scene.client.post(SUBMIT, json={"requests": [{"prompt": "x"}]}, headers=headers)
 
 
+async def _no_money(scene: Scene) -> httpx.Response:
+    put = await scene.client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1})
+    assert put.status_code == 200
+    async with asyncio.timeout(10):  # the process reads the budgets once a second
+        while (answer := await scene.post()).status_code == 200:
+            await asyncio.sleep(0.1)
+    return answer
+
+
 async def _no_engine(scene: Scene) -> httpx.Response:
     async with scene.database.durable() as conn:
         await conn.execute("update engine set state = 'down'")
@@ -194,6 +203,7 @@ CASES = [
     Case(3021, 429, "no minute of the key would be enough", lambda scene: _limited(scene, KeyLimits(tokens=1))),
     Case(3023, 403, "a rule of the policy denies it", lambda scene: _ruled(scene, "deny = true")),
     Case(3036, 429, "the account has used up a quota", _over_quota, synchronous=False),
+    Case(3036, 429, "a budget has no money left", _no_money),
     Case(3040, 429, "the engine is busy", lambda scene: scene.rule(mode="status", status=503), again=True),
     Case(3040, 429, "there is no room and the caller is in a hurry", _no_room, again=True),
     Case(3040, 503, "there is no engine", _no_engine, again=True),
