@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import Request
@@ -20,7 +20,9 @@ from app.errors import SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
-from app.metering.lines import SYNC, parts_of
+from app.metering import families
+from app.metering.lines import SYNC, LineParts, parts_of
+from app.metering.spend_labels import SpendLabels
 from app.tenants.service import Tenant
 
 Render = Callable[[SseEvent], bytes]
@@ -65,9 +67,19 @@ async def prepare(
         rejects_if_busy(item),
         route.open_ended,
         labels.traceparent,
-        parts_of(tenant.tenant_id, tenant.key_id, labels.spend, model.name, SYNC, model.price),
+        _line(model, tenant, labels.spend, facts, parts, route.endpoint),
     )
     return call, facts
+
+
+def _line(
+    model: Model, tenant: Tenant, labels: SpendLabels, facts: ItemFacts, parts: Parts, endpoint: str
+) -> LineParts:
+    """The line of a request, with the family of its prompt unless a label names one."""
+    if labels.family == families.NONE:
+        known = families.of(parts.secret_key)
+        labels = replace(labels, family=known.name(tenant.tenant_id, labels.workflow, facts.beginning))
+    return parts_of(tenant.tenant_id, tenant.key_id, labels, model.name, SYNC, model.price, endpoint)
 
 
 def rejects_if_busy(item: dict[str, Any]) -> bool:

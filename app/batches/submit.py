@@ -3,11 +3,13 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from app.batches import batch_usage
+from app.batches import batch_chunks, batch_usage
+from app.batches.batch_chunks import Owner
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
@@ -25,7 +27,7 @@ from app.errors import KeyInUse, KeyReused
 from app.events import BatchData, EventKind
 from app.queue import ingest
 from app.queue.answer_lengths import UsualLength
-from app.queue.chunking import NewChunk, cut
+from app.queue.chunking import NewChunk
 from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
@@ -91,9 +93,8 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
 async def check_fit(database: Database, settings: Settings, order: Order, items: Sequence[LongItem]) -> None:
     """Count the tokens of the items that may be too long for the order's model. Raises BadInput."""
     if items:
-        endpoint = order.endpoint or ENGINE_ROUTES[order.model.task][0]
         target = Target.of(order.model)
-        await prompt_length.check(database, settings, target, endpoint, items, open_ended=order.open_ended)
+        await prompt_length.check(database, settings, target, _endpoint(order), items, open_ended=order.open_ended)
 
 
 def rules_of(model: Model, usual: UsualLength | None = None, *, stream: bool = False) -> ItemRules:
@@ -157,15 +158,14 @@ async def commit(
     await asyncio.to_thread(intake.close)
     await offload.put(intake.take_large())
     models = intake.models or [order.model]
-    lines = await batch_usage.line_ids(database, order.tenant, order.labels.spend, order.kind, models)
-    by_model = await asyncio.to_thread(_cuts, intake, settings, lines)
+    line_id, by_model = await _lined_chunks(database, settings, order, intake, models)
     async with database.relaxed() as conn:
         pool_id = await ensure_pool(conn, order.model.served)
         cuts: dict[int, list[NewChunk]] = {pool_id: by_model[0]}
         for model, part in zip(intake.models[1:], by_model[1:], strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
-    batch = _new_batch(order, intake, pool_id, lines[0], tells_items=tells_items)
+    batch = _new_batch(order, intake, pool_id, line_id, tells_items=tells_items)
 
     async def store() -> UUID:
         async with database.transaction() as conn:
@@ -179,6 +179,25 @@ async def commit(
     return await with_retries(store)
 
 
+async def _lined_chunks(
+    database: Database, settings: Settings, order: Order, intake: Spool, models: Sequence[Model]
+) -> tuple[int, list[list[NewChunk]]]:
+    """The line of the batch, and the chunks of each model with their lines."""
+    owner = Owner(order.tenant, order.labels.spend, order.kind, _endpoint(order))
+    cuts = await asyncio.to_thread(batch_chunks.chunks_by_model, intake, settings)
+    own, of_chunks = await asyncio.to_thread(batch_chunks.lines_of, intake, settings, owner, models, cuts)
+    known = await batch_usage.line_ids(database, [*own, *chain.from_iterable(of_chunks)])
+    lined = [
+        [replace(chunk, line_id=known[line]) for chunk, line in zip(chunks, lines, strict=True)]
+        for chunks, lines in zip(cuts, of_chunks, strict=True)
+    ]
+    return known[own[0]], lined
+
+
+def _endpoint(order: Order) -> str:
+    return order.endpoint or ENGINE_ROUTES[order.model.task][0]
+
+
 def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells_items: bool) -> ingest.NewBatch:
     labels = order.labels
     return ingest.NewBatch(
@@ -187,7 +206,7 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         tenant_id=order.tenant.tenant_id,
         pool_id=pool_id,
         model=order.model.name,
-        endpoint=order.endpoint or ENGINE_ROUTES[order.model.task][0],
+        endpoint=_endpoint(order),
         total=len(intake.est_tokens),
         deadline_seconds=order.deadline_seconds or order.aim_seconds,
         expires=order.deadline_seconds is not None,
@@ -203,22 +222,6 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         open_ended=order.open_ended,
         line_id=line_id,
     )
-
-
-def _cuts(intake: Spool, settings: Settings, lines: Sequence[int]) -> list[list[NewChunk]]:
-    """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first.
-
-    `lines`: the line of each model.
-    """
-    tokens, items = settings.chunk_tokens, settings.chunk_items
-    if len(intake.models) < 2:
-        return [cut(intake.est_tokens, max_tokens=tokens, max_items=items, keys=intake.warm_keys, line_id=lines[0])]
-    chunks = []
-    for place, line_id in enumerate(lines):
-        seqs = [seq for seq, model in enumerate(intake.model_of) if model == place]
-        estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
-        chunks.append(cut(estimates, max_tokens=tokens, max_items=items, keys=keys, seqs=seqs, line_id=line_id))
-    return chunks
 
 
 async def _store(

@@ -8,6 +8,7 @@ from app import processes
 from app.cli import (
     account,
     batch,
+    compare,
     engine,
     events,
     installation,
@@ -41,7 +42,7 @@ for group in (account, batch, engine, key, model, spend, subscription):
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(submit.submit, results.results, why.why, status.status, events.events, listen.listen),
-    *(login.login, login.logout, logs.logs),
+    *(login.login, login.logout, logs.logs, compare.compare),
     *(installation.up, installation.demo, installation.doctor, installation.migrate),
     *(parts.api, parts.gpu_worker, parts.notifier, parts.steward),
 )

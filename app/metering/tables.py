@@ -1,13 +1,16 @@
 """Tables of the ledger: lines, and the usage of each line by hour."""
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Boolean,
     Column,
     DateTime,
     ForeignKey,
     Identity,
+    Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
     Table,
     Text,
@@ -17,11 +20,29 @@ from sqlalchemy import (
 )
 
 from app.db.metadata import metadata
+from app.usage_counts import COUNTS
 
 ZERO = text("0")
-PARTS = ("tenant_id", "key_id", "workflow", "task", "critical", "variant", "family", "model", "kind")
+PARTS = ("tenant_id", "key_id", "workflow", "task", "critical", "variant", "family", "model", "kind", "endpoint")
 PRICE = ("price_in", "price_cached", "price_out", "currency")
-COUNTS = ("requests", "ok", "prompt", "cached", "output", "repeats", "retried", "retried_ok", "yields")
+SKETCHES = ("first_token", "duration")
+_COMMENTS = {
+    "prompt": "tokens, cached ones included",
+    "cached": "of these, from the prefix cache",
+    "repeats": "of a batch's second or later run",
+    "retried": "that took more than one attempt",
+    "engine_ms": "milliseconds of an engine that queued requests had",
+    "first_token": "times to the first token: counts of the buckets of app.metering.sketch; null: none was measured",
+    "duration": "the same of whole answers",
+}
+
+
+def _usage_columns() -> list[Column[int]]:
+    counts = (
+        Column(name, BigInteger, nullable=False, server_default=ZERO, comment=_COMMENTS.get(name)) for name in COUNTS
+    )
+    return [*counts, *(Column(name, ARRAY(Integer), comment=_COMMENTS[name]) for name in SKETCHES)]
+
 
 line = Table(
     "line",
@@ -35,7 +56,14 @@ line = Table(
     Column("variant", Text, nullable=False),
     Column("family", Text, nullable=False),
     Column("model", Text, nullable=False, comment="catalogue name of the model that answers"),
-    Column("kind", Text, nullable=False, comment="sync, or the kind of a batch"),
+    Column("kind", Text, nullable=False, comment="sync, door, or the kind of a batch"),
+    Column(
+        "endpoint",
+        Text,
+        nullable=False,
+        server_default=text("'-'"),
+        comment="the engine's route; -: not known; mixed: several in one chunk",
+    ),
     Column("price_in", BigInteger, comment="10^-12 of the currency per prompt token; null: the model has no price"),
     Column("price_cached", BigInteger, comment="the same, per prompt token from the prefix cache"),
     Column("price_out", BigInteger, comment="the same, per token of the answer"),
@@ -57,14 +85,45 @@ usage = Table(
     metadata,
     Column("hour", DateTime(timezone=True), nullable=False, comment="the hour (UTC) in which the requests ended"),
     Column("line_id", Integer, ForeignKey("line.line_id"), nullable=False),
-    Column("requests", BigInteger, nullable=False, server_default=ZERO),
-    Column("ok", BigInteger, nullable=False, server_default=ZERO),
-    Column("prompt", BigInteger, nullable=False, server_default=ZERO, comment="tokens, cached ones included"),
-    Column("cached", BigInteger, nullable=False, server_default=ZERO, comment="of these, from the prefix cache"),
-    Column("output", BigInteger, nullable=False, server_default=ZERO),
-    Column("repeats", BigInteger, nullable=False, server_default=ZERO, comment="of a batch's second or later run"),
-    Column("retried", BigInteger, nullable=False, server_default=ZERO, comment="that took more than one attempt"),
-    Column("retried_ok", BigInteger, nullable=False, server_default=ZERO),
-    Column("yields", BigInteger, nullable=False, server_default=ZERO),
+    *_usage_columns(),
     PrimaryKeyConstraint("hour", "line_id"),
 )
+
+usage_day = Table(
+    "usage_day",
+    metadata,
+    Column("hour", DateTime(timezone=True), nullable=False, comment="the first hour of the day (UTC)"),
+    Column("line_id", Integer, ForeignKey("line.line_id"), nullable=False),
+    *_usage_columns(),
+    PrimaryKeyConstraint("hour", "line_id"),
+)
+
+# What queued work had used in the days that were dropped. With it the ledger can be compared with the queue.
+dropped_usage = Table(
+    "dropped_usage",
+    metadata,
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), primary_key=True),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=ZERO)
+        for name in ("ok", "failed", "prompt", "cached", "output")
+    ),
+)
+
+session_growth = Table(
+    "session_growth",
+    metadata,
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("session", LargeBinary, nullable=False, comment="a keyed hash of the caller's name of the session"),
+    Column("workflow", Text, nullable=False, comment="of the last request, as the variant"),
+    Column("variant", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("turns", BigInteger, nullable=False, server_default=ZERO),
+    Column(
+        "prompts", ARRAY(Integer), nullable=False, comment="prompt tokens of the last ten requests, the latest last"
+    ),
+    Column("fresh", ARRAY(Integer), nullable=False, comment="of these, computed anew"),
+    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    PrimaryKeyConstraint("tenant_id", "session"),
+)
+Index("session_growth_seen", session_growth.c.seen_at)

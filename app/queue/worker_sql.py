@@ -113,7 +113,8 @@ with deleted as (delete from chunk where {FENCE}
        from deleted d, counts c, tenant w
        where w.tenant_id = d.tenant_id and s.pool_id = d.pool_id and s.tenant_id = d.tenant_id)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
-                         retried_ok, yields)
+                         retried_ok, yields, engine_ms, first_tokens, durations)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
-       case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields from deleted d, counts c
+       case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
+       %(durations)s from deleted d, counts c
 returning ok + failed"""
