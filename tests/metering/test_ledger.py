@@ -11,6 +11,7 @@ from app.db.pool import Database
 from app.engines.catalogue import Price
 from app.metering import ledger, lines, reports
 from app.metering.lines import LineParts, Lines, parts_of
+from app.metering.reports import Scope
 from app.metering.spend_labels import SpendLabels
 from app.queue import chunk_sweeps, service
 from app.states import BatchState
@@ -33,7 +34,7 @@ async def differences(database: Database) -> list[reports.Difference]:
 async def report(database: Database, *by: str) -> list[reports.UsageRow]:
     async with database.relaxed() as conn:
         hour = clock.now().replace(minute=0, second=0, microsecond=0)
-        return await reports.usage(conn, by, hour, clock.now())
+        return await reports.usage(conn, by, Scope(hour, clock.now()))
 
 
 def line(tenant: int, workflow: str = "w", model: str = "toy", price: Price | None = PRICE) -> LineParts:
