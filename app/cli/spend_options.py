@@ -39,18 +39,12 @@ def period(text: str, option: str = "--since") -> Period:
 
 
 def read(since: str, account: str | None, report: Callable[[Connection, Scope], Awaitable[T]]) -> T:
-    """A report on a period of an account, or of all."""
-    return read_periods([period(since)], account, lambda conn, scopes: report(conn, scopes[0]))
-
-
-def read_periods(
-    given: Sequence[Period], account: str | None, report: Callable[[Connection, list[Scope]], Awaitable[T]]
-) -> T:
-    """A report on several periods. Raises AccountUnknown."""
+    """A report on a period of an account, or of all. Raises Failure, AccountUnknown."""
+    when = period(since)
 
     async def ask(conn: Connection) -> T:
         tenant_id = None if account is None else await tenants.find_tenant(conn, account)
-        return await report(conn, [Scope(*each, tenant_id) for each in given])
+        return await report(conn, Scope(*when, tenant_id))
 
     return on_database(settings(), ask)
 

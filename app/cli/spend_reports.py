@@ -6,7 +6,7 @@ import typer
 
 from app.cli import tables
 from app.cli.options import Json, console
-from app.cli.spend_options import Account, Since, listed, period, read, read_periods
+from app.cli.spend_options import Account, Since, listed, period, read
 from app.db.pool import Connection
 from app.metering import documents, explain_text, explained, money, reports, session_report
 from app.metering.explained import Explanation
@@ -29,12 +29,12 @@ def explain(
     """Explain why the cost changed from one period to another. The terms add up to the change."""
     if by not in explained.BY:
         raise Failure(f"--by {by[:40]}: unknown.", f"Choose one of {', '.join(explained.BY)}.")
-    given = [period(before, "BEFORE"), period(after, "AFTER")]
+    old, new = period(before, "BEFORE"), period(after, "AFTER")
 
-    async def change(conn: Connection, scopes: list[Scope]) -> list[Explanation]:
-        return await explained.change(conn, by, *given, scopes[0].tenant_id)
+    async def change(conn: Connection, scope: Scope) -> list[Explanation]:
+        return await explained.change(conn, by, old, new, scope.tenant_id)
 
-    found = read_periods(given, account, change)
+    found = read(before, account, change)
     if as_json:
         tables.document(
             console, [documents.explanation(by, each.currency, each.before, each.after, each.terms) for each in found]

@@ -37,5 +37,8 @@ def _of(currency: str, old: list[Usage], new: list[Usage]) -> Explanation:
     before, after = (
         [usage for usage in usages if usage.price.currency in (currency, NO_PRICE.currency)] for usages in (old, new)
     )
-    costs = (sum(usage.cost for usage in usages) for usages in (before, after))
-    return Explanation(currency, *costs, explain(before, after))
+    return Explanation(currency, _cost(before), _cost(after), explain(before, after))
+
+
+def _cost(usages: list[Usage]) -> int:
+    return sum(usage.cost for usage in usages)

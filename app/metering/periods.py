@@ -51,8 +51,8 @@ def parse(text: str, now: datetime) -> Period:
         if found := _MONTH.fullmatch(text):
             first = date(int(found[1]), int(found[2]), 1)
             return _days(first, _month(first + 31 * _DAY))
-        begin_text, _, end_text = text.partition("..")
-        first, last = date.fromisoformat(begin_text), date.fromisoformat(end_text or begin_text)
+        begin_text, dots, end_text = text.partition("..")
+        first, last = date.fromisoformat(begin_text), date.fromisoformat(end_text if dots else begin_text)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text[:40]!r} is not a period: write {FORMS} {', '.join(NAMES)}") from error
     if last < first:

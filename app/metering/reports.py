@@ -4,7 +4,7 @@ A period has its hours that begin within [since, until). `tenant_id` None: all a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -115,7 +115,7 @@ async def priced_usage(conn: Connection, by: str, scope: Scope) -> list[explain.
 async def charges(conn: Connection, scope: Scope) -> list[Charge]:
     """What each line used on each day, in the order of the days."""
     rows = await (await conn.execute(report_sql.CHARGES, scope._asdict())).fetchall()
-    return [Charge(*row[:11], price=_price(*row[11:15]), counts=UsageCounts(*row[15:])) for row in rows]
+    return [_charge(*row) for row in rows]
 
 
 async def check(conn: Connection) -> list[Difference]:
@@ -130,6 +130,12 @@ def _price(
     if price_in is None or price_cached is None or price_out is None or currency is None:
         return None
     return TokenPrice(price_in, price_cached, price_out, currency)
+
+
+def _charge(*row: Any) -> Charge:
+    of, price, counts = row[:11], row[11:15], row[15:]
+    labels = dict(zip((each.name for each in fields(Charge)), of, strict=False))
+    return Charge(**labels, price=_price(*price), counts=UsageCounts(*counts))
 
 
 def _priced(workflow: str, model: str, kind: str, *rest: Any) -> explain.Usage:

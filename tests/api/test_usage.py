@@ -120,8 +120,8 @@ async def test_a_chunk_of_several_families_is_mixed_and_a_label_names_the_family
     ]
     url = f"{RUN}?queueRequest=true"
     assert (await client.post(url, json={"requests": requests})).status_code == 200
-    labelled = {"requests": requests, "metadata": {"prompt_family": "clerks"}}
-    assert (await client.post(url, json=labelled)).status_code == 200
+    label = {"cf-aig-metadata": '{"prompt_family": "clerks"}'}
+    assert (await client.post(url, json={"requests": requests}, headers=label)).status_code == 200
     await run_all(database)
     rows = await report(client, 12, by="family")
     assert {row["family"]: row["requests"] for row in rows} == {"mixed": 6, "clerks": 6}
