@@ -62,7 +62,8 @@ def _row(measure: Measure, first: Observed, second: Observed) -> tuple[object, .
     if found == (None, None):
         return None
     differs = found[0] is not None and found[1] is not None and found[0].differs(found[1])
-    return (_NAMES[measure.name], *(_cell(measure.unit, each) for each in found), "yes" if differs else "")
+    units = (each.currency or "" if measure.unit == "cost" else measure.unit for each in (first, second))
+    return (_NAMES[measure.name], *map(_cell, units, found), "yes" if differs else "")
 
 
 def _cell(unit: str, found: Interval | None) -> str | None:
@@ -79,4 +80,4 @@ def _number(unit: str, value: float) -> str:
         return duration(value / 1000)
     if unit == "share":
         return f"{100 * value:.1f} %"
-    return f"{value:.3g}" if unit == "cost" else f"{value:+,.0f}"
+    return f"{value:+,.0f}" if unit == "tokens" else f"{value:.3g} {unit}"

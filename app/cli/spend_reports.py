@@ -1,5 +1,6 @@
 """`slackwater spend explain|latency|sessions`: why the cost changed, how long answers took, how sessions grow."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,14 +9,15 @@ from app.cli import tables
 from app.cli.options import Json, console
 from app.cli.spend_options import Account, Since, listed, period, read
 from app.db.pool import Connection
-from app.metering import documents, explain_text, explained, money, reports, session_report
+from app.metering import documents, explain_text, explained, money, reports, session_report, sketch
 from app.metering.explained import Explanation
 from app.metering.reports import Scope
-from app.metering.session_report import SessionRow
+from app.metering.session_report import Session, SessionRow
 from app.quantities import duration, many
 from app.user_errors import Failure
 
 _TERMS = 12  # are shown; the rest is one line
+_SHOWN = (0.5, 0.99)  # quantiles; --json has more
 _SESSIONS = 5
 
 
@@ -68,7 +70,7 @@ def latency(
     account: Account = None,
     as_json: Json = False,
 ) -> None:
-    """Report the time to the first token and to the end of answers: half, 90 % and 99 % took no longer."""
+    """Report the time to the first token (TTFT) and to the end of answers, which half, or 99 %, did not exceed."""
     names = listed(by, reports.DIMENSIONS)
     found = read(since, account, lambda conn, scope: reports.latencies(conn, names, scope))
     if as_json:
@@ -77,14 +79,13 @@ def latency(
     if not found:
         tables.sentence(console, "No answer with a known latency in that time.")
         return
-    numbers = ("answers", *(f"{kind} {name}" for kind in ("first token", "all") for name in documents.QUANTILES))
+    numbers = ("answers", "TTFT p50", "TTFT p99", "whole p50", "whole p99")
     rows = []
     for row in found:
-        times = (*documents.quantiles(row.first_token), *documents.quantiles(row.duration))
+        times = [sketch.quantile(counts, q) for counts in (row.first_token, row.duration) for q in _SHOWN]
         shown = (None if ms is None else duration(ms / 1000) for ms in times)
         rows.append((*row.group, f"{max(sum(row.duration), sum(row.first_token)):,}", *shown))
-    wide = (numbers[2], numbers[5])
-    tables.show(console, (*names, *numbers), rows, whole=names[:1], wide=wide, numbers=numbers)
+    tables.show(console, (*names, *numbers), rows, whole=names[:1], numbers=numbers)
 
 
 def sessions(
@@ -111,17 +112,17 @@ def sessions(
         (*row.group, f"{row.sessions:,}", f"{row.turns:,.0f}", f"{row.prompt:,.0f}", *_growth(row)) for row in rows
     ]
     tables.show(console, (*names, *numbers), cells, whole=names[:1], wide=("cached",), numbers=numbers)
-    tables.sentence(
-        console,
-        "requests and prompt: medians. growth: tokens that each prompt is longer than the one before it.",
-        "dim",
-    )
-    for each in found[:_SESSIONS]:
-        if each.slope is not None and each.slope > 0:
-            text = (
-                f"session {each.session}: {_tokens(each.slope)} a request, {each.prompt:,} tokens after {each.turns:,}"
-            )
-            tables.sentence(console, f"{text} ({', '.join(each.group)})", "dim")
+    if console.is_terminal:
+        text = "requests and prompt: medians. growth: tokens that each prompt is longer than the one before it."
+        tables.sentence(console, f"{text}\n", "dim")
+        _steepest(names, [each for each in found[:_SESSIONS] if each.slope is not None and each.slope > 0])
+
+
+def _steepest(names: Sequence[str], found: Sequence[Session]) -> None:
+    numbers = ("requests", "last prompt", "growth")
+    cells = [(e.session, *e.group, f"{e.turns:,}", f"{e.prompt:,}", _tokens(e.slope)) for e in found]
+    if cells:
+        tables.show(console, ("session", *names, *numbers), cells, whole=("session",), numbers=numbers)
 
 
 def _growth(row: SessionRow) -> tuple[str | None, ...]:

@@ -40,12 +40,16 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen of one variant: usage and cost of each hour, sketches, and the last prompts of its sessions."""
+    """What was seen of one variant: usage and cost of each hour, sketches, and the last prompts of its sessions.
+
+    `currency` None: there is no price, or prices are in several currencies, which cannot be added.
+    """
 
     hours: Sequence[tuple[UsageCounts, Decimal | None]]
     first_token: Sequence[int]
     duration: Sequence[int]
     sessions: Sequence[Sequence[int]]
+    currency: str | None = None
 
     def total(self, name: str) -> int:
         """The sum of one of the counts."""
@@ -110,6 +114,8 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _cost(seen: Observed) -> Interval | None:
+    if seen.currency is None:
+        return None
     return ratio([(float(cost), counts.ok) for counts, cost in seen.hours if cost is not None])
 
 

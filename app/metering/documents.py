@@ -10,7 +10,7 @@ from app.metering.explain import Term
 from app.metering.reports import LatencyRow, UsageRow
 from app.metering.session_report import Session, SessionRow
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def latency(by: Sequence[str], row: LatencyRow) -> dict[str, Any]:
@@ -57,17 +57,13 @@ def comparison(seen: Mapping[str, Observed]) -> dict[str, Any]:
         differs = first is not None and second is not None and first.differs(second)
         variants = {name: None if each is None else each._asdict() for name, each in found.items()}
         numbers[measure.name] = {"unit": measure.unit, **variants, "differs": differs}
-    return {"requests": {name: each.total("requests") for name, each in seen.items()}, "measures": numbers}
-
-
-def quantiles(counts: Sequence[int]) -> list[float | None]:
-    """Those of QUANTILES."""
-    return [sketch.quantile(counts, q) for q in QUANTILES.values()]
+    requests = {name: each.total("requests") for name, each in seen.items()}
+    return {"requests": requests, "currency": {name: each.currency for name, each in seen.items()}, "measures": numbers}
 
 
 def _quantiles(counts: Sequence[int]) -> dict[str, Any]:
-    found = zip(QUANTILES, quantiles(counts), strict=True)
-    return {"count": sum(counts), **{name: None if ms is None else round(ms, 1) for name, ms in found}}
+    found = {name: sketch.quantile(counts, q) for name, q in _QUANTILES.items()}
+    return {"count": sum(counts), **{name: None if ms is None else round(ms, 1) for name, ms in found.items()}}
 
 
 def _term(by: str, term: Term, currency: str) -> dict[str, Any]:

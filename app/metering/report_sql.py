@@ -76,10 +76,10 @@ where {_WHOSE} group by 1, 2, l.line_id order by 1, 2, l.line_id"""
 
 # One row for each hour of a variant, for intervals.
 OF_VARIANT = f"""
-select u.hour, {_COST}, {_SUMS}
+select array_remove(array_agg(distinct l.currency), null), {_COST}, {_SUMS}
 from {_USED}
 where {_WHOSE} and l.variant = %(variant)s and (%(workflow)s::text is null or l.workflow = %(workflow)s)
-group by 1 order by 1"""
+group by u.hour order by u.hour"""
 
 SKETCHES_OF_VARIANT = f"""
 select s.name, x.place::int - 1, sum(x.n)::int8

@@ -15,6 +15,10 @@ async def observed(conn: Connection, scope: Scope, variant: str, workflow: str |
     for name, index, count in await (await conn.execute(report_sql.SKETCHES_OF_VARIANT, values)).fetchall():
         sketches[name][index] += count
     sessions = await (await conn.execute(report_sql.SESSIONS_OF_VARIANT, values)).fetchall()
+    currencies = {name for names, *_ in hours for name in names}
     return Observed(
-        [(UsageCounts(*counts), cost) for _, cost, *counts in hours], **sketches, sessions=[s for (s,) in sessions]
+        [(UsageCounts(*counts), cost) for _, cost, *counts in hours],
+        **sketches,
+        sessions=[prompts for (prompts,) in sessions],
+        currency=currencies.pop() if len(currencies) == 1 else None,
     )

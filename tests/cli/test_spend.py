@@ -151,7 +151,7 @@ def test_latencies_are_quantiles_by_what_is_asked_for(two_weeks: Settings) -> No
     assert rows["a"]["duration"]["count"] == 250
     assert rows["a"]["first_token"]["p50"] < rows["b"]["first_token"]["p50"]
     shown = slackwater(two_weeks, "spend", "latency", "--since", "2026-11").stdout
-    assert "first token p50" in shown
+    assert "TTFT p50" in shown
 
 
 def test_the_export_has_the_same_cost_in_both_formats(two_weeks: Settings) -> None:

@@ -81,7 +81,7 @@ def test_intervals_differ_only_if_they_have_nothing_in_common() -> None:
 
 def test_every_measure_of_a_variant_is_the_ratio_that_it_names() -> None:
     hours = [(UsageCounts(10, 8, prompt=1000, cached=250, output=80, retried=4, retried_ok=1), Decimal("0.4"))] * 6
-    seen = Observed(hours, times(*[20] * 30), times(*[500] * 30), [[100, 150, 200]] * 6)
+    seen = Observed(hours, times(*[20] * 30), times(*[500] * 30), [[100, 150, 200]] * 6, "USD")
     values = {measure.name: measure.of(seen) for measure in MEASURES}
     found = {name: interval and interval.value for name, interval in values.items()}
     assert found == {
