@@ -24,8 +24,16 @@ class UsageCounts:
     engine_ms: int = 0
 
     def __iadd__(self, other: "UsageCounts") -> Self:
-        for name in COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.requests += other.requests
+        self.ok += other.ok
+        self.prompt += other.prompt
+        self.cached += other.cached
+        self.output += other.output
+        self.repeats += other.repeats
+        self.retried += other.retried
+        self.retried_ok += other.retried_ok
+        self.yields += other.yields
+        self.engine_ms += other.engine_ms
         return self
 
     @property

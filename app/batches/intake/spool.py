@@ -51,7 +51,7 @@ class Spool(ABC):
         self.model_of = array("h")  # by item, the index of its model; 0 without a model
         self.beginnings: dict[str, int] = {}  # of prompts, by their first use: their indexes
         self.beginning_of = array("h")  # by item; -1: one of too many
-        self.endpoints: list[str | None] = []  # None: that of the batch
+        self.endpoints: list[str | None] = [None]  # None: that of the batch
         self.endpoint_of = array("h")
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
@@ -129,8 +129,9 @@ class Spool(ABC):
             raise BadInput(f"requests: more than {self._max_items} items; send several batches")
         self.est_tokens.append(facts.est_tokens)
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
-        self.beginning_of.append(self._beginning_index(facts.beginning))
-        self.endpoint_of.append(self._endpoint_index(None if endpoint == UNFIT else endpoint))
+        begins = self.beginnings.get(facts.beginning)
+        self.beginning_of.append(self._new_beginning(facts.beginning) if begins is None else begins)
+        self.endpoint_of.append(0 if endpoint is None or endpoint == UNFIT else self._endpoint_index(endpoint))
         place = self._model_index(model)
         self.model_of.append(place)
         self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(body)))
@@ -160,13 +161,13 @@ class Spool(ABC):
             self.models.append(model)
         return self.models.index(model)
 
-    def _beginning_index(self, beginning: str) -> int:
-        known = self.beginnings
-        if beginning not in known and len(known) < _MOST_BEGINNINGS:
-            known[beginning] = len(known)
-        return known.get(beginning, -1)
+    def _new_beginning(self, beginning: str) -> int:
+        if len(self.beginnings) >= _MOST_BEGINNINGS:
+            return -1
+        self.beginnings[beginning] = len(self.beginnings)
+        return self.beginnings[beginning]
 
-    def _endpoint_index(self, endpoint: str | None) -> int:
+    def _endpoint_index(self, endpoint: str) -> int:
         if endpoint not in self.endpoints:
             self.endpoints.append(endpoint)
         return self.endpoints.index(endpoint)

@@ -137,11 +137,11 @@ def _prefix(item: dict[str, Any]) -> str:
 
 def _system_text(item: dict[str, Any]) -> str:
     """The beginning of a valid item's instructions to the model; empty if they are short."""
-    text = item.get("instructions")  # of a response
-    if type(text) is not str:
-        messages = item.get("messages")
-        first = messages[0] if messages and not item.get("prompt") and not item.get("input") else {}
-        text = first.get("content") if first.get("role") in _INSTRUCTING else None
+    messages = item.get("messages")
+    if not messages or item.get("prompt") or item.get("input"):  # besides these, `messages` is not checked
+        text = item.get("instructions")  # of a response
+    else:
+        text = messages[0].get("content") if messages[0].get("role") in _INSTRUCTING else None
     return text[:_SYSTEM_CHARACTERS] if type(text) is str and len(text) >= _LEAST_SYSTEM_CHARACTERS else ""
 
 
