@@ -3,15 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import httpx
+import orjson
 import pytest
 
+from app.batches import lifecycle
 from app.db.pool import Database
+from app.engines.service import ensure_pool
+from app.metering import reports
+from app.queue import service
+from app.queue.types import Result
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
-from tests.api.support import RUN, run_all
+from tests.api.support import BATCHES, MODEL, RUN, run_all, uploaded
 from tests.gateway.support import Registry, serve
+from tests.queue import support
 
 USAGE = "/client/v4/accounts/acme/ai/usage"
 LATENCY = "/client/v4/accounts/acme/ai/latency"
@@ -182,3 +190,44 @@ async def test_a_label_that_is_not_in_form_is_refused_on_every_surface(client: h
         answer = await client.post(url, json=body, headers=wrong)
         assert answer.status_code == 400, url
         assert "x-slackwater-workflow: must be 1 to 64" in answer.text
+
+
+async def run_pool(database: Database, model: str, *, ok: bool) -> None:
+    """Play the worker of a pool, which answers everything or nothing, and the steward."""
+    async with database.durable() as conn:
+        pool = await ensure_pool(conn, model)
+        worker = await support.make_worker(database, pool)
+        while lease := await service.claim(conn, pool, worker):
+            items = await service.load(conn, lease)
+            body = b'{"choices": [{}]}' if ok else b'{"code": 5006, "message": "no"}'
+            assert await service.flush(conn, lease, [Result(item.seq, ok, 1, 3, 1, 5, body) for item in items])
+            await service.finish(conn, lease)
+    async with database.transaction() as conn:
+        await lifecycle.settle(conn)
+
+
+async def test_what_is_retried_of_a_mixed_batch_is_booked_for_its_own_model_whatever_its_family(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    small, big = MODEL, "@cf/moonshotai/kimi-k2.5"
+    lines = []
+    for n in range(8):
+        messages = [{"role": "system", "content": f"You are clerk {n % 2}. " * 9}, {"role": "user", "content": "go"}]
+        body = {"model": (small, big)[n // 4], "messages": messages}
+        lines.append({"custom_id": f"r{n}", "method": "POST", "url": "/v1/chat/completions", "body": body})
+    file_id = await uploaded(client, b"\n".join(map(orjson.dumps, lines)))
+    new = {"input_file_id": file_id, "endpoint": "/v1/chat/completions", "completion_window": "24h", "mixed": True}
+    batch = await client.post("/v1/batches", json=new)
+    assert batch.status_code == 200, batch.text
+    for model in (small, big):
+        await run_pool(database, model, ok=False)
+    request_id = batch.json()["id"].removeprefix("batch_")
+    answer = await client.post(f"{BATCHES}/{UUID(request_id)}/retry")
+    assert answer.status_code == 200, answer.text
+    for model in (small, big):
+        await run_pool(database, model, ok=True)
+    rows = await report(client, 16, by="model,endpoint")
+    found = {(row["model"], row["endpoint"], row["requests"], row["ok"], row["repeats"]) for row in rows}
+    assert found == {(model, "/v1/chat/completions", 8, 4, 4) for model in (small, big)}
+    async with database.relaxed() as conn:
+        assert await reports.check(conn) == []
