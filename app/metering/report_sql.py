@@ -1,5 +1,6 @@
 """The SQL of the reports on the ledger, and of its comparison with the queue."""
 
+from app.metering.lines import UNQUEUED
 from app.metering.sql import ALL
 from app.metering.tables import PRICE, SKETCHES
 from app.usage_counts import COUNTS
@@ -105,11 +106,11 @@ where {_WHOSE} and s.seen_at >= %(since)s and s.seen_at < %(until)s order by s.t
 
 
 # Usage of queued work against what the queue counted, one row per account and count that differ.
-CHECK = """
+CHECK = f"""
 with used as (select line_id, requests, ok, prompt, cached, output from usage
               union all select line_id, requests, ok, prompt, cached, output from usage_day),
  parts as (select l.tenant_id, u.ok, u.requests - u.ok as failed, u.prompt, u.cached, u.output
-           from used u join line l using (line_id) where l.kind <> all(%(unqueued)s)
+           from used u join line l using (line_id) where l.kind not in ({", ".join(map(repr, UNQUEUED))})
            union all select tenant_id, ok, failed, prompt, cached, output from dropped_usage),
  booked as (select tenant_id, sum(ok) as ok, sum(failed) as failed, sum(prompt) as prompt, sum(cached) as cached,
               sum(output) as output from parts group by 1),

@@ -120,7 +120,7 @@ async def charges(conn: Connection, scope: Scope) -> list[Charge]:
 
 async def check(conn: Connection) -> list[Difference]:
     """Where the usage of queued work is not what the queue has counted. Both are read in one snapshot."""
-    rows = await (await conn.execute(report_sql.CHECK, {"unqueued": list(UNQUEUED)})).fetchall()
+    rows = await (await conn.execute(report_sql.CHECK)).fetchall()
     return [Difference(*row) for row in rows]
 
 
