@@ -212,7 +212,7 @@ async def test_what_is_retried_of_a_mixed_batch_is_booked_for_its_own_model_what
     small, big = MODEL, "@cf/moonshotai/kimi-k2.5"
     lines = []
     for n in range(8):
-        messages = [{"role": "system", "content": f"You are clerk {n % 2}. " * 9}, {"role": "user", "content": "go"}]
+        messages = [{"role": "system", "content": f"You are clerk {n // 4}. " * 9}, {"role": "user", "content": "go"}]
         body = {"model": (small, big)[n // 4], "messages": messages}
         lines.append({"custom_id": f"r{n}", "method": "POST", "url": "/v1/chat/completions", "body": body})
     file_id = await uploaded(client, b"\n".join(map(orjson.dumps, lines)))
