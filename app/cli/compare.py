@@ -18,12 +18,12 @@ _NAMES = {
     "ttft_p50": "first token, p50",
     "ttft_p95": "first token, p95",
     "duration_p50": "whole answer, p50",
-    "failures": "requests without an answer",
+    "failures": "not answered",
     "cost_per_answer": "cost of an answer",
-    "cached_share": "cached share of prompts",
+    "cached_share": "cached share",
     "retried": "requests tried again",
     "retries_answered": "of these, answered",
-    "tokens_per_turn": "growth of a session's prompt",
+    "tokens_per_turn": "growth of sessions",
 }
 
 

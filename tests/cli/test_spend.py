@@ -173,7 +173,7 @@ def test_two_variants_are_compared_with_intervals(two_weeks: Settings) -> None:
     assert failures["a"]["low"] < 0.04 < failures["a"]["high"]
     assert found["measures"]["ttft_p50"]["differs"] is True
     shown = slackwater(two_weeks, "compare", "a", "b", "--since", "2026-11").stdout
-    assert "requests without an answer\t4.0 % [2.2 %, 7.2 %]\t0.0 % [0.0 %, 7.1 %]\t" in shown
+    assert "not answered\t4.0 % [2.2 %, 7.2 %]\t0.0 % [0.0 %, 7.1 %]\t" in shown
 
 
 def test_a_report_without_anything_to_report_says_so(settings: Settings) -> None:
