@@ -88,7 +88,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
     """Cancel the tasks and wait for their ends.
 
-    It is repeated, because `asyncio.wait_for` in a library can lose one that arrives together with its result (until Python 3.12).
+    It is repeated: `asyncio.wait_for` in a library can lose one that arrives together with its result (until Python 3.12).
     """
     left = tasks
     while left:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from app.engines.requests import PROBE
-from app.metering.sql import CHECK
+from app.metering.report_sql import CHECK
 from tests.crash.examine import GIVEN_UP
 from tests.crash.history import Arrival, Batch, History
 from tests.crash.system import System

@@ -26,6 +26,9 @@ RULES = [
     Rule(_INFERENCE, r".*\bmin_tokens: must not be above", "it compares two numbers"),
     Rule(r"/v1/files", r"Invalid file format for Batch API\. Must be \.jsonl$", "the lines of a file are no schema's"),
     Rule(r"/ai/run(/\{model\})?|/v1/batches", r"Idempotency-Key: this key was used", "it depends on earlier requests"),
+    Rule(
+        r"/usage/explain", r"(before|after): .* (is not a period|ends before it begins)", "the calendar is no schema's"
+    ),
     Rule(r"/ai/batches", r"after: no such batch in this account", "it depends on what there is"),
     Rule(_INFERENCE + "|/v1/batches", r".*: unknown field(; did you mean|$)", "the query or a header may forbid them"),
     Rule(r"/.*", r".*\ba (string|key) contains the character .u0000", "it holds at any depth"),

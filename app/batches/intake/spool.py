@@ -20,11 +20,13 @@ from app import clock
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
 from app.batches.validation.text_generation import ItemFacts
 from app.engines.catalogue import Model
+from app.engines.requests import UNFIT
 from app.errors import BadInput, StorageFull
 from app.queue import copy_format
 from app.storage import object_names
 
 _BLOCK = 256 * 1024
+_MOST_BEGINNINGS = 1000  # of prompts, whose items may belong to a family; a workflow may have fewer families
 _LEFTOVER_SECONDS = 86_400.0  # no upload takes this long
 
 
@@ -50,6 +52,10 @@ class Spool(ABC):
         self.warm_keys = array("q")  # items with equal keys should be in one chunk
         self.models: list[Model] = []  # the models of items, in the order of their first use
         self.model_of = array("h")  # by item, the index of its model; 0 without a model
+        self.beginnings: dict[str, int] = {}  # of prompts, by their first use: their indexes
+        self.beginning_of = array("h")  # by item; -1: one of too many
+        self.endpoints: list[str | None] = [None]  # None: that of the batch
+        self.endpoint_of = array("h")
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
@@ -132,6 +138,9 @@ class Spool(ABC):
         self.most_tokens.append(facts.most_tokens)
         self.body_bytes.append(len(body))
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
+        begins = self.beginnings.get(facts.beginning)
+        self.beginning_of.append(self._new_beginning(facts.beginning) if begins is None else begins)
+        self.endpoint_of.append(0 if endpoint is None or endpoint == UNFIT else self._endpoint_index(endpoint))
         place = self._model_index(model)
         self.model_of.append(place)
         self._add_to_hash(endpoint, reference, body if asked is None else asked)
@@ -163,6 +172,17 @@ class Spool(ABC):
         if model not in self.models:
             self.models.append(model)
         return self.models.index(model)
+
+    def _new_beginning(self, beginning: str) -> int:
+        if len(self.beginnings) >= _MOST_BEGINNINGS:
+            return -1
+        self.beginnings[beginning] = len(self.beginnings)
+        return self.beginnings[beginning]
+
+    def _endpoint_index(self, endpoint: str) -> int:
+        if endpoint not in self.endpoints:
+            self.endpoints.append(endpoint)
+        return self.endpoints.index(endpoint)
 
     def _write(self, data: bytes) -> None:
         with catch_disk_full():
