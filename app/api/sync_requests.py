@@ -21,8 +21,7 @@ from app.errors import NoCapacity, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
-from app.metering.lines import parts_of
-from app.metering.spend_labels import SYNC
+from app.metering.lines import SYNC, parts_of
 from app.tenants.service import Tenant
 
 Render = Callable[[SseEvent], bytes]

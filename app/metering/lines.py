@@ -14,6 +14,7 @@ from app.metering.money import TokenPrice
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 
 OTHER = "other"
+SYNC = "sync"  # the kind of synchronous requests
 MOST_LINES, MOST_WORKFLOWS, MOST_TASKS, MOST_FAMILIES = 10_000, 50, 20, 200  # families: of a workflow
 _CACHED = 10_000
 
