@@ -75,8 +75,8 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
     """Cancel the tasks and wait for their ends.
 
-    It is repeated, because one can be lost: until Python 3.12, `asyncio.wait_for`, by which a pool waits for a connection, swallows
-    a cancellation that arrives together with the connection.
+    It is repeated, because one can be lost: until Python 3.12, `asyncio.wait_for`, by which a pool waits for a connection,
+    swallows a cancellation that arrives together with the connection.
     """
     left = tasks
     while left:
