@@ -12,9 +12,10 @@ import orjson
 from app.admission.answer_limit import limited
 from app.engines.catalogue import Catalogue, Model
 from app.errors import ModelDenied, PolicyDenied
-from app.metering.spend_labels import NO_SPEND_LABELS, SYNC, SpendLabels
+from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide
 from app.policy.rules import NO_POLICY, Policy
+from app.queue.types import Kind
 
 
 class ItemFacts(Protocol):
@@ -33,8 +34,8 @@ class ItemFacts(Protocol):
         """The most that the answer may have."""
 
 
-BATCH = "batch"
-QUEUED = "async_queue"  # the capability of a model whose requests can wait in the queue
+_QUEUED_KINDS = frozenset(Kind)
+_QUEUED = "async_queue"  # the capability of a model whose requests can wait in the queue
 Facts = TypeVar("Facts", bound=ItemFacts)
 Item = dict[str, Any]
 Examine = Callable[[Model, Item], Facts]  # raises ValueError for a request that the model cannot take
@@ -116,12 +117,12 @@ class Admission:
 
     @property
     def _is_queued(self) -> bool:
-        return self.who is not None and self.who.kind != SYNC
+        return self.who is not None and self.who.kind in _QUEUED_KINDS
 
     def admit(self, model: Model, item: Item, endpoint: str, examine: Examine[Facts]) -> Admitted[Facts]:
         """The request as it may run. Raises PolicyDenied, ModelDenied, and the errors of `examine`."""
         facts = examine(model, item)
-        if self.who is None or self.who.kind != BATCH:  # a batch is noted as a whole
+        if self.who is None or self.who.kind != Kind.BATCH:  # a batch is noted as a whole
             sums = facts.est_tokens, facts.answer_tokens
             self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
         if not self.policy.rules:
@@ -187,7 +188,7 @@ class Admission:
     ) -> Admitted[Facts] | None:
         """The request for another model. None: that one cannot take it, or this process does not know it."""
         model = self.models.resolve(name) if self.models is not None else None
-        if model is None or model.task != asked.task or (self._is_queued and QUEUED not in model.capabilities):
+        if model is None or model.task != asked.task or (self._is_queued and _QUEUED not in model.capabilities):
             return None
         other = {**item, "model": model.name} if "model" in item else item
         try:

@@ -23,9 +23,9 @@ from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
 from app.metering import families
-from app.metering.lines import LineParts, parts_of
+from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slices import CallSize
-from app.metering.spend_labels import SYNC, SpendLabels
+from app.metering.spend_labels import SpendLabels
 from app.tenants.service import Tenant
 
 Render = Callable[[SseEvent], bytes]

@@ -11,9 +11,10 @@ from app.db.pool import Connection, Database
 from app.engines.catalogue import Price
 from app.metering import sql
 from app.metering.money import TokenPrice
-from app.metering.spend_labels import NO_SPEND_LABELS, SYNC, SpendLabels
+from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 
 OTHER = "other"
+SYNC = "sync"  # the kind of synchronous requests
 DOOR = "door"  # the kind of requests through an engine's door
 UNQUEUED = (SYNC, DOOR)  # kinds whose usage no batch has counted
 MIXED = "mixed"  # the family or the endpoint of a chunk that has several
