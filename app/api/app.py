@@ -74,7 +74,10 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         await policy.renew()
         samples = RequestSamples(database)
         keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples)}
-        gauges, admission = QueueGauges(watch), AdmissionControl(policy, samples)
+        admission = AdmissionControl(
+            policy, samples, lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow)
+        )
+        gauges = QueueGauges(watch)
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)
         gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
         gc.set_threshold(*_COLLECT_AFTER)

@@ -126,7 +126,9 @@ class Slices:
             yield CallHold()
             return
         hold = CallHold(line)
-        needs = [(part, _need(part.budget, line, size)) for part in mine if _applies(part.budget, line)]
+        needs = [
+            (part, _need(part.budget, line, size)) for part in mine if _counts(part.budget, line.key_id, line.workflow)
+        ]
         if not all(part.free >= need for part, need in needs):
             await self._wait(needs)
         for part, need in needs:
@@ -167,6 +169,11 @@ class Slices:
             by_tenant.setdefault(part.budget.tenant_id, []).append(part)
         self._by_tenant = by_tenant
 
+    def used(self, tenant_id: int, key_id: str, workflow: str) -> int:
+        """Per cent of the fullest budget of such requests that is spent, as this process knows it."""
+        mine = [part.budget for part in self._by_tenant.get(tenant_id, ()) if _counts(part.budget, key_id, workflow)]
+        return max((budget.percent for budget in mine), default=0)
+
     async def _wait(self, needs: Sequence[tuple[Slice, int]]) -> None:
         """Wait until every slice has what is needed. Raises BudgetSpent."""
         for part, need in needs:
@@ -176,7 +183,7 @@ class Slices:
             while short := [part for part, need in needs if part.free < need]:
                 waited = clock.monotonic() - began
                 asking = [part for part in short if not part.away]
-                unanswered = any(part.task is not None and not part.task.done() for part in asking)
+                unanswered = any(part.reported_at < began for part in asking)
                 if not asking or waited > (AWAY_SECONDS if unanswered else PATIENCE_SECONDS):
                     return self._refuse(short, away=unanswered)
                 await asyncio.wait({self._report_soon(part) for part in asking}, timeout=AWAY_SECONDS - waited)
@@ -246,13 +253,13 @@ class Slices:
         part.budget = changed.budget or part.budget
 
 
-def _applies(budget: Budget, line: LineParts) -> bool:
-    """Whether a budget counts a line; `budget_sql` says the same for stored lines."""
+def _counts(budget: Budget, key_id: str, workflow: str) -> bool:
+    """Whether a budget counts requests of this key and workflow; `budget_sql` says the same for stored lines."""
     match budget.scope:
         case Scope.KEY:
-            return budget.scope_value == line.key_id
+            return budget.scope_value == key_id
         case Scope.WORKFLOW:
-            return budget.scope_value == line.workflow
+            return budget.scope_value == workflow
     return True
 
 

@@ -3,6 +3,7 @@
 Every write by a worker checks the fence (chunk_id, token, worker_id).
 """
 
+from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
 from app.worker_lease import WORKER_LEASE_HOLDS
@@ -119,6 +120,6 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
                          worst_tokens)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
-       %(durations)s, d.lane, d.worst * d.held / 1000, d.worst_tokens * d.held / 1000, d.worst * c.done / d.n,
+       %(durations)s, d.lane, {hold("d.worst", "d.held")}, {hold("d.worst_tokens", "d.held")}, d.worst * c.done / d.n,
        d.worst_tokens * c.done / d.n from deleted d, counts c
 returning ok + failed"""

@@ -1,6 +1,7 @@
 """Claims about budgets at the API: setting them, what they refuse, and what a waiting batch says."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -131,3 +132,16 @@ async def test_the_metrics_show_budgets_and_what_waits(client: httpx.AsyncClient
     text = (await client.get("/metrics")).text
     assert 'slackwater_budget_used_ratio{budget="acme/b"} 0.0' in text
     assert 'slackwater_unfunded_chunks{model="smollm2-135m-instruct"} 1.0' in text
+
+
+async def test_the_estimate_of_a_file_says_near_which_request_the_money_ends(client: httpx.AsyncClient) -> None:
+    line = {"custom_id": "", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
+    lines = "\n".join(json.dumps(line | {"custom_id": f"c{n}"}) for n in range(10))
+    made = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("input.jsonl", lines)})
+    estimate = f"/v1/files/{made.json()['id']}/estimate"
+    assert (await client.get(estimate)).json()["budget"] is None
+    await put(client, max_tokens=100)
+    budget = (await client.get(estimate)).json()["budget"]
+    assert (budget["name"], budget["remaining"]) == ("b", 100)
+    assert budget["needed"] > 100
+    assert budget["ends_near_request"] == int(10 * 100 / budget["needed"])
