@@ -92,10 +92,13 @@ class EventData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchData(EventData):
-    """Data of `batch.*` and `response.*`. `counts`: None in `batch.queued`, and for a batch that was refused for its file."""
+    """Data of `batch.*` and `response.*`. `counts`: None in `batch.queued`, and for a batch that was refused for its file.
+    `policy_rules`: the rules of the policy that chose its model; None: none did.
+    """
 
     counts: Counts | None = None
     failure: BatchFailure | None = None
+    policy_rules: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +144,12 @@ def from_json(kind: str, stored: bytes) -> EventData:
         return BudgetData(**common, **{name: values[name] for name in ("budget", "percent", "message")})
     if kind == EventKind.TEST:
         return EventData(**common)
-    return BatchData(**common, counts=_counts(values.get("counts")), failure=_failure(values))
+    return BatchData(
+        **common,
+        counts=_counts(values.get("counts")),
+        failure=_failure(values),
+        policy_rules=values.get("policy_rules"),
+    )
 
 
 def _counts(stored: dict[str, int] | None) -> Counts | None:

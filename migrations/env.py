@@ -6,6 +6,7 @@ import app.admission.tables
 import app.engines.tables
 import app.files.tables
 import app.headroom.tables
+import app.metering.budget_tables
 import app.metering.tables
 import app.policy.tables
 import app.queue.tables

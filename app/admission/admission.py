@@ -3,7 +3,7 @@
 The order: scope of the key and labels (`begin`), policy (`admit`), then for queued work the account's quotas (`quotas.check`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -12,9 +12,10 @@ import orjson
 from app.admission.answer_limit import limited
 from app.engines.catalogue import Catalogue, Model
 from app.errors import ModelDenied, PolicyDenied
-from app.metering.spend_labels import NO_SPEND_LABELS, SYNC, SpendLabels
+from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide
 from app.policy.rules import NO_POLICY, Policy
+from app.queue.types import Kind
 
 
 class ItemFacts(Protocol):
@@ -33,8 +34,8 @@ class ItemFacts(Protocol):
         """The most that the answer may have."""
 
 
-BATCH = "batch"
-QUEUED = "async_queue"  # the capability of a model whose requests can wait in the queue
+_QUEUED_KINDS = frozenset(Kind)
+_QUEUED = "async_queue"  # the capability of a model whose requests can wait in the queue
 Facts = TypeVar("Facts", bound=ItemFacts)
 Item = dict[str, Any]
 Examine = Callable[[Model, Item], Facts]  # raises ValueError for a request that the model cannot take
@@ -86,6 +87,11 @@ class Outcome:
         if decision.rules:
             self.rules |= dict.fromkeys(decision.rules)
 
+    def clear(self) -> None:
+        """Forget it: the request turned out to be an earlier one."""
+        self.first = self.asked = self.model = None
+        self.rules.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
@@ -111,12 +117,12 @@ class Admission:
 
     @property
     def _is_queued(self) -> bool:
-        return self.who is not None and self.who.kind != SYNC
+        return self.who is not None and self.who.kind in _QUEUED_KINDS
 
     def admit(self, model: Model, item: Item, endpoint: str, examine: Examine[Facts]) -> Admitted[Facts]:
         """The request as it may run. Raises PolicyDenied, ModelDenied, and the errors of `examine`."""
         facts = examine(model, item)
-        if self.who is None or self.who.kind != BATCH:  # a batch is noted as a whole
+        if self.who is None or self.who.kind != Kind.BATCH:  # a batch is noted as a whole
             sums = facts.est_tokens, facts.answer_tokens
             self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
         if not self.policy.rules:
@@ -140,13 +146,18 @@ class Admission:
         asked = self.outcome.asked or model
         self.on_request(RequestFacts(self.who, self.labels, asked, endpoint, items, est_tokens, answer_tokens))
 
-    def stored(self, model: str) -> dict[str, object] | None:
-        """What a batch keeps about its admission. `model`: of its first item. None: no rule had a say."""
+    def stored(self, models: Sequence[str]) -> dict[str, object] | None:
+        """What a batch keeps about its admission. `models`: of its items, the first one's first. None: no rule had a say."""
         outcome = self.outcome
         if outcome.first is None or not outcome.rules:
             return None
-        known = {"id": self.policy.policy_id, "rules": list(outcome.rules), "fallback": list(outcome.first.fallback)}
-        return known | ({"asked": outcome.asked} if outcome.asked != model else {})
+        known: dict[str, object] = {
+            "id": self.policy.policy_id,
+            "rules": list(outcome.rules),
+            "fallback": list(outcome.first.fallback),
+        }
+        known |= {"asked": outcome.asked} if outcome.asked != models[0] else {}
+        return known | ({"models": list(models)} if len(models) > 1 else {})
 
     def others(self, admitted: Admitted[Facts], examine: Examine[Facts]) -> list[Admitted[Facts]]:
         """The request for each model of its fallback chain that it fits and that may answer it."""
@@ -177,7 +188,7 @@ class Admission:
     ) -> Admitted[Facts] | None:
         """The request for another model. None: that one cannot take it, or this process does not know it."""
         model = self.models.resolve(name) if self.models is not None else None
-        if model is None or model.task != asked.task or (self._is_queued and QUEUED not in model.capabilities):
+        if model is None or model.task != asked.task or (self._is_queued and _QUEUED not in model.capabilities):
             return None
         other = {**item, "model": model.name} if "model" in item else item
         try:

@@ -68,3 +68,5 @@ class RequestSamples:
                 await samples.store(conn, taken)
         except TRANSIENT as error:
             _log.warning("samples.not_stored", samples=len(taken), error=str(error).strip())
+        except Exception:  # such as an account that is deleted at this moment; the next samples are stored
+            _log.exception("samples.not_stored", samples=len(taken))

@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import structlog
 from fastapi import Depends, FastAPI
@@ -48,6 +49,7 @@ _log = structlog.get_logger("api")
 _PATIENCE_SECONDS = 5.0
 # Requests leave few reference cycles. Python's default, 700 objects, spends a tenth of the processor time on looking for them.
 _COLLECT_AFTER = (20_000, 20, 20)
+_CANCEL_SECONDS = 0.5
 ACCOUNT = "/client/v4/accounts/{account_id}"
 
 
@@ -72,7 +74,10 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         await policy.renew()
         samples = RequestSamples(database)
         keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples)}
-        gauges, admission = QueueGauges(watch), AdmissionControl(policy, samples)
+        admission = AdmissionControl(
+            policy, samples, lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow)
+        )
+        gauges = QueueGauges(watch)
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)
         gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
         gc.set_threshold(*_COLLECT_AFTER)
@@ -80,9 +85,19 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         try:
             yield
         finally:
-            for task in keeping:
-                task.cancel()
-            await asyncio.wait(keeping)
+            await _cancel(keeping)
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks and wait for their ends.
+
+    It is repeated: `asyncio.wait_for` in a library can lose one that arrives together with its result (until Python 3.12).
+    """
+    left = tasks
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
 
 
 def create_app(settings: Settings, *, store_checked: bool = True) -> FastAPI:

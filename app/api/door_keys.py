@@ -14,11 +14,14 @@ from app.api.deps import Parts, PartsDep
 from app.engines import service as engines
 from app.engines.engine_key import engine_of_door
 from app.errors import AuthenticationError, BadInput
+from app.metering.lines import DOOR, parts_of
+from app.metering.spend_labels import NO_SPEND_LABELS
 from app.settings import Settings
 from app.tenants import rate_limits
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyMinute
 from app.tenants.service import Tenant
+from app.usage_counts import UsageCounts
 from workers.engine.door.keys import MOST_AT_ONCE, MOST_COUNT, MOST_KEY_BYTES, PATH
 
 router = APIRouter(include_in_schema=False)
@@ -28,7 +31,10 @@ Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 
 
 class KeyQuestion(BaseModel):
-    """One key: `token` if the door has not seen it before, else its id. `requests`, `tokens`: let in since the last question."""
+    """One key: `token` if the door has not seen it before, else its id. `requests`, `tokens`: let in since the last question.
+
+    `answered`, `prompt_tokens`, `completion_tokens`: answered since then.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -36,6 +42,9 @@ class KeyQuestion(BaseModel):
     key_id: Annotated[str, Field(max_length=64)] = ""
     requests: Count = 0
     tokens: Count = 0
+    answered: Count = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
 
 
 _QUESTIONS = TypeAdapter(Annotated[list[KeyQuestion], Field(max_length=MOST_AT_ONCE)])
@@ -72,8 +81,24 @@ async def _known(
                 requests, tokens = let_in.get(tenant.key_id, (0, 0))
                 let_in[tenant.key_id] = requests + question.requests, tokens + question.tokens
         used = await rate_limits.add(conn, let_in) if let_in else {}
-        listed = {each.name: each.arrival_url for each in await engines.list_engines(conn)}
-    return known, used, listed.get(engine)
+        listed = {each.name: each for each in await engines.list_engines(conn)}
+    if (found := listed.get(engine)) is None:
+        return known, used, None
+    for tenant, question in zip(known, questions, strict=True):
+        if tenant is not None and question.answered:
+            _book(parts, tenant, question, found.model)
+    return known, used, found.arrival_url
+
+
+def _book(parts: Parts, tenant: Tenant, question: KeyQuestion, served: str) -> None:
+    """Add what the door has let through to the ledger. A question whose answer was lost is asked and booked again."""
+    model = parts.catalogue.resolve(served)
+    name, price = (model.name, model.price) if model else (served, None)
+    line = parts_of(tenant.tenant_id, tenant.key_id, NO_SPEND_LABELS, name, DOOR, price)
+    answered = question.answered
+    parts.gateway.usage.add(
+        line, UsageCounts(answered, answered, question.prompt_tokens, 0, question.completion_tokens)
+    )
 
 
 def _answer(settings: Settings, tenant: Tenant | None, used: dict[str, KeyMinute]) -> dict[str, Any]:

@@ -42,12 +42,13 @@ _WEBHOOK_BODIES = {
     "rotate_secret": webhooks.WEBHOOK_ROTATION,
     "test": webhooks.WEBHOOK_TEST,
 }
-_SUBSCRIPTION_BODIES = {
+_OWN_BODIES = {
     ("post", "subscriptions"): webhooks.SUBSCRIPTION,
     ("patch", "{subscription_id}"): webhooks.SUBSCRIPTION_CHANGE,
     ("post", "replay"): webhooks.REPLAY,
     ("post", "rotate_secret"): webhooks.ROTATION,
     ("post", "ack"): webhooks.ACKNOWLEDGED,
+    ("put", "{name}"): schemas.BUDGET,
 }
 
 
@@ -121,8 +122,8 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         good["content"] = {"application/json": {"schema": {"anyOf": [schemas.ref("Success"), schemas.OPENROUTER]}}}
     if path.endswith("/ai/policy/test"):
         operation["requestBody"] = _body(schemas.POLICY_TEST)
-    elif (method, path.rpartition("/")[2]) in _SUBSCRIPTION_BODIES:
-        operation["requestBody"] = _body(_SUBSCRIPTION_BODIES[method, path.rpartition("/")[2]])
+    elif (method, path.rpartition("/")[2]) in _OWN_BODIES:
+        operation["requestBody"] = _body(_OWN_BODIES[method, path.rpartition("/")[2]])
 
 
 def _exemplify(path: str, method: str, operation: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ _OVERVIEW = {
     "usage": _USAGE,
     "tags": [],
     "metadata": None,
+    "policy": None,
     "created_at": _AT,
     "finished_at": _DONE,
     "expires_at": None,
@@ -84,6 +85,7 @@ _NEW_BATCH = {
         "currency": "USD",
     },
     "metadata": None,
+    "policy": None,
     "progress": 0.0,
     "eta": 1_795_357_122,
 }

@@ -13,6 +13,9 @@ from app.batches.openai.uploads import PURPOSE, UNREAD_PURPOSES
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
+from app.metering import budget_terms
+from app.metering.budget_rules import WhenSpent
+from app.metering.windows import Period
 
 Schema = dict[str, Any]
 
@@ -40,6 +43,30 @@ LINES: Schema = {"type": "string", "description": "one entry of `responses` a li
 LIST: Schema = one("object", "data", object={"const": "list"}, data={"type": "array", "items": OBJECT})
 OPENROUTER: Schema = one("data", data={"type": "array", "items": OBJECT})
 COMPLETION: Schema = one("choices", choices={"type": "array", "items": OBJECT}, usage=OBJECT)
+
+
+def _several(items: Mapping[str, Any], least: int = 0) -> Schema:
+    return {"type": "array", "minItems": least, "maxItems": budget_terms.MOST_LISTED, "items": dict(items)}
+
+
+BUDGET: Schema = {
+    **only(
+        max_cost={"type": "string", "pattern": budget_terms.AMOUNT},
+        max_tokens={"type": "integer", "minimum": 1, "maximum": budget_terms.MOST_TOKENS},
+        period={"enum": [*Period]},
+        tz=STRING,
+        key=TEXT_VALUE,
+        workflow={"type": "string", "pattern": budget_terms.NAME},
+        soft=_several({"type": "integer", "minimum": 1, "maximum": 99}),
+        divert_at={"type": "integer", "minimum": 1, "maximum": 100},
+        fallback=_several(STRING, 1),
+        when_spent={"enum": [*WhenSpent]},
+        strict={"type": "boolean"},
+    ),
+    "oneOf": [{"required": ["max_cost"]}, {"required": ["max_tokens"]}],
+    "dependentRequired": {"divert_at": ["fallback"], "fallback": ["divert_at"]},
+    "not": {"required": ["key", "workflow"]},
+}
 
 
 def or_null(schema: Mapping[str, Any]) -> Schema:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -22,9 +22,10 @@ from app.errors import NoCapacity, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
-from app.metering.lines import parts_of
+from app.metering import families
+from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slices import CallSize
-from app.metering.spend_labels import SYNC
+from app.metering.spend_labels import SpendLabels
 from app.tenants.service import Tenant
 
 Render = Callable[[SseEvent], bytes]
@@ -69,11 +70,13 @@ async def prepare(
     examine = request_parsing.examined_by(route.examine, usual)
     admitted = request_parsing.admit(admission, model, item, route.endpoint, examine)
     await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
-    calls = [_call(each, tenant, labels, route) for each in (admitted, *admission.others(admitted, examine))]
+    calls = [_call(each, tenant, labels, parts, route) for each in (admitted, *admission.others(admitted, examine))]
     return PreparedCall(calls, admission, admitted.facts)
 
 
-def _call(admitted: Admitted[ItemFacts], tenant: Tenant, labels: RequestLabels, route: EngineRoute) -> SyncCall:
+def _call(
+    admitted: Admitted[ItemFacts], tenant: Tenant, labels: RequestLabels, parts: Parts, route: EngineRoute
+) -> SyncCall:
     model, facts = admitted.model, admitted.facts
     return SyncCall(
         model,
@@ -86,7 +89,7 @@ def _call(admitted: Admitted[ItemFacts], tenant: Tenant, labels: RequestLabels, 
         rejects_if_busy(admitted.item),
         route.open_ended,
         labels.traceparent,
-        parts_of(tenant.tenant_id, tenant.key_id, labels.spend, model.name, SYNC, model.price),
+        _line(model, tenant, labels.spend, facts, parts, route.endpoint),
         _size(admitted.item, facts),
     )
 
@@ -95,6 +98,16 @@ def _size(item: dict[str, Any], facts: ItemFacts) -> CallSize:
     """What the budgets of a valid request hold."""
     likely = item_worsts.likely_answer(facts.answer_tokens, facts.most_tokens)
     return CallSize(facts.est_tokens - facts.answer_tokens, likely, facts.most_tokens, item)
+
+
+def _line(
+    model: Model, tenant: Tenant, labels: SpendLabels, facts: ItemFacts, parts: Parts, endpoint: str
+) -> LineParts:
+    """The line of a request, with the family of its prompt unless a label names one."""
+    if labels.family == families.NONE:
+        known = families.of(parts.secret_key)
+        labels = replace(labels, family=known.name(tenant.tenant_id, labels.workflow, facts.beginning))
+    return parts_of(tenant.tenant_id, tenant.key_id, labels, model.name, SYNC, model.price, endpoint)
 
 
 def rejects_if_busy(item: dict[str, Any]) -> bool:

@@ -22,6 +22,7 @@ async def emit(
         traceparent=batch.traceparent,
         counts=Counts.of(batch.total, batch.ok, batch.failed),
         failure=failure,
+        policy_rules=batch.rules,
     )
     await emitter.emit(
         conn,

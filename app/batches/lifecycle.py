@@ -97,9 +97,18 @@ async def retry(
             model=batch.model,
             batch_id=batch.batch_id,
             run=batch.run,
-            data=BatchData(request_id=str(request_id), account_id=tenant.account_id, traceparent=batch.traceparent),
+            data=_queued_again(tenant, request_id, batch),
         )
         return count
+
+
+def _queued_again(tenant: Tenant, request_id: UUID, batch: batch_state.Reopened) -> BatchData:
+    return BatchData(
+        request_id=str(request_id),
+        account_id=tenant.account_id,
+        traceparent=batch.traceparent,
+        policy_rules=batch.rules,
+    )
 
 
 async def _requeue(

@@ -22,11 +22,6 @@ class MoneyWait:
     now: datetime
 
     @property
-    def since(self) -> datetime | None:
-        """Not known: money is not taken by one batch alone."""
-        return None
-
-    @property
     def seconds(self) -> float | None:
         """Seconds until the last of these windows begins. None: the budget is not renewed."""
         if not self.windows:

@@ -4,20 +4,19 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
 from app.admission import quotas
 from app.admission.admission import NO_ADMISSION, Admission
-from app.batches import batch_usage, budget_lanes
-from app.batches.budget_lanes import Lane
+from app.batches import batch_chunks, batch_usage, budget_lanes
+from app.batches.batch_chunks import BatchLines, Owner
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
 from app.batches.intake.spool import Spool, SpoolOptions
 from app.batches.intake.workers_ai import ItemIntake
-from app.batches.item_worsts import ItemSizes
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
 from app.batches.validation.text_generation import Examine, ItemRules
@@ -31,7 +30,7 @@ from app.events import BatchData, EventKind
 from app.policy.match import NO_DECISION
 from app.queue import ingest
 from app.queue.answer_lengths import UsualLength
-from app.queue.chunking import NewChunk, cut
+from app.queue.chunking import NewChunk
 from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
@@ -105,9 +104,8 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
 async def check_fit(database: Database, settings: Settings, order: Order, items: Sequence[LongItem]) -> None:
     """Count the tokens of the items that may be too long for the order's model. Raises BadInput."""
     if items:
-        endpoint = order.endpoint or ENGINE_ROUTES[order.model.task][0]
         target = Target.of(order.model)
-        await prompt_length.check(database, settings, target, endpoint, items, open_ended=order.open_ended)
+        await prompt_length.check(database, settings, target, _endpoint(order), items, open_ended=order.open_ended)
 
 
 def rules_of(model: Model, usual: UsualLength | None = None, *, stream: bool = False) -> ItemRules:
@@ -167,31 +165,54 @@ async def commit(
     await offload.put(intake.take_large())
     models = intake.models or [order.model]
     order = replace(order, model=models[0])
-    lines = await batch_usage.line_ids(database, order.tenant, order.labels.spend, order.kind, models)
-    lanes = await budget_lanes.of_new(database, lines)
-    by_model = await asyncio.to_thread(_cuts, intake, settings, models, lines, lanes)
+    line_id, by_model = await _lined_chunks(database, settings, order, intake, models)
     async with database.relaxed() as conn:
-        pool_id = await ensure_pool(conn, order.model.served)
-        cuts: dict[int, list[NewChunk]] = {pool_id: by_model[0]}
-        for model, part in zip(intake.models[1:], by_model[1:], strict=True):
+        cuts: dict[int, list[NewChunk]] = {}
+        for model, part in zip(models, by_model, strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
-    batch = _new_batch(order, intake, pool_id, lines[0], tells_items=tells_items)
+    batch = _new_batch(order, intake, next(iter(cuts)), line_id, tells_items=tells_items)
 
     async def store() -> UUID:
         async with database.transaction() as conn:
             request_id = await _store(conn, batch, order, intake, cuts)
-            if request_id == batch.request_id:
-                if register is not None:
-                    await register(conn, batch)
-                offload.seal()
+            if request_id != batch.request_id:
+                order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
+                return request_id
+            if register is not None:
+                await register(conn, batch)
+            offload.seal()
         return request_id
 
     request_id = await with_retries(store)
     if request_id == batch.request_id and order.kind == Kind.BATCH:
-        est_tokens, answer_tokens = sum(intake.est_tokens), sum(intake.answer_tokens)
-        order.admission.note_batch(batch.model, batch.endpoint, batch.total, est_tokens, answer_tokens)
+        sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
+        order.admission.note_batch(batch.model, batch.endpoint, *sums)
     return request_id
+
+
+async def _lined_chunks(
+    database: Database, settings: Settings, order: Order, intake: Spool, models: Sequence[Model]
+) -> tuple[int, list[list[NewChunk]]]:
+    """The line of the batch, and the chunks of each model with their lines. Raises BadInput, BudgetSpent."""
+    owner = Owner(order.tenant, order.labels.spend, order.kind, _endpoint(order))
+    lines = await asyncio.to_thread(BatchLines, intake, settings, owner)
+    own = await asyncio.to_thread(lines.own, models)
+    known = await batch_usage.line_ids(database, own)
+    lanes = await budget_lanes.of_new(database, list(known.values()))
+    of_models = [lanes.get(known[line]) for line in own]
+    cuts = await asyncio.to_thread(batch_chunks.chunks_by_model, intake, settings, models, of_models)
+    of_chunks = await asyncio.to_thread(lines.of, models, cuts)
+    known |= await batch_usage.line_ids(database, list(chain.from_iterable(of_chunks)))
+    lined = [
+        [replace(chunk, line_id=known[line]) for chunk, line in zip(chunks, part, strict=True)]
+        for chunks, part in zip(cuts, of_chunks, strict=True)
+    ]
+    return known[own[0]], lined
+
+
+def _endpoint(order: Order) -> str:
+    return order.endpoint or ENGINE_ROUTES[order.model.task][0]
 
 
 def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells_items: bool) -> ingest.NewBatch:
@@ -204,7 +225,7 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         tenant_id=order.tenant.tenant_id,
         pool_id=pool_id,
         model=order.model.name,
-        endpoint=order.endpoint or ENGINE_ROUTES[order.model.task][0],
+        endpoint=_endpoint(order),
         total=len(intake.est_tokens),
         deadline_seconds=deadline_seconds or aim_seconds,
         expires=deadline_seconds is not None,
@@ -220,35 +241,8 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         open_ended=order.open_ended,
         line_id=line_id,
         bytes=sum(intake.body_bytes),
-        policy=order.admission.stored(order.model.name),
+        policy=order.admission.stored([model.name for model in intake.models] or [order.model.name]),
     )
-
-
-def _cuts(
-    intake: Spool,
-    settings: Settings,
-    models: Sequence[Model],
-    lines: Sequence[int],
-    lanes: Mapping[int | None, Lane],
-) -> list[list[NewChunk]]:
-    """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first.
-
-    `lines`: the line of each model. `lanes`: of the lines with budgets. Raises BadInput, BudgetSpent.
-    """
-    cut_up = partial(cut, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items)
-    sizes = ItemSizes(intake.est_tokens, intake.answer_tokens, intake.most_tokens, intake.body_bytes)
-    if len(models) < 2:
-        lane = lanes.get(lines[0])
-        worsts = lane.worsts(sizes, models[0]) if lane else None
-        return [cut_up(intake.est_tokens, keys=intake.warm_keys, line_id=lines[0], worsts=worsts)]
-    chunks = []
-    for place, (model, line_id) in enumerate(zip(models, lines, strict=True)):
-        seqs = [seq for seq, index in enumerate(intake.model_of) if index == place]
-        estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
-        lane = lanes.get(line_id)
-        worsts = lane.worsts(sizes.of(seqs), model, seqs) if lane else None
-        chunks.append(cut_up(estimates, keys=keys, seqs=seqs, line_id=line_id, worsts=worsts))
-    return chunks
 
 
 async def _store(
@@ -279,7 +273,10 @@ async def _store(
         batch_id=batch.batch_id,
         run=run,
         data=BatchData(
-            request_id=str(batch.request_id), account_id=order.tenant.account_id, traceparent=batch.traceparent
+            request_id=str(batch.request_id),
+            account_id=order.tenant.account_id,
+            traceparent=batch.traceparent,
+            policy_rules=list(order.admission.outcome.rules) or None,
         ),
     )
     return batch.request_id

@@ -3,10 +3,10 @@
 The chain of conditions between a batch and its end is checked in this order. The first one that blocks is the answer:
 
     its own state      paused, ending
+    budget             whether all its items wait for money of a budget
     engines            whether its model has an engine, and one that is ready
     gate               whether an engine admits batch work; if not: signal, value, threshold
     back-off           whether all its items wait before they are tried again
-    budget             whether all its items wait for money of a budget
     order              earlier work of its account, other accounts, the account's limit
     allowance          whether the engines' allowance is used up
 
@@ -90,10 +90,10 @@ def walk(
     if outlook is None or estimate is None or not outlook.chunks:
         yield Link("settling", batch_message("settling"))
         return
+    if money is not None:
+        yield Link("budget", money.message(outlook.unfunded), blocks=not outlook.ready and not outlook.leased)
     yield from _engines(status, outlook)
     yield from _own_chunks(outlook)
-    if money is not None:
-        yield Link("budget", money.message(outlook.unfunded), money.since, not outlook.ready and not outlook.leased)
     yield from _queue_order(status, outlook, estimate)
     yield _eta(estimate)
 

@@ -44,7 +44,7 @@ def show_list(as_json: Json = False) -> None:
     if as_json:
         tables.document(console, [_document(account) for account in found])
     else:
-        tables.show(console, _COLUMNS, map(_row, found), whole=("account", "state"), wide=_WIDE)
+        tables.show(console, _COLUMNS, map(_row, found), whole=("account", "state"), wide=_WIDE, numbers=_COLUMNS[2:7])
 
 
 @app.command("show")

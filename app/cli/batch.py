@@ -48,7 +48,9 @@ def show_list(
     if as_json:
         tables.document(console, found)
     else:
-        tables.show(console, _COLUMNS, map(_row, found), whole=("batch", "state"), wide=_WIDE)
+        tables.show(
+            console, _COLUMNS, map(_row, found), whole=("batch", "state"), wide=_WIDE, numbers=("done", "failed")
+        )
 
 
 @app.command("show")
@@ -132,7 +134,7 @@ def _print_reasons(batch: Object) -> None:
     for columns, rows in ((("items", "why they failed"), failed), (("line", "why the batch was refused"), wrong)):
         if rows:
             console.print()
-            tables.show(console, columns, rows, whole=columns[:1])
+            tables.show(console, columns, rows, numbers=columns[:1])
 
 
 def _row(batch: Object) -> tuple[object, ...]:

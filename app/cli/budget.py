@@ -10,6 +10,7 @@ from app.cli.database import on_database
 from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
 from app.engines import catalogue
+from app.engines.model_registry import with_adopted
 from app.metering import budget_terms, budgets
 from app.metering.budget_rules import Budget, Scope
 from app.tenants import service as tenants
@@ -42,12 +43,13 @@ def set_budget(
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     most = {"max_cost": max_cost, "max_tokens": max_tokens, "period": period, "tz": tz}
     of = {"key": key, "workflow": workflow, "soft": soft, "divert_at": divert_at, "fallback": fallback}
-    given = most | of | {"when_spent": when_spent, "strict": strict}
-    models = catalogue.load(settings().models_file)
+    terms = most | of | {"when_spent": when_spent, "strict": strict}
+    given = {name: value for name, value in terms.items() if value is not None}
+    file = catalogue.load(settings().models_file)
 
     async def put(conn: Connection) -> Budget:
         async with conn.transaction():
-            tenant_id = await tenants.find_tenant(conn, account)
+            tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
             return await verbs.put(conn, models, tenant_id, name, given, where="--")
 
     budget = on_database(settings(), put)

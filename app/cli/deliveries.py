@@ -79,7 +79,7 @@ def show_list(
         tables.document(console, found)
         return
     whole = ("delivery", "event", "state", "request id")
-    tables.show(console, _COLUMNS, map(_row, found), whole=whole, wide=("request id",))
+    tables.show(console, _COLUMNS, map(_row, found), whole=whole, wide=("request id",), numbers=("tries",))
 
 
 def show(subscription_id: SubscriptionId, delivery_id: DeliveryId, as_json: Json = False) -> None:
@@ -92,7 +92,7 @@ def show(subscription_id: SubscriptionId, delivery_id: DeliveryId, as_json: Json
     names = ("webhook_id", "event", "request_id", "state", "reason")
     tables.facts(console, {name.replace("_", " "): found[name] for name in names})
     console.print()
-    tables.show(console, _ATTEMPTS, map(_attempt, found["tries"]), whole=("at", "ms"), wide=("address",))
+    tables.show(console, _ATTEMPTS, map(_attempt, found["tries"]), whole=("at",), wide=("address",), numbers=("ms",))
 
 
 def redeliver(subscription_id: SubscriptionId, delivery_id: DeliveryId) -> None:

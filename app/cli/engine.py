@@ -60,7 +60,7 @@ def list_(as_json: Json = False) -> None:
     if as_json:
         tables.document(console, [described(engine) for engine in found])
     elif found:
-        tables.show(console, _COLUMNS, map(_row, found), whole=("engine",))
+        tables.show(console, _COLUMNS, map(_row, found), whole=("engine",), numbers=("batch", "sync"))
     else:
         console.print("There is no engine yet. `slackwater up` and `slackwater gpu-worker` register theirs.")
 

@@ -9,6 +9,7 @@ from app.cli import (
     account,
     batch,
     budget,
+    compare,
     engine,
     events,
     installation,
@@ -43,7 +44,7 @@ for group in (account, batch, budget, engine, key, model, policy, spend, subscri
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(submit.submit, results.results, why.why, status.status, events.events, listen.listen),
-    *(login.login, login.logout, logs.logs),
+    *(login.login, login.logout, logs.logs, compare.compare),
     *(installation.up, installation.demo, installation.doctor, installation.migrate),
     *(parts.api, parts.gpu_worker, parts.notifier, parts.steward),
 )

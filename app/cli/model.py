@@ -33,7 +33,7 @@ def show_list(as_json: Json = False) -> None:
         (row["name"], row["served_by"], row["weights"], row["context_window"], row["shape"], row["capabilities"])
         for row in found
     ]
-    tables.show(console, _COLUMNS, rows, wide=_WIDE)
+    tables.show(console, _COLUMNS, rows, wide=_WIDE, numbers=("context",))
 
 
 @app.command("prepare")

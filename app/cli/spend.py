@@ -1,24 +1,25 @@
 """`slackwater spend`: who used what, and what it cost. Works on the database."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
 
-from app import clock
-from app.cli import tables
+from app.cli import spend_export, spend_reports, tables
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
-from app.db.pool import Connection
-from app.metering import reports
+from app.cli.spend_options import Account, Since, listed, money_text, read
+from app.metering import documents, reports
 from app.metering.reports import UsageRow
-from app.quantities import many, seconds_of
-from app.tenants import service as tenants
-from app.user_errors import Failure
+from app.quantities import many
 
-app = typer.Typer(help="Report what requests used and cost; compare the ledger with the queue.")
+app = typer.Typer(help="Report what requests used and cost; explain a change; compare the ledger with the queue.")
+app.command("explain")(spend_reports.explain)
+app.command("latency")(spend_reports.latency)
+app.command("sessions")(spend_reports.sessions)
+app.command("export")(spend_export.export)
 
 _COUNTS = ("requests", "failed", "prompt", "cached", "output", "cost")
 
@@ -29,28 +30,26 @@ def spend(
     by: Annotated[
         str, typer.Option(help=f"what to group by, separated by commas: {', '.join(reports.DIMENSIONS)}")
     ] = ",".join(reports.USUAL),
-    since: Annotated[str, typer.Option(help="how far back, like 90m, 24h or 7d")] = "24h",
-    account: Annotated[str | None, typer.Option(help="only this account")] = None,
+    since: Since = "24h",
+    account: Account = None,
     as_json: Json = False,
 ) -> None:
     """Report requests, tokens and cost of the last day, by workflow and model."""
     if context.invoked_subcommand:
         return
-    names = tuple(name.strip() for name in by.split(",") if name.strip())
-    if unknown := [name for name in names if name not in reports.DIMENSIONS]:
-        raise Failure(f"--by {unknown[0]}: unknown.", f"Choose from {', '.join(reports.DIMENSIONS)}.")
-    seconds = seconds_of(since)
-    if seconds is None:
-        raise Failure(f"--since {since}: not a length of time.", "Write a number and s, m, h or d, like 24h.")
-    found = _read(names, seconds, account)
+    names = listed(by, reports.DIMENSIONS)
+    found = read(since, account, lambda conn, scope: reports.usage(conn, names, scope))
     if as_json:
         tables.document(console, [_document(names, row) for row in found])
         return
     if not found:
-        tables.sentence(console, f"No request ended in the last {since}.")
+        tables.sentence(console, f"No request ended in {_named(since)}.")
         return
-    tables.show(console, (*names, *_COUNTS), [_cells(row) for row in found], whole=names[:1], wide=("cached", "failed"))
+    rows = [_cells(row) for row in found]
+    tables.show(console, (*names, *_COUNTS), rows, whole=names[:1], wide=("cached", "failed"), numbers=_COUNTS)
     _total(found)
+    for row in read(since, account, reports.harvested):
+        _harvest(row)
 
 
 @app.command("check")
@@ -64,49 +63,39 @@ def check(as_json: Json = False) -> None:
         tables.sentence(console, "The ledger has exactly what the queue counted.", "green")
     else:
         cells = [(d.account_id, d.count, f"{d.ledger:,}", f"{d.queue:,}") for d in found]
-        tables.show(console, ("account", "count", "ledger", "queue"), cells)
+        tables.show(console, ("account", "count", "ledger", "queue"), cells, numbers=("ledger", "queue"))
     if found:
         raise typer.Exit(1)
 
 
-def _read(by: Sequence[str], seconds: float, account: str | None) -> list[UsageRow]:
-    until = clock.now()
-
-    async def read(conn: Connection) -> list[UsageRow]:
-        tenant_id = None if account is None else await tenants.find_tenant(conn, account)
-        hour = (until - timedelta(seconds=seconds)).replace(minute=0, second=0, microsecond=0)
-        return await reports.usage(conn, by, hour, until, tenant_id)
-
-    return on_database(settings(), read)
+def _named(since: str) -> str:
+    return f"the last {since}" if since[:1].isdigit() and "-" not in since else since
 
 
 def _cells(row: UsageRow) -> tuple[object, ...]:
-    failed = row.requests - row.ok
-    counts = (f"{n:,}" for n in (row.requests, failed, row.prompt, row.cached, row.output))
-    return (*row.group, *counts, _money(row.cost, row.currency))
-
-
-def _money(cost: Decimal | None, currency: str | None) -> str | None:
-    """An amount with as many places as it needs to show three digits; None: there is no price."""
-    if cost is None:
-        return None
-    places = 2 if cost == 0 or cost >= 1 else min(12, 2 - cost.adjusted())
-    return f"{cost:,.{places}f} {currency}"
+    used = row.counts
+    counts = (f"{n:,}" for n in (used.requests, used.failed, used.prompt, used.cached, used.output))
+    return (*row.group, *counts, money_text(row.cost, row.currency))
 
 
 def _total(found: Sequence[UsageRow]) -> None:
     currencies = {row.currency for row in found if row.cost is not None}
     costs = [
-        _money(sum((row.cost or Decimal() for row in found if row.currency == name), Decimal()), name)
+        money_text(sum((row.cost or Decimal() for row in found if row.currency == name), Decimal()), name)
         for name in sorted(filter(None, currencies))
     ]
-    tokens = sum(row.prompt + row.output for row in found)
-    requests = many(sum(row.requests for row in found), "request")
+    tokens = sum(row.counts.tokens for row in found)
+    requests = many(sum(row.counts.requests for row in found), "request")
     tables.sentence(console, " · ".join([requests, f"{tokens:,} tokens", *filter(None, costs)]), "dim")
 
 
+def _harvest(row: UsageRow) -> None:
+    """What was done in the headroom of engines; its cost is what it would have cost at the models' prices."""
+    hours = documents.harvest(row)["engine_hours"]
+    parts = [f"{row.counts.tokens:,} tokens", f"{hours:,g} engine hours", money_text(row.cost, row.currency)]
+    tables.sentence(console, f"Harvested: {' · '.join(filter(None, parts))}", "dim")
+
+
 def _document(by: Sequence[str], row: UsageRow) -> dict[str, Any]:
-    counts = {name: getattr(row, name) for name in ("requests", "ok", "prompt", "cached", "output")}
-    again = {name: getattr(row, name) for name in ("repeats", "retried", "retried_ok", "yields")}
     cost = None if row.cost is None else float(row.cost)
-    return {**dict(zip(by, row.group, strict=True)), **counts, **again, "cost": cost, "currency": row.currency}
+    return {**dict(zip(by, row.group, strict=True)), **asdict(row.counts), "cost": cost, "currency": row.currency}

@@ -30,22 +30,27 @@ def show(
     *,
     whole: Collection[str] = (),
     wide: Collection[str] = (),
+    numbers: Collection[str] = (),
 ) -> None:
     """Print rows under the names of their columns.
 
     A cell is any value, a list of lines, or None (a dash on a terminal, empty in a pipe). Columns in `whole`, such as ids,
-    are never cut or folded. Columns in `wide` are left out on a narrow terminal.
+    are never cut or folded. Columns in `wide` are left out on a narrow terminal. Those in `numbers` are aligned right.
     """
     if not console.is_terminal:
         for row in (columns, *rows):
             raw(console, "\t".join(_flat(cell) for cell in row))
         return
     shown = [n for n, name in enumerate(columns) if console.width >= WIDE_COLUMNS or name not in wide]
-    heads = [Column(columns[n], no_wrap=columns[n] in whole, overflow="fold") for n in shown]
+    heads = [_column(columns[n], whole=columns[n] in whole, number=columns[n] in numbers) for n in shown]
     table = Table(*heads, box=None, padding=_GAP, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(_text(row[n]) for n in shown))
     console.print(table)
+
+
+def _column(name: str, *, whole: bool, number: bool) -> Column:
+    return Column(name, no_wrap=whole or number, overflow="fold", justify="right" if number else "left")
 
 
 def lines(console: Console, rows: Iterable[Sequence[object]]) -> None:

@@ -76,10 +76,8 @@ async def keep(
     key = object_names.upload(tenant_id, file_id)
     values = {"file_id": file_id, "tenant_id": tenant_id, "purpose": purpose, "filename": filename, "bytes": size}
     values |= {"expires_seconds": expires_seconds, "arrival_seconds": _ARRIVAL_SECONDS, "lines": lines}
-    values |= {
-        "problems": Jsonb(list(problems), dumps=json.dumps) if problems else None,
-        "demand": None if demand is None else Jsonb(dict(demand)),
-    }
+    values["problems"] = Jsonb(list(problems), dumps=json.dumps) if problems else None
+    values["demand"] = None if demand is None else Jsonb(dict(demand))
     async with database.transaction() as conn:
         await check(conn)
         await conn.execute(sql.INSERT_FILE, values)

@@ -42,12 +42,14 @@ from app.gateway.routing import Balance
 from app.gateway.sse_frames import SseEvent
 from app.gateway.wait_queue import WaitQueue
 from app.headroom.arrivals import ANNOUNCING
+from app.metering import sessions
 from app.metering.budget_rules import Budget
 from app.metering.lines import LineParts
 from app.metering.slices import CallHold, CallSize, OnChange, Slices
 from app.metering.sync_usage import SyncUsage
 from app.quantities import duration
 from app.settings import Settings
+from app.usage_counts import UsageCounts
 
 CONNECT_SECONDS = 2.0
 # A connection that was idle for longer is not reused. vLLM closes idle ones after 5 seconds, and a request sent then is lost.
@@ -127,7 +129,7 @@ class Gateway:
             attempt.answered(None)
             timer.output_tokens = done.usage.completion_tokens
             timer.end()
-            self._meter(call, hold, done.usage)
+            self._meter(call, timer, hold, done.usage)
             return done.body
 
     async def stream(self, call: SyncCall) -> AsyncGenerator[SseEvent, None]:
@@ -160,18 +162,23 @@ class Gateway:
                 timer.end()
                 return
             finally:
-                self._meter(call, hold, usage, timer.output_tokens)
+                self._meter(call, timer, hold, usage)
             yield sse_frames.failed(failure.code, failure.message)
 
-    def _meter(self, call: SyncCall, hold: CallHold, usage: Usage | None, output_tokens: int = 0) -> None:
+    def _meter(self, call: SyncCall, timer: RequestTimer, hold: CallHold, usage: Usage | None) -> None:
         """Count a request that has begun to be answered. Without a usage its prompt is estimated, and it counts as failed."""
         if call.line is None:
             return
-        tokens = {"prompt": call.prompt_tokens, "cached": 0, "output": output_tokens}
-        if usage is not None:
-            tokens = {"prompt": usage.prompt_tokens, "cached": usage.cached_tokens, "output": usage.completion_tokens}
-        self.usage.add(call.line, ok=usage is not None, **tokens)
-        hold.settle(**tokens)
+        if usage is None:
+            counts = UsageCounts(1, 0, call.prompt_tokens, 0, timer.output_tokens)
+            self.usage.add(call.line, counts, first_token_ms=timer.first_token_ms)
+        else:
+            counts = UsageCounts(1, 1, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
+            self.usage.add(call.line, counts, first_token_ms=timer.first_token_ms, duration_ms=timer.elapsed_ms)
+        hold.settle(counts.prompt, counts.cached, counts.output)
+        if usage is not None and call.session is not None:
+            session = sessions.hashed(self._secret, call.tenant_id, call.session)
+            self.usage.add_turn(call.line, session, counts.prompt, counts.prompt - counts.cached)
 
     @asynccontextmanager
     async def _begun(

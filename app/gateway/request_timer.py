@@ -17,6 +17,7 @@ class RequestTimer:
         self._streamed = streamed
         self.output_tokens = 0
         self._labels = (SYNC, model)
+        self.first_token_ms: float | None = None
         self._began = clock.monotonic()
         self._last: float | None = None
         self._gaps: list[float] = []
@@ -28,11 +29,17 @@ class RequestTimer:
         self.output_tokens += 1  # an estimate until the engine reports its usage
         if before is None:
             TTFT.labels(*self._labels).observe(now - self._began)
-            return (now - self._began) * 1000
+            self.first_token_ms = (now - self._began) * 1000
+            return self.first_token_ms
         ITL.labels(*self._labels).observe(now - before)
         if len(self._gaps) < _MOST_GAPS:
             self._gaps.append(now - before)
         return None
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Since the request began."""
+        return (clock.monotonic() - self._began) * 1000
 
     def end(self) -> None:
         """Record that the answer is complete."""

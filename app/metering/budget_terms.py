@@ -9,13 +9,14 @@ from app.errors import BadInput
 from app.metering import money, windows
 from app.metering.budget_rules import Budget, BudgetTerms, Scope, Unit, WhenSpent
 
-_OF = ("key", "workflow", "max_cost", "max_tokens", "currency", "period", "tz")
+_OF = ("key", "workflow", "max_cost", "max_tokens", "period", "tz")
 FIELDS = (*_OF, "soft", "divert_at", "fallback", "when_spent", "strict")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_CURRENCY = re.compile("[A-Z]{3}")
+NAME = "^[a-z0-9][a-z0-9._-]{0,63}$"
+AMOUNT = r"^[0-9]{1,9}(\.[0-9]{1,9})?( [A-Z]{3})?$"
+_NAME, _AMOUNT = re.compile(NAME.strip("^$")), re.compile(AMOUNT.strip("^$"))
 _FORM = "must be 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-_MOST_LISTED = 10
-_MOST_TOKENS = 10**15
+MOST_LISTED = 10
+MOST_TOKENS = 10**15
 
 
 def parse(name: str, given: Mapping[str, Any], *, where: str = "") -> BudgetTerms:
@@ -51,21 +52,25 @@ class _Reader:
     """Reads fields, and says which one is wrong."""
 
     def __init__(self, given: Mapping[str, Any], where: str) -> None:
-        self._given = {name: value for name, value in given.items() if value is not None}
+        self._given = given
         self._where = where
 
     def wrong(self, field: str, problem: str) -> BadInput:
         """The error for a field."""
-        name = field.replace("_", "-") if self._where else field
-        return BadInput(f"{self._where}{name}: {problem}", param=field)
+        return BadInput(f"{self._name(field)}: {problem}", param=field)
+
+    def _name(self, field: str) -> str:
+        return self._where + (field.replace("_", "-") if self._where else field)
 
     def scope(self) -> tuple[Scope, str]:
         """What the budget limits."""
         key, workflow = self._text("key", ""), self._text("workflow", "")
-        if key and workflow:
+        if {"key", "workflow"} <= self._given.keys():
             raise self.wrong("workflow", "a budget has a key or a workflow, not both; set two budgets")
-        if workflow and not _NAME.fullmatch(workflow):
+        if "workflow" in self._given and not _NAME.fullmatch(workflow):
             raise self.wrong("workflow", f"{_FORM}, not {workflow[:70]!r}")
+        if "key" in self._given and not key:
+            raise self.wrong("key", "must be the id of a key; leave it out for the whole account")
         if key:
             return Scope.KEY, key
         return (Scope.WORKFLOW, workflow) if workflow else (Scope.ACCOUNT, "")
@@ -76,20 +81,14 @@ class _Reader:
         if len(given) != 1:
             raise self.wrong("max_cost", "give either max_cost, like '100 USD', or max_tokens")
         if given == ["max_tokens"]:
-            tokens = self.whole("max_tokens", 1, _MOST_TOKENS)
+            tokens = self.whole("max_tokens", 1, MOST_TOKENS)
             assert tokens is not None
             return Unit.TOKENS, None, tokens
         cost = self._given["max_cost"]
-        named = re.findall("[A-Za-z]{3}", cost) if isinstance(cost, str) else []
-        currency = self._text("currency", named[0].upper() if len(named) == 1 else "USD")
-        if not _CURRENCY.fullmatch(currency):
-            raise self.wrong("currency", f"must be three letters like USD, not {currency[:10]!r}")
-        if not isinstance(cost, str | int | float) or isinstance(cost, bool):
-            raise self.wrong("max_cost", f"must be an amount like '100 USD', not {cost!r:.40}")
-        try:
-            amount = money.parse_amount(cost, "max_cost", currency)
-        except ValueError as error:
-            raise BadInput(f"{self._where}{error}", param="max_cost") from None
+        if not isinstance(cost, str) or not _AMOUNT.fullmatch(cost):
+            raise self.wrong("max_cost", f"must be an amount like '100 USD' or '0.50', not {cost!r:.40}")
+        currency = cost.partition(" ")[2] or "USD"
+        amount = money.parse_amount(cost, "max_cost", currency)
         if amount < 1:
             raise self.wrong("max_cost", "must be more than 0")
         return Unit.COST, currency, amount
@@ -107,8 +106,8 @@ class _Reader:
     def soft(self) -> tuple[int, ...]:
         """The thresholds, in ascending order."""
         given = self._given.get("soft", [])
-        if not isinstance(given, list | tuple) or len(given) > _MOST_LISTED:
-            raise self.wrong("soft", f"must be a list of at most {_MOST_LISTED} per cents, like [75, 90]")
+        if not isinstance(given, list | tuple) or len(given) > MOST_LISTED:
+            raise self.wrong("soft", f"must be a list of at most {MOST_LISTED} per cents, like [75, 90]")
         if bad := [at for at in given if type(at) is not int or not 1 <= at <= 99]:
             raise self.wrong("soft", f"must be whole numbers from 1 to 99, not {bad[0]!r:.40}")
         return tuple(sorted(set(given)))
@@ -116,15 +115,17 @@ class _Reader:
     def whole(self, name: str, least: int, most: int) -> int | None:
         """A whole number; None if it is not given."""
         value = self._given.get(name)
-        if value is not None and (type(value) is not int or not least <= value <= most):
+        if name in self._given and (type(value) is not int or not least <= value <= most):
             raise self.wrong(name, f"must be a whole number from {least:,} to {most:,}, not {value!r:.40}")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts."""
         given = self._given.get(name, [])
-        if not isinstance(given, list | tuple) or len(given) > _MOST_LISTED or not all(type(x) is str for x in given):
-            raise self.wrong(name, f"must be a list of at most {_MOST_LISTED} names")
+        if not isinstance(given, list | tuple) or len(given) > MOST_LISTED or not all(type(x) is str for x in given):
+            raise self.wrong(name, f"must be a list of at most {MOST_LISTED} names")
+        if name in self._given and not given:
+            raise self.wrong(name, "must name at least one; or leave it out")
         return tuple(given)
 
     def choice(self, name: str, choices: tuple[str, ...], usual: str) -> str:

@@ -23,13 +23,17 @@ _MOST_PLACES = 9
 Written = Callable[[Fraction, int], str]  # a value, and how many decimal places it has
 
 
-def sentence(term: Term, currency: str = "USD") -> str:
-    """What changed and what it cost: requests of workflow 'x' grew from 1,200 to 3,400: +$12.10."""
-    return f"{_cause(term, currency)}: {money.change(term.amount, currency)}"
+def sentence(term: Term, currency: str = "USD", of: str = "workflow") -> str:
+    """What changed and what it cost: requests of workflow 'x' grew from 1,200 to 3,400: +$12.10.
+
+    `of`: what takes the place of the workflow, such as endpoint.
+    """
+    return f"{cause(term, currency, of)}: {money.change(term.amount, currency)}"
 
 
-def _cause(term: Term, currency: str) -> str:
-    subject = _SUBJECTS[term.factor].format(of=f"workflow {term.group.workflow!r}", part=_part(term.group))
+def cause(term: Term, currency: str = "USD", of: str = "workflow") -> str:
+    """What changed."""
+    subject = _SUBJECTS[term.factor].format(of=f"{of} {term.group.workflow!r}", part=_part(term.group))
     if term.factor is Factor.REST:
         return subject
     if term.factor is Factor.PRICE:

@@ -1,40 +1,41 @@
 """The ledger: books what requests used, by hour and line."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import astuple, dataclass
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from app.db.pool import Connection
-from app.metering import budget_sql, sql
-from app.metering.tables import COUNTS
+from app.metering import budget_sql, sketch, sql
+from app.metering.lines import UNQUEUED
+from app.usage_counts import COUNTS, UsageCounts
+
+HOURS_KEPT_DAYS = 35  # then the hours of a day become one row
+DAYS_KEPT_DAYS = 400  # 13 months
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """Usage to be added to one hour of a line. `prompt`, `cached` and `output` are tokens; cached ones are part of the prompt.
-
-    `repeats`: results of a batch's second or later run. `retried`: results that took more than one attempt.
-    """
+    """Usage to be added to one hour of a line. `first_tokens`, `durations`: one byte for each time, its bucket in `sketch`."""
 
     hour: datetime
     line_id: int
-    requests: int
-    ok: int
-    prompt: int
-    cached: int
-    output: int
-    repeats: int = 0
-    retried: int = 0
-    retried_ok: int = 0
-    yields: int = 0
+    counts: UsageCounts
+    first_tokens: bytes = b""
+    durations: bytes = b""
 
 
 async def book(conn: Connection, bookings: Sequence[Booking]) -> None:
     """Add the bookings to the usage. Call inside the transaction that removes what they were counted from."""
     if bookings:
-        columns = zip(*map(astuple, bookings), strict=True)
-        names = ("hour", "line_id", *COUNTS)
-        await conn.execute(sql.BOOK, {name: list(values) for name, values in zip(names, columns, strict=True)})
+        values: dict[str, list[object]] = {name: [getattr(b.counts, name) for b in bookings] for name in COUNTS}
+        values |= {"hour": [b.hour for b in bookings], "line_id": [b.line_id for b in bookings]}
+        values |= {"first_token": [_literal(b.first_tokens) for b in bookings]}
+        await conn.execute(sql.BOOK, values | {"duration": [_literal(b.durations) for b in bookings]})
+
+
+def _literal(buckets: bytes) -> str | None:
+    """The sketch of these times as the text of an array, since an array of arrays would have to be of one size. None: no time."""
+    return f"{{{','.join(map(str, sketch.counted(buckets)))}}}" if buckets else None
 
 
 async def existing(conn: Connection, tenant_ids: Collection[int]) -> set[int]:
@@ -46,6 +47,19 @@ async def existing(conn: Connection, tenant_ids: Collection[int]) -> set[int]:
 async def forget_writers(conn: Connection) -> None:
     """Remove the numbers of processes that have ended long ago."""
     await conn.execute(sql.FORGET_WRITERS)
+
+
+async def keep(conn: Connection, now: datetime) -> bool:
+    """Add up one old day, which keeps its sums for DAYS_KEPT_DAYS. Call inside a transaction. Returns whether there was one."""
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    before = {"before": today - timedelta(days=HOURS_KEPT_DAYS)}
+    row = await (await conn.execute(sql.OLDEST_DAY, before)).fetchone()
+    if row is not None and row[0] is not None:
+        await conn.execute(sql.ROLL_UP, {"day": row[0]})
+        return True
+    values = {"before": today - timedelta(days=DAYS_KEPT_DAYS), "unqueued": list(UNQUEUED)}
+    await conn.execute(sql.DROP_DAYS, values)
+    return False
 
 
 async def forget(conn: Connection, tenant_id: int) -> None:

@@ -14,6 +14,10 @@ from app.metering.money import TokenPrice
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 
 OTHER = "other"
+SYNC = "sync"  # the kind of synchronous requests
+DOOR = "door"  # the kind of requests through an engine's door
+UNQUEUED = (SYNC, DOOR)  # kinds whose usage no batch has counted
+MIXED = "mixed"  # the family or the endpoint of a chunk that has several
 MOST_LINES, MOST_WORKFLOWS, MOST_TASKS, MOST_FAMILIES = 10_000, 50, 20, 200  # families: of a workflow
 _CACHED = 10_000
 
@@ -31,6 +35,7 @@ class LineParts:
     family: str
     model: str
     kind: str
+    endpoint: str = "-"
     price_in: int | None = None
     price_cached: int | None = None
     price_out: int | None = None
@@ -55,12 +60,20 @@ class KnownLabels:
 
 
 @lru_cache(4096)
-def parts_of(tenant_id: int, key_id: str, labels: SpendLabels, model: str, kind: str, price: Price | None) -> LineParts:
-    """The parts of the line of a request."""
+def parts_of(
+    tenant_id: int,
+    key_id: str,
+    labels: SpendLabels,
+    model: str,
+    kind: str,
+    price: Price | None,
+    endpoint: str = "-",
+) -> LineParts:
+    """The parts of the line of a request. `endpoint`: the engine's route."""
     per_token = TokenPrice.of(price, f"price of {model}") if price else None
     prices = (per_token.input, per_token.cached, per_token.output, per_token.currency) if per_token else ()
     named = labels.workflow, labels.task, labels.critical, labels.variant, labels.family
-    return LineParts(tenant_id, key_id, *named, model, kind, *prices)
+    return LineParts(tenant_id, key_id, *named, model, kind, endpoint, *prices)
 
 
 def unlabelled(tenant_id: int, model: str, kind: str) -> LineParts:

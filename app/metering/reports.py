@@ -1,36 +1,70 @@
-"""Reports on the ledger: usage and cost by any part of a line, and the comparison of the ledger with the queue."""
+"""Reports on the ledger: usage, cost and latency by any part of a line, and the comparison of the ledger with the queue.
+
+A period has its hours that begin within [since, until). `tenant_id` None: all accounts.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any, NamedTuple
 
 from app.db.pool import Connection
-from app.metering import sql
+from app.metering import explain, money, report_sql, sketch
+from app.metering.explain import Group
+from app.metering.lines import UNQUEUED
+from app.metering.money import TokenPrice
+from app.usage_counts import UsageCounts
 
-DIMENSIONS = tuple(sql.DIMENSIONS)
+DIMENSIONS = tuple(report_sql.DIMENSIONS)
 USUAL = ("workflow", "model")
+NO_PRICE = TokenPrice(0, 0, 0, "")
+
+
+class Scope(NamedTuple):
+    """Whose usage, and of which time."""
+
+    since: datetime
+    until: datetime
+    tenant_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """Usage of one group. `group`: its values in the order of the dimensions. `cost`: None if the models have no price.
-
-    The counts are those of `app.metering.ledger.Booking`.
-    """
+    """Usage of one group. `group`: its values in the order of the dimensions. `cost`: None if the models have no price."""
 
     group: tuple[str, ...]
     currency: str | None
     cost: Decimal | None
-    requests: int
-    ok: int
-    prompt: int
-    cached: int
-    output: int
-    repeats: int
-    retried: int
-    retried_ok: int
-    yields: int
+    counts: UsageCounts
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyRow:
+    """Sketches of the answers of one group: time to the first token, and to the end. See `app.metering.sketch`."""
+
+    group: tuple[str, ...]
+    first_token: list[int] = field(default_factory=sketch.empty)
+    duration: list[int] = field(default_factory=sketch.empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one line used on one day."""
+
+    day: datetime
+    account_id: str
+    key_id: str
+    workflow: str
+    task: str
+    critical: bool
+    variant: str
+    family: str
+    model: str
+    kind: str
+    endpoint: str
+    price: TokenPrice | None
+    counts: UsageCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +77,69 @@ class Difference:
     queue: int
 
 
-async def usage(
-    conn: Connection, by: Sequence[str], since: datetime, until: datetime, tenant_id: int | None = None
-) -> list[UsageRow]:
-    """Usage in the hours that begin within [since, until), the most expensive group first. `by`: of DIMENSIONS. `tenant_id` None:
-    all accounts.
-    """
-    values = {"since": since, "until": until, "tenant_id": tenant_id}
-    rows = await (await conn.execute(sql.report(tuple(by)), values)).fetchall()
+async def usage(conn: Connection, by: Sequence[str], scope: Scope) -> list[UsageRow]:
+    """Usage by these DIMENSIONS, the most expensive group first."""
+    rows = await (await conn.execute(report_sql.usage(tuple(by)), scope._asdict())).fetchall()
     parts = len(by)
-    return [UsageRow(tuple(row[:parts]), *row[parts:]) for row in rows]
+    return [UsageRow(tuple(row[:parts]), row[parts], row[parts + 1], UsageCounts(*row[parts + 2 :])) for row in rows]
+
+
+async def harvested(conn: Connection, scope: Scope) -> list[UsageRow]:
+    """What queued work used, by currency: all of it was done in the headroom of engines."""
+    sums: dict[str | None, UsageRow] = {}
+    for row in await usage(conn, ("kind",), scope):
+        if row.group[0] in UNQUEUED:
+            continue
+        known = sums.setdefault(row.currency, UsageRow((), row.currency, row.cost and Decimal(), UsageCounts()))
+        counts = known.counts
+        counts += row.counts
+        sums[row.currency] = replace(known, cost=None if row.cost is None else (known.cost or 0) + row.cost)
+    return list(sums.values())
+
+
+async def latencies(conn: Connection, by: Sequence[str], scope: Scope) -> list[LatencyRow]:
+    """The latencies by these DIMENSIONS, the group with most answers first."""
+    rows = await (await conn.execute(report_sql.latencies(tuple(by)), scope._asdict())).fetchall()
+    found: dict[tuple[str, ...], LatencyRow] = {}
+    for *group, name, index, count in rows:
+        getattr(found.setdefault(tuple(group), LatencyRow(tuple(group))), name)[index] += count
+    return sorted(found.values(), key=lambda row: (-sum(row.duration), -sum(row.first_token), row.group))
+
+
+async def priced_usage(conn: Connection, by: str, scope: Scope) -> list[explain.Usage]:
+    """The usage that explains a cost: by one of DIMENSIONS, which takes the place of the workflow, model, kind and price."""
+    rows = await (await conn.execute(report_sql.by_price(by), scope._asdict())).fetchall()
+    return [_priced(*row) for row in rows]
+
+
+async def charges(conn: Connection, scope: Scope) -> list[Charge]:
+    """What each line used on each day, in the order of the days."""
+    rows = await (await conn.execute(report_sql.CHARGES, scope._asdict())).fetchall()
+    return [_charge(*row) for row in rows]
 
 
 async def check(conn: Connection) -> list[Difference]:
     """Where the usage of queued work is not what the queue has counted. Both are read in one snapshot."""
-    rows = await (await conn.execute(sql.CHECK)).fetchall()
+    rows = await (await conn.execute(report_sql.CHECK)).fetchall()
     return [Difference(*row) for row in rows]
+
+
+def _price(
+    price_in: int | None, price_cached: int | None, price_out: int | None, currency: str | None
+) -> TokenPrice | None:
+    if price_in is None or price_cached is None or price_out is None or currency is None:
+        return None
+    return TokenPrice(price_in, price_cached, price_out, currency)
+
+
+def _charge(*row: Any) -> Charge:
+    of, price, counts = row[:11], row[11:15], row[15:]
+    labels = dict(zip((each.name for each in fields(Charge)), of, strict=False))
+    return Charge(**labels, price=_price(*price), counts=UsageCounts(*counts))
+
+
+def _priced(workflow: str, model: str, kind: str, *rest: Any) -> explain.Usage:
+    requests, repeats, prompt, cached, output = rest[4:]
+    price = _price(*rest[:4]) or NO_PRICE
+    cost = money.cost(prompt, cached, output, price)
+    return explain.Usage(Group(workflow, model, kind), price, requests, repeats, prompt, cached, output, cost)

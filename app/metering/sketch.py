@@ -5,6 +5,7 @@ them are at most 5 % from 1.05 · g^i, which a quantile returns. Times below 1 m
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 BUCKETS = 128
@@ -26,6 +27,14 @@ def bucket(ms: float) -> int:
 def add(counts: list[int], ms: float, times: int = 1) -> None:
     """Count this time, in place."""
     counts[bucket(ms)] += times
+
+
+def counted(buckets: bytes) -> list[int]:
+    """The sketch of times whose buckets are these bytes."""
+    counts = empty()
+    for index, times in Counter(buckets).items():
+        counts[index] += times
+    return counts
 
 
 def merge(sketches: Iterable[Sequence[int]]) -> list[int]:

@@ -28,6 +28,7 @@ from app.metering.money import TokenPrice
 from app.metering.slice_rows import Report
 
 PATIENCE_SECONDS = 0.25
+AWAY_SECONDS = 6.0  # a database that has not answered for so long is away; usually it is known before
 REPORT_SECONDS = 1.0
 _SECONDS = 10  # of use, from which the size of a slice is estimated
 _STILL_HERE_SECONDS = 20.0
@@ -125,7 +126,9 @@ class Slices:
             yield CallHold()
             return
         hold = CallHold(line)
-        needs = [(part, _need(part.budget, line, size)) for part in mine if _applies(part.budget, line)]
+        needs = [
+            (part, _need(part.budget, line, size)) for part in mine if _counts(part.budget, line.key_id, line.workflow)
+        ]
         if not all(part.free >= need for part, need in needs):
             await self._wait(needs)
         for part, need in needs:
@@ -166,31 +169,34 @@ class Slices:
             by_tenant.setdefault(part.budget.tenant_id, []).append(part)
         self._by_tenant = by_tenant
 
+    def used(self, tenant_id: int, key_id: str, workflow: str) -> int:
+        """Per cent of the fullest budget of such requests that is spent, as this process knows it."""
+        mine = [part.budget for part in self._by_tenant.get(tenant_id, ()) if _counts(part.budget, key_id, workflow)]
+        return max((budget.percent for budget in mine), default=0)
+
     async def _wait(self, needs: Sequence[tuple[Slice, int]]) -> None:
         """Wait until every slice has what is needed. Raises BudgetSpent."""
         for part, need in needs:
             part.waiting += need
         try:
-            until = clock.monotonic() + PATIENCE_SECONDS
+            began = clock.monotonic()
             while short := [part for part, need in needs if part.free < need]:
-                left = until - clock.monotonic()
-                if left <= 0:
-                    return self._refuse(short)
-                tasks = {self._report_soon(part) for part in short}
-                await asyncio.wait(tasks, timeout=left)
+                waited = clock.monotonic() - began
+                asking = [part for part in short if not part.away]
+                unanswered = any(part.reported_at < began for part in asking)
+                if not asking or waited > (AWAY_SECONDS if unanswered else PATIENCE_SECONDS):
+                    return self._refuse(short, away=unanswered)
+                await asyncio.wait({self._report_soon(part) for part in asking}, timeout=AWAY_SECONDS - waited)
                 if any(part.free < need for part, need in needs):
-                    await asyncio.sleep(min(_POLL_SECONDS, max(0.0, left)))
-                if all(part.away for part in short):
-                    return self._refuse(short)
+                    await asyncio.sleep(_POLL_SECONDS)
         finally:
             for part, need in needs:
                 part.waiting -= need
 
-    def _refuse(self, short: Sequence[Slice]) -> None:
-        """Raise BudgetSpent, unless only the database is away and its budgets are not strict."""
+    def _refuse(self, short: Sequence[Slice], *, away: bool) -> None:
+        """Raise BudgetSpent, unless only the database is away and the budgets are not strict."""
         for part in short:
-            away = part.away or (part.task is not None and not part.task.done())
-            if not away:
+            if not (away or part.away):
                 raise BudgetSpent(budget_rules.spent_message(part.budget))
             if part.budget.strict:
                 raise BudgetSpent(
@@ -221,10 +227,10 @@ class Slices:
             await self._write(part)
 
     async def _write(self, part: Slice) -> None:
-        part.sent = part.used if part.sent is None else part.sent
-        if not (part.sent or part.amount or part.waiting or part.wanted):
+        if part.sent is None and not (part.used or part.amount or part.waiting or part.wanted):
             part.reported_at = clock.monotonic()
             return
+        part.sent = part.used if part.sent is None else part.sent
         report = Report(
             part.budget.budget_id, self._writer, part.number + 1, part.sent, part.open + part.waiting, part.wanted
         )
@@ -247,13 +253,13 @@ class Slices:
         part.budget = changed.budget or part.budget
 
 
-def _applies(budget: Budget, line: LineParts) -> bool:
-    """Whether a budget counts a line; `budget_sql` says the same for stored lines."""
+def _counts(budget: Budget, key_id: str, workflow: str) -> bool:
+    """Whether a budget counts requests of this key and workflow; `budget_sql` says the same for stored lines."""
     match budget.scope:
         case Scope.KEY:
-            return budget.scope_value == line.key_id
+            return budget.scope_value == key_id
         case Scope.WORKFLOW:
-            return budget.scope_value == line.workflow
+            return budget.scope_value == workflow
     return True
 
 

@@ -14,7 +14,6 @@ import orjson
 
 from app.errors import BadInput
 
-SYNC = "sync"  # the kind of synchronous requests; the other kinds are those of batches
 GATEWAY_METADATA = "cf-aig-metadata"  # Cloudflare AI Gateway's header: a flat JSON object
 HEADERS = {name: f"x-slackwater-{name}" for name in ("workflow", "task", "critical", "variant")}
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

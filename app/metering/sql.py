@@ -1,9 +1,11 @@
-"""The SQL of the ledger.
+"""The SQL of the ledger: lines, bookings, days, sessions. That of the reports is in `report_sql`.
 
 Lock order: line, usage. Usage of batches is written by the leading steward alone.
 """
 
-from app.metering.tables import COUNTS, PARTS, PRICE
+from app.metering.slope import TURNS
+from app.metering.tables import PARTS, PRICE, SKETCHES
+from app.usage_counts import COUNTS
 
 _COLUMNS = (*PARTS, *PRICE)
 _SAME = " and ".join(f"l.{name} is not distinct from x.{name}" for name in _COLUMNS)
@@ -32,12 +34,60 @@ select l.line_id from line l join line x using ({", ".join(name for name in PART
 where x.line_id = %(line_id)s and l.model = %(model)s order by l.line_id desc limit 1"""
 
 _SUMS = ", ".join(f"%({name})s::int8[]" for name in COUNTS)
+ALL = f"hour, line_id, {', '.join((*COUNTS, *SKETCHES))}"
 
-# In the order of the key, so that two transactions lock rows in one order.
+
+def _added(sketch: str) -> str:
+    """The sum of the sketches of two rows, in an upsert."""
+    return f"""case when u.{sketch} is null then excluded.{sketch} when excluded.{sketch} is null then u.{sketch}
+  else (select array_agg(x.mine + x.new order by x.place)
+        from unnest(u.{sketch}, excluded.{sketch}) with ordinality x (mine, new, place)) end"""
+
+
+def _latest(lengths: str) -> str:
+    """The last lengths of both rows, in an upsert."""
+    both = f"s.{lengths} || excluded.{lengths}"
+    return f"({both})[greatest(1, cardinality({both}) - {TURNS - 1}):]"
+
+
+_ADD_TO_ROW = ",\n  ".join(
+    (*(f"{name} = u.{name} + excluded.{name}" for name in COUNTS), *(f"{name} = {_added(name)}" for name in SKETCHES))
+)
+
+# In the order of the key, so that two transactions lock rows in one order. An array of sketches cannot be a parameter, since
+# PostgreSQL would take it apart; so each is a text.
 BOOK = f"""
-insert into usage as u (hour, line_id, {", ".join(COUNTS)})
-select * from unnest(%(hour)s::timestamptz[], %(line_id)s::int[], {_SUMS}) order by 1, 2
-on conflict (hour, line_id) do update set {", ".join(f"{name} = u.{name} + excluded.{name}" for name in COUNTS)}"""
+insert into usage as u ({ALL})
+select hour, line_id, {", ".join(COUNTS)}, {", ".join(f"{name}::int[]" for name in SKETCHES)}
+from unnest(%(hour)s::timestamptz[], %(line_id)s::int[], {_SUMS}, {", ".join(f"%({name})s::text[]" for name in SKETCHES)})
+  x ({ALL}) order by 1, 2
+on conflict (hour, line_id) do update set
+  {_ADD_TO_ROW}"""
+
+# What a day's hours add up to becomes one row of each line.
+ROLL_UP = f"""
+with old as (delete from usage where hour >= %(day)s and hour < %(day)s + interval '1 day' returning *),
+ sketches as (select o.line_id, s.name, x.place, sum(x.n)::int as n
+       from old o cross join lateral (values {", ".join(f"('{name}', o.{name})" for name in SKETCHES)}) s (name, counts)
+         cross join lateral unnest(s.counts) with ordinality x (n, place) group by 1, 2, 3),
+ arrays as (select line_id, {", ".join(f"array_agg(n order by place) filter (where name = '{n}') as {n}" for n in SKETCHES)}
+       from sketches group by 1),
+ sums as (select line_id, {", ".join(f"sum({name})::int8 as {name}" for name in COUNTS)} from old group by 1)
+insert into usage_day as u ({ALL})
+select %(day)s, line_id, {", ".join((*COUNTS, *SKETCHES))} from sums left join arrays using (line_id) order by 2
+on conflict (hour, line_id) do update set
+  {_ADD_TO_ROW}"""
+
+OLDEST_DAY = "select date_trunc('day', min(hour), 'UTC') from usage where hour < %(before)s"
+
+# What queued work used is added up, since the ledger is compared with all that the queue has counted.
+DROP_DAYS = """
+with old as (delete from usage_day where hour < %(before)s returning *)
+insert into dropped_usage as d (tenant_id, ok, failed, prompt, cached, output)
+select l.tenant_id, sum(o.ok), sum(o.requests - o.ok), sum(o.prompt), sum(o.cached), sum(o.output)
+from old o join line l using (line_id) where l.kind <> all(%(unqueued)s) group by 1 order by 1
+on conflict (tenant_id) do update set ok = d.ok + excluded.ok, failed = d.failed + excluded.failed,
+  prompt = d.prompt + excluded.prompt, cached = d.cached + excluded.cached, output = d.output + excluded.output"""
 
 # No row: this group of sums is booked already.
 NEXT_GROUP = """
@@ -45,55 +95,26 @@ insert into usage_writer as w (writer, number) values (%(writer)s, %(number)s)
 on conflict (writer) do update set number = excluded.number, seen_at = now() where w.number = excluded.number - 1
 returning number"""
 
+# By one session after another: the arrays differ in length, so they cannot be one parameter.
+NOTE_TURNS = f"""
+insert into session_growth as s (tenant_id, session, workflow, variant, model, endpoint, turns, prompts, fresh)
+values (%s, %s, %s, %s, %s, %s, %s, %s::int[], %s::int[])
+on conflict (tenant_id, session) do update set workflow = excluded.workflow, variant = excluded.variant,
+  model = excluded.model, endpoint = excluded.endpoint, turns = s.turns + excluded.turns, seen_at = now(),
+  prompts = {_latest("prompts")},
+  fresh = {_latest("fresh")}"""
+
+FORGET_SESSIONS = "delete from session_growth where seen_at < now() - interval '7 days'"
+
 EXISTING = "select tenant_id from tenant where tenant_id = any(%(tenant_ids)s)"
 
 # A process that has not booked for so long does not come back with a group whose commit it does not know.
 FORGET_WRITERS = "delete from usage_writer where seen_at < now() - interval '7 days'"
 
-# By name, the SQL of each part of a line by which usage is reported.
-DIMENSIONS = {
-    "account": "t.account_id",
-    "key": "l.key_id",
-    "workflow": "l.workflow",
-    "task": "l.task",
-    "variant": "l.variant",
-    "family": "l.family",
-    "model": "l.model",
-    "kind": "l.kind",
-    "day": "to_char(u.hour at time zone 'UTC', 'YYYY-MM-DD')",
-    "hour": "to_char(u.hour at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:00\"Z\"')",
-}
-
-
-def report(by: tuple[str, ...]) -> str:
-    """Usage and cost by these of DIMENSIONS. The cost is exact: each line has the price of its tokens."""
-    groups = "".join(f"{DIMENSIONS[name]}, " for name in by)
-    places = ", ".join(str(n + 1) for n in range(len(by) + 1))
-    return f"""
-select {groups}l.currency,
-       sum((u.prompt - u.cached) * l.price_in::numeric + u.cached * l.price_cached::numeric
-           + u.output * l.price_out::numeric) / 1000000000000 as cost, {", ".join(f"sum(u.{name})::int8" for name in COUNTS)}
-from usage u join line l using (line_id) join tenant t using (tenant_id)
-where u.hour >= %(since)s and u.hour < %(until)s and (%(tenant_id)s::int is null or l.tenant_id = %(tenant_id)s)
-group by {places} order by cost desc nulls last, sum(u.requests) desc, {places}"""
-
-
-# Usage of queued work against what the queue counted, one row per account and count that differ.
-CHECK = """
-with booked as (select l.tenant_id, sum(u.ok) as ok, sum(u.requests - u.ok) as failed, sum(u.prompt) as prompt,
-                  sum(u.cached) as cached, sum(u.output) as output
-           from usage u join line l using (line_id) where l.kind <> 'sync' group by 1),
- counted as (select tenant_id, sum(ok) as ok, sum(failed) as failed, sum(prompt_tokens) as prompt, sum(cached_tokens) as cached,
-               sum(completion_tokens) as output
-        from (select tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens from batch
-              union all select * from removed_counts) every group by 1)
-select t.account_id, x.name, coalesce(x.ledger, 0)::int8, coalesce(x.queue, 0)::int8
-from tenant t left join booked b using (tenant_id) left join counted c using (tenant_id)
-cross join lateral (values ('ok', b.ok, c.ok), ('failed', b.failed, c.failed), ('prompt tokens', b.prompt, c.prompt),
-  ('cached tokens', b.cached, c.cached), ('output tokens', b.output, c.output)) x (name, ledger, queue)
-where coalesce(x.ledger, 0) <> coalesce(x.queue, 0) order by 1, 2"""
-
 FORGET = (
+    "delete from session_growth where tenant_id = %(tenant_id)s",
+    "delete from dropped_usage where tenant_id = %(tenant_id)s",
+    "delete from usage_day where line_id in (select line_id from line where tenant_id = %(tenant_id)s)",
     "delete from usage where line_id in (select line_id from line where tenant_id = %(tenant_id)s)",
     "delete from line where tenant_id = %(tenant_id)s",
 )

@@ -4,15 +4,14 @@ from sqlalchemy import (
     ARRAY,
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
     DateTime,
-    Float,
     ForeignKey,
     Identity,
+    Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
-    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
@@ -21,12 +20,29 @@ from sqlalchemy import (
 )
 
 from app.db.metadata import metadata
+from app.usage_counts import COUNTS
 
 ZERO = text("0")
-EMPTY = text("'{}'")
-PARTS = ("tenant_id", "key_id", "workflow", "task", "critical", "variant", "family", "model", "kind")
+PARTS = ("tenant_id", "key_id", "workflow", "task", "critical", "variant", "family", "model", "kind", "endpoint")
 PRICE = ("price_in", "price_cached", "price_out", "currency")
-COUNTS = ("requests", "ok", "prompt", "cached", "output", "repeats", "retried", "retried_ok", "yields")
+SKETCHES = ("first_token", "duration")
+_COMMENTS = {
+    "prompt": "tokens, cached ones included",
+    "cached": "of these, from the prefix cache",
+    "repeats": "of a batch's second or later run",
+    "retried": "that took more than one attempt",
+    "engine_ms": "milliseconds of an engine that queued requests had",
+    "first_token": "times to the first token: counts of the buckets of app.metering.sketch; null: none was measured",
+    "duration": "the same of whole answers",
+}
+
+
+def _usage_columns() -> list[Column[int]]:
+    counts = (
+        Column(name, BigInteger, nullable=False, server_default=ZERO, comment=_COMMENTS.get(name)) for name in COUNTS
+    )
+    return [*counts, *(Column(name, ARRAY(Integer), comment=_COMMENTS[name]) for name in SKETCHES)]
+
 
 line = Table(
     "line",
@@ -40,7 +56,14 @@ line = Table(
     Column("variant", Text, nullable=False),
     Column("family", Text, nullable=False),
     Column("model", Text, nullable=False, comment="catalogue name of the model that answers"),
-    Column("kind", Text, nullable=False, comment="sync, or the kind of a batch"),
+    Column("kind", Text, nullable=False, comment="sync, door, or the kind of a batch"),
+    Column(
+        "endpoint",
+        Text,
+        nullable=False,
+        server_default=text("'-'"),
+        comment="the engine's route; -: not known; mixed: several in one chunk",
+    ),
     Column("price_in", BigInteger, comment="10^-12 of the currency per prompt token; null: the model has no price"),
     Column("price_cached", BigInteger, comment="the same, per prompt token from the prefix cache"),
     Column("price_out", BigInteger, comment="the same, per token of the answer"),
@@ -62,125 +85,45 @@ usage = Table(
     metadata,
     Column("hour", DateTime(timezone=True), nullable=False, comment="the hour (UTC) in which the requests ended"),
     Column("line_id", Integer, ForeignKey("line.line_id"), nullable=False),
-    Column("requests", BigInteger, nullable=False, server_default=ZERO),
-    Column("ok", BigInteger, nullable=False, server_default=ZERO),
-    Column("prompt", BigInteger, nullable=False, server_default=ZERO, comment="tokens, cached ones included"),
-    Column("cached", BigInteger, nullable=False, server_default=ZERO, comment="of these, from the prefix cache"),
-    Column("output", BigInteger, nullable=False, server_default=ZERO),
-    Column("repeats", BigInteger, nullable=False, server_default=ZERO, comment="of a batch's second or later run"),
-    Column("retried", BigInteger, nullable=False, server_default=ZERO, comment="that took more than one attempt"),
-    Column("retried_ok", BigInteger, nullable=False, server_default=ZERO),
-    Column("yields", BigInteger, nullable=False, server_default=ZERO),
+    *_usage_columns(),
     PrimaryKeyConstraint("hour", "line_id"),
 )
 
-# Its rows are read and written in the order of budget_id, after those of `usage` and before chunks.
-budget = Table(
-    "budget",
+usage_day = Table(
+    "usage_day",
     metadata,
-    Column("budget_id", Integer, Identity(always=True), primary_key=True),
-    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("scope", Text, CheckConstraint("scope in ('account', 'key', 'workflow')", name="scope"), nullable=False),
-    Column("scope_value", Text, nullable=False, comment="id of the key, or the workflow; empty for an account"),
-    Column("unit", Text, CheckConstraint("unit in ('cost', 'tokens')", name="unit"), nullable=False),
-    Column("currency", Text, comment="of a budget of cost; null: it is of tokens"),
-    Column(
-        "period",
-        Text,
-        CheckConstraint("period in ('hour', 'day', 'week', 'month', 'total')", name="period"),
-        nullable=False,
-    ),
-    Column("tz", Text, nullable=False),
-    Column(
-        "max",
-        BigInteger,
-        CheckConstraint("max > 0", name="max_positive"),
-        nullable=False,
-        comment="of one window: 10^-9 of the currency, or tokens; likewise spent and held",
-    ),
-    Column(
-        "soft",
-        ARRAY(SmallInteger),
-        nullable=False,
-        server_default=EMPTY,
-        comment="per cent of max at which an event is written",
-    ),
-    Column(
-        "divert_at", SmallInteger, comment="per cent of max from which work that is not critical moves to a fallback"
-    ),
-    Column(
-        "fallback",
-        ARRAY(Text),
-        nullable=False,
-        server_default=EMPTY,
-        comment="catalogue models, the first that fits is taken",
-    ),
-    Column("when_spent", Text, CheckConstraint("when_spent in ('wait', 'refuse')", name="when_spent"), nullable=False),
-    Column(
-        "strict",
-        Boolean,
-        nullable=False,
-        comment="hold all that a request can cost, and refuse calls while the database is away",
-    ),
-    Column("spent", BigInteger, nullable=False, server_default=ZERO),
-    Column(
-        "held",
-        BigInteger,
-        nullable=False,
-        server_default=ZERO,
-        comment="for funded chunks that are not settled, and in slices",
-    ),
-    Column("window_from", DateTime(timezone=True), nullable=False),
-    Column("window_to", DateTime(timezone=True), comment="null: never"),
-    Column(
-        "notified",
-        SmallInteger,
-        nullable=False,
-        server_default=ZERO,
-        comment="per cent up to which events were written in this window",
-    ),
-    Column(
-        "diverted",
-        Boolean,
-        nullable=False,
-        server_default=text("false"),
-        comment="whether work was diverted in this window",
-    ),
-    Column("changed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    UniqueConstraint("tenant_id", "name"),
-    postgresql_with={"fillfactor": 50},
+    Column("hour", DateTime(timezone=True), nullable=False, comment="the first hour of the day (UTC)"),
+    Column("line_id", Integer, ForeignKey("line.line_id"), nullable=False),
+    *_usage_columns(),
+    PrimaryKeyConstraint("hour", "line_id"),
 )
 
-lane = Table(
-    "lane",
+# What queued work had used in the days that were dropped. With it the ledger can be compared with the queue.
+dropped_usage = Table(
+    "dropped_usage",
     metadata,
-    Column("lane_id", Integer, Identity(always=True), primary_key=True),
-    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
-    Column("budget_ids", ARRAY(Integer), nullable=False, comment="the budgets that apply, in ascending order"),
-    Column(
-        "cost",
-        Float(53),
-        nullable=False,
-        server_default=ZERO,
-        comment="of its settled results; these four sums fade with a mean life of a day",
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), primary_key=True),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=ZERO)
+        for name in ("ok", "failed", "prompt", "cached", "output")
     ),
-    Column(
-        "worst", Float(53), nullable=False, server_default=ZERO, comment="the most that these results could have cost"
-    ),
-    Column("tokens", Float(53), nullable=False, server_default=ZERO),
-    Column("worst_tokens", Float(53), nullable=False, server_default=ZERO),
-    Column("learned_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    UniqueConstraint("tenant_id", "budget_ids"),
 )
 
-budget_slice = Table(
-    "budget_slice",
+session_growth = Table(
+    "session_growth",
     metadata,
-    Column("budget_id", Integer, ForeignKey("budget.budget_id", ondelete="CASCADE"), nullable=False),
-    Column("writer", Text, nullable=False, comment="a process that answers synchronous requests"),
-    Column("amount", BigInteger, nullable=False, comment="what it may spend; part of the held amount of the budget"),
-    Column("number", BigInteger, nullable=False, comment="of the report that it wrote last"),
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("session", LargeBinary, nullable=False, comment="a keyed hash of the caller's name of the session"),
+    Column("workflow", Text, nullable=False, comment="of the last request, as the variant"),
+    Column("variant", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("turns", BigInteger, nullable=False, server_default=ZERO),
+    Column(
+        "prompts", ARRAY(Integer), nullable=False, comment="prompt tokens of the last ten requests, the latest last"
+    ),
+    Column("fresh", ARRAY(Integer), nullable=False, comment="of these, computed anew"),
     Column("seen_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    PrimaryKeyConstraint("budget_id", "writer"),
+    PrimaryKeyConstraint("tenant_id", "session"),
 )
+Index("session_growth_seen", session_growth.c.seen_at)

@@ -26,10 +26,10 @@ class PolicyInForce:
         self._models = models
 
     async def keep(self) -> NoReturn:
-        """Follow the newest version until cancelled."""
+        """Follow the newest version until cancelled. `renew` has to be called once before."""
         while True:
-            await self.renew()
             await asyncio.sleep(REFRESH_SECONDS)
+            await self.renew()
 
     async def renew(self) -> None:
         """Read the newest version if there is a newer one."""

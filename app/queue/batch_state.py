@@ -30,7 +30,7 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True)
 class Reopened:
-    """A batch after a retry has begun its run number `run`."""
+    """A batch after a retry has begun its run number `run`. `rules`: see BatchInProgress."""
 
     batch_id: int
     run: int
@@ -39,6 +39,7 @@ class Reopened:
     traceparent: str | None
     line_id: int | None
     open_ended: bool
+    rules: list[str] | None
 
 
 async def transition(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> int | None:

@@ -25,7 +25,7 @@ with old as materialized (select batch_id, tenant_id, failed from batch
 update batch b set state = '{BatchState.OPEN}', run = run + 1, failed = 0, finalized_at = null,
        opened_at = now(), deadline = now() + (deadline - opened_at), expires_at = now() + (expires_at - opened_at)
 from old where b.batch_id = old.batch_id
-returning b.batch_id, b.run, b.model, b.deadline, b.traceparent, b.line_id, b.open_ended"""
+returning b.batch_id, b.run, b.model, b.deadline, b.traceparent, b.line_id, b.open_ended, b.policy->'rules'"""
 
 # An item that has an answer, from whatever run, is not run again.
 UNANSWERED = """

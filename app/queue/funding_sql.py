@@ -5,7 +5,7 @@ Lock order: batch, usage, budget, chunk, sched.
 """
 
 from app.queue.fair_order_sql import WAKE, chunks_by_account, in_lock_order
-from app.queue.holds_sql import HELD_COST, HELD_TOKENS
+from app.queue.holds_sql import HELD_COST, HELD_TOKENS, hold
 from app.queue.types import Kind
 from app.states import CHUNK, ChunkState
 
@@ -33,7 +33,8 @@ with waiting as materialized (
        select chunk_id, deadline, worst, worst_tokens, {_SHARE} as share from chunk
        where {CHUNK.guard("fund")} and lane = %(lane)s and pool_id = %(pool_id)s
        order by deadline, chunk_id limit %(places)s for update skip locked),
- sums as (select chunk_id, share, sum(worst * share / 1000) over w as cost, sum(worst_tokens * share / 1000) over w as tokens
+ sums as (select chunk_id, share, sum({hold("worst", "share")}) over w as cost,
+              sum({hold("worst_tokens", "share")}) over w as tokens
        from waiting window w as (order by deadline, chunk_id)),
  funded as (update chunk c set state = '{CHUNK.target("fund")}', held = s.share from sums s
        where c.chunk_id = s.chunk_id and s.cost <= %(free_cost)s and s.tokens <= %(free_tokens)s
@@ -45,7 +46,7 @@ select count(*), coalesce(sum({HELD_COST}), 0)::int8, coalesce(sum({HELD_TOKENS}
 
 # The first chunk of a lane that waits, with its hold.
 FIRST = f"""
-select chunk_id, n, worst * share / 1000, worst_tokens * share / 1000 from (
+select chunk_id, n, {hold("worst", "share")}, {hold("worst_tokens", "share")} from (
   select chunk_id, n, worst, worst_tokens, {_SHARE} as share from chunk
   where {CHUNK.guard("fund")} and lane = %(lane)s and pool_id = %(pool_id)s order by deadline, chunk_id limit 1) c"""
 

@@ -19,7 +19,8 @@ _LARGE_AT_ONCE = 8
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
     """A batch with its live counts. `started`: a worker has leased one of its chunks. `policy`: the version (`id`) and the rules
-    that had a say in it, the model it had `asked` for if another one answers, and its fallback models; None: no rule had.
+    that had a say in it, the model it had `asked` for if another one answers, its fallback models, and its `models` if they are
+    several; None: no rule had.
     """
 
     batch_id: int
@@ -43,6 +44,11 @@ class BatchStatus:
     tags: Sequence[str] = ()
     metadata: dict[str, str] | None = None
     policy: dict[str, Any] | None = None
+
+    @property
+    def has_one_model(self) -> bool:
+        """Whether rules of the policy have not given its items several models, whose prices may differ."""
+        return not (self.policy or {}).get("models")
 
     @property
     def unfinished(self) -> int:

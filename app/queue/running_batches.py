@@ -28,7 +28,9 @@ class BatchProgress:
 
 @dataclass(frozen=True, slots=True)
 class BatchInProgress:
-    """A batch with live counts. `late`: at the pool's pace it will expire before it is done."""
+    """A batch with live counts. `late`: at the pool's pace it will expire before it is done. `rules`: of the policy, which
+    chose its model; None: none did.
+    """
 
     tenant_id: int
     account_id: str
@@ -41,6 +43,7 @@ class BatchInProgress:
     ok: int
     failed: int
     late: bool
+    rules: list[str] | None = None
 
 
 async def in_progress(conn: Connection, tenant_ids: list[int]) -> list[BatchInProgress]:

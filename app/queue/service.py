@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from app.db.pool import Connection
 from app.queue import fair_order_sql, forecast_sql, worker_sql
-from app.queue.types import Fence, Finished, HeldLease, Item, Lease, Result
+from app.queue.types import NO_TIMES, ChunkTimes, Fence, Finished, HeldLease, Item, Lease, Result
 from app.states import BatchState
 
 URGENT_SECONDS = 900.0  # a deadline nearer than this may use the urgent lane
@@ -88,12 +88,13 @@ async def finish(
     retried: Collection[int] = (),
     retry_seconds: float = 0.0,
     split: bool = False,
+    times: ChunkTimes = NO_TIMES,
 ) -> Finished | None:
     """End the lease. Items with a result are counted; all others go back to the queue after `backoff_seconds`.
 
     `suspects`: seqs that were in an engine when it died; each is charged with the death and gets its own chunk. `retried`: seqs
     that met a transient error; they wait for `retry_seconds` in one chunk. `split`: every item gets its own chunk.
-    None: the lease was lost before.
+    `times`: what the worker measured during the lease. None: the lease was lost before.
     """
     parameters = {
         "chunk_id": lease.chunk_id,
@@ -106,6 +107,9 @@ async def finish(
         "retried": list(retried),
         "retry_seconds": retry_seconds,
         "split": split,
+        "engine_ms": times.engine_ms,
+        "first_tokens": times.first_tokens,
+        "durations": times.durations,
     }
     row = await (await conn.execute(worker_sql.FINISH, parameters)).fetchone()
     return None if row is None else Finished(done=row[0], returned=lease.n - row[0])

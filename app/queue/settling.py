@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from app.db.pool import Connection
@@ -14,11 +15,12 @@ from app.queue import settling_sql as queries
 from app.queue.funding import MoneySums
 from app.queue.running_batches import BatchProgress
 from app.states import BatchState
+from app.usage_counts import UsageCounts
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A batch that has just become final, `seconds` after its submit or its last retry."""
+    """A batch that has just become final, `seconds` after its submit or its last retry. `rules`: see BatchInProgress."""
 
     batch_id: int
     request_id: UUID
@@ -35,12 +37,13 @@ class Settled:
     traceparent: str | None
     kind: str
     seconds: float
+    rules: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSum:
     """What results of one hour and line used. `line_id` None: they were queued before there were lines; then `tenant_id`,
-    `model` and `kind` are those of the batch. The counts are those of `app.metering.ledger.Booking`.
+    `model` and `kind` are those of the batch. `first_tokens` and `durations`: see `ChunkTimes`.
     """
 
     hour: datetime
@@ -48,15 +51,9 @@ class UsageSum:
     tenant_id: int | None
     model: str | None
     kind: str | None
-    requests: int
-    ok: int
-    prompt: int
-    cached: int
-    output: int
-    repeats: int
-    retried: int
-    retried_ok: int
-    yields: int
+    counts: UsageCounts
+    first_tokens: bytes
+    durations: bytes
 
 
 async def has_work(conn: Connection) -> bool:
@@ -81,12 +78,20 @@ async def settle(
     """
     await exclusively(conn)
     taken = {"ids": [row[0] for row in await (await conn.execute(queries.TAKE)).fetchall()]}
-    usage = [UsageSum(*row) for row in await (await conn.execute(queries.USAGE, taken)).fetchall()]
+    rows = await (await conn.execute(queries.USAGE, taken)).fetchall()
+    usage = [_usage_sum(*row) for row in rows]
     money = await funding.money_sums(conn, taken["ids"]) if budgets else MoneySums()
     folded = [BatchProgress(*row) for row in await (await conn.execute(queries.FOLD, taken)).fetchall()]
     for progress in folded:
         on_fold(progress)
     return await finalise(conn, [progress.batch_id for progress in folded], ending=True), usage, money
+
+
+def _usage_sum(
+    hour: datetime, line_id: int | None, tenant_id: int | None, model: str | None, kind: str | None, *used: Any
+) -> UsageSum:
+    *counts, first_tokens, durations = used
+    return UsageSum(hour, line_id, tenant_id, model, kind, UsageCounts(*counts), first_tokens, durations)
 
 
 async def finalise(conn: Connection, batch_ids: list[int], *, ending: bool = False) -> list[Settled]:

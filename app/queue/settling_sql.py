@@ -13,16 +13,18 @@ ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtext('slackwater settle'))"
 
 TAKE = "select delta_id from batch_delta order by delta_id limit 5000 for update skip locked"
 
-# Usage of the results by hour and line. Without a line: the parts of the batch that a line needs.
+# Usage of the results by hour and line, with the counts in the order of `UsageCounts`. Without a line: the parts of the batch
+# that a line needs.
 USAGE = """
 select date_trunc('hour', d.at, 'UTC'), coalesce(d.line_id, b.line_id),
        case when coalesce(d.line_id, b.line_id) is null then b.tenant_id end as tenant_id,
        case when coalesce(d.line_id, b.line_id) is null then b.model end as model,
        case when coalesce(d.line_id, b.line_id) is null then b.kind end as kind,
        sum(d.ok + d.failed)::int8, sum(d.ok)::int8, sum(d.prompt_tokens)::int8, sum(d.cached_tokens)::int8,
-       sum(d.completion_tokens)::int8, sum(d.repeats)::int8, sum(d.retried)::int8, sum(d.retried_ok)::int8, sum(d.yields)::int8
+       sum(d.completion_tokens)::int8, sum(d.repeats)::int8, sum(d.retried)::int8, sum(d.retried_ok)::int8, sum(d.yields)::int8,
+       sum(d.engine_ms)::int8, string_agg(d.first_tokens, ''), string_agg(d.durations, '')
 from batch_delta d join batch b using (batch_id)
-where d.delta_id = any(%(ids)s) and d.ok + d.failed > 0 group by 1, 2, 3, 4, 5"""
+where d.delta_id = any(%(ids)s) and (d.ok + d.failed > 0 or d.engine_ms > 0) group by 1, 2, 3, 4, 5"""
 
 FOLD = """
 with deltas as (delete from batch_delta where delta_id = any(%(ids)s)
@@ -52,4 +54,5 @@ update batch b set finalized_at = now(), state = e.target
 from ending e, tenant t
 where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
 returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
-          b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind, extract(epoch from now() - b.opened_at)::float8"""
+          b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind, extract(epoch from now() - b.opened_at)::float8,
+          b.policy->'rules'"""

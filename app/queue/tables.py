@@ -304,6 +304,20 @@ batch_delta = Table(
     Column("held_cost", BigInteger, comment="what its budgets held for it, which is returned"),
     Column("worst", BigInteger, comment="the most that the results could have cost"),
     *(Column(name, BigInteger) for name in ("held_tokens", "worst_tokens")),
+    Column(
+        "engine_ms",
+        BigInteger,
+        nullable=False,
+        server_default=ZERO,
+        comment="milliseconds of an engine that the items had",
+    ),
+    *(
+        Column(name, LargeBinary, nullable=False, server_default=text("''"), comment=comment)
+        for name, comment in {
+            "first_tokens": "a byte for each answer whose time to the first token is known: its bucket in app.metering.sketch",
+            "durations": "the same of whole answers",
+        }.items()
+    ),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)

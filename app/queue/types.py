@@ -83,7 +83,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one item. `body`: the engine's answer if `ok`, else `{"code", "message"}`; if `stored`, its object's key."""
+    """The outcome of one item. `body`: the engine's answer if `ok`, else `{"code", "message"}`; if `stored`, its object's key.
+
+    Times are from when the item was first sent under its lease. None: not known.
+    """
 
     seq: int
     ok: bool
@@ -94,6 +97,23 @@ class Result:
     body: bytes
     yields: int = 0
     stored: bool = False
+    first_token_ms: float | None = None
+    duration_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTimes:
+    """What a worker measured during a lease. `engine_ms`: what the items had of the engine, also those that go back.
+
+    `first_tokens`, `durations`: one byte for each answer, the bucket of its time in `app.metering.sketch`.
+    """
+
+    engine_ms: int = 0
+    first_tokens: bytes = b""
+    durations: bytes = b""
+
+
+NO_TIMES = ChunkTimes()
 
 
 @dataclass(frozen=True, slots=True)

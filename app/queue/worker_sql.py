@@ -3,6 +3,7 @@
 Every write by a worker checks the fence (chunk_id, token, worker_id).
 """
 
+from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
 from app.worker_lease import WORKER_LEASE_HOLDS
@@ -115,9 +116,10 @@ with deleted as (delete from chunk where {FENCE}
        from deleted d, counts c, tenant w
        where w.tenant_id = d.tenant_id and s.pool_id = d.pool_id and s.tenant_id = d.tenant_id)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
-                         retried_ok, yields, lane, held_cost, held_tokens, worst, worst_tokens)
+                         retried_ok, yields, engine_ms, first_tokens, durations, lane, held_cost, held_tokens, worst,
+                         worst_tokens)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
-       case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields,
-       d.lane, d.worst * d.held / 1000, d.worst_tokens * d.held / 1000, d.worst * c.done / d.n,
+       case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
+       %(durations)s, d.lane, {hold("d.worst", "d.held")}, {hold("d.worst_tokens", "d.held")}, d.worst * c.done / d.n,
        d.worst_tokens * c.done / d.n from deleted d, counts c
 returning ok + failed"""

@@ -91,7 +91,8 @@ def _data(event: Event) -> dict[str, Any]:
     """The event's data in the formats `standard` and `cloudevents`, without what it does not have."""
     values: dict[str, Any] = {"id": event.data.request_id, "account_id": event.data.account_id, "model": event.model}
     match event.data:
-        case BatchData(counts=counts, failure=failure):
+        case BatchData(counts=counts, failure=failure, policy_rules=rules):
+            values |= {"policy_rules": rules}
             values |= {"request_counts": asdict(counts) if counts else None}
             values |= {"message": failure.message if failure else None}
         case EndpointData(message=message):
@@ -154,6 +155,8 @@ def timestamp(moment: datetime) -> str:
 def _payload(event: Event) -> dict[str, Any]:
     """The payload as documented for `queued`, `succeeded` and `failed`; our own kinds add their fields in the same style."""
     payload: dict[str, Any] = {"requestId": event.data.request_id}
+    if isinstance(event.data, BatchData) and event.data.policy_rules:
+        payload["policyRules"] = event.data.policy_rules
     match event.data:
         case BatchData(failure=failure) if event.kind == EventKind.BATCH_FAILED:
             failure = failure or _EXECUTION_FAILED

@@ -3,7 +3,7 @@
 The new columns have no default, so no row is rewritten. The new state is added without a scan of the chunks under a lock.
 
 Revision ID: 0026
-Revises: 0024
+Revises: 0025
 """
 
 from alembic import op
@@ -11,7 +11,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0026"
-down_revision = "0024"
+down_revision = "0025"
 branch_labels = None
 depends_on = None
 

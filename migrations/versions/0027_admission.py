@@ -3,7 +3,7 @@
 The new columns have constant defaults, so no row is rewritten. Batches that were queued before have 0 stored bytes.
 
 Revision ID: 0027
-Revises: 0024
+Revises: 0026
 """
 
 from alembic import op
@@ -11,7 +11,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0027"
-down_revision = "0024"
+down_revision = "0026"
 branch_labels = None
 depends_on = None
 

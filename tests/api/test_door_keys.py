@@ -1,5 +1,6 @@
 """Claims about the route where an engine's door asks for keys and limits."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.engine_key import door_token, engine_of_door
+from app.metering import reports
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.api_key import ApiKey
@@ -97,6 +99,33 @@ async def test_a_key_without_a_limit_is_not_counted(
     made = await key(settings, database, KeyLimits())
     [answer] = await ask(client, door, {"key_id": made.key_id, "requests": 7, "tokens": 100})
     assert "requests" not in answer
+
+
+async def test_what_a_door_let_through_is_in_the_ledger_of_its_keys_account(
+    client: httpx.AsyncClient, door: dict[str, str], settings: Settings, database: Database
+) -> None:
+    made = await key(settings, database, KeyLimits())
+    answered = {"answered": 2, "prompt_tokens": 30, "completion_tokens": 12}
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine)
+        await ask(client, door, {"key_id": made.key_id, **answered}, {"key_id": "unknown", **answered})
+    async with asyncio.timeout(10):
+        while not (rows := await _usage(client)):
+            await asyncio.sleep(0.1)
+    [row] = rows
+    found = {
+        name: row[name] for name in ("kind", "key", "model", "requests", "ok", "prompt_tokens", "completion_tokens")
+    }
+    numbers = {"requests": 2, "ok": 2, "prompt_tokens": 30, "completion_tokens": 12}
+    assert found == {"kind": "door", "key": made.key_id, "model": "smollm2-135m-instruct", **numbers}
+    assert row["cost"] > 0
+    async with database.relaxed() as conn:
+        assert await reports.check(conn) == []
+
+
+async def _usage(client: httpx.AsyncClient) -> Any:
+    answer = await client.get("/client/v4/accounts/acme/ai/usage", params={"by": "kind,key,model"})
+    return answer.json()["result"]["usage"]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,11 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
+from app.admission import quotas
 from app.crypto import secret_key
 from app.db.pool import Database
+from app.engines import catalogue
+from app.policy import service as policies
 from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
@@ -97,6 +100,34 @@ async def _limited(scene: Scene, limits: KeyLimits) -> httpx.Response:
     return answers[-1]
 
 
+async def _ruled(scene: Scene, actions: str) -> httpx.Response:
+    """The answer under a policy of one rule."""
+    async with scene.database.transaction() as conn:
+        models = catalogue.load(scene.settings.models_file)
+        await policies.apply(conn, f'[[rule]]\nid = "one"\n{actions}\n', models, "test")
+    await scene.app.state.parts.admission.policy.renew()  # type: ignore[attr-defined]
+    return await scene.post()
+
+
+async def _over_quota(scene: Scene) -> httpx.Response:
+    async with scene.database.transaction() as conn:
+        await quotas.change(conn, "acme", quotas.Quota(open_items=0))
+        key = str(
+            await tenants.create_key(conn, secret_key(scene.settings), "acme", "fresh")
+        )  # no process has it cached
+    headers = {"authorization": f"Bearer {key}"}
+    return await scene.client.post(SUBMIT, json={"requests": [{"prompt": "x"}]}, headers=headers)
+
+
+async def _no_money(scene: Scene) -> httpx.Response:
+    put = await scene.client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1})
+    assert put.status_code == 200
+    async with asyncio.timeout(10):  # the process reads the budgets once a second
+        while (answer := await scene.post()).status_code == 200:
+            await asyncio.sleep(0.1)
+    return answer
+
+
 async def _no_engine(scene: Scene) -> httpx.Response:
     async with scene.database.durable() as conn:
         await conn.execute("update engine set state = 'down'")
@@ -170,9 +201,13 @@ CASES = [
     Case(3008, 408, "the caller hangs up", _hangs_up),
     Case(3021, 429, "the key has used up its minute", lambda scene: _limited(scene, KeyLimits(requests=1)), again=True),
     Case(3021, 429, "no minute of the key would be enough", lambda scene: _limited(scene, KeyLimits(tokens=1))),
+    Case(3023, 403, "a rule of the policy denies it", lambda scene: _ruled(scene, "deny = true")),
+    Case(3036, 429, "the account has used up a quota", _over_quota, synchronous=False),
+    Case(3036, 429, "a budget has no money left", _no_money),
     Case(3040, 429, "the engine is busy", lambda scene: scene.rule(mode="status", status=503), again=True),
     Case(3040, 429, "there is no room and the caller is in a hurry", _no_room, again=True),
     Case(3040, 503, "there is no engine", _no_engine, again=True),
+    Case(5018, 403, "a rule allows no such model", lambda scene: _ruled(scene, "allow = { models = [] }")),
     Case(5001, 500, "the engine fails", lambda scene: scene.rule(mode="error")),
     Case(5001, 500, "the engine is lost", lambda scene: scene.rule(mode="die")),
     Case(5006, 400, "a field is wrong", lambda scene: scene.post(temperature="hot")),

@@ -37,6 +37,9 @@ async def test_the_queues_alarms_are_metrics(client: httpx.AsyncClient, database
             " values (1, 0, 0, 0, 0, 0)"
         )
         await conn.execute("update sched set drifts = 2")
+    await client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1000})
+    async with database.durable() as conn:
+        await conn.execute("update chunk set lane = 1, worst = 1000, held = 500")
     found = await scraped(client)
     assert {name for name, _ in found} >= {*MEANINGS, "database_up"}
     assert found["database_up", ""] == 1

@@ -172,6 +172,10 @@ async def test_items_of_one_batch_go_to_different_models_by_their_size(
     assert [each["model"] for each in results] == [KIMI, SMALL]
     usage = (await client.get(f"{AI}/usage", params={"by": "model"})).json()["result"]["usage"]
     assert {(row["model"], row["requests"]) for row in usage} == {(KIMI, 1), (SMALL, 1)}
+    shown = (await client.get(f"{BATCHES}/{request_id}")).json()["result"]
+    assert shown["policy"]["models"] == [KIMI, SMALL]
+    assert "cost" not in shown["usage"]  # their prices differ, so the sum has no price of its own
+    assert [each["result"]["usage"]["cost"] > 0 for each in results] == [True, True]
 
 
 async def test_lines_of_a_batch_file_are_routed_and_a_denied_line_fails_alone(
@@ -203,7 +207,8 @@ async def test_a_repeated_submit_finds_its_batch_although_the_policy_has_changed
     first = await client.post(url, json=items, headers=once)
     await apply(TO_SMALL + rule("short", "max_tokens = 5"))
     again = await client.post(url, json=items, headers=once)
-    assert again.json()["result"]["request_id"] == first.json()["result"]["request_id"]
+    assert again.json()["result"] == first.json()["result"]
+    assert HEADER not in again.headers  # nothing was decided about the batch that it found
     background = {"model": KIMI, "input": "hello", "background": True}
     routed = await client.post("/v1/responses", json=background, headers=EXTRACT | {"idempotency-key": "b"})
     await apply("")
@@ -322,3 +327,19 @@ async def test_a_webhook_to_a_host_that_no_rule_allows_is_not_registered(
         answer = await client.post("/v1/webhook_endpoints", json=other)
         assert answer.status_code == status, answer.text
     assert "Policy rule hosts does not allow webhooks to 127.0.0.2" in answer.text
+
+
+async def test_events_name_the_model_that_answers_and_the_rules_that_chose_it(
+    client: httpx.AsyncClient, apply: Apply, database: Database
+) -> None:
+    await apply(TO_SMALL)
+    queue = {"name": "all", "source": {"type": "workersAi.model"}, "events": ["batch.queued", "batch.succeeded"]}
+    queue["destination"] = {"type": "queues.queue", "queue_id": "nightly"}
+    assert (await client.post(SUBSCRIPTIONS, json=queue)).status_code == 200
+    for headers in (EXTRACT, {}):
+        await client.post(f"{AI}/run/{KIMI}?queueRequest=true", json={"requests": [{"prompt": "a"}]}, headers=headers)
+    await run_all(database)
+    found = (await client.get("/client/v4/accounts/acme/events")).json()["result"]
+    bodies = [orjson.loads(each["body"]) if isinstance(each["body"], str) else each["body"] for each in found]
+    told = [(body["source"]["modelName"], body["payload"].get("policyRules")) for body in bodies]
+    assert sorted(told, key=str) == sorted([(SMALL, ["small"])] * 2 + [(KIMI, None)] * 2, key=str)

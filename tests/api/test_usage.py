@@ -3,17 +3,27 @@
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import httpx
+import orjson
 import pytest
 
+from app.batches import lifecycle
 from app.db.pool import Database
+from app.engines.service import ensure_pool
+from app.metering import reports
+from app.queue import service
+from app.queue.types import Result
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
-from tests.api.support import RUN
+from tests.api.support import BATCHES, MODEL, RUN, run_all, uploaded
 from tests.gateway.support import Registry, serve
+from tests.queue import support
 
 USAGE = "/client/v4/accounts/acme/ai/usage"
+LATENCY = "/client/v4/accounts/acme/ai/latency"
+SESSIONS = "/client/v4/accounts/acme/ai/sessions"
 CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}]}
 
 
@@ -74,6 +84,87 @@ async def test_a_stream_that_its_caller_leaves_counts_what_it_got_and_is_not_cou
     assert 0 < row["completion_tokens"] < 500
 
 
+async def test_latency_endpoint_and_session_of_synchronous_requests_are_reported(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    for n in range(3):
+        asked = {**CHAT, "messages": [{"role": "user", "content": "hello " * (10 + n)}], "stream": True}
+        answer = await client.post("/v1/chat/completions", json=asked, headers={"x-session-id": "walk"})
+        assert answer.status_code == 200
+    [row] = await report(client, 3, by="endpoint")
+    assert (row["endpoint"], row["engine_ms"]) == ("/v1/chat/completions", 0)
+    found = (await client.get(LATENCY, params={"by": "endpoint,kind"})).json()["result"]["latency"]
+    assert [(row["kind"], row["first_token"]["count"], row["duration"]["count"]) for row in found] == [("sync", 3, 3)]
+    assert 0 < found[0]["first_token"]["p50"] <= found[0]["duration"]["p99"]
+    result = (await client.get(SESSIONS)).json()["result"]
+    assert [(row["workflow"], row["sessions"], row["turns"]) for row in result["sessions"]] == [("default", 1, 3)]
+    assert result["steepest"][0]["slope"] is not None
+
+
+async def test_prompts_that_begin_with_the_same_instructions_are_one_family_on_every_surface(
+    client: httpx.AsyncClient, database: Database, engine: FakeEngine
+) -> None:
+    system = {"role": "system", "content": "You read letters and list the dates in them, one in a line. " * 2}
+    asked = [[system, {"role": "user", "content": f"letter {n}"}] for n in range(4)]
+    for messages in asked:
+        assert (await client.post("/v1/chat/completions", json={**CHAT, "messages": messages})).status_code == 200
+    requests = [{"messages": messages} for messages in asked]
+    assert (await client.post(f"{RUN}?queueRequest=true", json={"requests": requests})).status_code == 200
+    await run_all(database)
+    rows = await report(client, 8, by="family,kind")
+    families = {(row["kind"], row["family"]): row["requests"] for row in rows}
+    [name] = {family for _, family in families} - {"-"}
+    assert families == {("sync", "-"): 2, ("sync", name): 2, ("batch", name): 4}
+
+
+async def test_a_chunk_of_several_families_is_mixed_and_a_label_names_the_family_of_all(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    systems = [f"You are clerk number {n}. " * 5 for n in range(2)]
+    requests = [
+        {"messages": [{"role": "system", "content": system}, {"role": "user", "content": f"letter {n}"}]}
+        for system in systems
+        for n in range(3)
+    ]
+    url = f"{RUN}?queueRequest=true"
+    assert (await client.post(url, json={"requests": requests})).status_code == 200
+    label = {"cf-aig-metadata": '{"prompt_family": "clerks"}'}
+    assert (await client.post(url, json={"requests": requests}, headers=label)).status_code == 200
+    await run_all(database)
+    rows = await report(client, 12, by="family")
+    assert {row["family"]: row["requests"] for row in rows} == {"mixed": 6, "clerks": 6}
+
+
+async def test_an_explanation_adds_up_and_names_what_cannot_be_explained(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    assert (await client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+    await report(client, 1)
+    found = (await client.get(f"{USAGE}/explain", params={"before": "yesterday", "after": "today"})).json()["result"]
+    [change] = found["changes"]
+    assert change["change"] == change["after"] > change["before"] == 0
+    assert sum(term["amount"] for term in change["terms"]) == change["change"]
+    for query, says in (
+        ({"before": "soon"}, "before: 'soon' is not a period"),
+        ({"after": "2026-11-09..2026-11-01"}, "after: '2026-11-09..2026-11-01' ends before it begins"),
+        ({"by": "model"}, "by: must be one of key, workflow"),
+    ):
+        answer = await client.get(f"{USAGE}/explain", params=query)
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["message"].startswith(says)
+
+
+async def test_what_was_queued_is_reported_as_harvested_at_the_models_price(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    assert (await client.post(f"{RUN}?queueRequest=true", json={"requests": [{"prompt": "x"}] * 5})).status_code == 200
+    await run_all(database)
+    result = (await client.get(USAGE, params={"by": "kind"})).json()["result"]
+    [harvested] = result["harvested"]
+    assert harvested["tokens"] == 5 * 8
+    assert harvested["cost"] == pytest.approx(result["usage"][0]["cost"])
+
+
 async def test_a_request_that_no_engine_answers_is_not_reported(client: httpx.AsyncClient) -> None:
     assert (await client.post("/v1/chat/completions", json=CHAT)).status_code in (429, 503)
     await asyncio.sleep(1.2)
@@ -99,3 +190,44 @@ async def test_a_label_that_is_not_in_form_is_refused_on_every_surface(client: h
         answer = await client.post(url, json=body, headers=wrong)
         assert answer.status_code == 400, url
         assert "x-slackwater-workflow: must be 1 to 64" in answer.text
+
+
+async def run_pool(database: Database, model: str, *, ok: bool) -> None:
+    """Play the worker of a pool, which answers everything or nothing, and the steward."""
+    async with database.durable() as conn:
+        pool = await ensure_pool(conn, model)
+        worker = await support.make_worker(database, pool)
+        while lease := await service.claim(conn, pool, worker):
+            items = await service.load(conn, lease)
+            body = b'{"choices": [{}]}' if ok else b'{"code": 5006, "message": "no"}'
+            assert await service.flush(conn, lease, [Result(item.seq, ok, 1, 3, 1, 5, body) for item in items])
+            await service.finish(conn, lease)
+    async with database.transaction() as conn:
+        await lifecycle.settle(conn)
+
+
+async def test_what_is_retried_of_a_mixed_batch_is_booked_for_its_own_model_whatever_its_family(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    small, big = MODEL, "@cf/moonshotai/kimi-k2.5"
+    lines = []
+    for n in range(8):
+        messages = [{"role": "system", "content": f"You are clerk {n // 4}. " * 9}, {"role": "user", "content": "go"}]
+        body = {"model": (small, big)[n // 4], "messages": messages}
+        lines.append({"custom_id": f"r{n}", "method": "POST", "url": "/v1/chat/completions", "body": body})
+    file_id = await uploaded(client, b"\n".join(map(orjson.dumps, lines)))
+    new = {"input_file_id": file_id, "endpoint": "/v1/chat/completions", "completion_window": "24h", "mixed": True}
+    batch = await client.post("/v1/batches", json=new)
+    assert batch.status_code == 200, batch.text
+    for model in (small, big):
+        await run_pool(database, model, ok=False)
+    request_id = batch.json()["id"].removeprefix("batch_")
+    answer = await client.post(f"{BATCHES}/{UUID(request_id)}/retry")
+    assert answer.status_code == 200, answer.text
+    for model in (small, big):
+        await run_pool(database, model, ok=True)
+    rows = await report(client, 16, by="model,endpoint")
+    found = {(row["model"], row["endpoint"], row["requests"], row["ok"], row["repeats"]) for row in rows}
+    assert found == {(model, "/v1/chat/completions", 8, 4, 4) for model in (small, big)}
+    async with database.relaxed() as conn:
+        assert await reports.check(conn) == []

@@ -147,3 +147,14 @@ def test_long_cells_fold_and_ids_are_whole(width: int) -> None:
     assert shown[1].startswith("0123456789" * 2)
     assert "\n".join(shown).count("word") == 30
     assert ("rest" in shown[0]) == (width == 100)
+
+
+def test_numbers_are_aligned_right_on_a_terminal_and_as_they_are_in_a_pipe() -> None:
+    rows = [("a", "7"), ("b", "1,234")]
+    shown = {}
+    for terminal in (True, False):
+        written = io.StringIO()
+        console = Console(file=written, width=100, force_terminal=terminal, no_color=True, color_system=None)
+        tables.show(console, ("name", "count"), rows, numbers=("count",))
+        shown[terminal] = [line.rstrip() for line in written.getvalue().splitlines()]
+    assert shown == {True: ["name  count", "a         7", "b     1,234"], False: ["name\tcount", "a\t7", "b\t1,234"]}

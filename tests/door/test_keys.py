@@ -17,6 +17,7 @@ from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
 GOOD = {"authorization": "Bearer sk_sw_good"}
 QUESTION = {"model": "m", "prompt": "hi"}
+TOKENS = ("prompt_tokens", "completion_tokens")
 
 
 async def passed(door: Door, **headers: str) -> httpx.Response:
@@ -247,3 +248,17 @@ async def test_nonsense_from_the_api_harms_nobody(
 async def test_the_page_needs_no_key(keyed: Door) -> None:
     async with client_of(keyed, **{OUR_HEADER.decode(): TOKEN}) as client:
         assert (await client.get(PAGE)).status_code == 200
+
+
+async def test_the_api_is_told_once_what_was_answered(
+    keyed: Door, api: KeyApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "RENEW_SECONDS", 0.05)
+    for _ in range(3):
+        assert (await passed(keyed, **GOOD)).status_code == 200
+    async with asyncio.timeout(5):
+        while sum(question["answered"] for question in api.asked) < 3:
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(0.2)
+    sums = {name: sum(question[name] for question in api.asked) for name in ("answered", *TOKENS)}
+    assert sums == {"answered": 3, "prompt_tokens": 33, "completion_tokens": 9}

@@ -11,9 +11,11 @@ from app.db.pool import Database
 from app.engines.catalogue import Price
 from app.metering import ledger, lines, reports
 from app.metering.lines import LineParts, Lines, parts_of
+from app.metering.reports import Scope
 from app.metering.spend_labels import SpendLabels
 from app.queue import chunk_sweeps, service
 from app.states import BatchState
+from app.usage_counts import UsageCounts
 from tests.queue import support
 
 PRICE = Price(Decimal("0.5"), Decimal("0.125"), Decimal(2))
@@ -32,7 +34,7 @@ async def differences(database: Database) -> list[reports.Difference]:
 async def report(database: Database, *by: str) -> list[reports.UsageRow]:
     async with database.relaxed() as conn:
         hour = clock.now().replace(minute=0, second=0, microsecond=0)
-        return await reports.usage(conn, by, hour, clock.now())
+        return await reports.usage(conn, by, Scope(hour, clock.now()))
 
 
 def line(tenant: int, workflow: str = "w", model: str = "toy", price: Price | None = PRICE) -> LineParts:
@@ -64,7 +66,7 @@ async def test_usage_is_the_sum_of_the_results_and_its_cost_is_exact(
     await settle(database)
     [row] = await report(database, "workflow", "model", "key")
     assert row.group == ("w", "toy", "key")
-    assert (row.requests, row.ok, row.prompt, row.cached, row.output) == (40, 40, 120, 40, 200)
+    assert row.counts == UsageCounts(40, 40, 120, 40, 200)
     # per item 2 fresh, 1 cached and 5 answer tokens
     assert row.cost == Decimal(40) * (2 * Decimal("0.5") + Decimal("0.125") + 5 * 2) / 1_000_000
     assert await differences(database) == []
@@ -78,7 +80,7 @@ async def test_work_queued_before_there_were_lines_is_booked_without_labels_or_p
     await support.drain(database, pool, worker)
     await settle(database)
     [row] = await report(database, "workflow", "kind")
-    assert (row.group, row.requests, row.cost) == (("default", "batch"), 5, None)
+    assert (row.group, row.counts.requests, row.cost) == (("default", "batch"), 5, None)
     assert await differences(database) == []
 
 
@@ -102,7 +104,7 @@ async def test_results_stored_by_a_lost_worker_are_booked_when_the_batch_is_canc
         await chunk_sweeps.sweep(conn)
     await settle(database)
     [row] = await report(database, "workflow")
-    assert (row.group, row.requests, row.ok) == (("w",), 4, 3)
+    assert (row.group, row.counts.requests, row.counts.ok) == (("w",), 4, 3)
     assert await differences(database) == []
 
 

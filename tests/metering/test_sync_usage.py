@@ -1,5 +1,7 @@
 """Claims about the usage of synchronous requests: each is booked once, whatever becomes of a commit."""
 
+from dataclasses import replace
+
 import psycopg
 import pytest
 
@@ -9,9 +11,10 @@ from app.metering import sync_usage as module
 from app.metering.lines import parts_of
 from app.metering.spend_labels import SpendLabels
 from app.metering.sync_usage import SyncUsage
+from app.usage_counts import UsageCounts
 from tests.queue import support
 
-TOKENS = {"prompt": 10, "cached": 4, "output": 5}
+USED = UsageCounts(1, 1, prompt=10, cached=4, output=5)
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ async def booked(database: Database) -> list[tuple[object, ...]]:
 async def test_requests_are_added_up_by_line_and_booked_together(database: Database, tenant: int) -> None:
     usage = SyncUsage(database)
     for n in range(10):
-        usage.add(line(tenant, "a" if n < 7 else "b"), ok=n != 0, **TOKENS)
+        usage.add(line(tenant, "a" if n < 7 else "b"), replace(USED, ok=int(n != 0)))
     await usage.book()
     await usage.book()
     assert await booked(database) == [("a", 7, 6, 70, 28, 35), ("b", 3, 3, 30, 12, 15)]
@@ -45,7 +48,7 @@ async def test_requests_are_added_up_by_line_and_booked_together(database: Datab
 async def test_what_is_left_is_booked_when_the_process_ends(database: Database, tenant: int) -> None:
     usage = SyncUsage(database)
     async with usage.keeping():
-        usage.add(line(tenant), ok=True, **TOKENS)
+        usage.add(line(tenant), USED)
     assert await booked(database) == [("w", 1, 1, 10, 4, 5)]
 
 
@@ -57,16 +60,16 @@ async def test_a_group_that_failed_is_booked_later_and_one_whose_answer_was_lost
     async def fails(conn: Connection, bookings: object) -> None:
         raise psycopg.OperationalError("away")
 
-    usage.add(line(tenant), ok=True, **TOKENS)
+    usage.add(line(tenant), USED)
     with monkeypatch.context() as patched:
         patched.setattr(module.ledger, "book", fails)
         with pytest.raises(psycopg.OperationalError):
             await usage.book()
     assert await booked(database) == []
 
-    usage.add(line(tenant), ok=True, **TOKENS)  # belongs to the next group
+    usage.add(line(tenant), USED)  # belongs to the next group
     number = usage._number
-    group = dict(usage._group)
+    group = usage._group
     await usage.book()
     usage._number, usage._group = number, group
     await usage.book()
@@ -80,14 +83,14 @@ async def test_the_usage_of_a_deleted_account_does_not_hold_up_that_of_others(da
     async with database.durable() as conn:
         doomed = await support.make_tenant(conn, "doomed")
     usage = SyncUsage(database)
-    usage.add(line(doomed), ok=True, **TOKENS)
+    usage.add(line(doomed), USED)
     await usage.book()
     async with database.transaction() as conn:
         await ledger.forget(conn, doomed)
         await conn.execute("delete from tenant where tenant_id = %s", (doomed,))
     for account in (doomed, tenant):
-        usage.add(line(account, "later"), ok=True, **TOKENS)
-        usage.add(line(account), ok=True, **TOKENS)
+        usage.add(line(account, "later"), USED)
+        usage.add(line(account), USED)
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
         await usage.book()
     await usage.book()
@@ -100,6 +103,6 @@ async def test_more_labels_than_memory_allows_are_not_told_apart(
     monkeypatch.setattr(module, "_MOST_SUMS", 2)
     usage = SyncUsage(database)
     for n in range(5):
-        usage.add(line(tenant, f"w{n}"), ok=True, **TOKENS)
+        usage.add(line(tenant, f"w{n}"), USED)
     await usage.book()
     assert [(row[0], row[1]) for row in await booked(database)] == [("other", 3), ("w0", 1), ("w1", 1)]

@@ -177,5 +177,16 @@ async def clear(conn: Connection) -> None:
     """Empty the tables of the queue, which is faster than a new database."""
     for table in ("delivery", "event", "chunk", "batch_delta", "item_result", "item_payload", "batch"):
         await conn.execute(f"delete from {table}")
-    for table in ("worker", "sched", "pool", "usage", "budget", "lane", "line", "removed_counts", "tenant"):
+    for table in (
+        "worker",
+        "sched",
+        "pool",
+        "usage",
+        "usage_day",
+        "budget",
+        "lane",
+        "line",
+        "removed_counts",
+        "tenant",
+    ):
         await conn.execute(f"delete from {table}")

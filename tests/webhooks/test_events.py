@@ -5,11 +5,13 @@ import pytest
 
 from app import events
 from app.events import (
+    BUDGET_KINDS,
     ENDPOINT_KINDS,
     ITEM_KINDS,
     KINDS,
     BatchData,
     BatchFailure,
+    BudgetData,
     Counts,
     EndpointData,
     EventData,
@@ -27,6 +29,8 @@ def data(kind: EventKind) -> EventData:
         return ItemData(**COMMON, traceparent=TRACE, item=0, reference="france")
     if kind in ENDPOINT_KINDS:
         return EndpointData(**COMMON, message="gone")
+    if kind in BUDGET_KINDS:
+        return BudgetData(**COMMON, budget="month", percent=75, message="spent")
     if kind == EventKind.TEST:
         return EventData(**COMMON)
     return BatchData(**COMMON, traceparent=TRACE, counts=Counts(3, 1, 1, 1), failure=BatchFailure("why", 5006, 400))

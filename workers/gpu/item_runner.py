@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -143,6 +144,7 @@ class ItemRunner:
         tokens = 0
         followed = progress.log is not None and progress.item.kind == Kind.FLEX  # a yield would repeat its output
         yields = MOST_YIELDS if followed else progress.yields
+        progress.note_sent()
         self.ledger.enter(task, SentRequest(estimate(request.body), progress.transcript, yields, count=progress.count))
         try:
             outcome = await self._complete(request, progress, on_first_token)
@@ -153,7 +155,7 @@ class ItemRunner:
             log.exception("request.broken")
             return Reject(FAILED, "internal error")
         finally:
-            self.ledger.leave(task, tokens)
+            progress.engine_seconds += self.ledger.leave(task, tokens)
 
     async def _with_numbers(self, request: EngineRequest, refused: Reject) -> Reject:
         """The refusal of a prompt that is too long, with exact numbers if the engine counts tokens."""
@@ -187,7 +189,7 @@ class ItemRunner:
                 await progress.log.close()
         if progress.count is not None:
             progress.count.received = 0
-            answer = await self._client.events(request, progress.count.add, begun=False)
+            answer = await self._client.events(request, progress.add_event, begun=False)
             if not isinstance(answer, Retry) or answer.reason != WITHOUT_USAGE:
                 return answer
             self._streams_have_usage, request = False, unstreamed(request)
@@ -198,7 +200,7 @@ class ItemRunner:
             transcript.prompt_ids = await self._client.tokens_of(request) or []
         if not transcript.complete:
             self.resumes += transcript.started
-            outcome = await self._client.stream(transcript, on_first_token)
+            outcome = await self._client.stream(transcript, partial(progress.note_token, on_first_token))
             if outcome is not None:
                 return outcome
         self.resumed_cached_tokens += transcript.resumed_cached

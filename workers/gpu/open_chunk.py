@@ -3,15 +3,17 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
+from app import clock
 from app.engines.outcome import FAILED, Done, Reject, Retry, Usage
+from app.metering import sketch
 from app.queue import poison
 from app.queue.poison import ChunkVerdict
-from app.queue.types import Item, Lease, Result
+from app.queue.types import ChunkTimes, Item, Lease, Result
 from workers.gpu.requests_in_engine import ItemProgress
 
 
@@ -22,7 +24,8 @@ class OpenChunk:
     An item in none of the three has a durable result, or goes back to the queue when the lease is finished. `suspects` and
     `retried` hold the reason for some of these. `progress`: what an item keeps between its calls. The requests of items in
     `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `has_events`: each
-    result is also an event. `faults`: how often in a row the first of `results` could not be stored.
+    result is also an event. `faults`: how often in a row the first of `results` could not be stored. `engine_seconds`: what its
+    items had of the engine. `first_tokens`, `durations`: those of stored results, as in `ChunkTimes`.
     """
 
     lease: Lease
@@ -39,6 +42,9 @@ class OpenChunk:
     closing: bool = False
     has_events: bool = False
     faults: int = 0
+    engine_seconds: float = 0.0
+    first_tokens: bytearray = field(default_factory=bytearray)
+    durations: bytearray = field(default_factory=bytearray)
 
     @classmethod
     def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
@@ -95,8 +101,14 @@ class OpenChunk:
         return self._lost(seq)
 
     def _lost(self, seq: int) -> int:
-        progress = self.progress.pop(seq, None)
+        progress = self._without(seq)
         return progress.generated if progress else 0
+
+    def _without(self, seq: int) -> ItemProgress | None:
+        """Forget the progress of an item that is not continued, but for its share of the engine's time."""
+        progress = self.progress.pop(seq, None)
+        self.engine_seconds += progress.engine_seconds if progress else 0.0
+        return progress
 
     def abort(self) -> None:
         """Abort the requests in the engine."""
@@ -105,15 +117,29 @@ class OpenChunk:
 
     def settled(self, seq: int, outcome: Done | Reject | Retry, tries: int) -> None:
         """Note the final outcome of an item. `tries`: how often it was sent during this lease."""
-        progress = self.progress.pop(seq, None)
+        progress = self._without(seq)
         yields = progress.yields if progress else 0
         self.yielding.discard(seq)
         attempt = self.lease.attempt + self.lease.deaths + self.lease.retries + tries
         if isinstance(outcome, Done):
-            self.results.append(_result(seq, True, attempt, outcome.usage, outcome.body, yields))
+            result = _result(seq, True, attempt, outcome.usage, outcome.body, yields)
+            self.results.append(_timed(result, progress) if progress else result)
         else:
             body = orjson.dumps(_error(outcome))
             self.results.append(_result(seq, False, attempt, Usage(), body, yields))
+
+    def note_stored(self, results: Iterable[Result]) -> None:
+        """Count the times of results that are stored."""
+        for result in results:
+            if result.ok and result.first_token_ms is not None:
+                self.first_tokens.append(sketch.bucket(result.first_token_ms))
+            if result.ok and result.duration_ms is not None:
+                self.durations.append(sketch.bucket(result.duration_ms))
+
+    @property
+    def times(self) -> ChunkTimes:
+        """What was measured during the lease."""
+        return ChunkTimes(round(self.engine_seconds * 1000), bytes(self.first_tokens), bytes(self.durations))
 
 
 class OpenChunks(dict[int, OpenChunk]):
@@ -139,6 +165,15 @@ def _error(outcome: Reject | Retry) -> dict[str, Any]:
     error: dict[str, Any] = {"code": outcome.code, "message": outcome.message}
     details = {"param": outcome.param, "reason": outcome.reason}
     return error | (details if outcome.param or outcome.reason else {})
+
+
+def _timed(result: Result, progress: ItemProgress) -> Result:
+    """The result with its times, which are known once the item was sent."""
+    if progress.sent_at is None:
+        return result
+    first = progress.first_token_at
+    first_ms = None if first is None else (first - progress.sent_at) * 1000
+    return replace(result, first_token_ms=first_ms, duration_ms=(clock.monotonic() - progress.sent_at) * 1000)
 
 
 def _result(seq: int, ok: bool, attempt: int, usage: Usage, body: bytes, yields: int) -> Result:

@@ -1,7 +1,7 @@
 """Our own requests in the engine and their progress. They are subtracted from scrapes, and some of them yield."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from app import clock
@@ -34,6 +34,7 @@ class ItemProgress:
     """An item and what it keeps between its calls: how often it yielded, and its output so far if it can go on from it.
 
     `log`: the log of its events, if a caller may follow them. `count`: the events of its present call, if they are counted.
+    `engine_seconds`: its share of the engine's time. `sent_at`, `first_token_at`: monotonic seconds; None: not yet, or not known.
     """
 
     item: Item
@@ -41,6 +42,26 @@ class ItemProgress:
     transcript: Continuation | None = None
     log: StreamLogWriter | None = None
     count: TokenCount | None = None
+    engine_seconds: float = 0.0
+    sent_at: float | None = None
+    first_token_at: float | None = None
+
+    def note_sent(self) -> None:
+        """Its first call begins."""
+        if self.sent_at is None:
+            self.sent_at = clock.monotonic()
+
+    def note_token(self, then: Callable[[], None] = lambda: None) -> None:
+        """The first token of a call has come. `then` is called."""
+        if self.first_token_at is None:
+            self.first_token_at = clock.monotonic()
+        then()
+
+    def add_event(self, event: bytes) -> None:
+        """An event of an answer has come whose events are counted."""
+        self.note_token()
+        if self.count is not None:
+            self.count.add(event)
 
     @property
     def generated(self) -> int:
@@ -69,6 +90,7 @@ class SentRequest:
     since: float = field(default_factory=clock.monotonic)
     known_before: int = 0
     count: TokenCount | None = None
+    shared_before: float = 0.0
     _received_before: int = 0
 
     def __post_init__(self) -> None:
@@ -104,21 +126,38 @@ class SentRequest:
 
 
 class RequestsInEngine:
-    """The calls of one worker that are in the engine."""
+    """The calls of one worker that are in the engine.
+
+    The time in which there are any is shared out: each call gets an equal part of every moment that it is there. So the shares
+    of all calls add up to the time in which the engine had batch work.
+    """
 
     def __init__(self) -> None:
         self.calls: dict[Task, SentRequest] = {}
         self._computed = 0
+        self._shared = 0.0  # seconds that a call would have got that was always there
+        self._shared_at = clock.monotonic()
 
     def enter(self, task: Task, call: SentRequest) -> None:
         """Add a request that is about to be sent."""
+        call.shared_before = self._share()
         self.calls[task] = call
 
-    def leave(self, task: Task, tokens: int = 0) -> None:
-        """Remove a request. `tokens`: computed for it, if it was not streamed."""
+    def leave(self, task: Task, tokens: int = 0) -> float:
+        """Remove a request. `tokens`: computed for it, if it was not streamed. Returns its share of the time, in seconds."""
+        shared = self._share()
         call = self.calls.pop(task, None)
-        if call is not None:
-            self._computed += call.computed_tokens or tokens
+        if call is None:
+            return 0.0
+        self._computed += call.computed_tokens or tokens
+        return shared - call.shared_before
+
+    def _share(self) -> float:
+        now = clock.monotonic()
+        if self.calls:
+            self._shared += (now - self._shared_at) / len(self.calls)
+        self._shared_at = now
+        return self._shared
 
     def load(self) -> BatchLoad:
         """The sum of all calls."""

@@ -139,6 +139,7 @@ class ResultWriter:
             if not await self._flushed(chunk, results):
                 log.warning("chunk.lost", chunk=chunk.lease.chunk_id, results=len(results))
                 return self.drop(chunk)
+            chunk.note_stored(results)
             del chunk.results[: len(results)]
             chunk.faults = 0
         if chunk.idle and self._chunks.get(chunk.lease.chunk_id) is chunk:
@@ -187,6 +188,7 @@ class ResultWriter:
                 retried=chunk.retried,
                 retry_seconds=min(first * 4**chunk.lease.retries, longest),
                 split=chunk.split,
+                times=chunk.times,
             )
         self._forget(chunk)
         returned = None if done is None else done.returned

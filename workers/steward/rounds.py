@@ -11,13 +11,13 @@ from psycopg_pool import PoolTimeout
 from app.batches import accounts
 from app.batches import lifecycle as batches
 from app.batches.progress_events import ProgressEvents
-from app.clock import monotonic
+from app.clock import monotonic, now
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
 from app.errors import StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
-from app.metering import ledger, reports
+from app.metering import ledger, reports, sessions
 from app.policy import samples
 from app.queue import (
     chunk_sweeps,
@@ -46,6 +46,7 @@ RECOMPUTE_SECONDS = 120.0
 PARTITION_SECONDS = 600.0
 RETENTION_SECONDS = 600.0
 LEDGER_SECONDS = 600.0
+OLD_DAYS = 20  # of usage that are added up at once
 REMOVE_SECONDS = 1.0
 ACCOUNT_SECONDS = 1.0
 LOOKS_IN_GAP = 5  # so that a few late ones are no outage
@@ -74,6 +75,7 @@ class Rounds:
             (RECOMPUTE_SECONDS, self._recompute),
             (RETENTION_SECONDS, self._retire),
             (LEDGER_SECONDS, self._check_ledger),
+            (LEDGER_SECONDS, self._keep_usage),
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
         self._money = Money(database, settings)
@@ -182,6 +184,14 @@ class Rounds:
             await ledger.forget_writers(conn)
         for each in differences:
             log.error("ledger.differs", account=each.account_id, count=each.count, ledger=each.ledger, queue=each.queue)
+
+    async def _keep_usage(self) -> None:
+        async with self._database.relaxed() as conn:
+            await sessions.forget_old(conn)
+        for _ in range(OLD_DAYS):
+            async with self._database.transaction() as conn:
+                if not await ledger.keep(conn, now()):
+                    return
 
     async def _retire(self) -> None:
         """Start to drop old days in a task of its own, because it waits for locks and the rounds must not wait for it."""

@@ -66,7 +66,8 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     else:
         usual = parts.lengths.of(tenant.tenant_id)
         batch = await file_batches.create(database, settings, models, tenant, new, usual)
-    policy_header.add(request, admission, batch.model or "")
+    if batch.model:
+        policy_header.add(request, admission, batch.model)
     return _shown(batch, parts)
 
 
@@ -209,7 +210,8 @@ def _shown(batch: FileBatch, parts: Parts) -> Response:
 
 def _price(batch: FileBatch, parts: Parts) -> Price | None:
     """The price of the batch's tokens; None where its lines may differ in it."""
-    model = parts.catalogue.resolve(batch.model) if batch.model and not batch.mixed else None
+    one = batch.model and not batch.mixed and (batch.status is None or batch.status.has_one_model)
+    model = parts.catalogue.resolve(batch.model) if batch.model and one else None
     return model.price if model else None
 
 

@@ -1,9 +1,9 @@
 """`…/ai/budgets`: what an account, a key or a workflow may spend in a window. Cloudflare has no such route."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from app.api import body
 from app.api.deps import Caller, PartsDep
@@ -13,27 +13,13 @@ from app.metering import budget_terms, budgets
 
 router = APIRouter(prefix="/ai/budgets")
 
-_NAME = r"^[a-z0-9][a-z0-9._-]{0,63}$"
-Name = Annotated[str, Path(json_schema_extra={"pattern": _NAME})]
+Name = Annotated[str, Path(json_schema_extra={"pattern": budget_terms.NAME})]
 
 
 class BudgetBody(BaseModel):
-    """The terms of a budget; see `app.metering.budget_terms`."""
+    """The terms of a budget. `app.metering.budget_terms` checks them, for the command line too."""
 
     model_config = ConfigDict(extra="allow")
-
-    key: Any = None
-    workflow: Any = None
-    max_cost: Any = Field(None, description="like '100 USD'")
-    max_tokens: Any = None
-    currency: Any = None
-    period: Any = Field(None, description="hour, day, week, month or total")
-    tz: Any = None
-    soft: Any = None
-    divert_at: Any = None
-    fallback: Any = None
-    when_spent: Any = None
-    strict: Any = None
 
 
 @router.get("")
@@ -49,7 +35,7 @@ async def put(name: Name, request: Request, tenant: Caller, parts: PartsDep) -> 
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     given = await body.read_model(request, BudgetBody)
     async with parts.database.transaction() as conn:
-        budget = await verbs.put(conn, parts.catalogue, tenant.tenant_id, name, given.model_dump(exclude_unset=True))
+        budget = await verbs.put(conn, parts.catalogue, tenant.tenant_id, name, given.model_dump())
     return success(budget_terms.view(budget))
 
 

@@ -49,7 +49,7 @@ def overview(why: Why, models: Catalogue) -> dict[str, Any]:
         "status": status.state if final or status.state != BatchState.OPEN else _progressing(status),
         "run": status.run,
         "progress": _progress(status),
-        "usage": usage(status, model.price if model else None),
+        "usage": usage(status, _price(model, status)),
         "tags": list(status.tags),
         "metadata": status.metadata,
         "policy": status.policy,
@@ -136,7 +136,7 @@ async def render(status: BatchStatus, pages: Pages, models: Catalogue, code: int
     async for page in pages:
         yield separator + b",".join(await _responses(page, status, models))
         separator = b","
-    yield b'],"usage":' + orjson.dumps(usage(status, model.price if model else None))
+    yield b'],"usage":' + orjson.dumps(usage(status, _price(model, status)))
     if code == 200:
         yield b'},"success":true,"errors":[],"messages":[]}'
     else:
@@ -171,6 +171,11 @@ def usage(status: BatchStatus, price: Price | None) -> dict[str, Any]:
     return _usage(status.prompt_tokens, status.cached_tokens, status.completion_tokens, price)
 
 
+def _price(model: Model | None, status: BatchStatus) -> Price | None:
+    """The price of a batch's tokens; None where its items may differ in it."""
+    return model.price if model and status.has_one_model else None
+
+
 def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> dict[str, Any]:
     tokens = {
         "prompt_tokens": prompt,
@@ -195,7 +200,7 @@ async def _responses(page: list[ItemResult], status: BatchStatus, models: Catalo
     return await asyncio.to_thread(rendered)  # vectors take long to parse and to compare
 
 
-def _response(item: ItemResult, model: Model | None, not_run: bytes, asked: Model | None) -> bytes:
+def _response(item: ItemResult, model: Model | None, not_run: bytes, asked: Model | None = None) -> bytes:
     reference = orjson.dumps(item.reference)
     if item.body is not None and _answered(item):
         result = _result(item, item.body, model, asked.shape if asked else None)

@@ -1,5 +1,8 @@
-"""`GET …/usage`: what the account's requests used and cost, by labels, model, key or time. Cloudflare has no such route."""
+"""`GET …/usage`, `usage/explain`, `latency`, `sessions`: what the account's requests used, why the cost changed, how long answers
+took, and how sessions grow. Cloudflare has no such routes.
+"""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -10,46 +13,134 @@ from app import clock
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.errors import BadInput
-from app.metering import reports
-from app.metering.reports import UsageRow
+from app.metering import documents, explained, periods, reports, session_report
+from app.metering.periods import Period
+from app.metering.reports import Scope, UsageRow
 from app.quantities import seconds_of
 
 router = APIRouter(prefix="/ai")
 
 _BY = tuple(name for name in reports.DIMENSIONS if name != "account")
+_SESSIONS_BY = tuple(name for name in session_report.DIMENSIONS if name != "account")
+_EXPLAIN_BY = tuple(name for name in explained.BY if name != "account")
 _MOST_DAYS = 400
+_STEEPEST = 20  # sessions in one answer
+_LENGTH = "[1-9][0-9]{0,2}[smh]|[1-9][0-9]?d"
+_DAY = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_PERIOD = f"^({_LENGTH}|{'|'.join(periods.NAMES)}|20[0-9]{{2}}-(0[1-9]|1[0-2])|{_DAY}([.][.]{_DAY})?)$"
 
 
-class UsageQuery(BaseModel):
-    """The query. `by`: what to group by, separated by commas. `since`: how far back, like 90m, 24h or 7d."""
+def _some_of(names: Sequence[str]) -> dict[str, Any]:
+    each = "|".join(names)
+    return {"pattern": f"^({each})(,({each}))*$"}
+
+
+class _Since(BaseModel):
+    """`since`: how far back, like 90m, 24h or 7d."""
 
     model_config = ConfigDict(extra="ignore")
 
-    by: str = Field(",".join(reports.USUAL), json_schema_extra={"pattern": f"^({'|'.join(_BY)})(,({'|'.join(_BY)}))*$"})
-    since: str = Field("24h", json_schema_extra={"pattern": "^[1-9][0-9]{0,2}[smh]$|^[1-9][0-9]?d$"})
+    since: str = Field("24h", json_schema_extra={"pattern": f"^({_LENGTH})$"})
+
+
+class UsageQuery(_Since):
+    """`by`: what to group by, separated by commas."""
+
+    by: str = Field(",".join(reports.USUAL), json_schema_extra=_some_of(_BY))
+
+
+class SessionsQuery(_Since):
+    """`by`: what to group by, separated by commas."""
+
+    by: str = Field(",".join(session_report.USUAL), json_schema_extra=_some_of(_SESSIONS_BY))
+
+
+class ExplainQuery(BaseModel):
+    """The two periods: a day, `DAY..DAY`, a month, a length of time that ends now, or a name like last-week."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    before: str = Field("last-week", json_schema_extra={"pattern": _PERIOD})
+    after: str = Field("this-week", json_schema_extra={"pattern": _PERIOD})
+    by: str = Field("workflow", json_schema_extra={"enum": list(_EXPLAIN_BY)})
 
 
 @router.get("/usage")
 async def usage(tenant: Caller, parts: PartsDep, query: Annotated[UsageQuery, Query()]) -> Response:
     """What the account's requests used and cost, by labels, model, key or time; the most expensive group first."""
-    by = tuple(query.by.split(","))
-    if unknown := [name for name in by if name not in _BY]:
+    by, scope = _names(query.by, _BY), _scope(query.since, tenant.tenant_id)
+    async with parts.database.relaxed() as conn:
+        rows = await reports.usage(conn, by, scope)
+        harvested = await reports.harvested(conn, scope)
+    found = {"usage": [document(by, row) for row in rows], "harvested": [documents.harvest(row) for row in harvested]}
+    return success({**_times(scope), **found})
+
+
+@router.get("/usage/explain")
+async def explain(tenant: Caller, parts: PartsDep, query: Annotated[ExplainQuery, Query()]) -> Response:
+    """Why the account's cost changed from one period to another, in terms that add up; for each currency."""
+    if query.by not in _EXPLAIN_BY:
+        raise BadInput(f"by: must be one of {', '.join(_EXPLAIN_BY)}, got {query.by[:40]!r}", param="by")
+    before, after = _period("before", query.before), _period("after", query.after)
+    async with parts.database.relaxed() as conn:
+        found = await explained.change(conn, query.by, before, after, tenant.tenant_id)
+    changes = [documents.explanation(query.by, e.currency, e.before, e.after, e.terms) for e in found]
+    return success({"before": _times(before), "after": _times(after), "changes": changes})
+
+
+@router.get("/latency")
+async def latency(tenant: Caller, parts: PartsDep, query: Annotated[UsageQuery, Query()]) -> Response:
+    """How long the account's answers took: time to the first token and to the end, as quantiles with an error of 5 %."""
+    by, scope = _names(query.by, _BY), _scope(query.since, tenant.tenant_id)
+    async with parts.database.relaxed() as conn:
+        rows = await reports.latencies(conn, by, scope)
+    return success({**_times(scope), "latency": [documents.latency(by, row) for row in rows]})
+
+
+@router.get("/sessions")
+async def sessions(tenant: Caller, parts: PartsDep, query: Annotated[SessionsQuery, Query()]) -> Response:
+    """How the prompts of the account's sessions grow, and the sessions that grow fastest; those of the last seven days."""
+    by, scope = _names(query.by, _SESSIONS_BY), _scope(query.since, tenant.tenant_id)
+    async with parts.database.relaxed() as conn:
+        found = await session_report.read(conn, by, scope)
+    groups = [documents.session_row(by, row) for row in session_report.grouped(found)]
+    steepest = [documents.session(by, each) for each in found[:_STEEPEST]]
+    return success({**_times(scope), "sessions": groups, "steepest": steepest})
+
+
+def document(by: Sequence[str], row: UsageRow) -> dict[str, Any]:
+    """A row as JSON: its group, requests, tokens, and cost in the currency, or null without a price."""
+    used = row.counts
+    again = ("requests", "ok", "repeats", "retried", "retried_ok", "yields", "engine_ms")
+    tokens = {"prompt_tokens": used.prompt, "cached_tokens": used.cached, "completion_tokens": used.output}
+    cost = None if row.cost is None else float(row.cost)
+    counts = {name: getattr(used, name) for name in again}
+    return {**dict(zip(by, row.group, strict=True)), **counts, **tokens, "cost": cost, "currency": row.currency}
+
+
+def _names(by: str, known: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(by.split(","))
+    if unknown := [name for name in names if name not in known]:
         raise BadInput(
-            f"by: must be some of {', '.join(_BY)}, separated by commas, got {unknown[0][:40]!r}", param="by"
+            f"by: must be some of {', '.join(known)}, separated by commas, got {unknown[0][:40]!r}", param="by"
         )
-    seconds = seconds_of(query.since)
+    return names
+
+
+def _scope(since: str, tenant_id: int) -> Scope:
+    seconds = seconds_of(since)
     if not seconds or seconds > _MOST_DAYS * 86_400:
         raise BadInput("since: must be a length of time like 90m, 24h or 7d, at most 400d", param="since")
     until = clock.now()
-    since = (until - timedelta(seconds=seconds)).replace(minute=0, second=0, microsecond=0)
-    async with parts.database.relaxed() as conn:
-        rows = await reports.usage(conn, by, since, until, tenant.tenant_id)
-    return success({"since": clock.iso(since), "until": clock.iso(until), "usage": [document(by, row) for row in rows]})
+    return Scope((until - timedelta(seconds=seconds)).replace(minute=0, second=0, microsecond=0), until, tenant_id)
 
 
-def document(by: tuple[str, ...], row: UsageRow) -> dict[str, Any]:
-    """A row as JSON: its group, requests, tokens, and cost in the currency, or null without a price."""
-    counts = {name: getattr(row, name) for name in ("requests", "ok", "repeats", "retried", "retried_ok", "yields")}
-    tokens = {"prompt_tokens": row.prompt, "cached_tokens": row.cached, "completion_tokens": row.output}
-    cost = None if row.cost is None else float(row.cost)
-    return {**dict(zip(by, row.group, strict=True)), **counts, **tokens, "cost": cost, "currency": row.currency}
+def _period(name: str, text: str) -> Period:
+    try:
+        return periods.parse(text, clock.now())
+    except ValueError as error:
+        raise BadInput(f"{name}: {error}", param=name) from error
+
+
+def _times(of: Scope | Period) -> dict[str, Any]:
+    return {"since": clock.iso(of.since), "until": clock.iso(of.until)}

@@ -20,11 +20,13 @@ from app import clock
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
 from app.batches.validation.text_generation import ItemFacts
 from app.engines.catalogue import Model
+from app.engines.requests import UNFIT
 from app.errors import BadInput, StorageFull
 from app.queue import copy_format
 from app.storage import object_names
 
 _BLOCK = 256 * 1024
+_MOST_BEGINNINGS = 1000  # of prompts, whose items may belong to a family; a workflow may have fewer families
 _LEFTOVER_SECONDS = 86_400.0  # no upload takes this long
 
 
@@ -50,6 +52,10 @@ class Spool(ABC):
         self.warm_keys = array("q")  # items with equal keys should be in one chunk
         self.models: list[Model] = []  # the models of items, in the order of their first use
         self.model_of = array("h")  # by item, the index of its model; 0 without a model
+        self.beginnings: dict[str, int] = {}  # of prompts, by their first use: their indexes
+        self.beginning_of = array("h")  # by item; -1: one of too many
+        self.endpoints: list[str | None] = [None]  # None: that of the batch
+        self.endpoint_of = array("h")
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
@@ -121,9 +127,8 @@ class Spool(ABC):
         endpoint: str | None = None,
         asked: bytes | None = None,
     ) -> bytes:
-        """The row of the next item. Without model or endpoint it has those of the batch. Raises BadInput for too many items.
-
-        `asked`: the body as the caller sent it, where the policy has changed it; the hash of the request is made from it.
+        """The row of the next item. Without model or endpoint it has those of the batch. `asked`: the body as its caller sent it,
+        if it was changed. Raises BadInput for too many items.
         """
         seq = len(self.est_tokens)
         if seq >= self._max_items:
@@ -133,11 +138,12 @@ class Spool(ABC):
         self.most_tokens.append(facts.most_tokens)
         self.body_bytes.append(len(body))
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
+        begins = self.beginnings.get(facts.beginning)
+        self.beginning_of.append(self._new_beginning(facts.beginning) if begins is None else begins)
+        self.endpoint_of.append(0 if endpoint is None or endpoint == UNFIT else self._endpoint_index(endpoint))
         place = self._model_index(model)
         self.model_of.append(place)
-        sent = body if asked is None else asked
-        self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))
-        self._digest.update(sent)
+        self._add_to_hash(endpoint, reference, body if asked is None else asked)
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if stored:
             key = object_names.payload(self.batch_id, seq)
@@ -156,12 +162,27 @@ class Spool(ABC):
             endpoint=endpoint,
         )
 
+    def _add_to_hash(self, endpoint: str | None, reference: str | None, sent: bytes) -> None:
+        self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))
+        self._digest.update(sent)
+
     def _model_index(self, model: Model | None) -> int:
         if model is None or (self.models and model is self.models[0]):
             return 0
         if model not in self.models:
             self.models.append(model)
         return self.models.index(model)
+
+    def _new_beginning(self, beginning: str) -> int:
+        if len(self.beginnings) >= _MOST_BEGINNINGS:
+            return -1
+        self.beginnings[beginning] = len(self.beginnings)
+        return self.beginnings[beginning]
+
+    def _endpoint_index(self, endpoint: str) -> int:
+        if endpoint not in self.endpoints:
+            self.endpoints.append(endpoint)
+        return self.endpoints.index(endpoint)
 
     def _write(self, data: bytes) -> None:
         with catch_disk_full():

@@ -11,6 +11,10 @@ from app.engines.pricing import cost
 from app.errors import BadInput
 from app.files import ids
 from app.files.service import File
+from app.metering import budget_terms, budgets, money
+from app.metering.budget_rules import Budget, Scope, Unit
+from app.metering.money import TokenPrice
+from app.metering.spend_labels import NO_SPEND_LABELS
 from app.queue import reads
 from app.queue.reads import Prospect
 from app.tenants.service import Tenant
@@ -30,6 +34,20 @@ class ModelForecast:
     engines: int
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetForecast:
+    """The budget whose money would end first. `needed`: what the file needs, as `remaining` in the currency or in tokens.
+
+    `ends_near_request`: requests that the remaining money is enough for. `renewed_at`: Unix seconds; None: never.
+    """
+
+    name: str
+    remaining: float
+    needed: float
+    ends_near_request: int
+    renewed_at: int | None
+
+
 async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: File) -> dict[str, Any]:
     """The estimate by model and in total. Output tokens and costs are upper limits.
 
@@ -39,6 +57,7 @@ async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: Fil
         raise BadInput("Only an uploaded batch file has an estimate", param="file_id")
     parts = [await _part(database, catalogue, tenant, name, demand) for name, demand in file.demand.items()]
     etas = [part.eta for part in parts]
+    ending = await _budget(database, catalogue, tenant, file.demand)
     known = [eta for eta in etas if eta is not None]
     requests = sum(part.requests for part in parts)
     return {
@@ -50,6 +69,7 @@ async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: Fil
         "max_output_tokens": sum(part.max_output_tokens for part in parts),
         "eta": max(known) if parts and len(known) == len(parts) else None,
         "models": [asdict(part) for part in parts],
+        "budget": asdict(ending) if ending else None,
     }
 
 
@@ -71,6 +91,36 @@ async def _part(
         None if seconds is None else int(clock.now().timestamp() + seconds),
         prospect.engines,
     )
+
+
+async def _budget(
+    database: Database, catalogue: Catalogue, tenant: Tenant, demand: dict[str, dict[str, int]]
+) -> BudgetForecast | None:
+    """The first budget of the account, the key, or the default workflow that has too little. None: all have enough."""
+    async with database.relaxed() as conn:
+        found = await budgets.listing(conn, tenant.tenant_id)
+    mine = {Scope.ACCOUNT: "", Scope.KEY: tenant.key_id, Scope.WORKFLOW: NO_SPEND_LABELS.workflow}
+    requests = sum(each["requests"] for each in demand.values())
+    endings = []
+    for budget in found:
+        needed = sum(_needed(budget, catalogue, name, each) for name, each in demand.items())
+        free = max(0, budget.free)
+        if mine[budget.scope] == budget.scope_value and needed > free:
+            renewed = int(budget.window_to.timestamp()) if budget.window_to else None
+            amounts = budget_terms.amount(budget, free), budget_terms.amount(budget, needed)
+            endings.append(BudgetForecast(budget.name, *amounts, requests * free // needed, renewed))
+    return min(endings, key=lambda ending: ending.ends_near_request, default=None)
+
+
+def _needed(budget: Budget, catalogue: Catalogue, name: str, demand: dict[str, int]) -> int:
+    """What the requests to one model likely use, in the unit of the budget."""
+    if budget.unit == Unit.TOKENS:
+        return demand["prompt_tokens"] + demand["answer_tokens"]
+    model = catalogue.resolve(name)
+    if model is None or model.price is None or model.price.currency != budget.currency:
+        return 0
+    price = TokenPrice.of(model.price, f"price of {name}")
+    return money.cost(demand["prompt_tokens"], 0, demand["answer_tokens"], price)
 
 
 def _cost(price: Price | None, prompt_tokens: int, answer_tokens: int) -> float | None:

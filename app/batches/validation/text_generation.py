@@ -13,6 +13,8 @@ MOST_BYTES_PER_TOKEN = 16  # of ordinary text; for lower bounds of the number of
 USUAL_BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 8
 _PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
+_SYSTEM_CHARACTERS, _LEAST_SYSTEM_CHARACTERS = 1024, 64  # of the instructions that name a prompt's family
+_INSTRUCTING = ("system", "developer")
 
 
 class ItemError(ValueError):
@@ -29,6 +31,7 @@ class ItemFacts(NamedTuple):
 
     `answer_tokens`: the answer's part of the estimate. `most_tokens`: the upper limit of the answer.
     Items with the same `prefix` begin with the same text, so an engine that has one in its prefix cache serves others faster.
+    `beginning`: the text that names the prompt's family.
     """
 
     reference: str | None
@@ -38,6 +41,7 @@ class ItemFacts(NamedTuple):
     prefix: str
     answer_tokens: int
     most_tokens: int
+    beginning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,8 @@ def answer_facts(
     wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
     reference, affinity = item.get("external_reference"), item.get("session_id")
     answers, most = min(usual * copies, MOST_TOKENS), min(most * copies, MOST_TOKENS)
-    return ItemFacts(reference, min(prompt + answers, MOST_TOKENS), wants_json, affinity, _prefix(item), answers, most)
+    tokens, prefix = min(prompt + answers, MOST_TOKENS), _prefix(item)
+    return ItemFacts(reference, tokens, wants_json, affinity, prefix, answers, most, _system_text(item) or prefix)
 
 
 def _prefix(item: dict[str, Any]) -> str:
@@ -128,6 +133,16 @@ def _prefix(item: dict[str, Any]) -> str:
         if len(begin) >= _PREFIX_CHARACTERS:
             break
     return begin[:_PREFIX_CHARACTERS]
+
+
+def _system_text(item: dict[str, Any]) -> str:
+    """The beginning of a valid item's instructions to the model; empty if they are short."""
+    messages = item.get("messages")
+    if not messages or item.get("prompt") or item.get("input"):  # besides these, `messages` is not checked
+        text = item.get("instructions")  # of a response
+    else:
+        text = messages[0].get("content") if messages[0].get("role") in _INSTRUCTING else None
+    return text[:_SYSTEM_CHARACTERS] if type(text) is str and len(text) >= _LEAST_SYSTEM_CHARACTERS else ""
 
 
 def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules, lengths: tuple[str, ...]) -> tuple[int, int]:

@@ -30,6 +30,7 @@ MOST_KEY_BYTES = 1024  # a longer key is none: the API would refuse the question
 
 MOST_COUNT = 2**31 - 1  # requests or tokens of one key in one question; the rest is reported in the next one
 
+_USED = ("answered", "prompt_tokens", "completion_tokens")
 _NO_KEY = "The API key is unknown, expired or revoked"
 
 T = TypeVar("T")
@@ -51,7 +52,8 @@ class KeyEntry:
     """What is known of one key. Times are monotonic seconds.
 
     `account`: None: the key is unknown, expired or revoked. `most_…`: per minute; None: no limit. `used_…`: in the minute that
-    ends at `minute_ends`, by all doors and gateways as the API said, and what was let in since (`new_…`).
+    ends at `minute_ends`, by all doors and gateways as the API said, and what was let in since (`new_…`). The rest is what was
+    answered since, for the ledger.
     """
 
     key_id: str = ""
@@ -65,6 +67,9 @@ class KeyEntry:
     used_tokens: int = 0
     new_requests: int = 0
     new_tokens: int = 0
+    answered: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
     @property
     def limited(self) -> bool:
@@ -181,7 +186,7 @@ class DoorKeys:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             since = monotonic() - FRESH_SECONDS
-            used = [e for e in self._entries.values() if e.used > since or e.new_requests or e.new_tokens]
+            used = [e for e in self._entries.values() if e.used > since or any(_counts(e).values())]
             if not used:
                 return
             for start in range(0, len(used), MOST_AT_ONCE):
@@ -203,6 +208,8 @@ class DoorKeys:
         for (entry, question), answer in zip(questions, said["keys"], strict=True):
             entry.new_requests -= question["requests"]
             entry.new_tokens -= question["tokens"]
+            for name in _USED:
+                setattr(entry, name, getattr(entry, name) - question[name])
             entry.update(answer, now)
         if said.get("worker"):
             self._on_worker(said["worker"])
@@ -224,7 +231,8 @@ class DoorKeys:
 
 
 def _counts(entry: KeyEntry) -> dict[str, int]:
-    return {"requests": min(entry.new_requests, MOST_COUNT), "tokens": min(entry.new_tokens, MOST_COUNT)}
+    used = {name: min(getattr(entry, name), MOST_COUNT) for name in _USED}
+    return {"requests": min(entry.new_requests, MOST_COUNT), "tokens": min(entry.new_tokens, MOST_COUNT), **used}
 
 
 def _keep(kept: dict[bytes, T], digest: bytes, value: T) -> None:

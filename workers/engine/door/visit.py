@@ -162,7 +162,12 @@ class DoorVisit:
         reported = usage_of(self._tail)
         prompt, completion = reported or (prompt_tokens(self._size), self._events)
         self._parts.usage.add(self._account, prompt, completion, estimated=reported is None)
-        if self._entry is not None and self._entry.limited:
+        if self._entry is None:
+            return
+        self._entry.answered += 1
+        self._entry.prompt_tokens += prompt
+        self._entry.completion_tokens += completion
+        if self._entry.limited:
             self._entry.new_tokens += completion
 
 

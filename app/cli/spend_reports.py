@@ -1,0 +1,137 @@
+"""`slackwater spend explain|latency|sessions`: why the cost changed, how long answers took, how sessions grow."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from app.cli import tables
+from app.cli.options import Json, console
+from app.cli.spend_options import Account, Since, listed, period, read
+from app.db.pool import Connection
+from app.metering import documents, explain_text, explained, money, reports, session_report, sketch
+from app.metering.explained import Explanation
+from app.metering.reports import Scope
+from app.metering.session_report import Session, SessionRow
+from app.quantities import duration, many
+from app.user_errors import Failure
+
+_TERMS = 12  # are shown; the rest is one line
+_SHOWN = (0.5, 0.99)  # quantiles; --json has more
+_SESSIONS = 5
+
+
+def explain(
+    before: Annotated[str, typer.Argument(help="a period, like last-week, 2026-10 or 2026-11-01..2026-11-07")],
+    after: Annotated[str, typer.Argument(help="the period that is compared with it")],
+    by: Annotated[str, typer.Option(help=f"one of {', '.join(explained.BY)}")] = "workflow",
+    account: Account = None,
+    as_json: Json = False,
+) -> None:
+    """Explain why the cost changed from one period to another. The terms add up to the change."""
+    if by not in explained.BY:
+        raise Failure(f"--by {by[:40]}: unknown.", f"Choose one of {', '.join(explained.BY)}.")
+    old, new = period(before, "BEFORE"), period(after, "AFTER")
+
+    async def change(conn: Connection, scope: Scope) -> list[Explanation]:
+        return await explained.change(conn, by, old, new, scope.tenant_id)
+
+    found = read(before, account, change)
+    if as_json:
+        tables.document(
+            console, [documents.explanation(by, each.currency, each.before, each.after, each.terms) for each in found]
+        )
+    elif not found:
+        tables.sentence(console, "No model with a price was used in either period.")
+    for each in () if as_json else found:
+        _show(by, each, before, after)
+
+
+def _show(by: str, found: Explanation, before: str, after: str) -> None:
+    currency = found.currency
+    amounts = [money.shown(amount, currency) for amount in (found.before, found.after)]
+    change = found.after - found.before
+    tables.sentence(
+        console, f"{before}: {amounts[0]}   {after}: {amounts[1]}   change: {money.change(change, currency)}"
+    )
+    rows = [
+        (money.change(term.amount, currency), explain_text.cause(term, currency, by)) for term in found.terms[:_TERMS]
+    ]
+    if rest := found.terms[_TERMS:]:
+        amount = money.change(sum(term.amount for term in rest), currency)
+        rows.append((amount, f"{many(len(rest), 'smaller term')}; --json has all"))
+    if rows:
+        tables.show(console, ("change", "because"), rows, numbers=("change",))
+
+
+def latency(
+    by: Annotated[str, typer.Option(help=f"separated by commas: {', '.join(reports.DIMENSIONS)}")] = "workflow,model",
+    since: Since = "24h",
+    account: Account = None,
+    as_json: Json = False,
+) -> None:
+    """Report the time to the first token (TTFT) and to the end of answers, which half, or 99 %, did not exceed."""
+    names = listed(by, reports.DIMENSIONS)
+    found = read(since, account, lambda conn, scope: reports.latencies(conn, names, scope))
+    if as_json:
+        tables.document(console, [documents.latency(names, row) for row in found])
+        return
+    if not found:
+        tables.sentence(console, "No answer with a known latency in that time.")
+        return
+    numbers = ("answers", "TTFT p50", "TTFT p99", "whole p50", "whole p99")
+    rows = []
+    for row in found:
+        times = [sketch.quantile(counts, q) for counts in (row.first_token, row.duration) for q in _SHOWN]
+        shown = (None if ms is None else duration(ms / 1000) for ms in times)
+        rows.append((*row.group, f"{max(sum(row.duration), sum(row.first_token)):,}", *shown))
+    tables.show(console, (*names, *numbers), rows, whole=names[:1], numbers=numbers)
+
+
+def sessions(
+    by: Annotated[
+        str, typer.Option(help=f"separated by commas: {', '.join(session_report.DIMENSIONS)}")
+    ] = "workflow,model",
+    since: Since = "7d",
+    account: Account = None,
+    as_json: Json = False,
+) -> None:
+    """Report how many tokens the prompts of sessions grow by with each request, and which sessions grow fastest."""
+    names = listed(by, session_report.DIMENSIONS)
+    found = read(since, account, lambda conn, scope: session_report.read(conn, names, scope))
+    rows = session_report.grouped(found)
+    if as_json:
+        steepest = [documents.session(names, each) for each in found[:_SESSIONS]]
+        tables.document(console, {"groups": [documents.session_row(names, row) for row in rows], "steepest": steepest})
+        return
+    if not found:
+        tables.sentence(console, "No session in that time. A request names its session in the header x-session-id.")
+        return
+    numbers = ("sessions", "requests", "prompt", "growth", "steepest", "cached")
+    cells = [
+        (*row.group, f"{row.sessions:,}", f"{row.turns:,.0f}", f"{row.prompt:,.0f}", *_growth(row)) for row in rows
+    ]
+    tables.show(console, (*names, *numbers), cells, whole=names[:1], wide=("cached",), numbers=numbers)
+    if console.is_terminal:
+        text = "requests and prompt: medians. growth: tokens that each prompt is longer than the one before it."
+        tables.sentence(console, f"{text}\n", "dim")
+        _steepest(names, [each for each in found[:_SESSIONS] if each.slope is not None and each.slope > 0])
+
+
+def _steepest(names: Sequence[str], found: Sequence[Session]) -> None:
+    numbers = ("requests", "last prompt", "growth")
+    cells = [(e.session, *e.group, f"{e.turns:,}", f"{e.prompt:,}", _tokens(e.slope)) for e in found]
+    if cells:
+        tables.show(console, ("session", *names, *numbers), cells, whole=("session",), numbers=numbers)
+
+
+def _growth(row: SessionRow) -> tuple[str | None, ...]:
+    return _tokens(row.slope), _tokens(row.steepest), _percent(row.cached_share)
+
+
+def _tokens(slope: float | None) -> str | None:
+    return None if slope is None else f"{slope:+,.0f}"
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.0f} %"

@@ -1,0 +1,147 @@
+"""Claims about budgets at the API: setting them, what they refuse, and what a waiting batch says."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.batches import funding
+from app.db.pool import Database
+from app.engines import catalogue
+from app.settings import Settings
+from testing.fakes.engine import FakeEngine
+from tests.api.support import RUN
+from tests.gateway.support import Registry
+
+BUDGETS = "/client/v4/accounts/acme/ai/budgets"
+CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+QUEUE = RUN + "?queueRequest=true"
+
+
+@pytest.fixture
+async def engine(database: Database) -> AsyncIterator[FakeEngine]:
+    """An engine that a live worker has reported ready."""
+    async with FakeEngine() as engine:
+        engine.answer_tokens = 6
+        await Registry(database).ready(engine)
+        yield engine
+
+
+async def put(client: httpx.AsyncClient, name: str = "b", **terms: object) -> dict[str, Any]:
+    answer = await client.put(f"{BUDGETS}/{name}", json=terms)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]  # type: ignore[no-any-return]
+
+
+async def test_a_budget_is_set_listed_changed_and_removed(client: httpx.AsyncClient) -> None:
+    made = await put(client, max_cost="12.50 EUR", period="week", tz="Europe/Berlin", workflow="nightly", soft=[90, 75])
+    assert (made["max"], made["currency"], made["workflow"], made["soft"]) == (12.5, "EUR", "nightly", [75, 90])
+    assert (made["spent"], made["held"], made["remaining"]) == (0, 0, 12.5)
+    await put(client, max_tokens=100)
+    [found] = (await client.get(BUDGETS)).json()["result"]
+    assert (found["unit"], found["max"], found["scope"]) == ("tokens", 100, "account")
+    assert (await client.delete(f"{BUDGETS}/b")).status_code == 200
+    assert (await client.get(BUDGETS)).json()["result"] == []
+    gone = await client.delete(f"{BUDGETS}/b")
+    assert (gone.status_code, gone.json()["errors"][0]["code"]) == (404, 7003)
+
+
+@pytest.mark.parametrize(
+    ("terms", "problem"),
+    [
+        ({}, "max_cost: give either max_cost"),
+        ({"max_cost": "1", "max_tokens": 1}, "max_cost: give either max_cost"),
+        ({"max_cost": "1,000"}, "max_cost: must be an amount like '100 USD' or '0.50', not '1,000'"),
+        ({"max_cost": 5}, "max_cost: must be an amount like '100 USD' or '0.50', not 5"),
+        ({"max_tokens": 1, "key": ""}, "key: must be the id of a key"),
+        ({"max_tokens": 1, "tz": None}, "tz: must be a text, not None"),
+        ({"max_cost": "0"}, "max_cost: must be more than 0"),
+        ({"max_tokens": -1}, "max_tokens: must be a whole number from 1"),
+        ({"max_tokens": 1, "tz": "Mars/Base"}, "tz: time zone 'Mars/Base': unknown"),
+        ({"max_tokens": 1, "period": "year"}, "period: must be one of hour, day, week, month, total"),
+        ({"max_tokens": 1, "soft": [0]}, "soft: must be whole numbers from 1 to 99"),
+        ({"max_tokens": 1, "divert_at": 80}, "divert_at: goes with fallback"),
+        ({"max_tokens": 1, "divert_at": 80, "fallback": ["no-such"]}, "fallback: no such model 'no-such'"),
+        ({"max_tokens": 1, "key": "k", "workflow": "w"}, "workflow: a budget has a key or a workflow"),
+        ({"max_tokens": 1, "key": "nobody"}, "key: the account has no key 'nobody'"),
+        ({"max_tokens": 1, "when_spent": "fail"}, "when_spent: must be one of wait, refuse"),
+        ({"max_tokens": 1, "strict": "yes"}, "strict: must be true or false"),
+        ({"max_tokens": 1, "model": "x"}, "model: unknown; a budget has key, workflow"),
+    ],
+)
+async def test_wrong_terms_are_refused_with_their_place_and_nothing_is_stored(
+    client: httpx.AsyncClient, terms: dict[str, object], problem: str
+) -> None:
+    answer = await client.put(f"{BUDGETS}/b", json=terms)
+    [error] = answer.json()["errors"]
+    assert (answer.status_code, error["code"]) == (400, 5006)
+    assert problem in error["message"]
+    assert (await client.get(BUDGETS)).json()["result"] == []
+
+
+async def test_a_synchronous_request_without_money_gets_429_and_is_not_to_be_retried(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    await put(client, max_tokens=40)
+    await asyncio.sleep(1.3)  # the process reads the budgets once a second
+    answers = [await client.post("/v1/chat/completions", json=CHAT) for _ in range(8)]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert answers[0].status_code == 200
+    assert refused
+    assert refused[0].json()["error"]["code"] == "insufficient_quota"
+    assert refused[0].headers["x-should-retry"] == "false"
+    native = await client.post(RUN, json={"prompt": "hello", "max_tokens": 8})
+    assert (native.status_code, native.json()["errors"][0]["code"]) == (429, 3036)
+    await asyncio.sleep(1.3)
+    [budget] = (await client.get(BUDGETS)).json()["result"]
+    assert 0 < budget["spent"] <= 40
+
+
+async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
+    client: httpx.AsyncClient, database: Database, settings: Settings, engine: FakeEngine
+) -> None:
+    await put(client, max_tokens=1000, period="day")
+    async with database.durable() as conn:
+        await conn.execute("update budget set spent = 990")
+    made = await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 100}] * 3})
+    request_id = made.json()["result"]["request_id"]
+    assert await funding.fund(database, catalogue.load(settings.models_file)) == 0
+    why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
+    assert why["waiting"]["code"] == "budget"
+    assert "budget b has 990 tokens of 1,000 tokens spent or held; 3 chunks wait for money" in why["waiting"]["message"]
+    assert "renewed at" in why["waiting"]["message"]
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute("select kind from event where kind = 'budget.spent'")).fetchall()
+    assert len(rows) == 1
+
+
+async def test_an_item_that_no_window_can_pay_is_refused_and_nothing_is_stored(client: httpx.AsyncClient) -> None:
+    await put(client, max_tokens=100)
+    answer = await client.post(QUEUE, json={"requests": [{"prompt": "hi"}, {"prompt": "hello", "max_tokens": 500}]})
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (400, 5006)
+    assert "budget 'b'" in answer.json()["errors"][0]["message"]
+    assert (await client.get("/client/v4/accounts/acme/ai/batches")).json()["result"] == []
+
+
+async def test_the_metrics_show_budgets_and_what_waits(client: httpx.AsyncClient) -> None:
+    await put(client, max_tokens=1000)
+    await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 10}]})
+    text = (await client.get("/metrics")).text
+    assert 'slackwater_budget_used_ratio{budget="acme/b"} 0.0' in text
+    assert 'slackwater_unfunded_chunks{model="smollm2-135m-instruct"} 1.0' in text
+
+
+async def test_the_estimate_of_a_file_says_near_which_request_the_money_ends(client: httpx.AsyncClient) -> None:
+    line = {"custom_id": "", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
+    lines = "\n".join(json.dumps(line | {"custom_id": f"c{n}"}) for n in range(10))
+    made = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("input.jsonl", lines)})
+    estimate = f"/v1/files/{made.json()['id']}/estimate"
+    assert (await client.get(estimate)).json()["budget"] is None
+    await put(client, max_tokens=100)
+    budget = (await client.get(estimate)).json()["budget"]
+    assert (budget["name"], budget["remaining"]) == ("b", 100)
+    assert budget["needed"] > 100
+    assert budget["ends_near_request"] == int(10 * 100 / budget["needed"])
