@@ -14,9 +14,8 @@ from app.db.pool import Connection, Database
 from app.engines import catalogue
 from app.engines.requests import CHAT
 from app.metering.budget_rules import Budget
-from app.metering.lines import parts_of
+from app.metering.lines import SYNC, parts_of
 from app.metering.slices import CallSize, Slices
-from app.metering.spend_labels import SYNC
 from app.policy.in_force import PolicyInForce
 from app.policy.language import parse
 from app.policy.rules import Policy
@@ -72,7 +71,7 @@ async def _timed(settings: Settings, count: int) -> list[float]:
                 admitted = admission.admit(model, _ITEM, CHAT, lambda model, item: examine(item, rules_of(model)))
                 likely = item_worsts.likely_answer(facts.answer_tokens, facts.most_tokens)
                 size = CallSize(facts.est_tokens - facts.answer_tokens, likely, facts.most_tokens, admitted.item)
-                line = parts_of(tenant.tenant_id, None, labels, model.name, SYNC, model.price)
+                line = parts_of(tenant.tenant_id, tenant.key_id, labels, model.name, SYNC, model.price)
                 async with slices.holding(line, size) as hold:
                     hold.settle(100, 0, 20)
                 ended = perf_counter()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.batches import batch_usage
+from app.batches.validation import text_generation
 from app.metering import budgets, spend_labels
 from app.metering.spend_labels import NO_SPEND_LABELS
 from app.queue import settling_sql
@@ -32,6 +33,7 @@ def leave_out() -> None:
     spend_labels.read = lambda *_: NO_SPEND_LABELS
     batch_usage.line_ids = _no_lines  # type: ignore[assignment]
     settling_sql.USAGE = "select where false"
+    text_generation._system_text = lambda item: "-"  # no prompt has a family
     budgets.any_exists = _no  # type: ignore[assignment]
     Money.run = _no  # type: ignore[method-assign, assignment]
 
