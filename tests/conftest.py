@@ -11,6 +11,7 @@ import pytest
 
 from app.db import embedded, migrate
 from app.db.pool import Database
+from app.metering import families
 from app.queue import partitions
 from app.settings import Settings
 from testing import clusters
@@ -24,6 +25,12 @@ _numbers = itertools.count()
 def _no_cluster_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     clusters.sweep(tmp_path_factory.getbasetemp().resolve())
+
+
+@pytest.fixture(autouse=True)
+def _no_prompt_was_seen() -> None:
+    """A process remembers which prompts it has seen, and the accounts of all tests have the same ids."""
+    families.of.cache_clear()
 
 
 @pytest.fixture(scope="session")
