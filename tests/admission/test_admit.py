@@ -109,6 +109,7 @@ def test_the_limit_of_a_response_is_in_the_field_of_its_route() -> None:
         {"tools": [{"type": "function", "name": "shell"}]},
         {"functions": [{"name": "shell"}]},
         {"tools": [{"type": "shell"}]},
+        {"tools": [{"name": {"of": "another kind"}}, 3, {"type": "shell"}], "functions": "none"},
     ],
 )
 def test_a_denied_tool_is_found_in_every_form_of_a_request(tools: dict[str, Any]) -> None:
