@@ -13,9 +13,8 @@ from app.engines.catalogue import Catalogue, Model
 from app.engines.model_registry import with_adopted
 from app.engines.service import ensure_pool
 from app.metering import budget_rules, budgets, lanes, lines
-from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Unit
+from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Funding, Unit
 from app.metering.budgets import Drift, Held, Returned, Used
-from app.metering.lanes import Funding
 from app.metering.money import TokenPrice
 from app.queue import funding
 from app.queue.funding import Diversion, MoneySums, Move, Terms, Waiting
