@@ -53,7 +53,7 @@ async def fund(database: Database, catalogue: Catalogue) -> int:
     blocked: set[int] = set()
     chunks = 0
     for where in places:
-        async with database.transaction() as conn:
+        async with database.relaxed() as conn, conn.transaction():
             chunks += await _fund_lane(conn, where, blocked, catalogue)
     return chunks
 
@@ -185,7 +185,7 @@ async def move(database: Database, tenant_id: int) -> int:
         moves = [await _move(conn, line_id, found.get(line_id)) for line_id in line_ids]
     moved = 0
     while True:
-        async with database.transaction() as conn:
+        async with database.relaxed() as conn, conn.transaction():
             changed = await funding.move(conn, tenant_id, moves)
         moved += changed
         if not changed:
