@@ -45,7 +45,7 @@ def test_a_request_goes_to_the_first_model_of_its_route_that_it_fits() -> None:
     admitted = opened.admit(KIMI, HELLO, CHAT, examine)
     assert (admitted.model, admitted.item["model"]) == (SMALL, SMALL.name)
     assert HELLO["model"] == KIMI.name  # the caller's own body stays
-    assert opened.stored(SMALL.name) == {"id": 7, "rules": ["r"], "fallback": [], "asked": KIMI.name}
+    assert opened.stored([SMALL.name]) == {"id": 7, "rules": ["r"], "fallback": [], "asked": KIMI.name}
 
 
 def test_a_request_that_fits_no_model_of_the_route_keeps_its_own() -> None:
