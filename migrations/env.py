@@ -9,6 +9,7 @@ import app.headroom.tables
 import app.metering.budget_tables
 import app.metering.tables
 import app.policy.tables
+import app.queue.delta_tables
 import app.queue.tables
 import app.tenants.tables
 import app.webhooks.tables  # noqa: F401  (the imports fill the metadata)

@@ -208,10 +208,10 @@ def _asked(model: Model, item: Item, endpoint: str, est_tokens: int) -> Asked:
 
 def _tools(item: Mapping[str, Any]) -> frozenset[str]:
     """The names of the tools that a valid request offers: functions by their own, others by their type."""
-    names = set()
-    for tool in [*(item.get("tools") or ()), *(item.get("functions") or ())]:
+    names = []
+    for tool in (tool for name in ("tools", "functions") if isinstance(item.get(name), list) for tool in item[name]):
         if isinstance(tool, Mapping):
             function = tool.get("function")
             owner = function if isinstance(function, Mapping) else tool
-            names.add(owner.get("name") or tool.get("type"))
+            names.append(owner.get("name") or tool.get("type"))
     return frozenset(name for name in names if isinstance(name, str))

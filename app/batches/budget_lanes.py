@@ -8,7 +8,7 @@ from app.batches.item_worsts import ItemSizes
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.metering import lanes
-from app.metering.lanes import Funding
+from app.metering.budget_rules import Funding
 from app.queue.chunking import ItemWorsts
 
 

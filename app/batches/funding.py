@@ -13,9 +13,8 @@ from app.engines.catalogue import Catalogue, Model
 from app.engines.model_registry import with_adopted
 from app.engines.service import ensure_pool
 from app.metering import budget_rules, budgets, lanes, lines
-from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Unit
+from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Funding, Unit
 from app.metering.budgets import Drift, Held, Returned, Used
-from app.metering.lanes import Funding
 from app.metering.money import TokenPrice
 from app.queue import funding
 from app.queue.funding import Diversion, MoneySums, Move, Terms, Waiting
@@ -54,7 +53,7 @@ async def fund(database: Database, catalogue: Catalogue) -> int:
     blocked: set[int] = set()
     chunks = 0
     for where in places:
-        async with database.transaction() as conn:
+        async with database.relaxed() as conn, conn.transaction():
             chunks += await _fund_lane(conn, where, blocked, catalogue)
     return chunks
 
@@ -186,7 +185,7 @@ async def move(database: Database, tenant_id: int) -> int:
         moves = [await _move(conn, line_id, found.get(line_id)) for line_id in line_ids]
     moved = 0
     while True:
-        async with database.transaction() as conn:
+        async with database.relaxed() as conn, conn.transaction():
             changed = await funding.move(conn, tenant_id, moves)
         moved += changed
         if not changed:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from app.errors import BadInput, BudgetSpent
 from app.metering import budget_rules, money
-from app.metering.budget_rules import Unit, WhenSpent
-from app.metering.lanes import Funding
+from app.metering.budget_rules import Funding, Unit, WhenSpent
 from app.metering.money import TokenPrice
 from app.queue.chunking import ItemWorsts
 

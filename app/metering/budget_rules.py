@@ -15,6 +15,7 @@ from enum import StrEnum
 from math import ceil
 
 from app.metering import money
+from app.metering.money import TokenPrice
 
 UNLIMITED = 2**62
 LARGEST = (9, 10)
@@ -123,6 +124,24 @@ class Learned:
     worst: float = 0.0
     tokens: float = 0.0
     worst_tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Funding:
+    """The budgets that apply to a line, and the price of its tokens. `price` None: its model has none.
+
+    A budget of another currency does not count the line's cost.
+    """
+
+    line_id: int
+    tenant_id: int
+    budgets: tuple[Budget, ...]
+    price: TokenPrice | None
+
+    @property
+    def strict(self) -> bool:
+        """Whether a hold is all that a request can cost."""
+        return any(budget.strict for budget in self.budgets)
 
 
 def largest(most: int) -> int:

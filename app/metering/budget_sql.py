@@ -97,7 +97,6 @@ insert into lane (tenant_id, budget_ids) values (%(tenant_id)s, %(budget_ids)s::
 on conflict (tenant_id, budget_ids) do nothing"""
 FIND_LANE = "select lane_id from lane where tenant_id = %(tenant_id)s and budget_ids = %(budget_ids)s::int[]"
 LANE = "select budget_ids, cost, worst, tokens, worst_tokens from lane where lane_id = %(lane_id)s"
-LANES = "select lane_id, budget_ids from lane where lane_id = any(%(lane_ids)s::int[])"
 SCOPES = """
 select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value) order by budget_id) from budget group by 1"""
 LANE_TENANTS = "select distinct tenant_id from lane"

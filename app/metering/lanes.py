@@ -4,33 +4,14 @@ Which budgets apply to a line is decided here and in `budget_sql`. A lane is nev
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.db.pool import Connection
 from app.metering import budget_sql as sql
 from app.metering import budgets
-from app.metering.budget_rules import Budget, Learned
+from app.metering.budget_rules import Funding, Learned
 from app.metering.money import TokenPrice
 
 _LINE_COLUMNS = 6  # of BUDGETS_OF_LINES, before those of the budget
-
-
-@dataclass(frozen=True, slots=True)
-class Funding:
-    """The budgets that apply to a line, and the price of its tokens. `price` None: its model has none.
-
-    A budget of another currency does not count the line's cost.
-    """
-
-    line_id: int
-    tenant_id: int
-    budgets: tuple[Budget, ...]
-    price: TokenPrice | None
-
-    @property
-    def strict(self) -> bool:
-        """Whether a hold is all that a request can cost."""
-        return any(budget.strict for budget in self.budgets)
 
 
 async def of_lines(conn: Connection, line_ids: Sequence[int]) -> dict[int, Funding]:

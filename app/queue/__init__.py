@@ -4,7 +4,7 @@
     work       service (a worker's verbs), poison, charges
     fair order fair_order_sql (virtual time, claims)
     a caller   batch_state (pause, resume, cancel, retry)
-    steward    reaping, lost_workers, expiry, chunk_sweeps, settling, order_drift
+    steward    reaping, lost_workers, expiry, chunk_sweeps, funding, settling, order_drift
     reads      reads, listing, failures, running_batches, overview, response_log
     forecasts  estimate, pace, pace_log, answer_lengths
     storage    tables, partitions, retention, removal

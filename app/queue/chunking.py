@@ -83,9 +83,8 @@ def cut(
     """Split items into chunks of at most `max_items` items and `max_tokens` estimated tokens.
 
     Items with the same value in `keys` (a shared prompt prefix, a session) are placed next to each other, so that the engine's
-    prefix cache serves them. Groups keep the order of their first items. A group that fits into one chunk is not split.
-    An item larger than `max_tokens` gets its own chunk. Every item is in exactly one chunk. `seqs`: the numbers of the items, if
-    they are not 0, 1, 2, … `line_id`: of every chunk. `worsts`: where budgets apply.
+    prefix cache serves them. Groups keep the order of their first items. A group that fits into one chunk is not split. A larger
+    item gets its own chunk. `seqs`: the numbers of the items, if not 0, 1, 2, … `worsts`: where budgets apply.
     """
     chunks: list[NewChunk] = []
     chunk: list[int] = []
@@ -104,7 +103,7 @@ def cut(
                 close()
         for i in group:
             full = tokens + est_tokens[i] > max_tokens or len(chunk) >= max_items
-            if chunk and (full or (worsts is not None and worsts.exceed([*chunk, i]))):
+            if chunk and (full or (worsts and worsts.exceed([*chunk, i]))):
                 close()
             chunk.append(i)
             tokens += est_tokens[i]

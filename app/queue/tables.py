@@ -35,10 +35,11 @@ from app.states import BATCH, CHUNK
 
 Timestamp = DateTime(timezone=True)
 ZERO = text("0")
-_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
+TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
 
-def _counts(kind: type[Integer], *names: str) -> list[Column[int]]:
+def counts(kind: type[Integer], *names: str) -> list[Column[int]]:
+    """Columns of counts, which begin at 0."""
     return [Column(name, kind, nullable=False, server_default=ZERO) for name in names]
 
 
@@ -60,8 +61,8 @@ batch = Table(
     ),
     Column("run", SmallInteger, nullable=False, server_default=text("1"), comment="number of the current run, from 1"),
     Column("total", Integer, CheckConstraint("total > 0", name="total_positive"), nullable=False),
-    *_counts(Integer, "ok", "failed"),
-    *_counts(BigInteger, *_TOKENS, "bytes"),
+    *counts(Integer, "ok", "failed"),
+    *counts(BigInteger, *TOKENS, "bytes"),
     Column("deadline", Timestamp, nullable=False, comment="when the fair order tries to have it done"),
     Column("expires_at", Timestamp, comment="when unfinished items are given up; null: never"),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
@@ -285,49 +286,6 @@ worker = Table(
         comment="when the lease was last renewed; not indexed, like lease_until",
     ),
     postgresql_with={"fillfactor": 50, **_HOT},
-)
-
-batch_delta = Table(
-    "batch_delta",
-    metadata,
-    Column("delta_id", BigInteger, Identity(always=True), primary_key=True),
-    Column("batch_id", BigInteger, nullable=False),
-    Column("ok", Integer, nullable=False),
-    Column("failed", Integer, nullable=False),
-    Column("prompt_tokens", BigInteger, nullable=False),
-    Column("cached_tokens", BigInteger, nullable=False),
-    Column("completion_tokens", BigInteger, nullable=False),
-    Column("line_id", Integer, comment="line of the results; null: that of the batch"),
-    Column("at", Timestamp, nullable=False, server_default=func.now(), comment="when the chunk ended"),
-    *_counts(Integer, "repeats", "retried", "retried_ok", "yields"),
-    Column("lane", Integer, comment="lane of the chunk; null: it had none"),
-    Column("held_cost", BigInteger, comment="what its budgets held for it, which is returned"),
-    Column("worst", BigInteger, comment="the most that the results could have cost"),
-    *(Column(name, BigInteger) for name in ("held_tokens", "worst_tokens")),
-    Column(
-        "engine_ms",
-        BigInteger,
-        nullable=False,
-        server_default=ZERO,
-        comment="milliseconds of an engine that the items had",
-    ),
-    *(
-        Column(name, LargeBinary, nullable=False, server_default=text("''"), comment=comment)
-        for name, comment in {
-            "first_tokens": "a byte for each answer whose time to the first token is known: its bucket in app.metering.sketch",
-            "durations": "the same of whole answers",
-        }.items()
-    ),
-    postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
-)
-Index("batch_delta_batch", batch_delta.c.batch_id)
-
-# What the batches of an account counted that are no longer in `batch`. With it the ledger can be compared with the queue.
-removed_counts = Table(
-    "removed_counts",
-    metadata,
-    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), primary_key=True),
-    *_counts(BigInteger, "ok", "failed", *_TOKENS),
 )
 
 response_events = Table(

@@ -45,7 +45,7 @@ def test_a_request_goes_to_the_first_model_of_its_route_that_it_fits() -> None:
     admitted = opened.admit(KIMI, HELLO, CHAT, examine)
     assert (admitted.model, admitted.item["model"]) == (SMALL, SMALL.name)
     assert HELLO["model"] == KIMI.name  # the caller's own body stays
-    assert opened.stored(SMALL.name) == {"id": 7, "rules": ["r"], "fallback": [], "asked": KIMI.name}
+    assert opened.stored([SMALL.name]) == {"id": 7, "rules": ["r"], "fallback": [], "asked": KIMI.name}
 
 
 def test_a_request_that_fits_no_model_of_the_route_keeps_its_own() -> None:
@@ -109,6 +109,7 @@ def test_the_limit_of_a_response_is_in_the_field_of_its_route() -> None:
         {"tools": [{"type": "function", "name": "shell"}]},
         {"functions": [{"name": "shell"}]},
         {"tools": [{"type": "shell"}]},
+        {"tools": [{"name": {"of": "another kind"}}, 3, {"type": "shell"}], "functions": "none"},
     ],
 )
 def test_a_denied_tool_is_found_in_every_form_of_a_request(tools: dict[str, Any]) -> None:

@@ -145,3 +145,16 @@ async def test_the_estimate_of_a_file_says_near_which_request_the_money_ends(cli
     assert (budget["name"], budget["remaining"]) == ("b", 100)
     assert budget["needed"] > 100
     assert budget["ends_near_request"] == int(10 * 100 / budget["needed"])
+
+
+async def test_what_is_retried_waits_for_money_too(client: httpx.AsyncClient, database: Database) -> None:
+    made = await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 10}] * 3})
+    batch = f"/client/v4/accounts/acme/ai/batches/{made.json()['result']['request_id']}"
+    await client.post(f"{batch}/cancel")
+    await put(client, max_tokens=1000)
+    assert (await client.post(f"{batch}/retry")).status_code == 200
+    async with database.relaxed() as conn:
+        rows = await (
+            await conn.execute("select state, lane is not null, worst_tokens >= n * 10 from chunk")
+        ).fetchall()
+    assert set(rows) == {("unfunded", True, True)}

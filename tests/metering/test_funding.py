@@ -17,7 +17,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.catalogue import Catalogue, Price
 from app.errors import BadInput, BudgetSpent
-from app.metering import budgets
+from app.metering import budgets, ledger
 from app.metering.budget_rules import Budget
 from app.metering.lines import Lines, parts_of
 from app.metering.spend_labels import SpendLabels
@@ -270,6 +270,32 @@ async def test_queued_chunks_follow_a_budget_that_is_added_changed_or_removed(wo
     async with world.database.relaxed() as conn:
         assert await support.caches(conn) == [(2, 0)]
     assert await world.drain() == 2
+
+
+async def test_the_steward_notices_changed_budgets_and_also_what_was_submitted_meanwhile(world: World) -> None:
+    moves = funding.LaneMoves()
+    await world.submit(4)
+    assert await moves.run(world.database) == 0
+    await world.budget(max_tokens=10**6)
+    assert await moves.run(world.database) == 1
+    async with world.database.durable() as conn:  # a submit that had read the budgets before
+        await conn.execute("update chunk set lane = null, worst = null, worst_tokens = null, state = 'ready'")
+        await conn.execute("update sched set ready = 1")
+    moves._next = 0.0
+    assert await moves.run(world.database) == 1
+    await world.budget(max_tokens=10**6, workflow="other")
+    assert await moves.run(world.database) == 1
+    assert await world.states() == {"ready": 1}
+    async with world.database.relaxed() as conn:
+        assert await support.caches(conn) == [(1, 0)]
+
+
+async def test_a_deleted_account_takes_its_budgets_with_it(world: World) -> None:
+    await world.budget(max_tokens=10**6)
+    await world.submit(4)
+    async with world.database.transaction() as conn:
+        await ledger.forget(conn, world.tenant)
+    assert await world.rows("select (select count(*) from budget) + (select count(*) from lane)") == [(0,)]
 
 
 async def test_a_chunk_that_a_lowered_budget_cannot_hold_is_cut_into_its_items(world: World) -> None:

@@ -57,6 +57,8 @@ RULES = [
     ),
     Rule(r"/ai/budgets/\{name\}", r"(key: the account has no|fallback: no such model)", "it depends on what there is"),
     Rule(r"/ai/budgets/\{name\}", r"(max_tokens|divert_at|soft): must be .*whole number", "1.0 is an integer there"),
+    Rule(r"/ai/policy/test", r"policy: line [0-9]+: ", "the language of a policy is no schema's"),
+    Rule(r"/ai/policy/test", r"last: must be a length of time", "it is a number of days at most"),
     Rule(r"/test", r"The receiver could not be reached: ", "no receiver runs"),
     Rule(r"/estimate", r"Only an uploaded batch file has an estimate$", "it depends on the file"),
     Rule(

@@ -29,7 +29,7 @@ class Money:
         moved, now = 0, clock.monotonic()
         if now >= self._turn_at:
             moved = await self._moves.run(self._database)
-            async with self._database.transaction() as conn:
+            async with self._database.relaxed() as conn, conn.transaction():
                 await funding.turn(conn)
             self._turn_at = now + TURN_SECONDS
         if now >= self._recount_at:
@@ -41,7 +41,7 @@ class Money:
         return bool(moved or funded)
 
     async def _recount(self) -> None:
-        async with self._database.transaction() as conn:
+        async with self._database.relaxed() as conn, conn.transaction():
             drifts = await funding.recount(conn)
         for drift in drifts:
             log.warning("budget.drift", tenant=drift.tenant_id, budget=drift.name, amount=drift.amount)

@@ -1,0 +1,49 @@
+"""Tables of counts: of finished chunks until they are added to their batches, and of batches that were removed."""
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Identity, Index, Integer, LargeBinary, Table, func, text
+
+from app.db.metadata import metadata
+from app.queue.tables import TOKENS, ZERO, Timestamp, counts
+
+batch_delta = Table(
+    "batch_delta",
+    metadata,
+    Column("delta_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("batch_id", BigInteger, nullable=False),
+    Column("ok", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("line_id", Integer, comment="line of the results; null: that of the batch"),
+    Column("at", Timestamp, nullable=False, server_default=func.now(), comment="when the chunk ended"),
+    *counts(Integer, "repeats", "retried", "retried_ok", "yields"),
+    Column("lane", Integer, comment="lane of the chunk; null: it had none"),
+    Column("held_cost", BigInteger, comment="what its budgets held for it, which is returned"),
+    Column("worst", BigInteger, comment="the most that the results could have cost"),
+    *(Column(name, BigInteger) for name in ("held_tokens", "worst_tokens")),
+    Column(
+        "engine_ms",
+        BigInteger,
+        nullable=False,
+        server_default=ZERO,
+        comment="milliseconds of an engine that the items had",
+    ),
+    *(
+        Column(name, LargeBinary, nullable=False, server_default=text("''"), comment=comment)
+        for name, comment in {
+            "first_tokens": "a byte for each answer whose time to the first token is known: its bucket in app.metering.sketch",
+            "durations": "the same of whole answers",
+        }.items()
+    ),
+    postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
+)
+Index("batch_delta_batch", batch_delta.c.batch_id)
+
+# What the batches of an account counted that are no longer in `batch`. With it the ledger can be compared with the queue.
+removed_counts = Table(
+    "removed_counts",
+    metadata,
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), primary_key=True),
+    *counts(BigInteger, "ok", "failed", *TOKENS),
+)
