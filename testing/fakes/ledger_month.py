@@ -10,6 +10,7 @@ docs/worked-month.md reads it. October 2026 of the account `acme`, whose teams a
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from app import settings as configuration
 from app.db.pool import Connection, Database
@@ -19,6 +20,8 @@ from app.metering import ledger, lines, sketch
 from app.metering.ledger import Booking
 from app.metering.lines import SYNC, parts_of
 from app.metering.spend_labels import SpendLabels
+from app.policy import samples
+from app.policy.samples import Sample
 from app.queue.types import Kind
 from app.tenants import service as tenants
 from app.usage_counts import UsageCounts
@@ -70,6 +73,10 @@ async def write(conn: Connection, models: Catalogue) -> None:
             times = bytes([sketch.bucket(first_ms)]) * min(200, counts.ok) if first_ms else b""
             bookings.append(Booking(day + timedelta(hours=12), line_id, counts, times, b""))
     await ledger.book(conn, bookings)
+    # Samples are of the last days, since nobody tries a policy on older ones.
+    searches = partial(Sample, tenant_id, "", "search", "-", True, SYNC, CHAT, _CHAT, None)
+    await samples.store(conn, [searches(requests=14_000, est_tokens=3_060, answer_tokens=160)])
+    await samples.store(conn, [searches(requests=4_000, est_tokens=560, answer_tokens=160)])
 
 
 async def _main() -> None:

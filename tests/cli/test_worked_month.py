@@ -1,0 +1,42 @@
+"""docs/worked-month.md: its commands, on the figures of its made-up company, print what the page shows."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from app.db.pool import Database
+from app.engines import catalogue
+from app.environment import foreign_environment
+from app.settings import Settings
+from testing.fakes import ledger_month
+from tests.walking import Shell, blocks
+
+PAGE = Path(__file__).parents[2] / "docs" / "worked-month.md"
+_SHOWN = re.compile(r"```bash\n.*?```\n\n```text\n(.*?)```", re.DOTALL)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
+
+
+def words(text: str) -> list[str]:
+    """What is said, whatever the width of the screen and the present month."""
+    return _MOMENT.sub("MOMENT", text).split()
+
+
+async def test_every_command_of_the_worked_month_prints_what_the_page_shows(
+    tmp_path: Path, settings: Settings, database: Database
+) -> None:
+    async with database.transaction() as conn:
+        await ledger_month.write(conn, catalogue.load(settings.models_file))
+    text = PAGE.read_text()
+    shown, commands = _SHOWN.findall(text), [block for block in blocks(text) if block.language == "bash"]
+    assert len(shown) == len(commands) == 6
+    environment = foreign_environment() | {
+        "HOME": str(tmp_path),
+        "PATH": f"{sys.prefix}/bin{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(PAGE.parents[1]),
+        "SLACKWATER_DATABASE_URL": settings.database_url,
+        "SLACKWATER_DATA_DIR": str(settings.data_dir),
+    }
+    with Shell(tmp_path, environment) as shell:
+        for block, expected in zip(commands, shown, strict=True):
+            assert words(shell.paste(block)) == words(expected), f"line {block.line}"
