@@ -37,7 +37,7 @@ WRITES = {
 def owners() -> dict[str, str]:
     """The package that defines each table."""
     found = {}
-    for path in APP.glob("*/tables.py"):
+    for path in APP.glob("*/*tables.py"):
         for name in re.findall(r'= Table\(\s*"(\w+)"', path.read_text()):
             found[name] = path.parent.name
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from app.admission.admission import Admitted
 from app.batches import submit as batches
 from app.batches.openai import background_responses
 from app.batches.validation.openai import response as examine
@@ -168,8 +169,8 @@ async def test_an_answer_in_the_store_that_was_cut_short_is_told_as_incomplete(
     item = {"model": MODEL, "input": prompt(0, 300), "max_output_tokens": most}
     tenant = Tenant(world.tenant, "acme")
     order = batches.Order(tenant, model, endpoint=RESPONSES, kind=Kind.RESPONSE, open_ended=True)
-    facts = examine(item, batches.rules_of(model, lambda _: 10, stream=True))
-    request_id = await background_responses.create(world.database, world.settings, order, item, facts)
+    admitted = Admitted(model, item, examine(item, batches.rules_of(model, lambda _: 10, stream=True)))
+    request_id = await background_responses.create(world.database, world.settings, order, admitted, asked=item)
     async with world.worker():
         await world.finished(await batch_id(world))
     assert await world.fetch("select stored from item_result") == [(True,)]

@@ -71,10 +71,10 @@ async def test_what_a_worker_measures_is_in_the_usage_that_the_steward_books(
     booked: list[settling.UsageSum] = []
     settle = settling.settle
 
-    async def noted(*arguments: Any) -> Any:
-        settled, usage = await settle(*arguments)
+    async def noted(*arguments: Any, **options: Any) -> Any:
+        settled, usage, money = await settle(*arguments, **options)
         booked.extend(usage)
-        return settled, usage
+        return settled, usage, money
 
     monkeypatch.setattr(settling, "settle", noted)
     async with world.worker():
