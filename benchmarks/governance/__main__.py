@@ -6,6 +6,7 @@ ingest   items per second through the API with labels and three budgets, beside 
 drain    the same for four workers and the steward, which funds, books and settles; then what ledger and budgets are off by
 funding  chunks per second that the steward's round makes ready
 admit    the time that `admit` and three budgets take for one synchronous request, in the process
+tight    how far a batch overspends a budget for half of it
 lag      seconds until a request that has ended is in the ledger, synchronous and queued
 race     64 callers at once against one budget, here and behind LiteLLM's proxy, on the same fake engine
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from benchmarks.governance import admitting, budget_race, funding_rate, ledger_lag, queue_cost
+from benchmarks.governance import admitting, budget_race, funding_rate, ledger_lag, queue_cost, tight_budget
 from benchmarks.harness import Testbed, open_testbed, say
 from benchmarks.machine import describe
 
@@ -33,11 +34,12 @@ class GovernanceSizes:
     pairs: int = 5
     funded_items: int = 1_000_000
     admissions: int = 20_000
+    tight_items: int = 4000
     lags: int = 60
     calls: int = 20
 
 
-QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 6, 10)
+QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10)
 
 
 def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
@@ -47,6 +49,7 @@ def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]
         "drain": lambda testbed: queue_cost.drain(testbed, sizes.items, sizes.pairs),
         "funding": lambda testbed: funding_rate.funding(testbed, sizes.funded_items),
         "admit": lambda testbed: admitting.admit(testbed, sizes.admissions),
+        "tight": lambda testbed: tight_budget.overshoot(testbed, sizes.tight_items),
         "lag": lambda testbed: ledger_lag.lag(testbed, sizes.lags),
         "race": lambda testbed: budget_race.race(testbed, sizes.calls),
     }

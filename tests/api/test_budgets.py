@@ -145,6 +145,10 @@ async def test_the_estimate_of_a_file_says_near_which_request_the_money_ends(cli
     assert (budget["name"], budget["remaining"]) == ("b", 100)
     assert budget["needed"] > 100
     assert budget["ends_near_request"] == int(10 * 100 / budget["needed"])
+    await put(client, max_tokens=100, workflow="nightly")
+    assert (await client.get(estimate)).json()["budget"] is None
+    found = (await client.get(estimate, headers={"x-slackwater-workflow": "nightly"})).json()["budget"]
+    assert found["name"] == "b"
 
 
 async def test_what_is_retried_waits_for_money_too(client: httpx.AsyncClient, database: Database) -> None:

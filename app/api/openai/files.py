@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from app.api import body, byte_ranges
+from app.api import body, byte_ranges, request_parsing
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.multipart import Form
 from app.api.openai.list_pages import PageQuery, answer, listed
@@ -123,11 +123,15 @@ async def content(
 
 
 @router.get("/files/{file_id}/estimate")
-async def estimate(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """The estimate for a batch of an uploaded file: tokens, cost, and its end if it were created now."""
+async def estimate(file_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """The estimate for a batch of an uploaded file: tokens, cost, its end if it were created now, and where money would end.
+
+    The workflow of the batch is that of this request: `x-slackwater-workflow`, or the key's.
+    """
+    labels = request_parsing.labels_of(request, tenant).spend
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    return answer(await forecast.of(parts.database, parts.catalogue, tenant, file))
+    return answer(await forecast.of(parts.database, parts.catalogue, tenant, labels, file))
 
 
 @router.delete("/files/{file_id}")

@@ -14,7 +14,7 @@ from app.files.service import File
 from app.metering import budget_terms, budgets, money
 from app.metering.budget_rules import Budget, Scope, Unit
 from app.metering.money import TokenPrice
-from app.metering.spend_labels import NO_SPEND_LABELS
+from app.metering.spend_labels import SpendLabels
 from app.queue import reads
 from app.queue.reads import Prospect
 from app.tenants.service import Tenant
@@ -48,8 +48,10 @@ class BudgetForecast:
     renewed_at: int | None
 
 
-async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: File) -> dict[str, Any]:
-    """The estimate by model and in total. Output tokens and costs are upper limits.
+async def of(
+    database: Database, catalogue: Catalogue, tenant: Tenant, labels: SpendLabels, file: File
+) -> dict[str, Any]:
+    """The estimate of a batch with these labels, by model and in total. Output tokens and costs are upper limits.
 
     Raises BadInput for the output of a batch.
     """
@@ -57,7 +59,7 @@ async def of(database: Database, catalogue: Catalogue, tenant: Tenant, file: Fil
         raise BadInput("Only an uploaded batch file has an estimate", param="file_id")
     parts = [await _part(database, catalogue, tenant, name, demand) for name, demand in file.demand.items()]
     etas = [part.eta for part in parts]
-    ending = await _budget(database, catalogue, tenant, file.demand)
+    ending = await _budget(database, catalogue, tenant, labels, file.demand)
     known = [eta for eta in etas if eta is not None]
     requests = sum(part.requests for part in parts)
     return {
@@ -94,12 +96,12 @@ async def _part(
 
 
 async def _budget(
-    database: Database, catalogue: Catalogue, tenant: Tenant, demand: dict[str, dict[str, int]]
+    database: Database, catalogue: Catalogue, tenant: Tenant, labels: SpendLabels, demand: dict[str, dict[str, int]]
 ) -> BudgetForecast | None:
-    """The first budget of the account, the key, or the default workflow that has too little. None: all have enough."""
+    """The first budget of the account, the key, or the workflow that has too little. None: all have enough."""
     async with database.relaxed() as conn:
         found = await budgets.listing(conn, tenant.tenant_id)
-    mine = {Scope.ACCOUNT: "", Scope.KEY: tenant.key_id, Scope.WORKFLOW: NO_SPEND_LABELS.workflow}
+    mine = {Scope.ACCOUNT: "", Scope.KEY: tenant.key_id, Scope.WORKFLOW: labels.workflow}
     requests = sum(each["requests"] for each in demand.values())
     endings = []
     for budget in found:
