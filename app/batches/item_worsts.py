@@ -8,6 +8,7 @@ exponentially, 95 of 100 answers are shorter.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
 from app.errors import BadInput, BudgetSpent
 from app.metering import budget_rules, money
@@ -44,19 +45,23 @@ def estimated(est_tokens: Sequence[int], context_window: int, *, open_ended: boo
 
 def worsts(funding: Funding, lane_id: int, sizes: ItemSizes, context_window: int, *, clamp: bool = False) -> ItemWorsts:
     """The most that items on this line can cost. `clamp`: to what one hold may take, for items that are queued already."""
-    price = funding.price if _counted(funding) else None
+    price = (funding.price if _counted(funding) else None) or _FREE
     prompts = _prompts(sizes, context_window, strict=funding.strict)
-    likely = sizes.most_tokens if funding.strict else list(map(likely_answer, sizes.answer_tokens, sizes.most_tokens))
+    most, likely = list(sizes.most_tokens), list(sizes.most_tokens)
+    if not funding.strict:
+        likely = list(map(likely_answer, sizes.answer_tokens, most))
+    cost, tokens = money.costs(prompts, most, price), list(map(add, prompts, most))
+    exact = likely == most  # every item limits its answer
+    likely_cost = cost if exact else money.costs(prompts, likely, price)
+    likely_tokens = tokens if exact else list(map(add, prompts, likely))
     most_cost, most_tokens = _largest(funding, Unit.COST), _largest(funding, Unit.TOKENS)
     limit_cost, limit_tokens = (most_cost, most_tokens) if clamp else (None, None)
     return ItemWorsts(
         lane_id,
-        _within(
-            [money.cost(p, 0, o, price or _FREE) for p, o in zip(prompts, sizes.most_tokens, strict=True)], limit_cost
-        ),
-        _within([p + o for p, o in zip(prompts, sizes.most_tokens, strict=True)], limit_tokens),
-        _within([money.cost(p, 0, o, price or _FREE) for p, o in zip(prompts, likely, strict=True)], limit_cost),
-        _within([p + o for p, o in zip(prompts, likely, strict=True)], limit_tokens),
+        _within(cost, limit_cost),
+        _within(tokens, limit_tokens),
+        _within(likely_cost, limit_cost),
+        _within(likely_tokens, limit_tokens),
         _share(funding, Unit.COST),
         _share(funding, Unit.TOKENS),
     )
@@ -68,8 +73,8 @@ def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None
         if budget.when_spent == WhenSpent.REFUSE and budget.free <= 0:
             raise BudgetSpent(budget_rules.spent_message(budget))
         likely = found.likely_cost if budget.unit == Unit.COST else found.likely_tokens
-        place = next((i for i, amount in enumerate(likely) if amount > budget.largest), None)
-        if place is not None:
+        if likely and max(likely) > budget.largest:
+            place = next(i for i, amount in enumerate(likely) if amount > budget.largest)
             item = seqs[place] if seqs else place
             raise BadInput(
                 f"requests[{item}]: may use {budget.shown(likely[place])}, more than {budget.shown(budget.largest)}, the most "

@@ -7,6 +7,7 @@ Every amount fits the database's bigint. So does the cost of 9 million tokens at
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -46,6 +47,14 @@ class TokenPrice:
 def cost(prompt: int, cached: int, output: int, price: TokenPrice) -> int:
     """The cost of these tokens, rounded half up. `cached` is a part of `prompt`. The database computes the same."""
     return ((prompt - cached) * price.input + cached * price.cached + output * price.output + 500) // 1000
+
+
+def costs(prompts: Sequence[int], outputs: Sequence[int], price: TokenPrice) -> list[int]:
+    """The `cost` of many requests without cached tokens."""
+    of_prompt, of_output = price.input, price.output
+    return [
+        (prompt * of_prompt + output * of_output + 500) // 1000 for prompt, output in zip(prompts, outputs, strict=True)
+    ]
 
 
 def per_token(million: Decimal, where: str) -> int:

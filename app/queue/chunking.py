@@ -33,11 +33,10 @@ class ItemWorsts:
     most_cost: int | None = None
     most_tokens: int | None = None
 
-    def exceed(self, items: Sequence[int]) -> bool:
-        """Whether these items are too much for one chunk."""
-        return any(
-            most is not None and sum(likely[i] for i in items) > most
-            for most, likely in ((self.most_cost, self.likely_cost), (self.most_tokens, self.likely_tokens))
+    def exceed(self, cost: int, tokens: int) -> bool:
+        """Whether items of this likely cost and these likely tokens are too much for one chunk."""
+        return (self.most_cost is not None and cost > self.most_cost) or (
+            self.most_tokens is not None and tokens > self.most_tokens
         )
 
     def of(self, items: Sequence[int]) -> Worst:
@@ -88,12 +87,12 @@ def cut(
     """
     chunks: list[NewChunk] = []
     chunk: list[int] = []
-    tokens = 0
+    tokens = likely_cost = likely_tokens = 0
 
     def close() -> None:
-        nonlocal chunk, tokens
+        nonlocal chunk, tokens, likely_cost, likely_tokens
         chunks.append(_numbered(chunk, tokens, seqs, line_id, worsts))
-        chunk, tokens = [], 0
+        chunk, tokens, likely_cost, likely_tokens = [], 0, 0, 0
 
     for group in _groups(len(est_tokens), keys):
         if chunk and len(group) > 1:
@@ -103,10 +102,11 @@ def cut(
                 close()
         for i in group:
             full = tokens + est_tokens[i] > max_tokens or len(chunk) >= max_items
-            if chunk and (full or (worsts and worsts.exceed([*chunk, i]))):
+            cost, used = (worsts.likely_cost[i], worsts.likely_tokens[i]) if worsts else (0, 0)
+            if chunk and (full or (worsts and worsts.exceed(likely_cost + cost, likely_tokens + used))):
                 close()
             chunk.append(i)
-            tokens += est_tokens[i]
+            tokens, likely_cost, likely_tokens = tokens + est_tokens[i], likely_cost + cost, likely_tokens + used
     if chunk:
         close()
     return chunks

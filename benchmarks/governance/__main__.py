@@ -32,7 +32,7 @@ class GovernanceSizes:
 
     items: int = 50_000
     pairs: int = 5
-    funded_items: int = 1_000_000
+    funded_items: int = 190_000  # below the limit of one body
     admissions: int = 20_000
     tight_items: int = 4000
     lags: int = 60
