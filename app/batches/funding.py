@@ -4,7 +4,7 @@ Only the leading steward calls this. Lock order: batch, usage, budget, chunk, sc
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 
 from app import clock
 from app.batches import budget_events
@@ -137,11 +137,7 @@ def fallback(catalogue: Catalogue, parts: lines.StoredLine, names: Sequence[str]
 async def _move_to(conn: Connection, where: Waiting, line: lines.StoredLine, model: Model) -> int:
     """Give the line's waiting chunks this model. Returns the number of items."""
     price = TokenPrice.of(model.price, f"price of {model.name}") if model.price else None
-    prices = (price.input, price.cached, price.output, price.currency) if price else (None, None, None, None)
-    names = ("price_in", "price_cached", "price_out", "currency")
-    parts = replace(line.parts, model=model.name, **dict(zip(names, prices, strict=True)))  # type: ignore[arg-type]
-    [to_line] = await lines.added(conn, [parts])
-    assert to_line is not None
+    to_line = await lines.with_model(conn, line.parts, model.name, model.price)
     to_pool = await ensure_pool(conn, model.served)
     dearest = max(price.input, price.output) if price else 0
     diversion = Diversion(where, line.line_id, model.name, model.context_window, to_pool, to_line, dearest)

@@ -19,7 +19,7 @@ import structlog
 from app.admission import quotas
 from app.batches import batch_usage, budget_lanes, final_events, funding
 from app.db.pool import Connection, Database
-from app.engines.catalogue import Catalogue
+from app.engines.catalogue import Catalogue, Model
 from app.engines.service import ensure_pool
 from app.errors import Conflict, ModelUnknown, NotFound
 from app.events import BatchData, EventKind
@@ -121,7 +121,7 @@ async def _requeue(
         if model is None:
             raise ModelUnknown(f"The batch's model {name or batch.model} is no longer in the catalogue")
         tokens, items = settings.chunk_tokens, settings.chunk_items
-        line_id = await lines.of_model(conn, batch.line_id, model.name) if name else batch.line_id
+        line_id = await _line_of(conn, batch, model) if name else batch.line_id
         lane = (await budget_lanes.of_lines(conn, [line_id])).get(line_id)
         worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
         cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
@@ -131,6 +131,15 @@ async def _requeue(
     for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # all transactions lock pools in this order
         await batch_state.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
     return sum(part.n for _, cuts in by_pool for part in cuts)
+
+
+async def _line_of(conn: Connection, batch: batch_state.Reopened, model: Model) -> int | None:
+    """The line of the batch's items with this model. A diverted chunk had one of its own prompt family: then it is added."""
+    found = await lines.of_model(conn, batch.line_id, model.name)
+    if found is None and batch.line_id is not None:
+        [own] = await lines.parts(conn, [batch.line_id])
+        found = await lines.with_model(conn, own.parts, model.name, model.price)
+    return found
 
 
 async def settle(

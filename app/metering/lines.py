@@ -123,6 +123,16 @@ class Lines:
         return [self._ids[parts] for parts in wanted]
 
 
+async def with_model(conn: Connection, parts: LineParts, model: str, price: Price | None) -> int:
+    """The line of the same work with another model, at its price. It is added if it is new."""
+    per_token = TokenPrice.of(price, f"price of {model}") if price else None
+    prices = (per_token.input, per_token.cached, per_token.output, per_token.currency) if per_token else (None,) * 4
+    named = dict(zip(("price_in", "price_cached", "price_out", "currency"), prices, strict=True))
+    [line_id] = await added(conn, [replace(parts, model=model, **named)])  # type: ignore[arg-type]
+    assert line_id is not None
+    return line_id
+
+
 async def added(conn: Connection, wanted: Sequence[LineParts]) -> list[int | None]:
     """The ids of these lines of one account, which are added if they are new. Call inside a transaction."""
     tenant_id = wanted[0].tenant_id

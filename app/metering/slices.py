@@ -212,8 +212,12 @@ class Slices:
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            with suppress(*TRANSIENT):
+            try:
                 await self.refresh()
+            except TRANSIENT:
+                pass  # a report will say so
+            except Exception:  # a row that only a newer version understands; what is known stays in force
+                _log.exception("budget.not_read")
             now = clock.monotonic()
             for part in list(self._slices.values()):
                 idle = part.free == part.wanted and now - part.reported_at < _STILL_HERE_SECONDS

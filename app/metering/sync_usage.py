@@ -158,3 +158,5 @@ class SyncUsage:
             await self.book()
         except TRANSIENT as error:
             _log.warning("usage.not_booked", error=str(error).strip())
+        except Exception:  # it is tried again each second; the loop has to go on
+            _log.exception("usage.not_booked")

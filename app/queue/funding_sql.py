@@ -101,7 +101,7 @@ select distinct coalesce(c.line_id, b.line_id) from chunk c join batch b using (
 where c.tenant_id = %(tenant_id)s and {_NOT_LEASED} and coalesce(c.line_id, b.line_id) is not null"""
 
 # Moves chunks to the lanes of their lines. A ready chunk returns its hold and waits for money of its new lane; one whose new
-# lane is none becomes ready. A chunk that had no lane is held at its estimate, all of it at the dearer price.
+# lane is none becomes ready. A chunk that had no lane or no cost is held at its estimate, all of it at the dearer price.
 MOVE = f"""
 with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price)s::int8[]) x (line_id, lane, price)),
  moved as materialized (
@@ -109,7 +109,7 @@ with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price
               case when x.lane is null and c.state = '{ChunkState.UNFUNDED}' then '{ChunkState.READY}'
                    when x.lane is not null and c.state = '{ChunkState.READY}' then '{ChunkState.UNFUNDED}'
                    else c.state end as new_state
-       from chunk c join batch b using (batch_id) left join lanes x on x.line_id = coalesce(c.line_id, b.line_id)
+       from chunk c join batch b using (batch_id) join lanes x on x.line_id = coalesce(c.line_id, b.line_id)
        where c.tenant_id = %(tenant_id)s and {_NOT_LEASED} and c.lane is distinct from x.lane
        order by c.chunk_id limit %(limit)s for update of c skip locked),
  returned as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, lane, held_cost,
@@ -117,7 +117,7 @@ with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price
        select batch_id, 0, 0, 0, 0, 0, lane, sum({HELD_COST}), sum({HELD_TOKENS})
        from moved where held is not null and lane is not null group by batch_id, lane),
  changed as (update chunk c set lane = m.new_lane, held = null, state = m.new_state,
-              worst = case when m.new_lane is not null then coalesce(c.worst, c.est_tokens * m.price / 1000) end,
+              worst = case when m.new_lane is not null then coalesce(nullif(c.worst, 0), c.est_tokens * m.price / 1000) end,
               worst_tokens = case when m.new_lane is not null then coalesce(c.worst_tokens, c.est_tokens) end
        from moved m where c.chunk_id = m.chunk_id),
 {in_lock_order(_CHANGE)},
