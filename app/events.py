@@ -93,12 +93,14 @@ class EventData:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchData(EventData):
     """Data of `batch.*` and `response.*`. `counts`: None in `batch.queued`, and for a batch that was refused for its file.
-    `policy_rules`: the rules of the policy that chose its model; None: none did.
+    `policy_rules`: the rules of the policy that chose its model; None: none did. `diverted_to`: models to which a budget moved
+    some of its items; None: none.
     """
 
     counts: Counts | None = None
     failure: BatchFailure | None = None
     policy_rules: list[str] | None = None
+    diverted_to: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,7 @@ def from_json(kind: str, stored: bytes) -> EventData:
         counts=_counts(values.get("counts")),
         failure=_failure(values),
         policy_rules=values.get("policy_rules"),
+        diverted_to=values.get("diverted_to"),
     )
 
 

@@ -38,8 +38,8 @@ async def renewed(conn: Connection, turned: Sequence[Renewed]) -> None:
 
 
 async def diverted(conn: Connection, budget: Budget, items: int, model: str) -> None:
-    """Write that work was diverted, once in a window."""
-    if await budgets.note_diverted(conn, budget):
+    """Write that work was diverted, once in a window for each model."""
+    if await budgets.note_diverted(conn, budget, model):
         message = f"{_used(budget)} {items:,} waiting items that are not critical now use {model}, and more may follow."
         await _emit(conn, budget, EventKind.BUDGET_DIVERTED, budget.percent, message)
 

@@ -23,6 +23,7 @@ async def emit(
         counts=Counts.of(batch.total, batch.ok, batch.failed),
         failure=failure,
         policy_rules=batch.rules,
+        diverted_to=batch.diverted_to,
     )
     await emitter.emit(
         conn,

@@ -3,22 +3,17 @@
 Only the leading steward calls this. Lock order: batch, usage, budget, chunk, sched.
 """
 
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 
 from app import clock
-from app.batches import budget_events
+from app.batches import budget_events, diverting
 from app.db.pool import Connection, Database
-from app.engines.catalogue import Catalogue, Model
-from app.engines.model_registry import with_adopted
-from app.engines.service import ensure_pool
-from app.metering import budget_rules, budgets, lanes, lines
-from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Funding, Unit
+from app.engines.catalogue import Catalogue
+from app.metering import budget_rules, budgets, lanes
+from app.metering.budget_rules import UNLIMITED, Amounts, Funding, Unit
 from app.metering.budgets import Drift, Held, Returned, Used
-from app.metering.money import TokenPrice
 from app.queue import funding
-from app.queue.funding import Diversion, MoneySums, Move, Terms, Waiting
-from app.queue.types import Kind
+from app.queue.funding import MoneySums, Move, Terms, Waiting
 
 MOVE_SECONDS = 60.0  # a submit that has read the budgets before a change is stored within this time
 MOVE_AGAIN_SECONDS = 5.0
@@ -44,7 +39,7 @@ async def recount(conn: Connection) -> list[Drift]:
 
 
 async def fund(database: Database, catalogue: Catalogue) -> int:
-    """Fund the chunks that wait, the earliest deadline first. Each lane is a transaction. Returns how many became ready.
+    """Fund the chunks that wait, the earliest deadline first. Each lane is a transaction. Returns how many became ready or moved.
 
     A chunk that only waits for other holds to return keeps later lanes from taking the money that it needs.
     """
@@ -59,12 +54,13 @@ async def fund(database: Database, catalogue: Catalogue) -> int:
 
 
 async def _fund_lane(conn: Connection, where: Waiting, blocked: set[int], catalogue: Catalogue) -> int:
-    """Fund one lane. Adds the budgets that its next chunk needs to `blocked`. Returns how many chunks became ready."""
+    """Fund one lane. Adds the budgets that its next chunk needs to `blocked`. Returns how many chunks became ready or moved."""
     budget_ids, learned = await lanes.find(conn, where.lane_id)
     if blocked.intersection(budget_ids):
         return 0
+    if diverted := await diverting.divert(conn, where, budget_ids, catalogue):
+        return diverted  # the rest may have to be diverted, too, before any of it is funded
     locked = await budgets.locked(conn, budget_ids)
-    await _divert(conn, where, locked, catalogue)
     strict = any(budget.strict for budget in locked)
     free, unspent, largest = budget_rules.limits(locked)
     terms = Terms(
@@ -97,52 +93,6 @@ async def _fund_lane(conn: Connection, where: Waiting, blocked: set[int], catalo
 
 def _or_unlimited(amount: int | None) -> int:
     return UNLIMITED if amount is None else amount
-
-
-async def _divert(conn: Connection, where: Waiting, locked: Sequence[Budget], catalogue: Catalogue) -> None:
-    """Move waiting work that is not critical to a fallback, where a budget has reached the share for it."""
-    due = [b for b in locked if b.divert_at is not None and b.fallback and b.percent >= b.divert_at]
-    models = await with_adopted(conn, catalogue) if due else catalogue
-    for budget in due[:1]:
-        for parts in await lines.parts(conn, await funding.waiting_lines(conn, where)):
-            model = fallback(models, parts, budget.fallback)
-            if model is None:
-                continue
-            items = await _move_to(conn, where, parts, model)
-            if items:
-                await budget_events.diverted(conn, budget, items, model.name)
-
-
-def fallback(catalogue: Catalogue, parts: lines.StoredLine, names: Sequence[str]) -> Model | None:
-    """The first model of a fallback list that can do what this line's model does. Pure.
-
-    None: the work is critical, is no batch, already has a model of the list, or none fits.
-    """
-    now = catalogue.resolve(parts.parts.model)
-    if now is None or parts.parts.critical or parts.parts.kind != Kind.BATCH:
-        return None
-    listed = [model for name in names if (model := catalogue.resolve(name)) is not None]
-    if now in listed:
-        return None
-    return next(
-        (
-            model
-            for model in listed
-            if model.task == now.task and model.shape == now.shape and model.capabilities >= now.capabilities
-        ),
-        None,
-    )
-
-
-async def _move_to(conn: Connection, where: Waiting, line: lines.StoredLine, model: Model) -> int:
-    """Give the line's waiting chunks this model. Returns the number of items."""
-    price = TokenPrice.of(model.price, f"price of {model.name}") if model.price else None
-    to_line = await lines.with_model(conn, line.parts, model.name, model.price)
-    to_pool = await ensure_pool(conn, model.served)
-    dearest = max(price.input, price.output) if price else 0
-    diversion = Diversion(where, line.line_id, model.name, model.context_window, to_pool, to_line, dearest)
-    _, items = await funding.divert(conn, diversion)
-    return items
 
 
 @dataclass(slots=True)

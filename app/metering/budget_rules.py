@@ -68,7 +68,10 @@ class BudgetTerms:
 
 @dataclass(frozen=True, slots=True)
 class Budget(BudgetTerms):
-    """A stored budget in its present window. `notified`: per cent up to which events were written."""
+    """A stored budget in its present window. `notified`: per cent up to which events of soft thresholds were written.
+
+    `spent_noted`: whether it was written that its money has ended. `diverted_to`: the models that work was moved to.
+    """
 
     budget_id: int = 0
     tenant_id: int = 0
@@ -77,7 +80,8 @@ class Budget(BudgetTerms):
     window_from: datetime | None = None
     window_to: datetime | None = None
     notified: int = 0
-    diverted: bool = False
+    spent_noted: bool = False
+    diverted_to: tuple[str, ...] = ()
 
     @property
     def free(self) -> int:
@@ -93,6 +97,11 @@ class Budget(BudgetTerms):
     def percent(self) -> int:
         """The spent share of max, in per cent, rounded down."""
         return self.spent * 100 // self.max
+
+    @property
+    def diverts(self) -> bool:
+        """Whether the share is spent from which waiting work moves to a fallback."""
+        return self.divert_at is not None and bool(self.fallback) and self.percent >= self.divert_at
 
     def shown(self, amount: int) -> str:
         """An amount of this budget, for a person."""

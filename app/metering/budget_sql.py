@@ -34,7 +34,7 @@ on conflict (tenant_id, name) do update set {", ".join(f"{name} = excluded.{name
   window_from = excluded.window_from, window_to = excluded.window_to, changed_at = now()
 returning budget_id"""
 FROM_LEDGER = f"""
-update budget b set notified = 0, diverted = false, spent = coalesce((
+update budget b set notified = 0, spent_noted = false, diverted_to = '{{}}', spent = coalesce((
   select case when b.unit = 'cost' then round(sum({_COST}) filter (where l.currency = b.currency) / 1000)
          else sum(x.prompt + x.output) end
   from line l join usage x using (line_id) where {_COUNTS} and x.hour >= b.window_from), 0)
@@ -43,7 +43,8 @@ where b.budget_id = %(budget_id)s"""
 DUE = f"""
 select {_COLUMNS}, clock_timestamp() from budget where window_to <= clock_timestamp() order by budget_id for update"""
 TURN = """
-update budget set spent = 0, notified = 0, diverted = false, window_from = %(window_from)s, window_to = %(window_to)s
+update budget set spent = 0, notified = 0, spent_noted = false, diverted_to = '{}', window_from = %(window_from)s,
+  window_to = %(window_to)s
 where budget_id = %(budget_id)s"""
 
 _LOCKED = """
@@ -73,7 +74,9 @@ update budget set held = held + case unit when 'cost' then %(cost)s::int8 else %
 where budget_id = any(%(ids)s::int[])"""
 
 NOTIFIED = "update budget set notified = greatest(notified, %(percent)s) where budget_id = %(budget_id)s"
-DIVERTED = "update budget set diverted = true where budget_id = %(budget_id)s and not diverted returning budget_id"
+DIVERTED = """
+update budget set diverted_to = array_append(diverted_to, %(model)s)
+where budget_id = %(budget_id)s and not %(model)s = any(diverted_to) returning budget_id"""
 
 # Sets `held` to what chunks, unsettled deltas and slices hold. The locks are taken before, so that no change is in between.
 RECOUNT = """

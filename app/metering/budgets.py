@@ -73,7 +73,14 @@ class Drift:
 def of_row(row: Sequence[Any]) -> Budget:
     """A budget from its columns."""
     values = dict(zip(COLUMNS, row, strict=False))
-    kinds = {"scope": Scope, "unit": Unit, "when_spent": WhenSpent, "soft": tuple, "fallback": tuple}
+    kinds = {
+        "scope": Scope,
+        "unit": Unit,
+        "when_spent": WhenSpent,
+        "soft": tuple,
+        "fallback": tuple,
+        "diverted_to": tuple,
+    }
     return Budget(**values | {name: kind(values[name]) for name, kind in kinds.items()})
 
 
@@ -178,9 +185,9 @@ async def note(conn: Connection, budget: Budget, percent: int) -> None:
     await conn.execute(sql.NOTIFIED, {"budget_id": budget.budget_id, "percent": percent})
 
 
-async def note_diverted(conn: Connection, budget: Budget) -> bool:
-    """Note that work was diverted in this window. False: it is noted already."""
-    rows = await conn.execute(sql.DIVERTED, {"budget_id": budget.budget_id})
+async def note_diverted(conn: Connection, budget: Budget, model: str) -> bool:
+    """Note that work was diverted to this model in this window. False: it is noted already."""
+    rows = await conn.execute(sql.DIVERTED, {"budget_id": budget.budget_id, "model": model})
     return await rows.fetchone() is not None
 
 

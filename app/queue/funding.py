@@ -184,11 +184,20 @@ async def waiting_lines(conn: Connection, where: Waiting) -> list[int]:
     return [line_id for (line_id,) in await (await conn.execute(queries.LINES_WAITING, values)).fetchall()]
 
 
-async def divert(conn: Connection, to: Diversion) -> tuple[int, int]:
-    """Give waiting chunks another model, and the account a place in its pool. Returns the numbers of chunks and items."""
+async def lock_batches(conn: Connection, where: Waiting) -> list[int]:
+    """The batches of the chunks that are funded next, locked until the transaction ends."""
+    values = {"lane": where.lane_id, "pool_id": where.pool_id, "limit": MOST_READY}
+    return [batch_id for (batch_id,) in await (await conn.execute(queries.LOCK_BATCHES, values)).fetchall()]
+
+
+async def divert(conn: Connection, to: Diversion, batch_ids: Sequence[int]) -> tuple[int, int]:
+    """Give waiting chunks of these batches another model, and the account a place in its pool. The batches, which must be
+    locked, name it. Returns the numbers of chunks and items.
+    """
     place = {"pool_id": to.to_pool, "tenant_id": to.waiting.tenant_id, "ready": 0}
     await conn.execute(submit_sql.ADD_READY, place)
     values = asdict(to) | {"lane": to.waiting.lane_id, "pool_id": to.waiting.pool_id, "limit": MOST_READY}
+    values["batch_ids"] = list(batch_ids)
     values.pop("waiting")
     row = await (await conn.execute(queries.DIVERT, values)).fetchone()
     return (row[0], row[1]) if row else (0, 0)

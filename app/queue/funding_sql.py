@@ -131,12 +131,18 @@ LINES_WAITING = f"""
 select distinct line_id from (select line_id from chunk where {CHUNK.guard("fund")} and lane = %(lane)s and pool_id = %(pool_id)s
   order by deadline, chunk_id limit %(limit)s) c where line_id is not null"""
 
+LOCK_BATCHES = f"""
+select batch_id from batch where batch_id in (
+  select batch_id from (select batch_id from chunk where {CHUNK.guard("fund")} and lane = %(lane)s and pool_id = %(pool_id)s
+    order by deadline, chunk_id limit %(limit)s) c)
+order by batch_id for no key update"""
+
 # Only chunks without any result, so that each chunk has the line of the model that answers it.
 DIVERT = f"""
 with moved as materialized (
        select c.* from chunk c join batch b using (batch_id)
        where c.state = '{ChunkState.UNFUNDED}' and c.lane = %(lane)s and c.pool_id = %(pool_id)s and c.line_id = %(line_id)s
-         and b.kind = '{Kind.BATCH}' and c.done + c.failed = 0
+         and b.kind = '{Kind.BATCH}' and c.done + c.failed = 0 and c.batch_id = any(%(batch_ids)s)
        order by c.deadline, c.chunk_id limit %(limit)s for update of c skip locked),
  items as (select m.chunk_id, m.batch_id, x.seq from moved m
        cross join lateral unnest(coalesce(m.seqs, array(select generate_series(m.lo, m.hi)))) x (seq)),
@@ -147,7 +153,9 @@ with moved as materialized (
        where p.batch_id = i.batch_id and p.seq = i.seq),
  diverted as (update chunk c set pool_id = %(to_pool)s, line_id = %(to_line)s,
               worst = least(c.worst_tokens::numeric * %(dearest)s / 1000, 9e18::numeric)::int8
-       from fitting f where c.chunk_id = f.chunk_id returning c.n)
+       from fitting f where c.chunk_id = f.chunk_id returning c.n, c.batch_id),
+ noted as (update batch set diverted_to = array_append(diverted_to, %(model)s)
+       where batch_id in (select batch_id from diverted) and not %(model)s = any(coalesce(diverted_to, '{{}}')))
 select count(*), coalesce(sum(n), 0)::int8 from diverted"""
 
 # ---------------------------------------------------------------- what a batch waits for

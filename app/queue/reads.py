@@ -20,7 +20,7 @@ _LARGE_AT_ONCE = 8
 class BatchStatus:
     """A batch with its live counts. `started`: a worker has leased one of its chunks. `policy`: the version (`id`) and the rules
     that had a say in it, the model it had `asked` for if another one answers, its fallback models, and its `models` if they are
-    several; None: no rule had.
+    several; None: no rule had. `diverted_to`: models to which a budget moved some of its items; None: none.
     """
 
     batch_id: int
@@ -44,11 +44,12 @@ class BatchStatus:
     tags: Sequence[str] = ()
     metadata: dict[str, str] | None = None
     policy: dict[str, Any] | None = None
+    diverted_to: list[str] | None = None
 
     @property
     def has_one_model(self) -> bool:
-        """Whether rules of the policy have not given its items several models, whose prices may differ."""
-        return not (self.policy or {}).get("models")
+        """Whether neither rules of the policy nor a budget have given its items several models, whose prices may differ."""
+        return not (self.policy or {}).get("models") and not self.diverted_to
 
     @property
     def unfinished(self) -> int:

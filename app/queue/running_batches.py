@@ -29,7 +29,7 @@ class BatchProgress:
 @dataclass(frozen=True, slots=True)
 class BatchInProgress:
     """A batch with live counts. `late`: at the pool's pace it will expire before it is done. `rules`: of the policy, which
-    chose its model; None: none did.
+    chose its model; None: none did. `diverted_to`: models to which a budget moved some of its items; None: none.
     """
 
     tenant_id: int
@@ -44,6 +44,7 @@ class BatchInProgress:
     failed: int
     late: bool
     rules: list[str] | None = None
+    diverted_to: list[str] | None = None
 
 
 async def in_progress(conn: Connection, tenant_ids: list[int]) -> list[BatchInProgress]:

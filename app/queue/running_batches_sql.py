@@ -10,7 +10,8 @@ with running as materialized (
   select distinct batch_id, pool_id from chunk where {CHUNK.guard("finish")} and tenant_id = any(%(tenant_ids)s))
 select b.tenant_id, t.account_id, b.batch_id, b.run, b.request_id, b.model, b.traceparent, b.total,
        b.ok + coalesce(d.ok, 0) + c.done, b.failed + coalesce(d.failed, 0) + c.failed,
-       coalesce(b.expires_at < now() + make_interval(secs => c.tokens / nullif(rate.pace, 0)), false), b.policy->'rules'
+       coalesce(b.expires_at < now() + make_interval(secs => c.tokens / nullif(rate.pace, 0)), false),
+       b.policy->'rules', b.diverted_to
 from running r join batch b using (batch_id) join tenant t using (tenant_id)
 left join lateral {latest_pace("r.pool_id")} rate on true
 cross join lateral (

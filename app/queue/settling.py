@@ -20,7 +20,9 @@ from app.usage_counts import UsageCounts
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A batch that has just become final, `seconds` after its submit or its last retry. `rules`: see BatchInProgress."""
+    """A batch that has just become final, `seconds` after its submit or its last retry. `rules`, `diverted_to`: as of
+    BatchInProgress.
+    """
 
     batch_id: int
     request_id: UUID
@@ -38,6 +40,7 @@ class Settled:
     kind: str
     seconds: float
     rules: list[str] | None = None
+    diverted_to: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ batch = Table(
     ),
     Column("line_id", Integer, comment="line of its items; null: queued before there were lines"),
     Column("policy", JSONB, comment="what rules of the policy decided at its submit; null: nothing"),
+    Column("diverted_to", ARRAY(Text), comment="models to which a budget moved some of its items; null: none"),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"

@@ -91,8 +91,8 @@ def _data(event: Event) -> dict[str, Any]:
     """The event's data in the formats `standard` and `cloudevents`, without what it does not have."""
     values: dict[str, Any] = {"id": event.data.request_id, "account_id": event.data.account_id, "model": event.model}
     match event.data:
-        case BatchData(counts=counts, failure=failure, policy_rules=rules):
-            values |= {"policy_rules": rules}
+        case BatchData(counts=counts, failure=failure, policy_rules=rules, diverted_to=models):
+            values |= {"policy_rules": rules, "diverted_to": models}
             values |= {"request_counts": asdict(counts) if counts else None}
             values |= {"message": failure.message if failure else None}
         case EndpointData(message=message):
@@ -155,8 +155,9 @@ def timestamp(moment: datetime) -> str:
 def _payload(event: Event) -> dict[str, Any]:
     """The payload as documented for `queued`, `succeeded` and `failed`; our own kinds add their fields in the same style."""
     payload: dict[str, Any] = {"requestId": event.data.request_id}
-    if isinstance(event.data, BatchData) and event.data.policy_rules:
-        payload["policyRules"] = event.data.policy_rules
+    if isinstance(event.data, BatchData):
+        more = {"policyRules": event.data.policy_rules, "divertedTo": event.data.diverted_to}
+        payload |= {name: value for name, value in more.items() if value}
     match event.data:
         case BatchData(failure=failure) if event.kind == EventKind.BATCH_FAILED:
             failure = failure or _EXECUTION_FAILED

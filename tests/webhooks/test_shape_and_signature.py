@@ -34,6 +34,11 @@ def event(kind: str, **data: object) -> formats.Event:
         ("batch.queued", {}, {"requestId": REQUEST}),
         ("batch.succeeded", {"counts": COUNTS}, {"requestId": REQUEST}),
         (
+            "batch.succeeded",
+            {"policy_rules": ["small-first"], "diverted_to": ["small"]},
+            {"requestId": REQUEST, "policyRules": ["small-first"], "divertedTo": ["small"]},
+        ),
+        (
             "batch.failed",
             FAILURE,
             {"requestId": REQUEST, "message": "Out of luck", "internalCode": 5006, "httpCode": 400},

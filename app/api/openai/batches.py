@@ -250,6 +250,7 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
         "usage": _usage(status, price),
         "metadata": batch.metadata,
         "policy": status.policy if status else None,
+        "diverted_to": status.diverted_to if status else None,
         "progress": round((status.ok + status.failed) / status.total, 4) if status else None,
         "eta": None if batch.eta_seconds is None else int(clock.now().timestamp() + batch.eta_seconds),
     }

@@ -1,0 +1,49 @@
+"""Diverts: the models that a budget's work was moved to, in the budget's window and of a batch. A note of its own that money has ended.
+
+The new columns have constant defaults, so no row is rewritten.
+
+Revision ID: 0029
+Revises: 0027
+"""
+
+from alembic import op
+
+from app.db.migrate import run_script
+
+revision = "0029"
+down_revision = "0027"
+branch_labels = None
+depends_on = None
+
+SCRIPT = """
+ALTER TABLE budget DROP COLUMN diverted, ADD COLUMN diverted_to TEXT[] DEFAULT '{}' NOT NULL,
+  ADD COLUMN spent_noted BOOLEAN DEFAULT false NOT NULL;
+UPDATE budget SET spent_noted = notified >= 100;
+COMMENT ON COLUMN budget.notified IS 'per cent up to which events of soft thresholds were written in this window';
+COMMENT ON COLUMN budget.diverted_to IS 'models to which work was diverted in this window, each with an event';
+COMMENT ON COLUMN budget.spent_noted IS 'whether the event that its money has ended was written in this window';
+ALTER TABLE batch ADD COLUMN diverted_to TEXT[];
+COMMENT ON COLUMN batch.diverted_to IS 'models to which a budget moved some of its items; null: none';
+ALTER TABLE budget_slice ADD COLUMN beyond BIGINT DEFAULT 0 NOT NULL;
+COMMENT ON COLUMN budget_slice.beyond IS 'what the requests in an engine can cost beyond what they hold, at the last report';
+"""
+
+DOWN = """
+ALTER TABLE budget_slice DROP COLUMN beyond;
+ALTER TABLE batch DROP COLUMN diverted_to;
+ALTER TABLE budget ADD COLUMN diverted BOOLEAN DEFAULT false NOT NULL;
+COMMENT ON COLUMN budget.diverted IS 'whether work was diverted in this window';
+UPDATE budget SET diverted = diverted_to <> '{}', notified = CASE WHEN spent_noted THEN 100 ELSE notified END;
+ALTER TABLE budget DROP COLUMN diverted_to, DROP COLUMN spent_noted;
+COMMENT ON COLUMN budget.notified IS 'per cent up to which events were written in this window';
+"""
+
+
+def upgrade() -> None:
+    """Columns."""
+    run_script(op.get_bind(), SCRIPT)
+
+
+def downgrade() -> None:
+    """Which models work was diverted to is lost."""
+    run_script(op.get_bind(), DOWN)
