@@ -4,6 +4,7 @@ Lock order: usage, budget by id, chunk. Every statement that changes several bud
 """
 
 from app.metering.budget_rules import COLUMNS, TERMS
+from app.metering.lines import DOOR
 
 _COLUMNS = ", ".join(COLUMNS)
 _OF_B = ", ".join(f"b.{name}" for name in COLUMNS)
@@ -26,7 +27,9 @@ COUNT = "select count(*) from budget where tenant_id = %(tenant_id)s"
 NOW = "select clock_timestamp()"
 DELETE = "delete from budget where tenant_id = %(tenant_id)s and name = %(name)s"
 
-# A new budget, or one that counts something else than before, begins with what the ledger has in its window.
+# A new budget, or one that counts something else than before, begins with what the ledger has in its window, also of the days
+# whose hours are added up. The hour in which the window begins counts as a whole, so that no money is spent twice. Requests
+# through doors never count.
 PUT = f"""
 insert into budget as b ({", ".join(TERMS)}, tenant_id, window_from, window_to)
 values ({", ".join(f"%({name})s" for name in TERMS)}, %(tenant_id)s, %(window_from)s, %(window_to)s)
@@ -37,7 +40,10 @@ FROM_LEDGER = f"""
 update budget b set notified = 0, spent_noted = false, diverted_to = '{{}}', spent = coalesce((
   select case when b.unit = 'cost' then round(sum({_COST}) filter (where l.currency = b.currency) / 1000)
          else sum(x.prompt + x.output) end
-  from line l join usage x using (line_id) where {_COUNTS} and x.hour >= b.window_from), 0)
+  from (select hour, line_id, prompt, cached, output from usage where hour > b.window_from - interval '1 hour'
+        union all
+        select hour, line_id, prompt, cached, output from usage_day where hour >= b.window_from) x join line l using (line_id)
+  where {_COUNTS} and l.kind <> '{DOOR}'), 0)
 where b.budget_id = %(budget_id)s"""
 
 DUE = f"""
