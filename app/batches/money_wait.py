@@ -1,7 +1,11 @@
 """What a batch waits for when its chunks are unfunded: a budget, and how many of its windows the work before it needs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby
+from math import inf
+from operator import attrgetter
 
 from app import clock
 from app.batches.why_text import batch_message
@@ -11,6 +15,7 @@ from app.metering.budget_rules import Budget
 from app.quantities import many
 from app.queue import funding
 from app.queue.estimate import Confidence, Estimate
+from app.queue.funding import Unfunded
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +48,36 @@ class MoneyWait:
     def message(self, unfunded: int) -> str:
         """The sentence for `why`."""
         budget = self.budget
-        until = f", renewed at {clock.iso(budget.window_to)}" if budget.window_to else ", which is not renewed"
+        never = ", which is never renewed; raise its maximum"
+        until = f", renewed at {clock.iso(budget.window_to)}" if budget.window_to else never
         chunks = many(unfunded, "chunk") + (" waits" if unfunded == 1 else " wait")
         used, most = budget.shown(budget.spent + budget.held), budget.shown(budget.max)
         return batch_message("budget", name=budget.name, used=used, most=most, chunks=chunks, until=until)
 
 
 async def read(database: Database, batch_id: int) -> MoneyWait | None:
-    """The budget for which a batch waits longest. None: its chunks are being funded."""
+    """The budget for which a batch waits longest: first one that is never renewed. None: its chunks are being funded."""
     waits: list[MoneyWait] = []
     async with database.relaxed() as conn:
-        for lane_id, cost, tokens in await funding.before(conn, batch_id):
+        for lane_id, before in groupby(await funding.before(conn, batch_id), attrgetter("lane_id")):
             budget_ids, learned = await lanes.find(conn, lane_id)
-            for budget in await budgets.of_ids(conn, budget_ids):
-                share = budget_rules.per_mille(learned, strict=budget.strict)
-                needed = budget_rules.windows_needed([budget], cost * share // 1000, tokens * share // 1000)
+            found = await budgets.of_ids(conn, budget_ids)
+            strict = any(budget.strict for budget in found)
+            cost, tokens = _held(list(before), budget_rules.per_mille(learned, strict=strict), strict=strict)
+            for budget in found:
+                needed = budget_rules.windows_needed([budget], cost, tokens)
                 waits.append(MoneyWait(budget, needed, clock.now()))
-    return max(waits, key=lambda wait: (wait.windows, -wait.budget.free * 1000 // wait.budget.max), default=None)
+    return max(waits, key=_length, default=None)
+
+
+def _held(work: Sequence[Unfunded], per_mille: int, *, strict: bool) -> tuple[int, int]:
+    """What will be held for this work: cost and tokens."""
+    shares = [1000 if strict else min(per_mille, part.likely) for part in work]
+    cost = sum(part.cost * share for part, share in zip(work, shares, strict=True))
+    return cost // 1000, sum(part.tokens * share for part, share in zip(work, shares, strict=True)) // 1000
+
+
+def _length(wait: MoneyWait) -> tuple[float, int]:
+    """The order of waits: by their end; then by the share of the budget that is free, the least last."""
+    seconds = inf if wait.seconds is None else wait.seconds
+    return seconds, -wait.budget.free * 1000 // wait.budget.max

@@ -59,6 +59,16 @@ class FirstChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfunded:
+    """Chunks of a lane that wait for money: the most that they can cost and use, and the per mille of it that they likely do."""
+
+    lane_id: int
+    likely: int
+    cost: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsedSum:
     """Tokens that results of a line used, which ended within 15 minutes of `at`."""
 
@@ -203,10 +213,9 @@ async def divert(conn: Connection, to: Diversion, batch_ids: Sequence[int]) -> t
     return (row[0], row[1]) if row else (0, 0)
 
 
-async def before(conn: Connection, batch_id: int) -> list[tuple[int, int, int]]:
-    """By lane, the most cost and tokens of a batch's unfunded chunks and of those that are funded before them."""
-    rows = await conn.execute(queries.BEFORE, {"batch_id": batch_id})
-    return [(lane, cost, tokens) for lane, cost, tokens in await rows.fetchall()]
+async def before(conn: Connection, batch_id: int) -> list[Unfunded]:
+    """A batch's unfunded chunks and those that are funded before them, by lane and by what they likely use."""
+    return [Unfunded(*row) for row in await (await conn.execute(queries.BEFORE, {"batch_id": batch_id})).fetchall()]
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

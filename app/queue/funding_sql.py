@@ -162,14 +162,14 @@ select count(*), coalesce(sum(n), 0)::int8 from diverted"""
 
 # The money that a batch's unfunded chunks and those before them in their lanes may cost.
 BEFORE = f"""
-select own.lane, coalesce(sum(c.worst), 0)::int8, coalesce(sum(c.worst_tokens), 0)::int8
+select own.lane, coalesce(c.likely, 1000)::int, coalesce(sum(c.worst), 0)::int8, coalesce(sum(c.worst_tokens), 0)::int8
 from (select lane, pool_id, max(deadline) as deadline, max(chunk_id) as chunk_id from chunk
       where batch_id = %(batch_id)s and {CHUNK.guard("fund")} group by 1, 2) own
-cross join lateral (select worst, worst_tokens from chunk c
+cross join lateral (select likely, worst, worst_tokens from chunk c
   where {CHUNK.guard("fund", "c.")} and c.lane = own.lane and c.pool_id = own.pool_id
     and (c.deadline, c.chunk_id) <= (own.deadline, own.chunk_id)
   order by c.deadline, c.chunk_id limit 10000) c
-group by 1"""
+group by 1, 2 order by 1, 2"""
 
 GAUGES = f"""
 select 'unfunded_chunks', p.model, count(c.chunk_id)::float8 from pool p
