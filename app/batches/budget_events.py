@@ -24,7 +24,7 @@ async def reached(conn: Connection, changed: Sequence[Budget]) -> None:
 
 async def spent(conn: Connection, budget: Budget) -> None:
     """Write that the rest of a budget is too small for the work that waits, unless that was written in this window."""
-    if budget.notified < budget_rules.SPENT:
+    if not budget.spent_noted:
         await _reached(conn, budget, budget_rules.SPENT)
 
 

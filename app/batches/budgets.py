@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.batches import budget_events
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, Conflict
@@ -30,9 +31,11 @@ async def put(
         )
     await settling.exclusively(conn)  # so that no result is counted between the ledger and the new budget
     try:
-        return await budgets.put(conn, tenant_id, terms)
+        budget = await budgets.put(conn, tenant_id, terms)
     except ValueError as error:
         raise Conflict(f"{where}{name}: {error}") from None
+    await budget_events.reached(conn, [budget])
+    return budget
 
 
 async def remove(conn: Connection, tenant_id: int, name: str) -> None:

@@ -188,7 +188,8 @@ def _least(budgets: list[Budget], amount: Callable[[Budget], int]) -> Amounts:
 
 def crossed(budget: Budget) -> list[int]:
     """The thresholds, in per cent, that the spent share has reached and of which no event was written in this window."""
-    return [at for at in sorted({*budget.soft, SPENT}) if budget.notified < at <= budget.percent]
+    soft = [at for at in budget.soft if budget.notified < at <= budget.percent]
+    return [*soft, SPENT] if budget.percent >= SPENT and not budget.spent_noted else soft
 
 
 def windows_needed(budgets: list[Budget], cost: int, tokens: int) -> int:

@@ -34,7 +34,10 @@ PUT = f"""
 insert into budget as b ({", ".join(TERMS)}, tenant_id, window_from, window_to)
 values ({", ".join(f"%({name})s" for name in TERMS)}, %(tenant_id)s, %(window_from)s, %(window_to)s)
 on conflict (tenant_id, name) do update set {", ".join(f"{name} = excluded.{name}" for name in TERMS if name != "name")},
-  window_from = excluded.window_from, window_to = excluded.window_to, changed_at = now()
+  window_from = excluded.window_from, window_to = excluded.window_to, changed_at = now(),
+  notified = case when b.max = excluded.max then b.notified
+             else least(b.notified, floor(b.spent::numeric * 100 / excluded.max)) end,
+  spent_noted = b.spent_noted and (b.max = excluded.max or b.spent >= excluded.max)
 returning budget_id"""
 FROM_LEDGER = f"""
 update budget b set notified = 0, spent_noted = false, diverted_to = '{{}}', spent = coalesce((
@@ -79,6 +82,7 @@ HOLD = """
 update budget set held = held + case unit when 'cost' then %(cost)s::int8 else %(tokens)s::int8 end
 where budget_id = any(%(ids)s::int[])"""
 
+SPENT_NOTED = "update budget set spent_noted = true where budget_id = %(budget_id)s"
 NOTIFIED = "update budget set notified = greatest(notified, %(percent)s) where budget_id = %(budget_id)s"
 DIVERTED = """
 update budget set diverted_to = array_append(diverted_to, %(model)s)

@@ -106,7 +106,8 @@ async def of_ids(conn: Connection, budget_ids: Sequence[int]) -> list[Budget]:
 
 
 async def put(conn: Connection, tenant_id: int, terms: BudgetTerms) -> Budget:
-    """Add a budget or change the one of this name. What it has spent stays, unless it now counts something else.
+    """Add a budget or change the one of this name. What it has spent stays, unless it now counts something else. If its maximum
+    changes, the events of the thresholds above what is spent can come again.
 
     Raises ValueError: too many budgets.
     """
@@ -149,7 +150,7 @@ async def turn(conn: Connection) -> list[Renewed]:
         begin, end = windows.window(budget.period, budget.tz, now)
         values = {"budget_id": budget.budget_id, "window_from": begin, "window_to": end}
         await conn.execute(sql.TURN, values)
-        renewed.append(Renewed(budget, budget.notified >= budget_rules.SPENT))
+        renewed.append(Renewed(budget, budget.spent_noted))
     return renewed
 
 
@@ -181,8 +182,9 @@ async def hold(conn: Connection, budget_ids: Sequence[int], cost: int, tokens: i
 
 
 async def note(conn: Connection, budget: Budget, percent: int) -> None:
-    """Note that the events up to this threshold are written."""
-    await conn.execute(sql.NOTIFIED, {"budget_id": budget.budget_id, "percent": percent})
+    """Note that the events up to this soft threshold are written, or that of the end of its money."""
+    query = sql.SPENT_NOTED if percent >= budget_rules.SPENT else sql.NOTIFIED
+    await conn.execute(query, {"budget_id": budget.budget_id, "percent": percent})
 
 
 async def note_diverted(conn: Connection, budget: Budget, model: str) -> bool:

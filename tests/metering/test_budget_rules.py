@@ -38,7 +38,7 @@ def test_each_threshold_is_crossed_once() -> None:
     assert crossed(replace(BUDGET, spent=760)) == [50, 75]
     assert crossed(replace(BUDGET, spent=760, notified=50)) == [75]
     assert crossed(replace(BUDGET, spent=1000, notified=75)) == [100]
-    assert crossed(replace(BUDGET, spent=1200, notified=100)) == []
+    assert crossed(replace(BUDGET, spent=1200, notified=75, spent_noted=True)) == []
 
 
 def test_of_several_budgets_the_one_with_least_decides_and_each_unit_for_itself() -> None:
