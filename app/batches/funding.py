@@ -3,7 +3,7 @@
 Only the leading steward calls this. Lock order: batch, usage, budget, chunk, sched.
 """
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 from app import clock
 from app.batches import budget_events, diverting
@@ -11,9 +11,10 @@ from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.metering import budget_rules, budgets, lanes
 from app.metering.budget_rules import UNLIMITED, Amounts, Funding, Unit
-from app.metering.budgets import Drift, Held, Returned, Used
+from app.metering.budgets import Drift, Held
+from app.money_sums import MoneySums
 from app.queue import funding
-from app.queue.funding import MoneySums, Move, Terms, Waiting
+from app.queue.funding import Move, Terms, Waiting
 
 MOVE_SECONDS = 60.0  # a submit that has read the budgets before a change is stored within this time
 MOVE_AGAIN_SECONDS = 5.0
@@ -22,8 +23,8 @@ MOVE_AGAIN_SECONDS = 5.0
 async def settle(conn: Connection, money: MoneySums) -> None:
     """Settle counted results with the budgets, and write the events. Call in the transaction that counted them, after `book`."""
     await turn(conn)
-    await budgets.give_back(conn, [Returned(*astuple(each)) for each in money.returned])
-    await budget_events.reached(conn, await budgets.spend(conn, [Used(*astuple(each)) for each in money.used]))
+    await budgets.give_back(conn, money.returned)
+    await budget_events.reached(conn, await budgets.spend(conn, money.used))
 
 
 async def turn(conn: Connection) -> None:

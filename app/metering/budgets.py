@@ -5,7 +5,6 @@ Only the steward changes what is held for chunks. A process that answers synchro
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
 from app.db.pool import Connection
@@ -13,35 +12,10 @@ from app.errors import NotFound
 from app.metering import budget_rules, windows
 from app.metering import budget_sql as sql
 from app.metering.budget_rules import COLUMNS, Budget, BudgetTerms, Scope, Unit, WhenSpent
+from app.money_sums import ReturnedSum, UsedSum
 
 MOST_BUDGETS = 100  # of an account
 DEAD_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """Tokens that results of a line used, which ended within 15 minutes of `at`. `cached` is a part of `prompt`."""
-
-    at: datetime
-    line_id: int
-    prompt: int
-    cached: int
-    output: int
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """What was held for chunks of a lane and is not any more; what their results used, and the most that they could have."""
-
-    lane_id: int
-    line_id: int | None
-    cost: int
-    tokens: int
-    prompt: int
-    cached: int
-    output: int
-    worst: int
-    worst_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +128,7 @@ async def turn(conn: Connection) -> list[Renewed]:
     return renewed
 
 
-async def spend(conn: Connection, used: Sequence[Used]) -> list[Budget]:
+async def spend(conn: Connection, used: Sequence[UsedSum]) -> list[Budget]:
     """Add what results cost to the budgets that count their lines. Returns these budgets as they are now."""
     if not used:
         return []
@@ -163,7 +137,7 @@ async def spend(conn: Connection, used: Sequence[Used]) -> list[Budget]:
     return [of_row(row) for row in await rows.fetchall()]
 
 
-async def give_back(conn: Connection, returned: Sequence[Returned]) -> None:
+async def give_back(conn: Connection, returned: Sequence[ReturnedSum]) -> None:
     """Return holds, and learn what share of the worst results use."""
     if not returned:
         return

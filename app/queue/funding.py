@@ -5,9 +5,9 @@ Verbs of the steward. `app.batches.funding` calls them between those of `app.met
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 
 from app.db.pool import Connection
+from app.money_sums import MoneySums, ReturnedSum, UsedSum
 from app.queue import funding_sql as queries
 from app.queue import submit_sql
 
@@ -66,40 +66,6 @@ class Unfunded:
     likely: int
     cost: int
     tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class UsedSum:
-    """Tokens that results of a line used, which ended within 15 minutes of `at`."""
-
-    at: datetime
-    line_id: int
-    prompt: int
-    cached: int
-    output: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReturnedSum:
-    """What was held for chunks of a lane and is returned, what their results used, and the most they could have."""
-
-    lane_id: int
-    line_id: int | None
-    cost: int
-    tokens: int
-    prompt: int
-    cached: int
-    output: int
-    worst: int
-    worst_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class MoneySums:
-    """What budgets have to know of the counted deltas."""
-
-    used: tuple[UsedSum, ...] = ()
-    returned: tuple[ReturnedSum, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from app.db.pool import Connection
+from app.money_sums import MoneySums
 from app.queue import funding
 from app.queue import settling_sql as queries
-from app.queue.funding import MoneySums
 from app.queue.running_batches import BatchProgress
 from app.states import BatchState
 from app.usage_counts import UsageCounts
