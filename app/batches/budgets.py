@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.batches import budget_events
+from app.batches import budget_events, funding
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, Conflict
@@ -30,10 +30,14 @@ async def put(
             param="key",
         )
     await settling.exclusively(conn)  # so that no result is counted between the ledger and the new budget
+    before = await budgets.of_name(conn, tenant_id, name)
     try:
         budget = await budgets.put(conn, tenant_id, terms)
     except ValueError as error:
         raise Conflict(f"{where}{name}: {error}") from None
+    if before is not None and before.counts != budget.counts:
+        await funding.hold_anew(conn, budget)
+        budget = await budgets.of_name(conn, tenant_id, name) or budget
     await budget_events.reached(conn, [budget])
     return budget
 

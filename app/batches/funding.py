@@ -39,6 +39,15 @@ async def recount(conn: Connection) -> list[Drift]:
     return await budgets.recount(conn, [Held(*row) for row in await funding.held(conn)])
 
 
+async def hold_anew(conn: Connection, budget: Budget) -> None:
+    """Let a locked budget whose unit has changed hold, in that unit, what chunks have. Its slices return.
+
+    Call while no results are counted (`settling.exclusively`).
+    """
+    await budgets.empty_slices(conn, budget.budget_id)
+    await budgets.recount(conn, [Held(*row) for row in await funding.held(conn)], only=budget.budget_id)
+
+
 async def fund(database: Database, catalogue: Catalogue) -> int:
     """Fund the chunks that wait, the earliest deadline first. Each lane is a transaction. Returns how many became ready or moved.
 

@@ -44,8 +44,11 @@ def estimated(est_tokens: Sequence[int], context_window: int, *, open_ended: boo
 
 
 def worsts(funding: Funding, lane_id: int, sizes: ItemSizes, context_window: int, *, clamp: bool = False) -> ItemWorsts:
-    """The most that items on this line can cost. `clamp`: to what one hold may take, for items that are queued already."""
-    price = (funding.price if _counted(funding) else None) or _FREE
+    """The most that items on this line can cost, also where no budget of money applies now: one may be set while they wait.
+
+    `clamp`: to what one hold may take, for items that are queued already.
+    """
+    price = funding.price or _FREE
     prompts = _prompts(sizes, context_window, strict=funding.strict)
     most, likely = list(sizes.most_tokens), list(sizes.most_tokens)
     if not funding.strict:
@@ -81,11 +84,6 @@ def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None
                 f"that budget {budget.name!r} ({budget.shown(budget.max)} a {budget.period}) holds for one item; "
                 "shorten it, lower its max_tokens, or raise the budget"
             )
-
-
-def _counted(funding: Funding) -> bool:
-    """Whether a budget counts the cost of the line."""
-    return any(budget.currency == funding.price.currency for budget in funding.budgets) if funding.price else False
 
 
 def _prompts(sizes: ItemSizes, context_window: int, *, strict: bool) -> list[int]:

@@ -65,6 +65,11 @@ class BudgetTerms:
     when_spent: WhenSpent = WhenSpent.WAIT
     strict: bool = False
 
+    @property
+    def counts(self) -> tuple[Unit, str | None]:
+        """What its amounts are of: tokens, or cost in a currency."""
+        return self.unit, self.currency
+
 
 @dataclass(frozen=True, slots=True)
 class Budget(BudgetTerms):
@@ -139,7 +144,7 @@ class Learned:
 class Funding:
     """The budgets that apply to a line, and the price of its tokens. `price` None: its model has none.
 
-    A budget of another currency does not count the line's cost.
+    A budget of money applies only to lines with a price in its currency.
     """
 
     line_id: int

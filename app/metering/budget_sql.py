@@ -9,9 +9,9 @@ from app.metering.lines import DOOR
 _COLUMNS = ", ".join(COLUMNS)
 _OF_B = ", ".join(f"b.{name}" for name in COLUMNS)
 
-# Whether budget b counts the usage of line l.
+# Whether budget b counts the usage of line l. One of money counts only lines with a price in its currency.
 _COUNTS = """b.tenant_id = l.tenant_id and (b.scope = 'account' or (b.scope = 'key' and b.scope_value = l.key_id)
-  or (b.scope = 'workflow' and b.scope_value = l.workflow))"""
+  or (b.scope = 'workflow' and b.scope_value = l.workflow)) and (b.unit = 'tokens' or b.currency = l.currency)"""
 
 # The cost of prompt, cached and output tokens of x on line l. Numeric: the sums of many results may exceed a bigint here.
 _COST = """((x.prompt - x.cached)::numeric * coalesce(l.price_in, 0) + x.cached::numeric * coalesce(l.price_cached, 0)
@@ -64,8 +64,8 @@ SPEND = f"""
 with sums as (select x.at, x.prompt, x.output, l.*, ({_COST} / 1000) as cost
    from unnest(%(at)s::timestamptz[], %(line_id)s::int[], %(prompt)s::int8[], %(cached)s::int8[], %(output)s::int8[])
      x (at, line_id, prompt, cached, output) join line l using (line_id)),
- changes as (select b.budget_id, round(sum(case when b.unit = 'tokens' then l.prompt + l.output
-       when l.currency = b.currency then l.cost else 0 end))::int8 as amount
+ changes as (select b.budget_id, round(sum(case b.unit when 'tokens' then l.prompt + l.output
+       else l.cost end))::int8 as amount
    from sums l join budget b on {_COUNTS} and l.at >= b.window_from group by 1),
 {_LOCKED}
 update budget b set spent = b.spent + k.amount from locked k where b.budget_id = k.budget_id
@@ -96,7 +96,8 @@ with funded as (select b.budget_id, sum(case b.unit when 'cost' then x.cost else
  sliced as (select budget_id, sum(amount)::int8 as amount from budget_slice group by 1),
  found as (select b.budget_id, b.held as before, coalesce(f.amount, 0) + coalesce(s.amount, 0) as held
    from budget b left join funded f using (budget_id) left join sliced s using (budget_id))
-update budget b set held = x.held from found x where b.budget_id = x.budget_id and b.held <> x.held
+update budget b set held = x.held from found x
+where b.budget_id = x.budget_id and b.held <> x.held and (%(only)s::int is null or b.budget_id = %(only)s)
 returning b.tenant_id, b.name, x.held - x.before"""
 LOCK_ALL = "select from budget order by budget_id for update"
 
@@ -111,7 +112,8 @@ on conflict (tenant_id, budget_ids) do nothing"""
 FIND_LANE = "select lane_id from lane where tenant_id = %(tenant_id)s and budget_ids = %(budget_ids)s::int[]"
 LANE = "select budget_ids, cost, worst, tokens, worst_tokens from lane where lane_id = %(lane_id)s"
 SCOPES = """
-select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value) order by budget_id) from budget group by 1"""
+select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value, unit, currency) order by budget_id)
+from budget group by 1"""
 LANE_TENANTS = "select distinct tenant_id from lane"
 
 LEARN = f"""
@@ -137,6 +139,7 @@ SLICED = "select coalesce(sum(amount), 0)::int8 from budget_slice where budget_i
 REPORT = f"""
 update budget b set spent = spent + %(used)s, held = greatest(0, held + %(change)s) where budget_id = %(budget_id)s
 returning {_COLUMNS}"""
+EMPTY_SLICES = "update budget_slice set amount = 0 where budget_id = %(budget_id)s"
 DEAD_SLICES = """
 select distinct budget_id from budget_slice where seen_at < now() - make_interval(secs => %(seconds)s)"""
 RETURN_DEAD = """

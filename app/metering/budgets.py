@@ -79,13 +79,19 @@ async def of_ids(conn: Connection, budget_ids: Sequence[int]) -> list[Budget]:
     return [of_row(row) for row in await (await conn.execute(sql.OF_IDS, {"ids": list(budget_ids)})).fetchall()]
 
 
+async def of_name(conn: Connection, tenant_id: int, name: str) -> Budget | None:
+    """The budget of this name, locked until the transaction ends."""
+    row = await (await conn.execute(sql.ONE, {"tenant_id": tenant_id, "name": name})).fetchone()
+    return None if row is None else of_row(row)
+
+
 async def put(conn: Connection, tenant_id: int, terms: BudgetTerms) -> Budget:
     """Add a budget or change the one of this name. What it has spent stays, unless it now counts something else. If its maximum
     changes, the events of the thresholds above what is spent can come again.
 
     Raises ValueError: too many budgets.
     """
-    old = await _one(conn, tenant_id, terms.name)
+    old = await of_name(conn, tenant_id, terms.name)
     row = await (await conn.execute(sql.COUNT, {"tenant_id": tenant_id})).fetchone()
     if old is None and row is not None and row[0] >= MOST_BUDGETS:
         raise ValueError(f"the account has {MOST_BUDGETS} budgets, which is the limit; delete one")
@@ -96,7 +102,7 @@ async def put(conn: Connection, tenant_id: int, terms: BudgetTerms) -> Budget:
     [(budget_id,)] = await (await conn.execute(sql.PUT, values)).fetchall()
     if old is None or any(getattr(old, name) != getattr(terms, name) for name in _COUNTED) or old.window_from != begin:
         await conn.execute(sql.FROM_LEDGER, {"budget_id": budget_id})
-    new = await _one(conn, tenant_id, terms.name)
+    new = await of_name(conn, tenant_id, terms.name)
     assert new is not None
     return new
 
@@ -172,14 +178,23 @@ async def lock_all(conn: Connection) -> None:
     await conn.execute(sql.LOCK_ALL)
 
 
-async def recount(conn: Connection, held: Sequence[Held]) -> list[Drift]:
-    """Set what every budget holds to what chunks, deltas and slices have. Call after `lock_all`, with counts read after it."""
+async def recount(conn: Connection, held: Sequence[Held], only: int | None = None) -> list[Drift]:
+    """Set what every budget holds, or `only` this one, to what chunks, deltas and slices have.
+
+    Call after these budgets were locked, with counts read after it.
+    """
     values = {
         "lane": [each.lane_id for each in held],
         "cost": [each.cost for each in held],
         "tokens": [each.tokens for each in held],
+        "only": only,
     }
     return [Drift(*row) for row in await (await conn.execute(sql.RECOUNT, values)).fetchall()]
+
+
+async def empty_slices(conn: Connection, budget_id: int) -> None:
+    """Take back the slices of a locked budget. What it holds is to be recounted."""
+    await conn.execute(sql.EMPTY_SLICES, {"budget_id": budget_id})
 
 
 async def return_dead_slices(conn: Connection) -> int:
@@ -195,8 +210,3 @@ async def return_dead_slices(conn: Connection) -> int:
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
     """The gauges of budgets: (name, account/budget, value)."""
     return [tuple(row) for row in await (await conn.execute(sql.GAUGES)).fetchall()]
-
-
-async def _one(conn: Connection, tenant_id: int, name: str) -> Budget | None:
-    row = await (await conn.execute(sql.ONE, {"tenant_id": tenant_id, "name": name})).fetchone()
-    return None if row is None else of_row(row)

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from app.db.pool import Connection
 from app.metering import budget_rules, budgets
 from app.metering import budget_sql as sql
-from app.metering.budget_rules import Budget
+from app.metering.budget_rules import Budget, Unit
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a process has used since its last report, and what it needs: `needed` now, `wanted` beside it.
 
-    `number`: of the report, from 1. A report whose commit had an unknown outcome is repeated with its number.
+    `number`: of the report, from 1. A report whose commit had an unknown outcome is repeated with its number. `counts`: what
+    the amounts are of, as the process knows the budget.
     """
 
     budget_id: int
@@ -21,6 +22,7 @@ class Report:
     used: int
     needed: int
     wanted: int
+    counts: tuple[Unit, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,10 @@ class Changed:
 async def write(conn: Connection, report: Report) -> Changed | None:
     """Store a report, once: what was used is spent, and the slice gets what is free of what it needs. Call inside a transaction.
 
-    None: the budget does not exist any more.
+    None: the budget does not exist any more, or its unit or currency has changed.
     """
     found = await budgets.locked(conn, [report.budget_id])
-    if not found:
+    if not found or found[0].counts != report.counts:
         return None
     values = {"budget_id": report.budget_id, "writer": report.writer, "number": report.number}
     row = await (await conn.execute(sql.SLICE, values)).fetchone()

@@ -56,10 +56,12 @@ class CallSize:
 class Slice:
     """This process's part of one budget. `amount`: as stored. `used`: not reported yet; `sent`: the part that is on its way.
 
-    `open`: held by requests in an engine; `waiting`: wanted by requests that wait for money.
+    `open`: held by requests in an engine; `waiting`: wanted by requests that wait for money. `gone`: its budget was removed, or
+    counts something else, so it limits nothing. `successor`: what replaces it.
     """
 
     budget: Budget
+    writer: str = field(default_factory=lambda: uuid4().hex)
     amount: int = 0
     used: int = 0
     open: int = 0
@@ -68,6 +70,8 @@ class Slice:
     sent: int | None = None
     reported_at: float = 0.0
     away: bool = False
+    gone: bool = False
+    successor: "Slice | None" = None
     recent: deque[int] = field(default_factory=lambda: deque([0], maxlen=_SECONDS))
     task: asyncio.Task[None] | None = None
     reporting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -87,6 +91,23 @@ class Slice:
         """Whether it should be refilled."""
         return self.free < self.wanted / 2
 
+    @property
+    def latest(self) -> "Slice":
+        """What requests use now that began with this slice."""
+        return self.successor.latest if self.successor else self
+
+    def lacks(self, need: int) -> bool:
+        """Whether a request that needs so much has to wait."""
+        return not self.gone and self.free < need
+
+    def following(self, budget: Budget) -> "Slice":
+        """The slice for the budget as it is now: this one, unless the amounts are in another unit."""
+        if budget.counts != self.budget.counts:
+            self.successor = Slice(budget)
+            return self.successor
+        self.budget, self.gone = budget, False
+        return self
+
     def spend(self, amount: int) -> None:
         """Count what a request has used."""
         self.used += amount
@@ -104,7 +125,8 @@ class CallHold:
         """Count what the request has used, and release the hold. A second call has no effect."""
         for part, amount in self.amounts:
             part.open -= amount
-            part.spend(_amount(part.budget, self.line, prompt, cached, output))
+            now = part.latest
+            now.spend(_amount(now.budget, self.line, prompt, cached, output))
         self.amounts.clear()
 
 
@@ -114,7 +136,6 @@ class Slices:
     def __init__(self, database: Database, on_change: OnChange) -> None:
         self._database = database
         self._on_change = on_change
-        self._writer = uuid4().hex
         self._slices: dict[int, Slice] = {}
         self._by_tenant: dict[int, list[Slice]] = {}
 
@@ -129,7 +150,7 @@ class Slices:
         needs = [
             (part, _need(part.budget, line, size)) for part in mine if _counts(part.budget, line.key_id, line.workflow)
         ]
-        if not all(part.free >= need for part, need in needs):
+        if any(part.lacks(need) for part, need in needs):
             await self._wait(needs)
         for part, need in needs:
             part.open += need
@@ -160,10 +181,11 @@ class Slices:
         """Read the budgets. Raises errors of the database."""
         async with self._database.relaxed() as conn:
             found = await budgets.every(conn)
-        for budget in found:
-            part = self._slices.setdefault(budget.budget_id, Slice(budget))
-            part.budget = budget
-        self._slices = {budget.budget_id: self._slices[budget.budget_id] for budget in found}
+        known = self._slices
+        self._slices = {
+            budget.budget_id: part.following(budget) if (part := known.get(budget.budget_id)) else Slice(budget)
+            for budget in found
+        }
         by_tenant: dict[int, list[Slice]] = {}
         for part in self._slices.values():
             by_tenant.setdefault(part.budget.tenant_id, []).append(part)
@@ -180,14 +202,14 @@ class Slices:
             part.waiting += need
         try:
             began = clock.monotonic()
-            while short := [part for part, need in needs if part.free < need]:
+            while short := [part for part, need in needs if part.lacks(need)]:
                 waited = clock.monotonic() - began
                 asking = [part for part in short if not part.away]
                 unanswered = any(part.reported_at < began for part in asking)
                 if not asking or waited > (AWAY_SECONDS if unanswered else PATIENCE_SECONDS):
                     return self._refuse(short, away=unanswered)
                 await asyncio.wait({self._report_soon(part) for part in asking}, timeout=AWAY_SECONDS - waited)
-                if any(part.free < need for part, need in needs):
+                if any(part.lacks(need) for part, need in needs):
                     await asyncio.sleep(_POLL_SECONDS)
         finally:
             for part, need in needs:
@@ -235,9 +257,8 @@ class Slices:
             part.reported_at = clock.monotonic()
             return
         part.sent = part.used if part.sent is None else part.sent
-        report = Report(
-            part.budget.budget_id, self._writer, part.number + 1, part.sent, part.open + part.waiting, part.wanted
-        )
+        budget_id, needed = part.budget.budget_id, part.open + part.waiting
+        report = Report(budget_id, part.writer, part.number + 1, part.sent, needed, part.wanted, part.budget.counts)
         try:
             async with self._database.transaction() as conn:
                 changed = await slice_rows.write(conn, report)
@@ -250,8 +271,9 @@ class Slices:
             return
         part.away, part.reported_at = False, clock.monotonic()
         part.used, part.sent = part.used - part.sent, None
-        if changed is None:  # the budget was removed
-            part.amount = part.number = 0
+        part.gone = changed is None
+        if changed is None:
+            part.amount = 0
             return
         part.amount, part.number = changed.amount, report.number
         part.budget = changed.budget or part.budget

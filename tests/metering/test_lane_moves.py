@@ -1,9 +1,11 @@
 """Claims about queued work under a budget that is added, changed or removed."""
 
+import pytest
+
 from app.batches import budgets as verbs
 from app.batches import funding
 from app.metering import ledger
-from tests.metering.world import World
+from tests.metering.world import TOKEN, World
 from tests.queue import support
 
 
@@ -63,3 +65,66 @@ async def test_a_deleted_account_takes_its_budgets_with_it(world: World) -> None
     async with world.database.transaction() as conn:
         await ledger.forget(conn, world.tenant)
     assert await world.rows("select (select count(*) from budget) + (select count(*) from lane)") == [(0,)]
+
+
+async def test_a_budget_of_tokens_that_becomes_one_of_money_holds_what_is_queued_at_its_cost(world: World) -> None:
+    moves = funding.LaneMoves()
+    await world.budget(max_tokens=10**6)
+    await world.submit(4)
+    await moves.run(world.database)
+    await world.budget(max_cost="1")
+    await moves.run(world.database)
+    await world.fund()
+    assert (await world.state()).held == 44 * TOKEN
+    await world.drain()
+    await world.settle()
+    assert ((await world.state()).held, (await world.state()).spent) == (0, 32 * TOKEN)
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_a_budget_with_another_unit_holds_what_is_funded_in_that_unit_at_once(
+    world: World, running: bool
+) -> None:
+    await world.budget(max_cost="1")
+    await world.submit(4)
+    await world.fund()
+    lease = await world.claim() if running else None
+    assert (await world.budget(max_tokens=1000)).held == 44
+    assert await world.recount() == []
+    assert (await world.budget(max_cost="2")).held == 44 * TOKEN
+    assert (await world.budget(max_cost="3")).held == 44 * TOKEN
+    if lease is not None:
+        await support.run_chunk(world.database, lease)
+    await world.drain()
+    await world.settle()
+    assert ((await world.state()).held, (await world.state()).spent) == (0, 32 * TOKEN)
+    assert await world.recount() == []
+
+
+async def test_queued_work_follows_a_budget_to_another_currency_and_back(world: World) -> None:
+    moves = funding.LaneMoves()
+    await world.budget(max_cost="1 EUR")
+    await world.submit(4)
+    assert await world.states() == {"ready": 1}
+    await moves.run(world.database)
+    await world.budget(max_cost="1 USD")
+    assert await moves.run(world.database) == 1
+    assert await world.states() == {"unfunded": 1}
+    await world.fund()
+    assert (await world.state()).held == 44 * TOKEN
+    await world.budget(max_cost="1 EUR")
+    assert await moves.run(world.database) == 1
+    await world.settle()
+    assert (await world.states(), (await world.state()).held) == ({"ready": 1}, 0)
+    await world.drain()
+    await world.settle()
+    assert (await world.state()).spent == 0
+    assert await world.recount() == []
+
+
+async def test_a_budget_of_money_does_not_hold_work_that_has_no_price(world: World) -> None:
+    free = await world.line_of("free", price=None)
+    await world.budget(max_cost="0.001", when_spent="refuse")
+    await world.submit(4, line=free)
+    assert await world.states() == {"ready": 1}
+    assert (await world.state()).held == 0

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batches import budget_events
+from app.batches import budgets as verbs
 from app.db.pool import Database
 from app.errors import BudgetSpent
 from app.metering import slice_rows
@@ -122,10 +123,40 @@ async def test_a_report_whose_commit_had_an_unknown_outcome_is_stored_once(world
     budget = await world.budget(max_tokens=1000)
     for _ in range(2):
         async with world.database.transaction() as conn:
-            changed = await slice_rows.write(conn, Report(budget.budget_id, "p", 1, 70, 20, 5))
+            changed = await slice_rows.write(conn, Report(budget.budget_id, "p", 1, 70, 20, 5, budget.counts))
             assert changed is not None
             assert changed.amount == 25
     assert ((await world.state()).spent, (await world.state()).held) == (70, 25)
+
+
+async def test_a_process_follows_a_budget_to_another_unit_and_reports_no_tokens_as_money(world: World) -> None:
+    await world.budget(max_tokens=1000)
+    slices = Slices(world.database, budget_events.reached)
+    await slices.refresh()
+    await call(slices, line(world))
+    async with slices.holding(line(world), SIZE) as open_call:
+        assert (await world.budget(max_cost="1")).held == 0
+        await call(slices, line(world))  # before the process knows
+        await slices.refresh()
+        assert (await world.state()).spent == 0
+        open_call.settle(SIZE.prompt, 0, SIZE.likely)
+    await call(slices, line(world))
+    for part in slices._slices.values():
+        await slices._report(part)
+        assert part.open == 0
+    assert (await world.state()).spent == 20 * TOKEN  # of the call that was open, and of the one after it
+    assert await world.recount() == []
+
+
+async def test_a_call_under_a_budget_that_was_just_removed_is_not_refused(world: World) -> None:
+    await world.budget(max_tokens=20)
+    slices = Slices(world.database, budget_events.reached)
+    await slices.refresh()
+    await call(slices, line(world))
+    async with world.database.transaction() as conn:
+        await verbs.remove(conn, world.tenant, "b")
+    for _ in range(3):
+        await call(slices, line(world))
 
 
 async def test_reaching_a_threshold_writes_its_event_once(world: World) -> None:
@@ -160,7 +191,7 @@ def test_a_slice_never_takes_more_than_is_free(
     most: int, spent: int, others: int, before: int, used: int, needed: int, wanted: int
 ) -> None:
     budget = Budget("b", Scope.ACCOUNT, "", Unit.TOKENS, None, "total", "UTC", most, spent=spent, held=others + before)
-    report = Report(1, "p", 1, used, needed, wanted)
+    report = Report(1, "p", 1, used, needed, wanted, budget.counts)
     amount = slice_rows.new_amount(budget, report, before, before + others)
     left = max(0, before - used)
     assert amount <= max(left, 0) or spent + used + others + amount <= most
