@@ -26,6 +26,7 @@ from app.events import BatchData, EventKind
 from app.files import service as files
 from app.metering import budgets, lines
 from app.queue import batch_state, running_batches, settling
+from app.queue.batch_state import ItemModel
 from app.queue.chunking import NewChunk, cut
 from app.settings import Settings
 from app.states import BATCH, BatchState
@@ -116,12 +117,12 @@ async def _requeue(
 ) -> int:
     """Queue the items without an answer, by model. Returns their number. Raises ModelUnknown."""
     by_pool: list[tuple[int, list[NewChunk]]] = []
-    for name, (seqs, est_tokens) in (await batch_state.unanswered(conn, batch.batch_id)).items():
-        model = catalogue.resolve(name or batch.model)
+    for of, (seqs, est_tokens) in (await batch_state.unanswered(conn, batch.batch_id)).items():
+        model = catalogue.resolve(of.name or batch.model)
         if model is None:
-            raise ModelUnknown(f"The batch's model {name or batch.model} is no longer in the catalogue")
+            raise ModelUnknown(f"The batch's model {of.name or batch.model} is no longer in the catalogue")
         tokens, items = settings.chunk_tokens, settings.chunk_items
-        line_id = await _line_of(conn, batch, model) if name else batch.line_id
+        line_id = await _line_of(conn, batch, of, model)
         lane = (await budget_lanes.of_lines(conn, [line_id])).get(line_id)
         worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
         cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
@@ -133,8 +134,16 @@ async def _requeue(
     return sum(part.n for _, cuts in by_pool for part in cuts)
 
 
-async def _line_of(conn: Connection, batch: batch_state.Reopened, model: Model) -> int | None:
-    """The line of the batch's items with this model. A diverted chunk had one of its own prompt family: then it is added."""
+async def _line_of(conn: Connection, batch: batch_state.Reopened, of: ItemModel, model: Model) -> int | None:
+    """The line of the batch's items with this model, which has the price at which they were queued.
+
+    What was queued before that was stored takes the newest line of the model. It is added if there is none.
+    """
+    if of.line_id is not None or of.name is None:
+        return of.line_id or batch.line_id
+    stored = await lines.parts(conn, batch.model_lines or [])
+    if named := next((each for each in stored if each.parts.model == model.name), None):
+        return named.line_id
     found = await lines.of_model(conn, batch.line_id, model.name)
     if found is None and batch.line_id is not None:
         [own] = await lines.parts(conn, [batch.line_id])

@@ -165,13 +165,13 @@ async def commit(
     await offload.put(intake.take_large())
     models = intake.models or [order.model]
     order = replace(order, model=models[0])
-    line_id, by_model = await _lined_chunks(database, settings, order, intake, models)
+    line_ids, by_model = await _lined_chunks(database, settings, order, intake, models)
     async with database.relaxed() as conn:
         cuts: dict[int, list[NewChunk]] = {}
         for model, part in zip(models, by_model, strict=True):
             cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
-    batch = _new_batch(order, intake, next(iter(cuts)), line_id, tells_items=tells_items)
+    batch = _new_batch(order, intake, next(iter(cuts)), line_ids, tells_items=tells_items)
 
     async def store() -> UUID:
         async with database.transaction() as conn:
@@ -193,8 +193,8 @@ async def commit(
 
 async def _lined_chunks(
     database: Database, settings: Settings, order: Order, intake: Spool, models: Sequence[Model]
-) -> tuple[int, list[list[NewChunk]]]:
-    """The line of the batch, and the chunks of each model with their lines. Raises BadInput, BudgetSpent."""
+) -> tuple[list[int], list[list[NewChunk]]]:
+    """The line of each model, and its chunks with their lines. Raises BadInput, BudgetSpent."""
     owner = Owner(order.tenant, order.labels.spend, order.kind, _endpoint(order))
     lines = await asyncio.to_thread(BatchLines, intake, settings, owner)
     own = await asyncio.to_thread(lines.own, models)
@@ -208,14 +208,16 @@ async def _lined_chunks(
         [replace(chunk, line_id=known[line]) for chunk, line in zip(chunks, part, strict=True)]
         for chunks, part in zip(cuts, of_chunks, strict=True)
     ]
-    return known[own[0]], lined
+    return [known[line] for line in own], lined
 
 
 def _endpoint(order: Order) -> str:
     return order.endpoint or ENGINE_ROUTES[order.model.task][0]
 
 
-def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells_items: bool) -> ingest.NewBatch:
+def _new_batch(
+    order: Order, intake: Spool, pool_id: int, line_ids: Sequence[int], *, tells_items: bool
+) -> ingest.NewBatch:
     labels, decided = order.labels, order.admission.outcome.first or NO_DECISION
     deadline_seconds = order.deadline_seconds or decided.window
     aim_seconds = _AIMS.get(decided.priority or "", order.aim_seconds)
@@ -239,7 +241,8 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         tells_items=tells_items,
         kind=order.kind,
         open_ended=order.open_ended,
-        line_id=line_id,
+        line_id=line_ids[0],
+        model_lines=tuple(line_ids) if len(line_ids) > 1 else None,
         bytes=sum(intake.body_bytes),
         policy=order.admission.stored([model.name for model in intake.models] or [order.model.name]),
     )

@@ -30,7 +30,7 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True)
 class Reopened:
-    """A batch after a retry has begun its run number `run`. `rules`: see BatchInProgress."""
+    """A batch after a retry has begun its run number `run`. `rules`: see BatchInProgress. `model_lines`: of each model."""
 
     batch_id: int
     run: int
@@ -40,6 +40,7 @@ class Reopened:
     line_id: int | None
     open_ended: bool
     rules: list[str] | None
+    model_lines: list[int] | None
 
 
 async def transition(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> int | None:
@@ -62,12 +63,20 @@ async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int
     return None if row is None else Reopened(*row)
 
 
-async def unanswered(conn: Connection, batch_id: int) -> dict[str | None, tuple[list[int], list[int]]]:
-    """(seqs, estimated tokens) of the items that no run has answered, by model. Key None: the batch's model."""
+@dataclass(frozen=True, slots=True)
+class ItemModel:
+    """The model of items; None: that of the batch. `line_id`: of the price at which a budget moved them to it; None: none did."""
+
+    name: str | None
+    line_id: int | None
+
+
+async def unanswered(conn: Connection, batch_id: int) -> dict[ItemModel, tuple[list[int], list[int]]]:
+    """(seqs, estimated tokens) of the items that no run has answered, by model."""
     rows = await (await conn.execute(queries.UNANSWERED, {"batch_id": batch_id})).fetchall()
-    by_model: dict[str | None, tuple[list[int], list[int]]] = {}
-    for seq, tokens, model in rows:
-        seqs, est_tokens = by_model.setdefault(model, ([], []))
+    by_model: dict[ItemModel, tuple[list[int], list[int]]] = {}
+    for seq, tokens, name, line_id in rows:
+        seqs, est_tokens = by_model.setdefault(ItemModel(name, line_id), ([], []))
         seqs.append(seq)
         est_tokens.append(tokens)
     return by_model

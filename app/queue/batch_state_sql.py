@@ -25,11 +25,11 @@ with old as materialized (select batch_id, tenant_id, failed from batch
 update batch b set state = '{BatchState.OPEN}', run = run + 1, failed = 0, finalized_at = null,
        opened_at = now(), deadline = now() + (deadline - opened_at), expires_at = now() + (expires_at - opened_at)
 from old where b.batch_id = old.batch_id
-returning b.batch_id, b.run, b.model, b.deadline, b.traceparent, b.line_id, b.open_ended, b.policy->'rules'"""
+returning b.batch_id, b.run, b.model, b.deadline, b.traceparent, b.line_id, b.open_ended, b.policy->'rules', b.model_lines"""
 
 # An item that has an answer, from whatever run, is not run again.
 UNANSWERED = """
-select p.seq, p.est_tokens, p.model from item_payload p
+select p.seq, p.est_tokens, p.model, p.line_id from item_payload p
 where p.batch_id = %(batch_id)s
   and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.ok = 1)
 order by p.seq"""

@@ -149,7 +149,7 @@ with moved as materialized (
  fitting as (select chunk_id from moved m where not exists (
        select from items i join item_payload p on p.batch_id = i.batch_id and p.seq = i.seq
        where i.chunk_id = m.chunk_id and p.est_tokens > %(context_window)s)),
- named as (update item_payload p set model = %(model)s from items i join fitting using (chunk_id)
+ named as (update item_payload p set model = %(model)s, line_id = %(to_line)s from items i join fitting using (chunk_id)
        where p.batch_id = i.batch_id and p.seq = i.seq),
  diverted as (update chunk c set pool_id = %(to_pool)s, line_id = %(to_line)s,
               worst = least(c.worst_tokens::numeric * %(dearest)s / 1000, 9e18::numeric)::int8

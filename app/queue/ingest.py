@@ -19,7 +19,8 @@ from app.states import ChunkState
 class NewBatch:
     """A batch to be inserted, without its items. `expires`: items that are not done by the deadline are given up. `open_ended`:
     an answer without a limit may use the rest of the context. `tells_items`: every result writes an event. `line_id`: see
-    `app.metering.lines`. `bytes`: of its items' bodies. `policy`: what rules decided about it.
+    `app.metering.lines`. `bytes`: of its items' bodies. `policy`: what rules decided about it. `model_lines`: of each of
+    its models, if there are several.
     """
 
     batch_id: int
@@ -44,6 +45,7 @@ class NewBatch:
     line_id: int | None = None
     bytes: int = 0
     policy: Mapping[str, object] | None = None
+    model_lines: tuple[int, ...] | None = None
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -100,6 +102,7 @@ def _columns(batch: NewBatch) -> dict[str, object]:
         "open_ended": batch.open_ended,
         "line_id": batch.line_id,
         "bytes": batch.bytes,
+        "model_lines": None if batch.model_lines is None else list(batch.model_lines),
         "policy": None if batch.policy is None else Jsonb(dict(batch.policy)),
     }
 

@@ -99,6 +99,11 @@ batch = Table(
     ),
     Column("line_id", Integer, comment="line of its items; null: queued before there were lines"),
     Column("policy", JSONB, comment="what rules of the policy decided at its submit; null: nothing"),
+    Column(
+        "model_lines",
+        ARRAY(Integer),
+        comment="lines of its models, the first one's first; null: it has one model, of line_id",
+    ),
     Column("diverted_to", ARRAY(Text), comment="models to which a budget moved some of its items; null: none"),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
@@ -145,6 +150,11 @@ item_payload = Table(
     Column("wants_json", Boolean, nullable=False, comment="the answer is JSON by request"),
     Column("body", LargeBinary, nullable=False, comment="the caller's item, verbatim"),
     _stored(),
+    Column(
+        "line_id",
+        Integer,
+        comment="line at whose price a budget moved it to its model; null: that of the batch's model",
+    ),
     PrimaryKeyConstraint("batch_id", "seq"),
     postgresql_partition_by="RANGE (batch_id)",
 )

@@ -3,7 +3,7 @@
 The new columns have constant defaults, so no row is rewritten.
 
 Revision ID: 0029
-Revises: 0027
+Revises: 0028
 """
 
 from alembic import op
@@ -11,7 +11,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0029"
-down_revision = "0027"
+down_revision = "0028"
 branch_labels = None
 depends_on = None
 

@@ -221,9 +221,19 @@ async def test_what_is_retried_of_a_mixed_batch_is_booked_for_its_own_model_what
     assert batch.status_code == 200, batch.text
     for model in (small, big):
         await run_pool(database, model, ok=False)
+    async with database.durable() as conn:  # a new price
+        columns = "tenant_id, key_id, workflow, task, critical, variant, family, model, kind, endpoint, currency"
+        copies = f"insert into line ({columns}, price_in, price_cached, price_out) select {columns}, 1, 1, 1 from line"
+        await conn.execute(copies.encode())
     request_id = batch.json()["id"].removeprefix("batch_")
     answer = await client.post(f"{BATCHES}/{UUID(request_id)}/retry")
     assert answer.status_code == 200, answer.text
+    async with database.relaxed() as conn:
+        [(own,)] = await (await conn.execute("select model_lines from batch")).fetchall()
+        queued = await (
+            await conn.execute("select line_id from chunk order by array_position(%s, line_id)", (own,))
+        ).fetchall()
+    assert [line_id for (line_id,) in queued] == own
     for model in (small, big):
         await run_pool(database, model, ok=True)
     rows = await report(client, 16, by="model,endpoint")
