@@ -22,6 +22,8 @@ KNOWN = """
 select workflow, task, family, count(*) from line where tenant_id = %(tenant_id)s
 group by grouping sets ((workflow), (task), (workflow, family), ())"""
 
+NAMED_BY_BUDGETS = "select scope, scope_value from budget where tenant_id = %(tenant_id)s"
+
 ADD = f"""
 insert into line ({", ".join(_COLUMNS)})
 select {", ".join(f"x.{name}" for name in _COLUMNS)} from {_ROWS} order by x.place
