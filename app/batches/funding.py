@@ -10,7 +10,7 @@ from app.batches import budget_events, diverting
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.metering import budget_rules, budgets, lanes
-from app.metering.budget_rules import UNLIMITED, Amounts, Funding, Unit
+from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Funding, Unit
 from app.metering.budgets import Drift, Held
 from app.money_sums import MoneySums
 from app.queue import funding
