@@ -30,8 +30,9 @@ MEANINGS = {
     "budget_used_ratio": ("budget", "spent and held share of a budget in its present window, as account/name"),
     "budget_overshoot": ("budget", "spent beyond the maximum: 10^-9 of the currency, or tokens"),
     "budget_overshoot_bound": (
-        "account",
-        "the most that funded chunks can cost beyond what is held for them, in 10^-9 of the currency",
+        "budget",
+        "the most that funded chunks, uncounted results and calls in flight can cost beyond what is held for them, if their "
+        "prompts are as long as estimated; in the unit of budget_overshoot",
     ),
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
     "cache_drifts_total": ("", "corrections of wrong scheduler caches; should be 0"),

@@ -35,6 +35,7 @@ class QueueGauges:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
                 queue = await overview.gauges(conn) + await funding.gauges(conn)
-                return queue + await deliveries.gauges(conn) + await budgets.gauges(conn)
+                money = await budgets.gauges(conn, await funding.beyond(conn))
+                return queue + await deliveries.gauges(conn) + money
         except (TimeoutError, *TRANSIENT):
             return []

@@ -132,9 +132,10 @@ from used u join fading f using (lane_id) where lane.lane_id = u.lane_id"""
 
 SLICE = "select amount, number from budget_slice where budget_id = %(budget_id)s and writer = %(writer)s"
 PUT_SLICE = """
-insert into budget_slice as s (budget_id, writer, amount, number)
-values (%(budget_id)s, %(writer)s, %(amount)s, %(number)s)
-on conflict (budget_id, writer) do update set amount = excluded.amount, number = excluded.number, seen_at = now()"""
+insert into budget_slice as s (budget_id, writer, amount, number, beyond)
+values (%(budget_id)s, %(writer)s, %(amount)s, %(number)s, %(beyond)s)
+on conflict (budget_id, writer) do update set amount = excluded.amount, number = excluded.number, beyond = excluded.beyond,
+  seen_at = now()"""
 SLICED = "select coalesce(sum(amount), 0)::int8 from budget_slice where budget_id = %(budget_id)s"
 REPORT = f"""
 update budget b set spent = spent + %(used)s, held = greatest(0, held + %(change)s) where budget_id = %(budget_id)s
@@ -147,8 +148,16 @@ with dead as (delete from budget_slice
    where budget_id = %(budget_id)s and seen_at < now() - make_interval(secs => %(seconds)s) returning amount)
 update budget set held = greatest(0, held - coalesce((select sum(amount) from dead), 0)) where budget_id = %(budget_id)s"""
 
+# `beyond`: what queued work and calls in flight can cost beyond what is held for them.
 GAUGES = """
-select 'budget_used_ratio', t.account_id || '/' || b.name, (b.spent + b.held)::float8 / b.max
+with queued as (select b.budget_id, sum(case b.unit when 'cost' then x.cost else x.tokens end) as beyond
+   from unnest(%(lane)s::int[], %(cost)s::float8[], %(tokens)s::float8[]) x (lane_id, cost, tokens)
+     join lane using (lane_id) join budget b on b.budget_id = any(lane.budget_ids) group by 1),
+ calls as (select budget_id, sum(beyond)::float8 as beyond from budget_slice
+   where seen_at > now() - make_interval(secs => %(dead_seconds)s) group by 1)
+select 'budget_overshoot_bound', t.account_id || '/' || b.name, coalesce(q.beyond, 0) + coalesce(c.beyond, 0)
+from budget b join tenant t using (tenant_id) left join queued q using (budget_id) left join calls c using (budget_id)
+union all select 'budget_used_ratio', t.account_id || '/' || b.name, (b.spent + b.held)::float8 / b.max
 from budget b join tenant t using (tenant_id)
 union all select 'budget_overshoot', t.account_id || '/' || b.name, greatest(0, b.spent - b.max)::float8
 from budget b join tenant t using (tenant_id)"""

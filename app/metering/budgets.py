@@ -207,6 +207,8 @@ async def return_dead_slices(conn: Connection) -> int:
     return len(rows)
 
 
-async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
-    """The gauges of budgets: (name, account/budget, value)."""
-    return [tuple(row) for row in await (await conn.execute(sql.GAUGES)).fetchall()]
+async def gauges(conn: Connection, beyond: Sequence[tuple[int, float, float]]) -> list[tuple[str, str, float]]:
+    """The gauges of budgets: (name, account/budget, value). `beyond`: by lane, what queued work can cost and use beyond holds."""
+    lanes, costs, tokens = (list(column) for column in zip(*beyond, strict=True)) if beyond else ([], [], [])
+    values = {"lane": lanes, "cost": costs, "tokens": tokens, "dead_seconds": DEAD_SECONDS}
+    return [tuple(row) for row in await (await conn.execute(sql.GAUGES, values)).fetchall()]

@@ -13,7 +13,7 @@ class Report:
     """What a process has used since its last report, and what it needs: `needed` now, `wanted` beside it.
 
     `number`: of the report, from 1. A report whose commit had an unknown outcome is repeated with its number. `counts`: what
-    the amounts are of, as the process knows the budget.
+    the amounts are of, as the process knows the budget. `beyond`: what its requests in an engine can cost beyond their holds.
     """
 
     budget_id: int
@@ -23,6 +23,7 @@ class Report:
     needed: int
     wanted: int
     counts: tuple[Unit, str | None]
+    beyond: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ async def write(conn: Connection, report: Report) -> Changed | None:
     amount = new_amount(found[0], report, before, sliced)
     rows = await conn.execute(sql.REPORT, values | {"used": report.used, "change": amount - before})
     [changed] = await rows.fetchall()
-    await conn.execute(sql.PUT_SLICE, values | {"amount": amount})
+    await conn.execute(sql.PUT_SLICE, values | {"amount": amount, "beyond": report.beyond})
     return Changed(amount, budgets.of_row(changed))
 
 

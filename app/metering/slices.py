@@ -56,7 +56,8 @@ class CallSize:
 class Slice:
     """This process's part of one budget. `amount`: as stored. `used`: not reported yet; `sent`: the part that is on its way.
 
-    `open`: held by requests in an engine; `waiting`: wanted by requests that wait for money. `gone`: its budget was removed, or
+    `open`: held by requests in an engine; `beyond`: what these can cost beyond that; `told`: the part of it that the last report
+    said; `waiting`: wanted by requests that wait for money. `gone`: its budget was removed, or
     counts something else, so it limits nothing. `successor`: what replaces it.
     """
 
@@ -65,6 +66,8 @@ class Slice:
     amount: int = 0
     used: int = 0
     open: int = 0
+    beyond: int = 0
+    told: int = 0
     waiting: int = 0
     number: int = 0
     sent: int | None = None
@@ -119,12 +122,19 @@ class CallHold:
     """What is held for one request, by slice. `settle` it once its usage is known."""
 
     line: LineParts | None = None
-    amounts: list[tuple[Slice, int]] = field(default_factory=list)
+    amounts: list[tuple[Slice, int, int]] = field(default_factory=list)
+
+    def add(self, part: Slice, amount: int, beyond: int) -> None:
+        """Hold so much of a slice for the request, which can cost `beyond` more."""
+        part.open += amount
+        part.beyond += beyond
+        self.amounts.append((part, amount, beyond))
 
     def settle(self, prompt: int, cached: int, output: int) -> None:
         """Count what the request has used, and release the hold. A second call has no effect."""
-        for part, amount in self.amounts:
+        for part, amount, beyond in self.amounts:
             part.open -= amount
+            part.beyond -= beyond
             now = part.latest
             now.spend(_amount(now.budget, self.line, prompt, cached, output))
         self.amounts.clear()
@@ -153,8 +163,8 @@ class Slices:
         if any(part.lacks(need) for part, need in needs):
             await self._wait(needs)
         for part, need in needs:
-            part.open += need
-            hold.amounts.append((part, need))
+            most = _amount(part.budget, line, size.prompt, 0, size.most)
+            hold.add(part, need, max(0, most - need))
             if part.low:
                 self._report_soon(part)
         try:
@@ -242,7 +252,11 @@ class Slices:
                 _log.exception("budget.not_read")
             now = clock.monotonic()
             for part in list(self._slices.values()):
-                idle = part.free == part.wanted and now - part.reported_at < _STILL_HERE_SECONDS
+                idle = (
+                    part.free == part.wanted
+                    and now - part.reported_at < _STILL_HERE_SECONDS
+                    and part.beyond == part.told
+                )
                 if part.used or part.low or not idle:
                     await self._report_soon(part)
                 part.recent.append(0)
@@ -253,12 +267,13 @@ class Slices:
             await self._write(part)
 
     async def _write(self, part: Slice) -> None:
-        if part.sent is None and not (part.used or part.amount or part.waiting or part.wanted):
+        if part.sent is None and not (part.used or part.amount or part.waiting or part.wanted or part.beyond):
             part.reported_at = clock.monotonic()
             return
         part.sent = part.used if part.sent is None else part.sent
-        budget_id, needed = part.budget.budget_id, part.open + part.waiting
-        report = Report(budget_id, part.writer, part.number + 1, part.sent, needed, part.wanted, part.budget.counts)
+        budget, needed = part.budget, part.open + part.waiting
+        number, wanted, beyond = part.number + 1, part.wanted, part.beyond
+        report = Report(budget.budget_id, part.writer, number, part.sent, needed, wanted, budget.counts, beyond)
         try:
             async with self._database.transaction() as conn:
                 changed = await slice_rows.write(conn, report)
@@ -269,7 +284,7 @@ class Slices:
                 _log.warning("budget.not_reported", budget=part.budget.name, error=str(error).strip())
             part.away = True
             return
-        part.away, part.reported_at = False, clock.monotonic()
+        part.away, part.reported_at, part.told = False, clock.monotonic(), beyond
         part.used, part.sent = part.used - part.sent, None
         part.gone = changed is None
         if changed is None:

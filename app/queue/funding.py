@@ -184,6 +184,11 @@ async def before(conn: Connection, batch_id: int) -> list[Unfunded]:
     return [Unfunded(*row) for row in await (await conn.execute(queries.BEFORE, {"batch_id": batch_id})).fetchall()]
 
 
+async def beyond(conn: Connection) -> list[tuple[int, float, float]]:
+    """By lane, what funded chunks and uncounted results can cost and use beyond their holds: (lane, cost, tokens)."""
+    return [(lane, cost, tokens) for lane, cost, tokens in await (await conn.execute(queries.BEYOND)).fetchall()]
+
+
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
     """The gauges of funding: (name, label, value)."""
     return [tuple(row) for row in await (await conn.execute(queries.GAUGES)).fetchall()]

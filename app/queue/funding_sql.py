@@ -171,8 +171,16 @@ cross join lateral (select likely, worst, worst_tokens from chunk c
   order by c.deadline, c.chunk_id limit 10000) c
 group by 1, 2 order by 1, 2"""
 
+# By lane, what funded chunks and uncounted results can cost and use beyond what is held for them.
+BEYOND = f"""
+select lane, sum(cost)::float8, sum(tokens)::float8 from (
+  select lane, greatest(0, worst - {HELD_COST}) as cost, greatest(0, worst_tokens - {HELD_TOKENS}) as tokens
+  from chunk where held is not null and lane is not null
+  union all
+  select lane, greatest(0, coalesce(worst, 0) - coalesce(held_cost, 0)),
+         greatest(0, coalesce(worst_tokens, 0) - coalesce(held_tokens, 0), prompt_tokens + completion_tokens - held_tokens)
+  from batch_delta where lane is not null) every group by 1"""
+
 GAUGES = f"""
 select 'unfunded_chunks', p.model, count(c.chunk_id)::float8 from pool p
-left join chunk c on c.pool_id = p.pool_id and {CHUNK.guard("fund", "c.")} group by 2
-union all select 'budget_overshoot_bound', t.account_id, sum(greatest(0, c.worst - {HELD_COST}))::float8
-from chunk c join tenant t using (tenant_id) where c.held is not null group by 2"""
+left join chunk c on c.pool_id = p.pool_id and {CHUNK.guard("fund", "c.")} group by 2"""

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import psycopg
 
-from app.queue.funding_sql import GAUGES
+from app.queue.funding_sql import BEYOND
 from benchmarks.gateway.installation import installation, timed_engine
 from benchmarks.harness import ACCOUNT, RUN, Testbed, part, say
 
@@ -36,11 +36,10 @@ def overshoot(testbed: Testbed, items: int) -> dict[str, Any]:
 
 
 def _settled(conn: psycopg.Connection) -> tuple[int, int, int]:
-    """Spent and held, once they have not changed for a while, and the largest bound of the overshoot that was exported."""
+    """Spent and held, once they have not changed for a while, and the largest bound of the overshoot."""
     deadline, still, last, bound = monotonic() + _MOST_SECONDS, monotonic(), (0, 0), 0
     while monotonic() < deadline:
-        values = [value for name, _, value in conn.execute(GAUGES.encode()).fetchall() if name.endswith("_bound")]
-        bound = max(bound, *map(int, values), 0)
+        bound = max(bound, *(int(cost) for _, cost, _ in conn.execute(BEYOND.encode()).fetchall()), 0)
         row = conn.execute("select spent, held from budget").fetchone()
         assert row
         now = (int(row[0]), int(row[1]))

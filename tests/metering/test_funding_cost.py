@@ -1,31 +1,8 @@
-"""Claims about the bound of what is overspent, and about what a round of funding reads."""
+"""Claims about what a round of funding reads."""
 
-from app.queue import funding as queue_funding
 from app.queue import funding_sql
 from tests.metering.world import World
 from tests.timing import note
-
-
-async def test_what_is_overspent_is_at_most_the_bound_that_the_metric_shows(world: World) -> None:
-    await world.budget(max_tokens=400, period="hour")
-    await world.submit(60)
-    async with world.database.durable() as conn:  # the results of the last day have used a tenth of the worst
-        await conn.execute("update lane set tokens = 10000, worst_tokens = 100000")
-    assert await world.fund() == 20
-    budget = await world.state()
-    assert budget.held == 20 * 5  # 125 per mille of three items of 11, rounded up
-    async with world.database.relaxed() as conn:
-        await conn.execute("update chunk set worst = worst_tokens")  # the bound is of money
-        gauges = {name: value for name, _, value in await queue_funding.gauges(conn)}
-    bound = gauges["budget_overshoot_bound"]
-    assert bound == 20 * (33 - 5)
-    await world.drain()
-    await world.settle()
-    budget = await world.state()
-    assert budget.max < budget.spent == 480 <= budget.max + bound
-    assert budget.held == 0
-    await world.submit(1)
-    assert await world.fund() == 0
 
 
 async def test_a_round_reads_few_pages_however_much_waits(world: World) -> None:
