@@ -1,9 +1,9 @@
 """The most that the items of a batch under budgets can cost, from their sizes. Pure.
 
 The hold of a strict budget takes all of it: one prompt token for each byte, and the longest answer. Without `strict` the prompt
-is estimated. An answer without a limit could use the rest of the context window; of it, a hold takes at most three times the
-answer length that was learned for the account and the model, or the model's default until then: if lengths fall off
-exponentially, 95 of 100 answers are shorter.
+is estimated. An answer without a limit could use the rest of the context window; of it, a hold takes at most what 95 of 100
+answers of the workflow, task and model have used. Until that is learned, it takes three times the answer length that was learned
+for the account and the model, or the model's default: if lengths fall off exponentially, 95 of 100 answers are shorter.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,10 @@ def worsts(funding: Funding, lane_id: int, sizes: ItemSizes, context_window: int
     prompts = _prompts(sizes, context_window, strict=funding.strict)
     most, likely = list(sizes.most_tokens), list(sizes.most_tokens)
     if not funding.strict:
-        likely = list(map(likely_answer, sizes.answer_tokens, most))
+        likely = [
+            likely_answer(answer, longest, funding.long_answer)
+            for answer, longest in zip(sizes.answer_tokens, most, strict=True)
+        ]
     cost, tokens = money.costs(prompts, most, price), list(map(add, prompts, most))
     exact = likely == most  # every item limits its answer
     likely_cost = cost if exact else money.costs(prompts, likely, price)
@@ -92,9 +95,11 @@ def _prompts(sizes: ItemSizes, context_window: int, *, strict: bool) -> list[int
     return [max(0, tokens - answer) for tokens, answer in zip(sizes.est_tokens, sizes.answer_tokens, strict=True)]
 
 
-def likely_answer(answer: int, most: int) -> int:
-    """The tokens that an answer likely has at most. `answer`: its usual length; `most`: its limit."""
-    return min(most, LIKELY * answer) if 0 < answer < most else most
+def likely_answer(answer: int, most: int, long_answer: int | None = None) -> int:
+    """The tokens that an answer likely has at most. `answer`: its usual length; `most`: its limit; `long_answer`: what 95 of 100
+    answers do not exceed, if that is known.
+    """
+    return min(most, long_answer or LIKELY * answer) if 0 < answer < most else most
 
 
 def _largest(funding: Funding, unit: Unit) -> int | None:

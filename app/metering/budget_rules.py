@@ -144,13 +144,15 @@ class Learned:
 class Funding:
     """The budgets that apply to a line, and the price of its tokens. `price` None: its model has none.
 
-    A budget of money applies only to lines with a price in its currency.
+    A budget of money applies only to lines with a price in its currency. `long_answer`: tokens that 95 of 100 of its answers
+    without a limit do not exceed; None: not known yet.
     """
 
     line_id: int
     tenant_id: int
     budgets: tuple[Budget, ...]
     price: TokenPrice | None
+    long_answer: int | None = None
 
     @property
     def strict(self) -> bool:

@@ -104,8 +104,10 @@ LOCK_ALL = "select from budget order by budget_id for update"
 # ---------------------------------------------------------------- lanes
 
 BUDGETS_OF_LINES = f"""
-select l.line_id, l.tenant_id, l.price_in, l.price_cached, l.price_out, l.currency, {_OF_B}
-from line l join budget b on {_COUNTS} where l.line_id = any(%(line_ids)s::int[]) order by l.line_id, b.budget_id"""
+select l.line_id, l.tenant_id, l.price_in, l.price_cached, l.price_out, l.currency, a.p95, {_OF_B}
+from line l join budget b on {_COUNTS} left join answer_length a
+  on a.tenant_id = l.tenant_id and a.workflow = l.workflow and a.task = l.task and a.model = l.model
+where l.line_id = any(%(line_ids)s::int[]) order by l.line_id, b.budget_id"""
 ADD_LANE = """
 insert into lane (tenant_id, budget_ids) values (%(tenant_id)s, %(budget_ids)s::int[])
 on conflict (tenant_id, budget_ids) do nothing"""
@@ -162,7 +164,19 @@ from budget b join tenant t using (tenant_id)
 union all select 'budget_overshoot', t.account_id || '/' || b.name, greatest(0, b.spent - b.max)::float8
 from budget b join tenant t using (tenant_id)"""
 
+# ---------------------------------------------------------------- lengths of answers
+
+QUEUED_MODELS = """
+select array_agg(distinct tenant_id), array_agg(distinct model) from line
+where tenant_id in (select tenant_id from budget) and kind <> all(%(unqueued)s)"""
+PUT_LENGTHS = """
+insert into answer_length as a (tenant_id, workflow, task, model, p95, answers)
+select * from unnest(%(tenant_id)s::int[], %(workflow)s::text[], %(task)s::text[], %(model)s::text[], %(p95)s::int[],
+                     %(answers)s::int[]) x order by 1, 2, 3, 4
+on conflict (tenant_id, workflow, task, model) do update set p95 = excluded.p95, answers = excluded.answers, learned_at = now()"""
+
 FORGET = (
+    "delete from answer_length where tenant_id = %(tenant_id)s",
     "delete from budget where tenant_id = %(tenant_id)s",
     "delete from lane where tenant_id = %(tenant_id)s",
 )

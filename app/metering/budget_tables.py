@@ -149,3 +149,18 @@ budget_slice = Table(
     ),
     PrimaryKeyConstraint("budget_id", "writer"),
 )
+
+answer_length = Table(
+    "answer_length",
+    metadata,
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("workflow", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column(
+        "p95", Integer, nullable=False, comment="tokens that 95 of 100 recent answers without a limit do not exceed"
+    ),
+    Column("answers", Integer, nullable=False, comment="of which it was learned"),
+    Column("learned_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    PrimaryKeyConstraint("tenant_id", "workflow", "task", "model"),
+)

@@ -11,18 +11,18 @@ from app.metering import budgets
 from app.metering.budget_rules import Funding, Learned
 from app.metering.money import TokenPrice
 
-_LINE_COLUMNS = 6  # of BUDGETS_OF_LINES, before those of the budget
+_LINE_COLUMNS = 7  # of BUDGETS_OF_LINES, before those of the budget
 
 
 async def of_lines(conn: Connection, line_ids: Sequence[int]) -> dict[int, Funding]:
     """The funding of each line that has a budget."""
     found: dict[int, Funding] = {}
     for row in await (await conn.execute(sql.BUDGETS_OF_LINES, {"line_ids": list(line_ids)})).fetchall():
-        line_id, tenant_id, price_in, price_cached, price_out, currency = row[:_LINE_COLUMNS]
+        line_id, tenant_id, price_in, price_cached, price_out, currency, long_answer = row[:_LINE_COLUMNS]
         price = None if price_in is None else TokenPrice(price_in, price_cached, price_out, currency)
         known = found.get(line_id)
         applies = (*(known.budgets if known else ()), budgets.of_row(row[_LINE_COLUMNS:]))
-        found[line_id] = Funding(line_id, tenant_id, applies, price)
+        found[line_id] = Funding(line_id, tenant_id, applies, price, long_answer)
     return found
 
 

@@ -17,6 +17,7 @@ from app.queue import forecast_sql as queries
 
 FRESH_SECONDS = 30.0
 RECENT_BATCHES = 200  # per model
+SAMPLE = 50  # answers of each batch
 PRIOR_ANSWERS = 16  # the assumed length weighs as much as this many answers
 
 UsualLength = Callable[[Model], int]
@@ -64,6 +65,15 @@ async def read_lengths(conn: Connection, models: Sequence[str]) -> LearnedLength
     """Read the answer lengths of the latest batches of these models."""
     values = {"models": list(models), "recent": RECENT_BATCHES}
     return LearnedLengths.of(await (await conn.execute(queries.ANSWER_LENGTHS, values)).fetchall())
+
+
+async def read_samples(
+    conn: Connection, tenant_ids: Sequence[int], models: Sequence[str]
+) -> list[tuple[int, list[int]]]:
+    """By line, the lengths of some answers of the latest batches of these accounts and models."""
+    values = {"tenant_ids": list(tenant_ids), "models": list(models), "recent": RECENT_BATCHES, "sample": SAMPLE}
+    rows = await (await conn.execute(queries.ANSWER_SAMPLES, values)).fetchall()
+    return [(line_id, lengths) for line_id, lengths in rows]
 
 
 class AnswerLengths:

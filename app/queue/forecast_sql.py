@@ -119,6 +119,19 @@ select e.pool_id, e.engine_id, e.name, e.state, e.allowance, e.reason, e.signal,
        extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.intake <> '{EngineIntake.OPEN}'
 from engine e left join worker w on w.worker_id = e.worker_id where e.pool_id = any(%(pool_ids)s) order by e.name"""
 
+# By batch, a sample of the answers of the latest batches whose answers may use the rest of the context, and whose items have one
+# model.
+ANSWER_SAMPLES = """
+select b.line_id, r.lengths
+from unnest(%(models)s::text[]) m (model) cross join lateral (
+  select batch_id, tenant_id, line_id, ok from batch
+  where batch.model = m.model and open_ended and model_lines is null and diverted_to is null
+  order by batch_id desc limit %(recent)s) b
+cross join lateral (
+  select array_agg(completion_tokens) as lengths from (
+    select completion_tokens from item_result i where i.batch_id = b.batch_id and i.ok = 1 limit %(sample)s) i) r
+where b.ok > 0 and b.tenant_id = any(%(tenant_ids)s) and b.line_id is not null and r.lengths is not null"""
+
 # By model and account: the answers and their tokens, of the latest batches whose answers may use the rest of the context.
 ANSWER_LENGTHS = """
 select m.model, b.tenant_id, sum(b.ok)::int, sum(b.completion_tokens)::bigint

@@ -8,7 +8,7 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
-from app.batches import accounts
+from app.batches import accounts, long_answers
 from app.batches import lifecycle as batches
 from app.batches.progress_events import ProgressEvents
 from app.clock import monotonic, now
@@ -47,6 +47,7 @@ PARTITION_SECONDS = 600.0
 RETENTION_SECONDS = 600.0
 LEDGER_SECONDS = 600.0
 OLD_DAYS = 20  # of usage that are added up at once
+LEARN_SECONDS = 60.0
 REMOVE_SECONDS = 1.0
 ACCOUNT_SECONDS = 1.0
 LOOKS_IN_GAP = 5  # so that a few late ones are no outage
@@ -76,6 +77,7 @@ class Rounds:
             (RETENTION_SECONDS, self._retire),
             (LEDGER_SECONDS, self._check_ledger),
             (LEDGER_SECONDS, self._keep_usage),
+            (LEARN_SECONDS, self._learn_lengths),
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
         self._money = Money(database, settings)
@@ -192,6 +194,9 @@ class Rounds:
             async with self._database.transaction() as conn:
                 if not await ledger.keep(conn, now()):
                     return
+
+    async def _learn_lengths(self) -> None:
+        await long_answers.learn(self._database)
 
     async def _retire(self) -> None:
         """Start to drop old days in a task of its own, because it waits for locks and the rounds must not wait for it."""
