@@ -243,6 +243,7 @@ def _new_batch(
         open_ended=order.open_ended,
         line_id=line_ids[0],
         model_lines=tuple(line_ids) if len(line_ids) > 1 else None,
+        has_sessions=intake.has_sessions or (len(intake.est_tokens) == 1 and labels.session is not None),
         bytes=sum(intake.body_bytes),
         policy=order.admission.stored([model.name for model in intake.models] or [order.model.name]),
     )

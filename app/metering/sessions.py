@@ -1,4 +1,6 @@
-"""How the prompts of sessions grow: the last prompts of each session, from synchronous requests, kept for a week.
+"""How the prompts of sessions grow: the last prompts of each session, kept for a week.
+
+Synchronous requests are noted by `sync_usage`, queued ones by `app.batches.queued_sessions`.
 
 A session is known by a keyed hash of the name that its caller gave it.
 """

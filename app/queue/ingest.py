@@ -20,7 +20,7 @@ class NewBatch:
     """A batch to be inserted, without its items. `expires`: items that are not done by the deadline are given up. `open_ended`:
     an answer without a limit may use the rest of the context. `tells_items`: every result writes an event. `line_id`: see
     `app.metering.lines`. `bytes`: of its items' bodies. `policy`: what rules decided about it. `model_lines`: of each of
-    its models, if there are several.
+    its models, if there are several. `has_sessions`: some of its items belong to sessions.
     """
 
     batch_id: int
@@ -46,6 +46,7 @@ class NewBatch:
     bytes: int = 0
     policy: Mapping[str, object] | None = None
     model_lines: tuple[int, ...] | None = None
+    has_sessions: bool = False
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -102,6 +103,7 @@ def _columns(batch: NewBatch) -> dict[str, object]:
         "open_ended": batch.open_ended,
         "line_id": batch.line_id,
         "bytes": batch.bytes,
+        "has_sessions": batch.has_sessions,
         "model_lines": None if batch.model_lines is None else list(batch.model_lines),
         "policy": None if batch.policy is None else Jsonb(dict(batch.policy)),
     }

@@ -21,6 +21,16 @@ STATUS = f"{_status()} where b.tenant_id = %(tenant_id)s and b.request_id = %(re
 STATUSES = _status(_REQUESTED, "requested.tenant_id, ")
 
 
+# The prompts of answers of these runs that belong to sessions, in the order of their ends. The session of a single request is
+# that of its submit, unless it names one itself.
+SESSION_PROMPTS = """
+select b.tenant_id, coalesce(p.affinity, b.affinity), b.line_id, coalesce(p.model, b.model), r.prompt_tokens, r.cached_tokens
+from unnest(%(batch_ids)s::int8[], %(runs)s::int2[]) x (batch_id, run) join batch b using (batch_id)
+join item_payload p on p.batch_id = b.batch_id join item_result r on r.batch_id = p.batch_id and r.seq = p.seq and r.run = x.run
+where r.ok = 1 and (p.affinity is not null or (b.total = 1 and b.affinity is not null)) and b.line_id is not null
+order by r.finished_at, p.batch_id, p.seq"""
+
+
 def _results(more_columns: str = "") -> str:
     return f"""
 select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,

@@ -210,3 +210,20 @@ async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
     if item.item_stored and item.item is not None and item.ok:
         item = item._replace(item=await store.get(item.item.decode()), item_stored=False)
     return item
+
+
+class SessionPrompt(NamedTuple):
+    """An answered item of a session, by the name that its caller gave it. `prompt`: tokens, of which `cached` were cached."""
+
+    tenant_id: int
+    session: str
+    line_id: int
+    model: str
+    prompt: int
+    cached: int
+
+
+async def session_prompts(conn: Connection, runs: Sequence[tuple[int, int]]) -> list[SessionPrompt]:
+    """The answered items of these runs (batch, run) that belong to sessions, in the order of their ends."""
+    values = {"batch_ids": [batch_id for batch_id, _ in runs], "runs": [run for _, run in runs]}
+    return [SessionPrompt(*row) for row in await (await conn.execute(read_sql.SESSION_PROMPTS, values)).fetchall()]

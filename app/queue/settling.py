@@ -41,6 +41,7 @@ class Settled:
     seconds: float
     rules: list[str] | None = None
     diverted_to: list[str] | None = None
+    has_sessions: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,13 @@ batch = Table(
         comment="lines of its models, the first one's first; null: it has one model, of line_id",
     ),
     Column("diverted_to", ARRAY(Text), comment="models to which a budget moved some of its items; null: none"),
+    Column(
+        "has_sessions",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="whether items of it belong to sessions",
+    ),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"

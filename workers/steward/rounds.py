@@ -8,7 +8,7 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
-from app.batches import accounts, long_answers
+from app.batches import accounts, long_answers, queued_sessions
 from app.batches import lifecycle as batches
 from app.batches.progress_events import ProgressEvents
 from app.clock import monotonic, now
@@ -141,6 +141,7 @@ class Rounds:
             settled = await batches.settle(conn, moved.append)
         _log(self._batches.moved(moved))
         _log(self._batches.ended(settled))
+        await queued_sessions.note(self._database, settled, self._settings)
         return bool(swept or settled)
 
     async def _keep_partitions(self) -> None:

@@ -56,6 +56,7 @@ class Spool(ABC):
         self.beginning_of = array("h")  # by item; -1: one of too many
         self.endpoints: list[str | None] = [None]  # None: that of the batch
         self.endpoint_of = array("h")
+        self.has_sessions = False
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
@@ -138,6 +139,7 @@ class Spool(ABC):
         self.most_tokens.append(facts.most_tokens)
         self.body_bytes.append(len(body))
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
+        self.has_sessions |= bool(facts.affinity)
         begins = self.beginnings.get(facts.beginning)
         self.beginning_of.append(self._new_beginning(facts.beginning) if begins is None else begins)
         self.endpoint_of.append(0 if endpoint is None or endpoint == UNFIT else self._endpoint_index(endpoint))

@@ -1,5 +1,5 @@
-"""Budgets: the models that work was moved to, a note of its own that money has ended, what calls can cost beyond their holds, and
-the length that answers without a limit rarely exceed.
+"""Budgets: the models that work was moved to, a note of its own that money has ended, what calls can cost beyond their holds, the length
+that answers without a limit rarely exceed, and whether a batch has sessions.
 
 The new columns have constant defaults, so no row is rewritten.
 
@@ -36,7 +36,8 @@ CREATE TABLE answer_length (
 );
 COMMENT ON COLUMN answer_length.p95 IS 'tokens that 95 of 100 recent answers without a limit do not exceed';
 COMMENT ON COLUMN answer_length.answers IS 'of which it was learned';
-ALTER TABLE batch ADD COLUMN diverted_to TEXT[];
+ALTER TABLE batch ADD COLUMN diverted_to TEXT[], ADD COLUMN has_sessions BOOLEAN DEFAULT false NOT NULL;
+COMMENT ON COLUMN batch.has_sessions IS 'whether items of it belong to sessions';
 COMMENT ON COLUMN batch.diverted_to IS 'models to which a budget moved some of its items; null: none';
 ALTER TABLE budget_slice ADD COLUMN beyond BIGINT DEFAULT 0 NOT NULL;
 COMMENT ON COLUMN budget_slice.beyond IS 'what the requests in an engine can cost beyond what they hold, at the last report';
@@ -45,7 +46,7 @@ COMMENT ON COLUMN budget_slice.beyond IS 'what the requests in an engine can cos
 DOWN = """
 DROP TABLE answer_length;
 ALTER TABLE budget_slice DROP COLUMN beyond;
-ALTER TABLE batch DROP COLUMN diverted_to;
+ALTER TABLE batch DROP COLUMN diverted_to, DROP COLUMN has_sessions;
 ALTER TABLE budget ADD COLUMN diverted BOOLEAN DEFAULT false NOT NULL;
 COMMENT ON COLUMN budget.diverted IS 'whether work was diverted in this window';
 UPDATE budget SET diverted = diverted_to <> '{}', notified = CASE WHEN spent_noted THEN 100 ELSE notified END;
