@@ -32,22 +32,23 @@ class Owner:
 
 
 def chunks_by_model(
-    intake: Spool, settings: Settings, models: Sequence[Model], lanes: Sequence[Lane | None]
+    intake: Spool, settings: Settings, models: Sequence[Model], lanes: Sequence[Lane | None], *, waits: bool = True
 ) -> list[list[NewChunk]]:
     """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first.
 
-    `lanes`: of each model's items; None: no budget applies to them. Raises BadInput, BudgetSpent.
+    `lanes`: of each model's items; None: no budget applies to them. `waits`: they may wait for money. Raises BadInput,
+    BudgetSpent.
     """
     cut_up = partial(cut, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items)
     sizes = ItemSizes(intake.est_tokens, intake.answer_tokens, intake.most_tokens, intake.body_bytes)
     if len(models) < 2:
-        worsts = lanes[0].worsts(sizes, models[0]) if lanes[0] else None
+        worsts = lanes[0].worsts(sizes, models[0], waits=waits) if lanes[0] else None
         return [cut_up(intake.est_tokens, keys=intake.warm_keys, worsts=worsts)]
     chunks = []
     for place, (model, lane) in enumerate(zip(models, lanes, strict=True)):
         seqs = [seq for seq, index in enumerate(intake.model_of) if index == place]
         estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
-        worsts = lane.worsts(sizes.of(seqs), model, seqs) if lane else None
+        worsts = lane.worsts(sizes.of(seqs), model, seqs, waits=waits) if lane else None
         chunks.append(cut_up(estimates, keys=keys, seqs=seqs, worsts=worsts))
     return chunks
 

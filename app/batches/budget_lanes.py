@@ -19,13 +19,16 @@ class Lane:
     lane_id: int
     funding: Funding
 
-    def worsts(self, sizes: ItemSizes, model: Model, seqs: Sequence[int] | None = None) -> ItemWorsts:
+    def worsts(
+        self, sizes: ItemSizes, model: Model, seqs: Sequence[int] | None = None, *, waits: bool = True
+    ) -> ItemWorsts:
         """The most that new items of this model can cost. `seqs`: their places in the batch, if they are not 0, 1, 2, …
+        `waits`: they may wait for the next window of a budget.
 
         Raises BadInput, BudgetSpent.
         """
         found = item_worsts.worsts(self.funding, self.lane_id, sizes, model.context_window)
-        item_worsts.check(self.funding, found, seqs)
+        item_worsts.check(self.funding, found, seqs, waits=waits)
         return found
 
     def queued_worsts(self, est_tokens: Sequence[int], model: Model, *, open_ended: bool) -> ItemWorsts:

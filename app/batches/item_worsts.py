@@ -73,8 +73,11 @@ def worsts(funding: Funding, lane_id: int, sizes: ItemSizes, context_window: int
     )
 
 
-def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None) -> None:
-    """Raise BadInput for an item that no window of a budget has the money for, BudgetSpent where a spent budget refuses."""
+def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None, *, waits: bool = True) -> None:
+    """Raise BadInput for an item that no window of a budget has the money for, BudgetSpent where a spent budget refuses.
+
+    `waits`: the work may wait for the next window. If not, a budget refuses it whose unspent money is not enough for it.
+    """
     for budget in funding.budgets:
         if budget.when_spent == WhenSpent.REFUSE and budget.free <= 0:
             raise BudgetSpent(budget_rules.spent_message(budget))
@@ -87,6 +90,8 @@ def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None
                 f"that budget {budget.name!r} ({budget.shown(budget.max)} a {budget.period}) holds for one item; "
                 "shorten it, lower its max_tokens, or raise the budget"
             )
+        if not waits and sum(likely) > budget.max - budget.spent:
+            raise BudgetSpent(budget_rules.spent_message(budget))
 
 
 def _prompts(sizes: ItemSizes, context_window: int, *, strict: bool) -> list[int]:

@@ -36,6 +36,11 @@ class MoneyWait:
             return None
         return (end - self.now).total_seconds() + (self.windows - 1) * (end - begin).total_seconds()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the rest of this window is not enough, also if everything that is held comes back."""
+        return self.windows > 0 and self.budget.spent_noted
+
     def delayed(self, estimate: Estimate) -> Estimate:
         """The estimate with the wait for money: the work is done in equal parts, one in each window."""
         wait, eta = self.seconds, estimate.eta_seconds

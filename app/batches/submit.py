@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -201,7 +202,8 @@ async def _lined_chunks(
     known = await batch_usage.line_ids(database, own)
     lanes = await budget_lanes.of_new(database, list(known.values()))
     of_models = [lanes.get(known[line]) for line in own]
-    cuts = await asyncio.to_thread(batch_chunks.chunks_by_model, intake, settings, models, of_models)
+    cut_up = partial(batch_chunks.chunks_by_model, waits=order.kind != Kind.FLEX)  # the caller of a flex call waits
+    cuts = await asyncio.to_thread(cut_up, intake, settings, models, of_models)
     of_chunks = await asyncio.to_thread(lines.of, models, cuts)
     known |= await batch_usage.line_ids(database, list(chain.from_iterable(of_chunks)))
     lined = [

@@ -46,12 +46,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The chain of one batch, and the gates of its model's engines. A final batch has an empty chain."""
+    """The chain of one batch, and the gates of its model's engines. A final batch has an empty chain. `money`: what its unfunded
+    chunks wait for.
+    """
 
     status: BatchStatus
     chain: tuple[Link, ...]
     gates: tuple[Gate, ...]
     estimate: Estimate | None
+    money: MoneyWait | None = None
 
     @property
     def waiting(self) -> Link | None:
@@ -78,7 +81,8 @@ def explain(status: BatchStatus, outlook: Outlook | None, money: MoneyWait | Non
     expected = None if outlook is None else estimate(status.state, outlook)
     if money is not None and expected is not None:
         expected = money.delayed(expected)
-    return Why(status, tuple(walk(status, outlook, expected, money)), outlook.gates if outlook else (), expected)
+    chain = tuple(walk(status, outlook, expected, money))
+    return Why(status, chain, outlook.gates if outlook else (), expected, money)
 
 
 def walk(

@@ -1,5 +1,6 @@
 """One flex call in the queue: its request, its status and its answer."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -8,14 +9,16 @@ import orjson
 
 from app.api.deps import Parts
 from app.api.sync_requests import EngineRoute
-from app.batches import single_request
+from app.batches import lifecycle, single_request
 from app.engines.catalogue import Model
 from app.engines.pricing import with_cost
 from app.engines.request_echo import FLEX, echo
 from app.engines.requests import RESPONSES
-from app.errors import BadInput, ExecutionFailed, NoCapacity, TimedOut
+from app.errors import BadInput, BudgetSpent, Conflict, ExecutionFailed, NoCapacity, TimedOut
+from app.metering import budget_rules
 from app.queue.reads import BatchStatus, ItemResult
 from app.queue.types import Kind
+from app.states import BatchState
 from app.tenants.service import Tenant
 
 
@@ -43,10 +46,16 @@ class FlexCall:
     parts: Parts
 
     async def status(self) -> BatchStatus:
-        """The state of the call. Raises ExecutionFailed after it was removed."""
+        """The state of the call. Raises ExecutionFailed after it was removed; BudgetSpent, and ends it, where a budget that it
+        waits for has no money left in this window.
+        """
         why = await self.parts.polls.why(self.tenant.tenant_id, self.request_id)
         if why is None:
             raise ExecutionFailed("The request was removed while it waited")
+        if why.money is not None and why.money.is_over and why.status.state == BatchState.OPEN:
+            with suppress(Conflict):  # it has ended since
+                await lifecycle.change_state(self.parts.database, self.tenant, self.request_id, "cancel")
+                raise BudgetSpent(budget_rules.spent_message(why.money.budget))
         return why.status
 
     async def answer(self) -> dict[str, Any]:

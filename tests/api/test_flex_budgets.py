@@ -1,0 +1,101 @@
+"""Claims about single queued requests under a budget that is used up: a flex call is refused, a background response waits."""
+
+import asyncio
+
+import httpx
+import orjson
+import pytest
+
+from app.batches import funding
+from app.db.pool import Database
+from app.engines import catalogue
+from app.engines.catalogue import Catalogue
+from app.settings import Settings
+from tests.api.support import run_all
+
+BUDGET = "/client/v4/accounts/acme/ai/budgets/b"
+CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+FLEX = {**CHAT, "service_tier": "flex"}
+
+
+@pytest.fixture
+def models(settings: Settings) -> Catalogue:
+    return catalogue.load(settings.models_file)
+
+
+async def budget(client: httpx.AsyncClient, database: Database, *, spent: int = 0, held: int = 0) -> None:
+    """A budget of 1,000 tokens."""
+    assert (await client.put(BUDGET, json={"max_tokens": 1000})).status_code == 200
+    async with database.durable() as conn:
+        await conn.execute("update budget set spent = %s, held = %s", (spent, held))
+
+
+async def queued(database: Database, count: int = 1) -> None:
+    """Wait until so many batches are queued."""
+    async with asyncio.timeout(30):
+        while True:
+            async with database.relaxed() as conn:
+                [(found,)] = await (await conn.execute("select count(*) from batch")).fetchall()
+            if found >= count:
+                return
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_flex_call_gets_429_at_once_if_the_money_of_this_window_is_spent(
+    client: httpx.AsyncClient, database: Database, stream: bool
+) -> None:
+    await budget(client, database, spent=995)
+    refused = await client.post("/v1/chat/completions", json={**FLEX, "stream": stream})
+    assert refused.status_code == 429, refused.text
+    assert refused.json()["error"]["code"] == "insufficient_quota"
+    assert "Budget 'b' is used up" in refused.json()["error"]["message"]
+    assert refused.headers["x-should-retry"] == "false"
+    async with database.relaxed() as conn:
+        assert await (await conn.execute("select from batch")).fetchall() == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_flex_call_whose_money_is_spent_while_it_waits_is_refused_and_does_not_run(
+    client: httpx.AsyncClient, database: Database, models: Catalogue, stream: bool
+) -> None:
+    await budget(client, database, held=1000)
+    call = asyncio.create_task(client.post("/v1/chat/completions", json={**FLEX, "stream": stream}))
+    await queued(database)
+    assert await funding.fund(database, models) == 0
+    await asyncio.sleep(0.6)
+    assert not call.done()  # what is held may return
+    async with database.durable() as conn:
+        await conn.execute("update budget set spent = 1000, held = 0")
+    assert await funding.fund(database, models) == 0
+    answer = await asyncio.wait_for(call, 30)
+    assert "Budget 'b' is used up" in answer.text
+    await run_all(database)
+    async with database.relaxed() as conn:
+        assert await (await conn.execute("select state, ok from batch")).fetchall() == [("cancelled", 0)]
+
+
+async def test_a_flex_call_that_finds_money_is_answered(
+    client: httpx.AsyncClient, database: Database, models: Catalogue
+) -> None:
+    await budget(client, database)
+    call = asyncio.create_task(client.post("/v1/chat/completions", json=FLEX))
+    await queued(database)
+    assert await funding.fund(database, models) == 1
+    await run_all(database)
+    answer = await asyncio.wait_for(call, 30)
+    assert orjson.loads(answer.content)["choices"]
+
+
+async def test_a_background_response_waits_for_the_next_window(
+    client: httpx.AsyncClient, database: Database, models: Catalogue
+) -> None:
+    await budget(client, database, spent=1000)
+    body = {"model": CHAT["model"], "input": "hello", "max_output_tokens": 8, "background": True}
+    made = await client.post("/v1/responses", json=body)
+    assert made.status_code == 200, made.text
+    assert made.json()["status"] == "queued"
+    assert await funding.fund(database, models) == 0
+    async with database.durable() as conn:
+        await conn.execute("update budget set spent = 0")
+    assert await funding.fund(database, models) == 1
