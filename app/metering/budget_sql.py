@@ -144,11 +144,14 @@ update budget b set spent = spent + %(used)s, held = greatest(0, held + %(change
 returning {_COLUMNS}"""
 EMPTY_SLICES = "update budget_slice set amount = 0 where budget_id = %(budget_id)s"
 DEAD_SLICES = """
-select distinct budget_id from budget_slice where seen_at < now() - make_interval(secs => %(seconds)s)"""
+select distinct budget_id from budget_slice where amount > 0 and seen_at < now() - make_interval(secs => %(seconds)s)"""
+# The number stays, so that a report which the process repeats is not spent twice if it lives after all.
 RETURN_DEAD = """
-with dead as (delete from budget_slice
-   where budget_id = %(budget_id)s and seen_at < now() - make_interval(secs => %(seconds)s) returning amount)
+with dead as materialized (select writer, amount from budget_slice
+   where budget_id = %(budget_id)s and amount > 0 and seen_at < now() - make_interval(secs => %(seconds)s) for update),
+ emptied as (update budget_slice s set amount = 0 from dead d where s.budget_id = %(budget_id)s and s.writer = d.writer)
 update budget set held = greatest(0, held - coalesce((select sum(amount) from dead), 0)) where budget_id = %(budget_id)s"""
+FORGET_SLICES = "delete from budget_slice where amount = 0 and seen_at < now() - make_interval(days => %(days)s)"
 
 # `beyond`: what queued work and calls in flight can cost beyond what is held for them.
 GAUGES = """

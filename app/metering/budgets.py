@@ -16,6 +16,7 @@ from app.money_sums import ReturnedSum, UsedSum
 
 MOST_BUDGETS = 100  # of an account
 DEAD_SECONDS = 60.0
+REPORTS_KEPT_DAYS = 7  # a process that has not reported for so long does not repeat a report
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,11 @@ async def empty_slices(conn: Connection, budget_id: int) -> None:
 
 
 async def return_dead_slices(conn: Connection) -> int:
-    """Return the slices of processes that have not written for DEAD_SECONDS. Returns of how many budgets."""
+    """Return the slices of processes that have not written for DEAD_SECONDS. Returns of how many budgets.
+
+    The number of a process's last report is kept for REPORTS_KEPT_DAYS.
+    """
+    await conn.execute(sql.FORGET_SLICES, {"days": REPORTS_KEPT_DAYS})
     values = {"seconds": DEAD_SECONDS}
     rows = await (await conn.execute(sql.DEAD_SLICES, values)).fetchall()
     for (budget_id,) in sorted(rows):

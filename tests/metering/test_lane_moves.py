@@ -5,6 +5,8 @@ import pytest
 from app.batches import budgets as verbs
 from app.batches import funding
 from app.metering import ledger
+from app.queue import funding as queue_funding
+from app.queue.funding import Move
 from tests.metering.world import TOKEN, World
 from tests.queue import support
 
@@ -57,6 +59,18 @@ async def test_the_steward_notices_changed_budgets_and_also_what_was_submitted_m
     assert await world.states() == {"ready": 1}
     async with world.database.relaxed() as conn:
         assert await support.caches(conn) == [(1, 0)]
+
+
+async def test_a_move_touches_only_chunks_of_the_lines_that_it_was_given(world: World) -> None:
+    await world.budget(max_tokens=10**6)
+    other = await world.line_of("other")
+    await world.submit(4)
+    await world.submit(4, line=other)
+    async with world.database.transaction() as conn:
+        assert await queue_funding.move(conn, world.tenant, [Move(world.line, None, 0)]) == 1
+        assert await queue_funding.move(conn, world.tenant, []) == 0
+    found = await world.rows("select line_id, state, lane is null from chunk order by line_id")
+    assert found == [(world.line, "ready", True), (other, "unfunded", False)]
 
 
 async def test_a_deleted_account_takes_its_budgets_with_it(world: World) -> None:

@@ -18,7 +18,7 @@ from app.errors import BudgetSpent
 from app.metering import slice_rows
 from app.metering.budget_rules import Budget, Scope, Unit
 from app.metering.lines import SYNC, LineParts, parts_of
-from app.metering.slice_rows import Report
+from app.metering.slice_rows import Changed, Report
 from app.metering.slices import CallSize, Slices
 from app.metering.spend_labels import SpendLabels
 from tests.metering.world import PRICE, TOKEN, World
@@ -127,6 +127,31 @@ async def test_a_report_whose_commit_had_an_unknown_outcome_is_stored_once(world
             assert changed is not None
             assert changed.amount == 25
     assert ((await world.state()).spent, (await world.state()).held) == (70, 25)
+
+
+async def test_a_report_is_not_spent_again_after_its_process_was_taken_for_dead(world: World) -> None:
+    budget = await world.budget(max_tokens=1000)
+    report = Report(budget.budget_id, "p", 1, 70, 20, 5, budget.counts)
+    async with world.database.transaction() as conn:
+        await slice_rows.write(conn, report)
+        await conn.execute("update budget_slice set seen_at = now() - interval '61 seconds'")
+    await world.recount()
+    assert ((await world.state()).spent, (await world.state()).held) == (70, 0)
+    async with world.database.transaction() as conn:  # it lives, and does not know that the report was stored
+        assert await slice_rows.write(conn, report) == Changed(0, None)
+    assert ((await world.state()).spent, (await world.state()).held) == (70, 0)
+    async with world.database.transaction() as conn:
+        changed = await slice_rows.write(conn, replace(report, number=2, used=1))
+        assert changed is not None
+        assert changed.amount == 25
+        await conn.execute("update budget_slice set seen_at = now() - interval '6 days'")
+    await world.recount()
+    assert await world.rows("select amount, number from budget_slice") == [(0, 2)]
+    async with world.database.durable() as conn:
+        await conn.execute("update budget_slice set seen_at = now() - interval '8 days'")
+    await world.recount()
+    assert await world.rows("select amount, number from budget_slice") == []
+    assert ((await world.state()).spent, (await world.state()).held) == (71, 0)
 
 
 async def test_a_process_follows_a_budget_to_another_unit_and_reports_no_tokens_as_money(world: World) -> None:
