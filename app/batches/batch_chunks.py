@@ -1,14 +1,18 @@
 """The chunks of a submit: its items cut by model, each chunk with its line of the ledger."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from app import crypto
-from app.batches.budget_lanes import Lane
+from app.batches import batch_usage, budget_lanes
+from app.batches.budget_lanes import Lane, Lanes
 from app.batches.intake.spool import Spool
 from app.batches.item_worsts import ItemSizes
+from app.db.pool import Database
 from app.engines.catalogue import Model
 from app.metering import families
 from app.metering.families import NONE
@@ -29,6 +33,42 @@ class Owner:
     labels: SpendLabels
     kind: str
     endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinedChunks:
+    """The chunks of a batch with their lines, by model; the line of each model; and the lanes by which they were cut."""
+
+    by_model: Sequence[Sequence[NewChunk]]
+    line_ids: Sequence[int]
+    lanes: Lanes
+
+    def by_pool(self, pools: Sequence[int]) -> dict[int, list[NewChunk]]:
+        """The chunks by pool. `pools`: of each model."""
+        found: dict[int, list[NewChunk]] = {}
+        for pool_id, part in zip(pools, self.by_model, strict=True):
+            found.setdefault(pool_id, []).extend(part)
+        return found
+
+
+async def lined(
+    database: Database, settings: Settings, owner: Owner, intake: Spool, models: Sequence[Model]
+) -> LinedChunks:
+    """The chunks of a batch of these models, under the budgets of this moment. Raises BadInput, BudgetSpent."""
+    lines = await asyncio.to_thread(BatchLines, intake, settings, owner)
+    own = await asyncio.to_thread(lines.own, models)
+    known = await batch_usage.line_ids(database, own)
+    async with database.relaxed() as conn:
+        lanes = await budget_lanes.of_new(conn, list(known.values()))
+    of_models = [lanes.of_line.get(known[line]) for line in own]
+    cuts = await asyncio.to_thread(chunks_by_model, intake, settings, models, of_models)
+    of_chunks = await asyncio.to_thread(lines.of, models, cuts)
+    known |= await batch_usage.line_ids(database, list(chain.from_iterable(of_chunks)))
+    by_model = [
+        [replace(chunk, line_id=known[line]) for chunk, line in zip(chunks, part, strict=True)]
+        for chunks, part in zip(cuts, of_chunks, strict=True)
+    ]
+    return LinedChunks(by_model, [known[line] for line in own], lanes)
 
 
 def chunks_by_model(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from app import clock
 from app.batches import budget_events, diverting
+from app.batches.budget_lanes import MOVE_SECONDS
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.metering import budget_rules, budgets, lanes
@@ -16,7 +17,6 @@ from app.money_sums import MoneySums
 from app.queue import funding
 from app.queue.funding import Move, Terms, Waiting
 
-MOVE_SECONDS = 60.0  # a submit that has read the budgets before a change is stored within this time
 MOVE_AGAIN_SECONDS = 5.0
 
 

@@ -9,6 +9,7 @@ aborts them after its next heartbeat (workers.gpu.puller.on_heartbeat). `settle`
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import Literal
@@ -18,6 +19,7 @@ import structlog
 
 from app.admission import quotas
 from app.batches import batch_usage, budget_lanes, final_events, funding
+from app.batches.budget_lanes import Lanes, LanesChanged
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
 from app.engines.service import ensure_pool
@@ -77,6 +79,19 @@ async def retry(
     The batch gets new output and error files. `of_run`, the run to be retried, makes the call safe to repeat: after a later run
     has started, it has no effect and returns 0.
     """
+    while True:
+        with suppress(LanesChanged):
+            return await _begin_run(database, settings, catalogue, tenant, request_id, of_run)
+
+
+async def _begin_run(
+    database: Database,
+    settings: Settings,
+    catalogue: Catalogue,
+    tenant: Tenant,
+    request_id: UUID,
+    of_run: int | None,
+) -> int:
     async with database.transaction() as conn:
         limits = await quotas.lock(conn, tenant)
         batch = await batch_state.reopen(conn, tenant.tenant_id, request_id, of_run)
@@ -115,15 +130,17 @@ def _queued_again(tenant: Tenant, request_id: UUID, batch: batch_state.Reopened)
 async def _requeue(
     conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: batch_state.Reopened
 ) -> int:
-    """Queue the items without an answer, by model. Returns their number. Raises ModelUnknown."""
+    """Queue the items without an answer, by model. Returns their number. Raises ModelUnknown, LanesChanged."""
     by_pool: list[tuple[int, list[NewChunk]]] = []
+    looks: list[Lanes] = []
     for of, (seqs, est_tokens) in (await batch_state.unanswered(conn, batch.batch_id)).items():
         model = catalogue.resolve(of.name or batch.model)
         if model is None:
             raise ModelUnknown(f"The batch's model {of.name or batch.model} is no longer in the catalogue")
         tokens, items = settings.chunk_tokens, settings.chunk_items
         line_id = await _line_of(conn, batch, of, model)
-        lane = (await budget_lanes.of_lines(conn, [line_id])).get(line_id)
+        looks.append(await budget_lanes.of_new(conn, [line_id]))
+        lane = looks[-1].of_line.get(line_id)
         worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
         cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
         cuts = await asyncio.to_thread(cut_up, est_tokens)
@@ -131,6 +148,8 @@ async def _requeue(
         by_pool.append((pool_id, cuts))
     for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # all transactions lock pools in this order
         await batch_state.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
+    for look in looks:
+        await look.check(conn)
     return sum(part.n for _, cuts in by_pool for part in cuts)
 
 

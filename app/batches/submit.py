@@ -4,15 +4,14 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from typing import Any
 from uuid import UUID
 
 from app.admission import quotas
 from app.admission.admission import NO_ADMISSION, Admission
-from app.batches import batch_chunks, batch_usage, budget_lanes
-from app.batches.batch_chunks import BatchLines, Owner
+from app.batches import batch_chunks
+from app.batches.batch_chunks import Owner
+from app.batches.budget_lanes import LanesChanged
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
@@ -166,51 +165,35 @@ async def commit(
     await offload.put(intake.take_large())
     models = intake.models or [order.model]
     order = replace(order, model=models[0])
-    line_ids, by_model = await _lined_chunks(database, settings, order, intake, models)
+    owner = Owner(order.tenant, order.labels.spend, order.kind, _endpoint(order))
+    chunks = await batch_chunks.lined(database, settings, owner, intake, models)
     async with database.relaxed() as conn:
-        cuts: dict[int, list[NewChunk]] = {}
-        for model, part in zip(models, by_model, strict=True):
-            cuts.setdefault(await ensure_pool(conn, model.served), []).extend(part)
+        pools = [await ensure_pool(conn, model.served) for model in models]
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
-    batch = _new_batch(order, intake, next(iter(cuts)), line_ids, tells_items=tells_items)
+    batch = _new_batch(order, intake, pools[0], chunks.line_ids, tells_items=tells_items)
 
     async def store() -> UUID:
         async with database.transaction() as conn:
-            request_id = await _store(conn, batch, order, intake, cuts)
+            request_id = await _store(conn, batch, order, intake, chunks.by_pool(pools))
             if request_id != batch.request_id:
                 order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
                 return request_id
             if register is not None:
                 await register(conn, batch)
+            await chunks.lanes.check(conn)
             offload.seal()
         return request_id
 
-    request_id = await with_retries(store)
+    while True:
+        try:
+            request_id = await with_retries(store)
+            break
+        except LanesChanged:
+            chunks = await batch_chunks.lined(database, settings, owner, intake, models)
     if request_id == batch.request_id and order.kind == Kind.BATCH:
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, *sums)
     return request_id
-
-
-async def _lined_chunks(
-    database: Database, settings: Settings, order: Order, intake: Spool, models: Sequence[Model]
-) -> tuple[list[int], list[list[NewChunk]]]:
-    """The line of each model, and its chunks with their lines. Raises BadInput, BudgetSpent."""
-    owner = Owner(order.tenant, order.labels.spend, order.kind, _endpoint(order))
-    lines = await asyncio.to_thread(BatchLines, intake, settings, owner)
-    own = await asyncio.to_thread(lines.own, models)
-    known = await batch_usage.line_ids(database, own)
-    lanes = await budget_lanes.of_new(database, list(known.values()))
-    of_models = [lanes.get(known[line]) for line in own]
-    cut_up = partial(batch_chunks.chunks_by_model, waits=order.kind != Kind.FLEX)  # the caller of a flex call waits
-    cuts = await asyncio.to_thread(cut_up, intake, settings, models, of_models)
-    of_chunks = await asyncio.to_thread(lines.of, models, cuts)
-    known |= await batch_usage.line_ids(database, list(chain.from_iterable(of_chunks)))
-    lined = [
-        [replace(chunk, line_id=known[line]) for chunk, line in zip(chunks, part, strict=True)]
-        for chunks, part in zip(cuts, of_chunks, strict=True)
-    ]
-    return [known[line] for line in own], lined
 
 
 def _endpoint(order: Order) -> str:
