@@ -61,12 +61,12 @@ class Lanes:
         """
         if clock.monotonic() - self.read_at < FRESH_SECONDS:
             return
-        if _terms(await of_lines(conn, self.line_ids)) != _terms(self.of_line):
+        if _ids(await of_lines(conn, self.line_ids)) != _ids(self.of_line):
             raise LanesChanged
 
 
-def _terms(lanes: Mapping[int | None, Lane]) -> dict[int | None, tuple[int, bool]]:
-    return {line_id: (lane.lane_id, lane.funding.strict) for line_id, lane in lanes.items()}
+def _ids(lanes: Mapping[int | None, Lane]) -> dict[int | None, int]:
+    return {line_id: lane.lane_id for line_id, lane in lanes.items()}
 
 
 async def of_lines(conn: Connection, line_ids: Sequence[int | None]) -> dict[int | None, Lane]:

@@ -113,7 +113,7 @@ class LaneMoves:
     _until: dict[int, float] = field(default_factory=dict)
     _next: float = 0.0
 
-    async def run(self, database: Database) -> int:
+    async def run(self, database: Database, catalogue: Catalogue) -> int:
         """Move what has to be moved. Returns the number of chunks."""
         now = clock.monotonic()
         async with database.relaxed() as conn:
@@ -127,29 +127,32 @@ class LaneMoves:
             return 0
         self._next = now + MOVE_AGAIN_SECONDS
         self._until = {account: until for account, until in self._until.items() if until > now}
-        return sum([await move(database, account) for account in sorted(self._until)])
+        return sum([await move(database, catalogue, account) for account in sorted(self._until)])
 
     def _differs(self, account: int, scopes: dict[int, tuple[str, ...]]) -> bool:
         return self._scopes is None or self._scopes.get(account) != scopes.get(account)
 
 
-async def move(database: Database, tenant_id: int) -> int:
+async def move(database: Database, catalogue: Catalogue, tenant_id: int) -> int:
     """Give the chunks of an account that no worker has the lanes of their lines. Returns how many changed."""
     async with database.relaxed() as conn:
-        line_ids = await funding.lines(conn, tenant_id)
-        found = await lanes.of_lines(conn, line_ids)
-        moves = [await _move(conn, line_id, found.get(line_id)) for line_id in line_ids]
+        models = await with_adopted(conn, catalogue)
+        stored = await lines.parts(conn, await funding.lines(conn, tenant_id))
+        found = await lanes.of_lines(conn, [line.line_id for line in stored])
+        moves = [await _move(conn, line, found.get(line.line_id), models) for line in stored]
+        strict_lanes = await lanes.strict(conn, tenant_id)
     moved = 0
     while True:
         async with database.relaxed() as conn, conn.transaction():
-            changed = await funding.move(conn, tenant_id, moves)
+            changed = await funding.move(conn, tenant_id, moves, strict_lanes)
         moved += changed
         if not changed:
             return moved
 
 
-async def _move(conn: Connection, line_id: int, funding_of: Funding | None) -> Move:
+async def _move(conn: Connection, line: lines.StoredLine, funding_of: Funding | None, models: Catalogue) -> Move:
     if funding_of is None:
-        return Move(line_id, None, 0)
-    price = funding_of.price
-    return Move(line_id, await lanes.lane_id(conn, funding_of), max(price.input, price.output) if price else 0)
+        return Move(line.line_id, None, 0)
+    price, model = funding_of.price or TokenPrice(0, 0, 0), models.resolve(line.parts.model)
+    lane_id, window = await lanes.lane_id(conn, funding_of), model.context_window if model else None
+    return Move(line.line_id, lane_id, max(price.input, price.output), price.input, window, funding_of.strict)

@@ -109,12 +109,14 @@ from line l join budget b on {_COUNTS} left join answer_length a
   on a.tenant_id = l.tenant_id and a.workflow = l.workflow and a.task = l.task and a.model = l.model
 where l.line_id = any(%(line_ids)s::int[]) order by l.line_id, b.budget_id"""
 ADD_LANE = """
-insert into lane (tenant_id, budget_ids) values (%(tenant_id)s, %(budget_ids)s::int[])
-on conflict (tenant_id, budget_ids) do nothing"""
-FIND_LANE = "select lane_id from lane where tenant_id = %(tenant_id)s and budget_ids = %(budget_ids)s::int[]"
+insert into lane (tenant_id, budget_ids, strict) values (%(tenant_id)s, %(budget_ids)s::int[], %(strict)s)
+on conflict (tenant_id, budget_ids, strict) do nothing"""
+FIND_LANE = """
+select lane_id from lane where tenant_id = %(tenant_id)s and budget_ids = %(budget_ids)s::int[] and strict = %(strict)s"""
+STRICT_LANES = "select lane_id from lane where tenant_id = %(tenant_id)s and strict"
 LANE = "select budget_ids, cost, worst, tokens, worst_tokens from lane where lane_id = %(lane_id)s"
 SCOPES = """
-select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value, unit, currency) order by budget_id)
+select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value, unit, currency, strict) order by budget_id)
 from budget group by 1"""
 LANE_TENANTS = "select distinct tenant_id from lane"
 

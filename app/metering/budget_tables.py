@@ -129,7 +129,14 @@ lane = Table(
     Column("tokens", Float(53), nullable=False, server_default=ZERO),
     Column("worst_tokens", Float(53), nullable=False, server_default=ZERO),
     Column("learned_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    UniqueConstraint("tenant_id", "budget_ids"),
+    Column(
+        "strict",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="whether a hold is all that a request can cost, because one of the budgets is strict",
+    ),
+    UniqueConstraint("tenant_id", "budget_ids", "strict"),
 )
 
 budget_slice = Table(

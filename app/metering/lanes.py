@@ -28,7 +28,8 @@ async def of_lines(conn: Connection, line_ids: Sequence[int]) -> dict[int, Fundi
 
 async def lane_id(conn: Connection, funding: Funding) -> int:
     """The lane of these budgets, which is added if it is new. Committed before a chunk has it, or in its transaction."""
-    values = {"tenant_id": funding.tenant_id, "budget_ids": [budget.budget_id for budget in funding.budgets]}
+    budget_ids = [budget.budget_id for budget in funding.budgets]
+    values = {"tenant_id": funding.tenant_id, "budget_ids": budget_ids, "strict": funding.strict}
     row = await (await conn.execute(sql.FIND_LANE, values)).fetchone()
     if row is None:
         await conn.execute(sql.ADD_LANE, values)
@@ -41,6 +42,12 @@ async def find(conn: Connection, lane: int) -> tuple[list[int], Learned]:
     """The ids of the lane's budgets, and what it has learned."""
     [(budget_ids, *learned)] = await (await conn.execute(sql.LANE, {"lane_id": lane})).fetchall()
     return list(budget_ids), Learned(*learned)
+
+
+async def strict(conn: Connection, tenant_id: int) -> list[int]:
+    """The lanes of an account in which a hold is all that a request can cost."""
+    rows = await conn.execute(sql.STRICT_LANES, {"tenant_id": tenant_id})
+    return [lane_id for (lane_id,) in await rows.fetchall()]
 
 
 async def scopes(conn: Connection) -> dict[int, tuple[str, ...]]:

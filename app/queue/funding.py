@@ -13,6 +13,7 @@ from app.queue import submit_sql
 
 MOST_READY = 128  # funded chunks of a lane in a pool that no worker has yet
 _MOVED_AT_ONCE = 5000
+_WIDENED_AT_ONCE = 100  # of which the size of each item is looked up
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,18 @@ class Unfunded:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The lane of a line's chunks, None where no budget applies, and the dearer of its prices, in 10^-12 a token."""
+    """The lane of a line's chunks, None where no budget applies, and the dearer of its prices, in 10^-12 a token.
+
+    `strict`: of the lane, whose holds are all that a chunk can cost. Then `input_price` is that of the prompt, and
+    `context_window` that of the model; None: it is not known.
+    """
 
     line_id: int
     lane_id: int | None
     price: int
+    input_price: int = 0
+    context_window: int | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +147,18 @@ async def lines(conn: Connection, tenant_id: int) -> list[int]:
     return [line_id for (line_id,) in await (await conn.execute(queries.LINES, {"tenant_id": tenant_id})).fetchall()]
 
 
-async def move(conn: Connection, tenant_id: int, moves: Sequence[Move]) -> int:
-    """Give an account's chunks the lanes of their lines; those without a move get none. Returns how many changed, not all at
-    once. Call in its own transaction, until it returns 0.
+async def move(conn: Connection, tenant_id: int, moves: Sequence[Move], strict_lanes: Sequence[int] = ()) -> int:
+    """Give an account's chunks the lanes of their lines; those of other lines stay. Returns how many changed, not all at once.
+
+    `strict_lanes`: lanes whose chunks are priced as strict budgets want it. Call in its own transaction, until it returns 0.
     """
-    values: dict[str, object] = {
-        "line_id": [each.line_id for each in moves],
+    names = ("line_id", "price", "input_price", "context_window", "strict")
+    values: dict[str, object] = {name: [getattr(each, name) for each in moves] for name in names}
+    values |= {
         "lane": [each.lane_id for each in moves],
-        "price": [each.price for each in moves],
+        "strict_lanes": list(strict_lanes),
         "tenant_id": tenant_id,
-        "limit": _MOVED_AT_ONCE,
+        "limit": _WIDENED_AT_ONCE if any(each.strict for each in moves) else _MOVED_AT_ONCE,
     }
     row = await (await conn.execute(queries.MOVE, values)).fetchone()
     return row[0] if row else 0

@@ -102,24 +102,43 @@ where c.tenant_id = %(tenant_id)s and {_NOT_LEASED} and coalesce(c.line_id, b.li
 
 # Moves chunks to the lanes of their lines. A ready chunk returns its hold and waits for money of its new lane; one whose new
 # lane is none becomes ready. A chunk that had no lane or no cost is held at its estimate, all of it at the dearer price.
+# In a lane that has become strict, each byte of a body is one more token of the prompt, and nothing exceeds the context window;
+# an answer without a limit may fill it, of which an estimate says nothing.
 MOVE = f"""
-with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price)s::int8[]) x (line_id, lane, price)),
+with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price)s::int8[], %(input_price)s::int8[],
+                                    %(context_window)s::int8[], %(strict)s::bool[])
+       x (line_id, lane, price, input_price, context_window, strict)),
  moved as materialized (
-       select c.*, x.lane as new_lane, x.price,
+       select c.*, x.lane as new_lane, x.price, x.input_price, x.context_window,
+              x.strict and not coalesce(c.lane = any(%(strict_lanes)s::int[]), false) as widened,
+              b.open_ended and coalesce(c.worst_tokens, 0) <= c.est_tokens as unknown,
               case when x.lane is null and c.state = '{ChunkState.UNFUNDED}' then '{ChunkState.READY}'
                    when x.lane is not null and c.state = '{ChunkState.READY}' then '{ChunkState.UNFUNDED}'
                    else c.state end as new_state
        from chunk c join batch b using (batch_id) join lanes x on x.line_id = coalesce(c.line_id, b.line_id)
        where c.tenant_id = %(tenant_id)s and {_NOT_LEASED} and c.lane is distinct from x.lane
        order by c.chunk_id limit %(limit)s for update of c skip locked),
+ bytes as (select m.chunk_id, sum(case when p.stored then m.context_window else least(p.size, m.context_window) end) as bytes
+       from moved m cross join lateral unnest(coalesce(m.seqs, array(select generate_series(m.lo, m.hi)))) x (seq)
+       cross join lateral (select stored, octet_length(body) as size from item_payload
+         where batch_id = m.batch_id and seq = x.seq limit 1) p
+       where m.widened group by 1),
+ priced as (select m.chunk_id, coalesce(nullif(m.worst, 0), m.est_tokens * m.price / 1000) as worst,
+              coalesce(m.worst_tokens, m.est_tokens) as worst_tokens from moved m),
+ widest as (select m.chunk_id, m.n * m.context_window::numeric * m.price / 1000 as window_cost,
+              m.n * m.context_window::numeric as window_tokens,
+              case when not m.unknown then p.worst + b.bytes * m.input_price / 1000 end as cost,
+              case when not m.unknown then p.worst_tokens + b.bytes end as tokens
+       from moved m join priced p using (chunk_id) join bytes b using (chunk_id)),
  returned as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, lane, held_cost,
                                        held_tokens)
        select batch_id, 0, 0, 0, 0, 0, lane, sum({HELD_COST}), sum({HELD_TOKENS})
        from moved where held is not null and lane is not null group by batch_id, lane),
  changed as (update chunk c set lane = m.new_lane, held = null, state = m.new_state,
-              worst = case when m.new_lane is not null then coalesce(nullif(c.worst, 0), c.est_tokens * m.price / 1000) end,
-              worst_tokens = case when m.new_lane is not null then coalesce(c.worst_tokens, c.est_tokens) end
-       from moved m where c.chunk_id = m.chunk_id),
+              worst = case when m.new_lane is not null then coalesce(ceil(least(w.cost, w.window_cost)), p.worst) end,
+              worst_tokens = case when m.new_lane is not null
+                then coalesce(least(w.tokens, w.window_tokens), p.worst_tokens) end
+       from moved m join priced p using (chunk_id) left join widest w using (chunk_id) where c.chunk_id = m.chunk_id),
 {in_lock_order(_CHANGE)},
  recounted as (update sched s set ready = s.ready + x.n, vtime = case when x.n > 0 then {WAKE} else s.vtime end
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)

@@ -7,7 +7,7 @@ from app.batches import funding
 from app.metering import ledger
 from app.queue import funding as queue_funding
 from app.queue.funding import Move
-from tests.metering.world import TOKEN, World
+from tests.metering.world import TOKEN, TOY, World
 from tests.queue import support
 
 
@@ -23,12 +23,12 @@ async def test_a_new_budget_begins_with_what_its_window_has_used_and_keeps_it_wh
 async def test_queued_chunks_follow_a_budget_that_is_added_changed_or_removed(world: World) -> None:
     await world.submit(8)
     await world.budget(max_tokens=10**6, workflow="w")
-    assert await funding.move(world.database, world.tenant) == 2
+    assert await funding.move(world.database, TOY, world.tenant) == 2
     assert await world.states() == {"unfunded": 2}
     await world.fund()
     assert (await world.state()).held == 88
     await world.budget("second", max_tokens=10**6)
-    assert await funding.move(world.database, world.tenant) == 2
+    assert await funding.move(world.database, TOY, world.tenant) == 2
     await world.settle()
     assert ((await world.states()), (await world.state()).held) == ({"unfunded": 2}, 0)
     await world.fund()
@@ -36,7 +36,7 @@ async def test_queued_chunks_follow_a_budget_that_is_added_changed_or_removed(wo
     async with world.database.transaction() as conn:
         for name in ("b", "second"):
             await verbs.remove(conn, world.tenant, name)
-    await funding.move(world.database, world.tenant)
+    await funding.move(world.database, TOY, world.tenant)
     assert await world.states() == {"ready": 2}
     async with world.database.relaxed() as conn:
         assert await support.caches(conn) == [(2, 0)]
@@ -46,16 +46,16 @@ async def test_queued_chunks_follow_a_budget_that_is_added_changed_or_removed(wo
 async def test_the_steward_notices_changed_budgets_and_also_what_was_submitted_meanwhile(world: World) -> None:
     moves = funding.LaneMoves()
     await world.submit(4)
-    assert await moves.run(world.database) == 0
+    assert await moves.run(world.database, TOY) == 0
     await world.budget(max_tokens=10**6)
-    assert await moves.run(world.database) == 1
+    assert await moves.run(world.database, TOY) == 1
     async with world.database.durable() as conn:  # a submit that had read the budgets before
         await conn.execute("update chunk set lane = null, worst = null, worst_tokens = null, state = 'ready'")
         await conn.execute("update sched set ready = 1")
     moves._next = 0.0
-    assert await moves.run(world.database) == 1
+    assert await moves.run(world.database, TOY) == 1
     await world.budget(max_tokens=10**6, workflow="other")
-    assert await moves.run(world.database) == 1
+    assert await moves.run(world.database, TOY) == 1
     assert await world.states() == {"ready": 1}
     async with world.database.relaxed() as conn:
         assert await support.caches(conn) == [(1, 0)]
@@ -85,9 +85,9 @@ async def test_a_budget_of_tokens_that_becomes_one_of_money_holds_what_is_queued
     moves = funding.LaneMoves()
     await world.budget(max_tokens=10**6)
     await world.submit(4)
-    await moves.run(world.database)
+    await moves.run(world.database, TOY)
     await world.budget(max_cost="1")
-    await moves.run(world.database)
+    await moves.run(world.database, TOY)
     await world.fund()
     assert (await world.state()).held == 44 * TOKEN
     await world.drain()
@@ -120,14 +120,14 @@ async def test_queued_work_follows_a_budget_to_another_currency_and_back(world: 
     await world.budget(max_cost="1 EUR")
     await world.submit(4)
     assert await world.states() == {"ready": 1}
-    await moves.run(world.database)
+    await moves.run(world.database, TOY)
     await world.budget(max_cost="1 USD")
-    assert await moves.run(world.database) == 1
+    assert await moves.run(world.database, TOY) == 1
     assert await world.states() == {"unfunded": 1}
     await world.fund()
     assert (await world.state()).held == 44 * TOKEN
     await world.budget(max_cost="1 EUR")
-    assert await moves.run(world.database) == 1
+    assert await moves.run(world.database, TOY) == 1
     await world.settle()
     assert (await world.states(), (await world.state()).held) == ({"ready": 1}, 0)
     await world.drain()

@@ -58,12 +58,13 @@ class World:
     ) -> int:
         """A batch of items with a prompt of 3 tokens and answers of at most `most`. Returns its id."""
         line = line or self.line
-        sizes = ItemSizes([3 + most] * items, [most] * items, [most] * items, [30] * items)
+        body = b"{}".ljust(30)
+        sizes = ItemSizes([3 + most] * items, [most] * items, [most] * items, [len(body)] * items)
         async with self.database.transaction() as conn:
             lane = (await of_lines(conn, [line])).get(line)
             worsts = lane.worsts(sizes, MODEL) if lane else None
             batch = replace(await support.new_batch(conn, self.tenant, self.pool, items), line_id=line, **more)
-            rows = [copy_format.payload_row(batch.batch_id, n, None, None, 3 + most, b"{}") for n in range(items)]
+            rows = [copy_format.payload_row(batch.batch_id, n, None, None, 3 + most, body) for n in range(items)]
             payload = [copy_format.HEADER, *rows, copy_format.TRAILER]
             cuts = chunking.cut(sizes.est_tokens, max_tokens=10**6, max_items=chunk, line_id=line, worsts=worsts)
             await ingest.enqueue(conn, batch, payload, cuts)

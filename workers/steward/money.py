@@ -27,15 +27,16 @@ class Money:
     async def run(self) -> bool:
         """Move, renew and fund. Returns whether chunks changed."""
         moved, now = 0, clock.monotonic()
+        models = catalogue.load(self._settings.models_file)
         if now >= self._turn_at:
-            moved = await self._moves.run(self._database)
+            moved = await self._moves.run(self._database, models)
             async with self._database.relaxed() as conn, conn.transaction():
                 await funding.turn(conn)
             self._turn_at = now + TURN_SECONDS
         if now >= self._recount_at:
             await self._recount()
             self._recount_at = now + RECOUNT_SECONDS
-        funded = await funding.fund(self._database, catalogue.load(self._settings.models_file))
+        funded = await funding.fund(self._database, models)
         if moved:
             log.info("budget.moved", chunks=moved)
         return bool(moved or funded)
