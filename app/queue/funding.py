@@ -13,7 +13,7 @@ from app.queue import submit_sql
 
 MOST_READY = 128  # funded chunks of a lane in a pool that no worker has yet
 _MOVED_AT_ONCE = 5000
-_WIDENED_AT_ONCE = 100  # of which the size of each item is looked up
+_WIDENED_AT_ONCE = 500  # of which the size of each item is looked up
 
 
 @dataclass(frozen=True, slots=True)
