@@ -107,7 +107,11 @@ def _or_unlimited(amount: int | None) -> int:
 
 @dataclass(slots=True)
 class LaneMoves:
-    """Moves queued chunks to other lanes when budgets were added, changed or removed. The memory of one steward."""
+    """Moves queued chunks to other lanes when budgets were added, changed or removed. The memory of one steward.
+
+    An account is looked at for MOVE_SECONDS after a change, and then until its last chunk is in its lane: those that a worker
+    had at the change may be handed back.
+    """
 
     _scopes: dict[int, tuple[str, ...]] | None = None
     _until: dict[int, float] = field(default_factory=dict)
@@ -126,8 +130,13 @@ class LaneMoves:
         if not changed and now < self._next:
             return 0
         self._next = now + MOVE_AGAIN_SECONDS
-        self._until = {account: until for account, until in self._until.items() if until > now}
-        return sum([await move(database, catalogue, account) for account in sorted(self._until)])
+        moved = 0
+        for account, until in sorted(self._until.items()):
+            chunks, all_in_place = await _move_account(database, catalogue, account)
+            moved += chunks
+            if all_in_place and until <= now:
+                del self._until[account]
+        return moved
 
     def _differs(self, account: int, scopes: dict[int, tuple[str, ...]]) -> bool:
         return self._scopes is None or self._scopes.get(account) != scopes.get(account)
@@ -135,19 +144,24 @@ class LaneMoves:
 
 async def move(database: Database, catalogue: Catalogue, tenant_id: int) -> int:
     """Give the chunks of an account that no worker has the lanes of their lines. Returns how many changed."""
+    return (await _move_account(database, catalogue, tenant_id))[0]
+
+
+async def _move_account(database: Database, catalogue: Catalogue, tenant_id: int) -> tuple[int, bool]:
+    """The same, and whether all chunks are in the lanes of their lines now."""
     async with database.relaxed() as conn:
         models = await with_adopted(conn, catalogue)
         stored = await lines.parts(conn, await funding.lines(conn, tenant_id))
         found = await lanes.of_lines(conn, [line.line_id for line in stored])
         moves = [await _move(conn, line, found.get(line.line_id), models) for line in stored]
         strict_lanes = await lanes.strict(conn, tenant_id)
-    moved = 0
-    while True:
+    moved, changed = 0, 1
+    while changed:
         async with database.relaxed() as conn, conn.transaction():
             changed = await funding.move(conn, tenant_id, moves, strict_lanes)
         moved += changed
-        if not changed:
-            return moved
+    async with database.relaxed() as conn:
+        return moved, not await funding.in_other_lanes(conn, tenant_id, moves)
 
 
 async def _move(conn: Connection, line: lines.StoredLine, funding_of: Funding | None, models: Catalogue) -> Move:

@@ -143,7 +143,7 @@ async def held(conn: Connection) -> list[tuple[int, int, int]]:
 
 
 async def lines(conn: Connection, tenant_id: int) -> list[int]:
-    """The lines of an account's chunks that no worker has."""
+    """The lines of an account's chunks."""
     return [line_id for (line_id,) in await (await conn.execute(queries.LINES, {"tenant_id": tenant_id})).fetchall()]
 
 
@@ -162,6 +162,13 @@ async def move(conn: Connection, tenant_id: int, moves: Sequence[Move], strict_l
     }
     row = await (await conn.execute(queries.MOVE, values)).fetchone()
     return row[0] if row else 0
+
+
+async def in_other_lanes(conn: Connection, tenant_id: int, moves: Sequence[Move]) -> bool:
+    """Whether chunks of the account, such as those that a worker has, are not in the lanes of their lines."""
+    values = {"line_id": [each.line_id for each in moves], "lane": [each.lane_id for each in moves]}
+    row = await (await conn.execute(queries.IN_OTHER_LANES, values | {"tenant_id": tenant_id})).fetchone()
+    return bool(row and row[0])
 
 
 async def waiting_lines(conn: Connection, where: Waiting) -> list[int]:

@@ -95,10 +95,14 @@ _NOT_LEASED = f"c.state <> '{ChunkState.LEASED}'"
 _CHANGE = f"""select pool_id, tenant_id, sum((new_state = '{ChunkState.READY}')::int - (state = '{ChunkState.READY}')::int) as n
          from moved where new_state <> state group by 1, 2"""
 
-# Lines of the chunks of an account that no worker has.
-LINES = f"""
+LINES = """
 select distinct coalesce(c.line_id, b.line_id) from chunk c join batch b using (batch_id)
-where c.tenant_id = %(tenant_id)s and {_NOT_LEASED} and coalesce(c.line_id, b.line_id) is not null"""
+where c.tenant_id = %(tenant_id)s and coalesce(c.line_id, b.line_id) is not null"""
+
+IN_OTHER_LANES = """
+select exists (select from chunk c join batch b using (batch_id)
+  join unnest(%(line_id)s::int[], %(lane)s::int[]) x (line_id, lane) on x.line_id = coalesce(c.line_id, b.line_id)
+  where c.tenant_id = %(tenant_id)s and c.lane is distinct from x.lane)"""
 
 # Moves chunks to the lanes of their lines. A ready chunk returns its hold and waits for money of its new lane; one whose new
 # lane is none becomes ready. A chunk that had no lane or no cost is held at its estimate, all of it at the dearer price.

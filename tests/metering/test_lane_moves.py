@@ -5,6 +5,7 @@ import pytest
 from app.batches import budgets as verbs
 from app.batches import funding
 from app.metering import ledger
+from app.queue import chunk_sweeps, service
 from app.queue import funding as queue_funding
 from app.queue.funding import Move
 from tests.metering.world import TOKEN, TOY, World
@@ -59,6 +60,33 @@ async def test_the_steward_notices_changed_budgets_and_also_what_was_submitted_m
     assert await world.states() == {"ready": 1}
     async with world.database.relaxed() as conn:
         assert await support.caches(conn) == [(1, 0)]
+
+
+async def test_what_a_worker_hands_back_long_after_a_budget_was_added_waits_for_its_money_too(world: World) -> None:
+    moves = funding.LaneMoves()
+    await world.budget(max_tokens=10**6)
+    await world.submit(4)
+    await moves.run(world.database, TOY)
+    await world.fund()
+    lease = await world.claim()
+    assert lease is not None
+    await world.budget("second", max_tokens=10**6)
+    for _ in range(2):  # the time in which submits are moved has passed
+        assert await moves.run(world.database, TOY) == 0
+        moves._until, moves._next = dict.fromkeys(moves._until, 0.0), 0.0
+    async with world.database.durable() as conn:
+        items = await service.load(conn, lease)
+        await service.flush(conn, lease, support.answers(items[:1]))
+        await service.finish(conn, lease)
+    assert await moves.run(world.database, TOY) == 1
+    async with world.database.relaxed() as conn:
+        await chunk_sweeps.promote(conn)
+    await world.settle()
+    await world.fund()
+    assert {(await world.state(name)).held for name in ("b", "second")} == {33}
+    moves._until, moves._next = dict.fromkeys(moves._until, 0.0), 0.0
+    assert await moves.run(world.database, TOY) == 0
+    assert not moves._until
 
 
 async def test_a_move_touches_only_chunks_of_the_lines_that_it_was_given(world: World) -> None:
