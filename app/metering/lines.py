@@ -126,7 +126,7 @@ class Lines:
 
     async def ids(self, database: Database, wanted: Sequence[LineParts]) -> list[int]:
         """The ids of these lines of one account, which are added if they are new."""
-        if shared := {parts: own for parts in wanted if (own := self._shared.get(parts))}:
+        if self._shared and (shared := {parts: self._shared[parts] for parts in wanted if parts in self._shared}):
             await self._forget_named(database, shared)
         known = {parts: self._ids[parts] for parts in wanted if parts in self._ids}
         missing = list(dict.fromkeys(parts for parts in wanted if parts not in known))
