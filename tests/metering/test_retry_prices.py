@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 
@@ -33,7 +34,8 @@ class Retries:
 
     def __init__(self, world: World, settings: Settings) -> None:
         self.world, self.settings = world, settings
-        self.request_id = self.small = 0
+        self.small = 0
+        self.request_id = UUID(int=0)
 
     async def line_of_small(self, price: Price) -> int:
         labels = SpendLabels("w", critical=False)
@@ -70,7 +72,7 @@ class Retries:
                     parts[pool] = cuts
             own = parts.pop(world.pool, [])
             await ingest.enqueue(conn, batch, [copy_format.HEADER, *rows, copy_format.TRAILER], own, parts)
-        self.request_id = batch.request_id  # type: ignore[assignment]
+        self.request_id = batch.request_id
 
     async def run(self, *, ok: bool) -> None:
         """Run what is ready in both pools, and count it."""
@@ -89,13 +91,7 @@ class Retries:
 
     async def retry(self, catalogue: Catalogue) -> int:
         tenant = Tenant(self.world.tenant, "acme")
-        return await lifecycle.retry(
-            self.world.database,
-            self.settings,
-            catalogue,
-            tenant,
-            self.request_id,  # type: ignore[arg-type]
-        )
+        return await lifecycle.retry(self.world.database, self.settings, catalogue, tenant, self.request_id)
 
 
 @pytest.fixture
