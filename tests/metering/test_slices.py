@@ -20,20 +20,13 @@ from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slice_rows import Report
 from app.metering.slices import CallSize, Slices
 from app.metering.spend_labels import SpendLabels
-from tests.metering.test_funding import PRICE, TOKEN, World
+from tests.metering.world import PRICE, TOKEN, World
 
 SIZE = CallSize(4, 6, 16, {})
 
 
 def line(world: World, workflow: str = "w") -> LineParts:
     return parts_of(world.tenant, "key", SpendLabels(workflow), "toy", SYNC, PRICE)
-
-
-@pytest.fixture
-async def world(database: Database) -> World:
-    found = World(database)
-    await found.begin()
-    return found
 
 
 async def call(slices: Slices, of: LineParts, size: CallSize = SIZE) -> None:
