@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from app.admission import quotas
+from app.admission import quota_events, quotas
 from app.batches import batch_usage, budget_lanes, final_events, funding
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
@@ -76,7 +76,7 @@ async def retry(
     The batch gets new output and error files. `of_run`, the run to be retried, makes the call safe to repeat: after a later run
     has started, it has no effect and returns 0.
     """
-    async with database.transaction() as conn:
+    async with quota_events.told(database, tenant), database.transaction() as conn:
         limits = await quotas.lock(conn, tenant)
         batch = await batch_state.reopen(conn, tenant.tenant_id, request_id, of_run)
         if batch is None:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from app.admission import quotas
+from app.admission import quota_events, quotas
 from app.admission.admission import NO_ADMISSION, Admission
 from app.batches import batch_chunks, batch_usage, budget_lanes
 from app.batches.batch_chunks import BatchLines, Owner
@@ -174,7 +174,7 @@ async def commit(
     batch = _new_batch(order, intake, next(iter(cuts)), line_id, tells_items=tells_items)
 
     async def store() -> UUID:
-        async with database.transaction() as conn:
+        async with quota_events.told(database, order.tenant), database.transaction() as conn:
             request_id = await _store(conn, batch, order, intake, cuts)
             if request_id != batch.request_id:
                 order.admission.outcome.clear()  # of the earlier batch, another policy may have decided

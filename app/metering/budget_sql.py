@@ -132,7 +132,9 @@ with dead as (delete from budget_slice
 update budget set held = greatest(0, held - coalesce((select sum(amount) from dead), 0)) where budget_id = %(budget_id)s"""
 
 GAUGES = """
-select 'budget_used_ratio', t.account_id || '/' || b.name, (b.spent + b.held)::float8 / b.max
+select 'budget_used_ratio', t.account_id || '/' || b.name, b.spent::float8 / b.max
+from budget b join tenant t using (tenant_id)
+union all select 'budget_held_ratio', t.account_id || '/' || b.name, b.held::float8 / b.max
 from budget b join tenant t using (tenant_id)
 union all select 'budget_overshoot', t.account_id || '/' || b.name, greatest(0, b.spent - b.max)::float8
 from budget b join tenant t using (tenant_id)"""
