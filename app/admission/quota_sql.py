@@ -1,6 +1,7 @@
 """The SQL of quotas: their limits, and what an account uses.
 
-Lock order: quota comes before everything that a submit locks; nothing else locks it. `quota_reached` is locked in a transaction of its own.
+Lock order: quota comes before everything that a submit locks; nothing else locks it.
+`quota_reached` is written in a transaction of its own.
 """
 
 NAMES = ("open_batches", "open_items", "queued_tokens", "stored_bytes")

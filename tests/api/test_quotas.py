@@ -208,8 +208,9 @@ async def test_an_account_is_told_of_a_reached_quota_once_an_hour_and_of_each_qu
     assert (told["quota"], told["account_id"]) == ("open_items", "acme")
     assert told["message"] == answers[0].json()["errors"][0]["message"]
     await limit(open_items=2, stored_bytes=10)
+    sent = {"data": {"purpose": "batch"}, "files": {"file": ("x.jsonl", line(1))}}
+    assert (await client.post("/v1/files", **sent)).status_code == 429
     assert (await client.post(SUBMIT, json=items(1))).status_code == 429
-    assert (await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("x.jsonl", line())})).is_error
     assert [each["quota"] for each in await reached(database)] == ["open_items", "stored_bytes"]
     async with database.durable() as conn:
         await conn.execute("update quota_reached set hour = hour - interval '1 hour'")
