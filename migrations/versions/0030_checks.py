@@ -1,8 +1,5 @@
 """What 0026 left for a transaction of its own; what a policy restores; when a quota was reached; the last check of the ledger.
 
-Open batches that were queued before there were lines get the one under which their usage is booked anyway, without labels and
-price. So budgets of tokens count and hold them, too.
-
 The scans of the chunks here let claims and results of other transactions go on (the constraint), or only delay them for as long
 as the scan takes (the indexes).
 
@@ -20,6 +17,9 @@ branch_labels = None
 depends_on = None
 
 SCRIPT = """
+ALTER TABLE chunk VALIDATE CONSTRAINT chunk_state;
+CREATE INDEX IF NOT EXISTS chunk_unfunded ON chunk (lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded';
+CREATE INDEX IF NOT EXISTS chunk_funded ON chunk (lane, pool_id) WHERE held is not null;
 ALTER TABLE policy ADD COLUMN restores INTEGER;
 COMMENT ON COLUMN policy.restores IS 'the version whose text it put in force again; null: none';
 CREATE TABLE quota_reached (
@@ -40,18 +40,6 @@ CREATE TABLE ledger_check (
 COMMENT ON COLUMN ledger_check.one IS 'always true: one row';
 COMMENT ON COLUMN ledger_check.at IS 'when the ledger was compared with the queue';
 COMMENT ON COLUMN ledger_check.drift IS 'sum of all differences, without their signs; should be 0';
-INSERT INTO line (tenant_id, key_id, workflow, task, critical, variant, family, model, kind, endpoint)
-  SELECT DISTINCT tenant_id, '', 'default', '-', true, '-', '-', model, kind, '-' FROM batch
-  WHERE finalized_at is null AND line_id is null
-  ON CONFLICT DO NOTHING;
-UPDATE batch b SET line_id = l.line_id FROM line l
-  WHERE b.finalized_at is null AND b.line_id is null AND l.tenant_id = b.tenant_id AND l.model = b.model AND l.kind = b.kind
-    AND (l.key_id, l.workflow, l.task, l.critical, l.variant, l.family, l.endpoint)
-      = ('', 'default', '-', true, '-', '-', '-')
-    AND l.price_in is null AND l.price_cached is null AND l.price_out is null AND l.currency is null;
-ALTER TABLE chunk VALIDATE CONSTRAINT chunk_state;
-CREATE INDEX IF NOT EXISTS chunk_unfunded ON chunk (lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded';
-CREATE INDEX IF NOT EXISTS chunk_funded ON chunk (lane, pool_id) WHERE held is not null;
 """
 
 DOWN = """
@@ -64,10 +52,10 @@ ALTER TABLE policy DROP COLUMN restores;
 
 
 def upgrade() -> None:
-    """Two tables, a column, two indexes, a constraint that is checked, and lines of open batches."""
+    """Two tables, a column, two indexes, and a constraint that is checked."""
     run_script(op.get_bind(), SCRIPT)
 
 
 def downgrade() -> None:
-    """The constraint stays checked, and open batches keep their lines."""
+    """The constraint stays checked."""
     run_script(op.get_bind(), DOWN)
