@@ -146,12 +146,16 @@ class RateLimited(SlackwaterError):
 
 
 class QuotaExceeded(SlackwaterError):
-    """The account has used up a quota. `reason`: OpenAI's code. Nothing was stored; trying again at once does not help."""
+    """The account has used up a quota. `reason`: OpenAI's code. Nothing was stored; trying again at once does not help.
+
+    `quota`: its name.
+    """
 
     status, code = 429, 3036
 
-    def __init__(self, message: str, *, reason: str = "quota_exceeded") -> None:
+    def __init__(self, message: str, *, quota: str, reason: str = "quota_exceeded") -> None:
         super().__init__(message, reason=reason)
+        self.quota = quota
 
 
 class PolicyDenied(SlackwaterError):

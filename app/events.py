@@ -31,6 +31,8 @@ class EventKind(StrEnum):
     BUDGET_SPENT = "budget.spent"
     BUDGET_RENEWED = "budget.renewed"
     BUDGET_DIVERTED = "budget.diverted"
+    QUOTA_REACHED = "quota.reached"
+    POLICY_APPLIED = "policy.applied"
     ENDPOINT_FAILING = "endpoint.failing"
     ENDPOINT_DISABLED = "endpoint.disabled"
     TEST = "test"
@@ -50,7 +52,11 @@ USUAL_KINDS = (
 ITEM_KINDS = (EventKind.ITEM_SUCCEEDED, EventKind.ITEM_FAILED)
 ENDPOINT_KINDS = (EventKind.ENDPOINT_FAILING, EventKind.ENDPOINT_DISABLED)
 BUDGET_KINDS = (EventKind.BUDGET_SOFT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
+QUOTA_KINDS = (EventKind.QUOTA_REACHED,)
+POLICY_KINDS = (EventKind.POLICY_APPLIED,)
 PROGRESS_KINDS = (EventKind.BATCH_STARTED, EventKind.BATCH_PROGRESS, EventKind.BATCH_AT_RISK)
+
+NO_REQUEST = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,8 @@ class BatchFailure:
 class EventData:
     """What every event carries. The kind `test` carries no more.
 
-    `request_id`: the batch; in `endpoint.*` the endpoint, in `budget.*` and a test all zeros. `traceparent`: from the submit, if
+    `request_id`: the batch; in `endpoint.*` the endpoint, in `budget.*`, `quota.*`, `policy.*` and a test all zeros
+    (`NO_REQUEST`). `traceparent`: from the submit, if
     it had one.
     """
 
@@ -127,6 +134,30 @@ class BudgetData(EventData):
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaData(EventData):
+    """Data of `quota.*`. `quota`: its name. `message`: that of the refusal."""
+
+    quota: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyData(EventData):
+    """Data of `policy.*`. `version`: of the policy that is in force now."""
+
+    version: int
+    message: str
+
+
+_OF_NO_BATCH: tuple[tuple[tuple[EventKind, ...], type[EventData], tuple[str, ...]], ...] = (
+    (ENDPOINT_KINDS, EndpointData, ("message",)),
+    (BUDGET_KINDS, BudgetData, ("budget", "percent", "message")),
+    (QUOTA_KINDS, QuotaData, ("quota", "message")),
+    (POLICY_KINDS, PolicyData, ("version", "message")),
+)
+
+
 def to_json(data: EventData) -> bytes:
     """The data as it is stored: one flat object, without what is None."""
     values = asdict(data)
@@ -140,10 +171,9 @@ def from_json(kind: str, stored: bytes) -> EventData:
     common = {name: values.get(name) for name in ("request_id", "account_id", "traceparent")}
     if kind in ITEM_KINDS:
         return ItemData(**common, item=values["item"], reference=values.get("reference"))
-    if kind in ENDPOINT_KINDS:
-        return EndpointData(**common, message=values["message"])
-    if kind in BUDGET_KINDS:
-        return BudgetData(**common, **{name: values[name] for name in ("budget", "percent", "message")})
+    for kinds, data_class, names in _OF_NO_BATCH:
+        if kind in kinds:
+            return data_class(**common, **{name: values[name] for name in names})
     if kind == EventKind.TEST:
         return EventData(**common)
     return BatchData(

@@ -35,7 +35,6 @@ class ItemFacts(Protocol):
 
 
 _QUEUED_KINDS = frozenset(Kind)
-_QUEUED = "async_queue"  # the capability of a model whose requests can wait in the queue
 Facts = TypeVar("Facts", bound=ItemFacts)
 Item = dict[str, Any]
 Examine = Callable[[Model, Item], Facts]  # raises ValueError for a request that the model cannot take
@@ -188,7 +187,7 @@ class Admission:
     ) -> Admitted[Facts] | None:
         """The request for another model. None: that one cannot take it, or this process does not know it."""
         model = self.models.resolve(name) if self.models is not None else None
-        if model is None or model.task != asked.task or (self._is_queued and _QUEUED not in model.capabilities):
+        if model is None or not model.may_replace(asked, queued=self._is_queued):
             return None
         other = {**item, "model": model.name} if "model" in item else item
         try:

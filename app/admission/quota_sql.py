@@ -1,6 +1,7 @@
 """The SQL of quotas: their limits, and what an account uses.
 
 Lock order: quota comes before everything that a submit locks; nothing else locks it.
+`quota_reached` is written in a transaction of its own.
 """
 
 NAMES = ("open_batches", "open_items", "queued_tokens", "stored_bytes")
@@ -27,3 +28,10 @@ select (select coalesce(sum(b.bytes), 0) from batch b where b.tenant_id = %(tena
      + (select coalesce(sum(p.bytes), 0) from upload u join upload_part p using (upload_id)
         where u.tenant_id = %(tenant_id)s and u.state = 'pending')::int8""",
 }
+
+# One row if the event of this quota was not written in this hour yet.
+NOTE_REACHED = """
+insert into quota_reached as q (tenant_id, quota, hour)
+select tenant_id, %(quota)s, date_trunc('hour', now(), 'UTC') from quota where tenant_id = %(tenant_id)s
+on conflict (tenant_id, quota) do update set hour = excluded.hour where q.hour < excluded.hour
+returning tenant_id"""

@@ -64,7 +64,7 @@ async def check(conn: Connection, tenant: Tenant, demand: Demand, *, of_file: bo
             continue
         used = await _used(conn, tenant.tenant_id, name)
         if used + more > limit:
-            raise QuotaExceeded(_message(name, used, more, limit), reason=codes.get(name, _CODE))
+            raise QuotaExceeded(_message(name, used, more, limit), quota=name, reason=codes.get(name, _CODE))
 
 
 async def lock(conn: Connection, tenant: Tenant) -> tuple[int | None, ...]:
@@ -80,7 +80,7 @@ async def check_queued(conn: Connection, tenant: Tenant, locked: Sequence[int | 
     for name, limit in zip(NAMES[:3], locked, strict=False):
         if limit is not None and (used := await _used(conn, tenant.tenant_id, name)) > limit:
             raise QuotaExceeded(
-                f"Quota: the account would have {used:,} of {limit:,} {_NOUNS[name]}; {_MEND}", reason=_CODE
+                f"Quota: the account would have {used:,} of {limit:,} {_NOUNS[name]}; {_MEND}", quota=name, reason=_CODE
             )
 
 

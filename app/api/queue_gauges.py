@@ -6,7 +6,7 @@ import math
 from app import clock
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
-from app.metering import budgets
+from app.metering import budgets, ledger
 from app.queue import funding, overview
 from app.webhooks import deliveries
 
@@ -35,7 +35,7 @@ class QueueGauges:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
                 queue = await overview.gauges(conn) + await funding.gauges(conn)
-                money = await budgets.gauges(conn, await funding.beyond(conn))
+                money = await budgets.gauges(conn, await funding.beyond(conn)) + await ledger.gauges(conn)
                 return queue + await deliveries.gauges(conn) + money
         except (TimeoutError, *TRANSIENT):
             return []

@@ -1,18 +1,15 @@
 """Writes `budget.soft`, `budget.spent`, `budget.renewed` and `budget.diverted`, in the transaction that causes each."""
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from app import clock
 from app.db.pool import Connection
-from app.events import BudgetData, EventKind
+from app.events import NO_REQUEST, BudgetData, EventKind
 from app.metering import budget_rules, budgets
 from app.metering.budget_rules import Budget
 from app.metering.budgets import Renewed
 from app.tenants import service as tenants
 from app.webhooks import emitter
-
-_NO_REQUEST = str(UUID(int=0))
 
 
 async def reached(conn: Connection, changed: Sequence[Budget]) -> None:
@@ -60,6 +57,6 @@ def _used(budget: Budget) -> str:
 async def _emit(conn: Connection, budget: Budget, kind: EventKind, percent: int, message: str) -> None:
     account_id = await tenants.account_id_of(conn, budget.tenant_id)
     data = BudgetData(
-        request_id=_NO_REQUEST, account_id=account_id, budget=budget.name, percent=percent, message=message
+        request_id=NO_REQUEST, account_id=account_id, budget=budget.name, percent=percent, message=message
     )
     await emitter.emit(conn, tenant_id=budget.tenant_id, kind=kind, model="", batch_id=None, run=None, data=data)

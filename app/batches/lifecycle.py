@@ -17,7 +17,7 @@ from uuid import UUID
 
 import structlog
 
-from app.admission import quotas
+from app.admission import quota_events, quotas
 from app.batches import batch_usage, budget_lanes, final_events, funding
 from app.batches.budget_lanes import Lanes, LanesChanged
 from app.db.pool import Connection, Database
@@ -92,7 +92,7 @@ async def _begin_run(
     request_id: UUID,
     of_run: int | None,
 ) -> int:
-    async with database.transaction() as conn:
+    async with quota_events.told(database, tenant), database.transaction() as conn:
         limits = await quotas.lock(conn, tenant)
         batch = await batch_state.reopen(conn, tenant.tenant_id, request_id, of_run)
         if batch is None:

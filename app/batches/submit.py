@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from app.admission import quotas
+from app.admission import quota_events, quotas
 from app.admission.admission import NO_ADMISSION, Admission
 from app.batches import batch_chunks
 from app.batches.batch_chunks import Owner
@@ -173,7 +173,7 @@ async def commit(
     batch = _new_batch(order, intake, pools[0], chunks.line_ids, tells_items=tells_items)
 
     async def store() -> UUID:
-        async with database.transaction() as conn:
+        async with quota_events.told(database, order.tenant), database.transaction() as conn:
             request_id = await _store(conn, batch, order, intake, chunks.by_pool(pools))
             if request_id != batch.request_id:
                 order.admission.outcome.clear()  # of the earlier batch, another policy may have decided

@@ -12,7 +12,6 @@ from app.metering import documents, variants
 from app.metering.compare import MEASURES, Interval, Measure, Observed
 from app.metering.reports import Scope
 from app.quantities import duration
-from app.user_errors import Failure
 
 _NAMES = {
     "ttft_p50": "first token, p50",
@@ -36,16 +35,11 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare two variants: latency, failures, cost, cached share, retries, growth of sessions, with 95 % intervals."""
-    if first == second:
-        raise Failure(f"Both variants are {first[:40]!r}.", "Name two different values of the label `variant`.")
 
     async def look(conn: Connection, scope: Scope) -> dict[str, Observed]:
-        return {name: await variants.observed(conn, scope, name, workflow) for name in (first, second)}
+        return await variants.compared(conn, scope, first, second, workflow)
 
     seen = read(since, account, look)
-    if missing := [name for name, each in seen.items() if not each.hours]:
-        remedy = "`slackwater spend --by variant` lists the variants; the header x-slackwater-variant sets one."
-        raise Failure(f"No request of the variant {missing[0][:40]!r} in that time.", remedy)
     if as_json:
         tables.document(console, documents.comparison(seen))
         return

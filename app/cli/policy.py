@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from app import clock
+from app.admission import policy_versions
 from app.cli import tables
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
@@ -39,27 +40,21 @@ _REMEDY = "Correct the file; nothing was applied."
 def apply(file: File, as_json: Json = False) -> None:
     """Check a policy and put it in force. Every process follows it within a second."""
     text = _read(file)
-    version, new = _with_models(lambda conn, models: service.apply(conn, text, models, _user()), str(file))
+    version, new = _with_models(lambda conn, models: policy_versions.apply(conn, text, models, _user()), str(file))
     _confirm(version, new, as_json)
 
 
 @app.command("rollback")
 def rollback(
-    version: Annotated[int | None, typer.Argument(help="number of the version; default: the one before")] = None,
+    version: Annotated[
+        int | None, typer.Argument(help="number of the version; default: the one before, and each time one more")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Put an earlier version in force again, as a new version."""
-
-    async def verb(conn: Connection, models: Catalogue) -> tuple[PolicyVersion, bool]:
-        wanted = version
-        if wanted is None:
-            found = await service.history(conn, 2)
-            if len(found) < 2:
-                raise Failure("There is no version before this one.", "`slackwater policy show --history` lists them.")
-            wanted = found[1].policy_id
-        return await service.roll_back(conn, wanted, models, _user())
-
-    back, new = _with_models(verb, "the earlier version")
+    back, new = _with_models(
+        lambda conn, models: policy_versions.roll_back(conn, version, models, _user()), "the earlier version"
+    )
     _confirm(back, new, as_json)
 
 
@@ -75,8 +70,10 @@ def show(
         if as_json:
             tables.document(console, [_document(each) for each in found])
             return
-        rows = [(each.policy_id, each.digest[:12], each.by, tables.when(each.at)) for each in found]
-        tables.show(console, ("version", "hash", "by", "at"), rows)
+        rows = [
+            (each.policy_id, each.digest[:12], each.by, tables.when(each.at), each.restores or "") for each in found
+        ]
+        tables.show(console, ("version", "hash", "by", "at", "restores"), rows)
         return
     shown = on_database(settings(), lambda conn: service.find(conn, version) if version else service.newest(conn))
     if as_json:
@@ -176,7 +173,8 @@ def _confirm(version: PolicyVersion, new: bool, as_json: bool) -> None:
 
 def _document(version: PolicyVersion) -> dict[str, Any]:
     values = asdict(version)
-    return {"version": values["policy_id"], "hash": values["digest"], "by": values["by"], "at": clock.iso(version.at)}
+    named = {"version": values["policy_id"], "hash": values["digest"], "by": values["by"], "at": clock.iso(version.at)}
+    return named | {"restores": version.restores}
 
 
 def _show_report(title: str, report: Report) -> None:

@@ -81,6 +81,9 @@ class Launch:
     source: WeightsSource | None = None
 
 
+QUEUED: Capability = "async_queue"  # of a model whose requests can wait in the queue
+
+
 @dataclass(frozen=True)
 class Model:
     """One entry under its canonical name. `served` is the model whose engines answer: the pool's key.
@@ -104,6 +107,10 @@ class Model:
     default_max_tokens: Positive = 256
     capabilities: frozenset[Capability] = frozenset()
     adopted: bool = False
+
+    def may_replace(self, asked: "Model", *, queued: bool) -> bool:
+        """Whether a request for another model can be routed to this one, if its content fits. `queued`: it waits in the queue."""
+        return self.task == asked.task and (not queued or QUEUED in self.capabilities)
 
     def name_at(self, serves: Sequence[str]) -> str | None:
         """The name of this model in requests to an engine that serves these names; None if the engine does not serve it.

@@ -164,7 +164,9 @@ with queued as (select b.budget_id, sum(case b.unit when 'cost' then x.cost else
    where seen_at > now() - make_interval(secs => %(dead_seconds)s) group by 1)
 select 'budget_overshoot_bound', t.account_id || '/' || b.name, coalesce(q.beyond, 0) + coalesce(c.beyond, 0)
 from budget b join tenant t using (tenant_id) left join queued q using (budget_id) left join calls c using (budget_id)
-union all select 'budget_used_ratio', t.account_id || '/' || b.name, (b.spent + b.held)::float8 / b.max
+union all select 'budget_used_ratio', t.account_id || '/' || b.name, b.spent::float8 / b.max
+from budget b join tenant t using (tenant_id)
+union all select 'budget_held_ratio', t.account_id || '/' || b.name, b.held::float8 / b.max
 from budget b join tenant t using (tenant_id)
 union all select 'budget_overshoot', t.account_id || '/' || b.name, greatest(0, b.spent - b.max)::float8
 from budget b join tenant t using (tenant_id)"""

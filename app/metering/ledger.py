@@ -66,3 +66,13 @@ async def forget(conn: Connection, tenant_id: int) -> None:
     """Remove the budgets, the lines and the usage of an account that is being deleted. Call inside a transaction."""
     for statement in (*budget_sql.FORGET, *sql.FORGET):
         await conn.execute(statement, {"tenant_id": tenant_id})
+
+
+async def note_check(conn: Connection, drift: int) -> None:
+    """Note the result of a check. `drift`: the sum of all differences between the ledger and the queue, without their signs."""
+    await conn.execute(sql.NOTE_CHECK, {"drift": drift})
+
+
+async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
+    """The gauge of the last check: (name, label, value). Empty: there was none yet."""
+    return [tuple(row) for row in await (await conn.execute(sql.GAUGES)).fetchall()]

@@ -16,7 +16,8 @@ from app.errors import BadInput
 
 GATEWAY_METADATA = "cf-aig-metadata"  # Cloudflare AI Gateway's header: a flat JSON object
 HEADERS = {name: f"x-slackwater-{name}" for name in ("workflow", "task", "critical", "variant")}
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+LABEL = "^[a-z0-9][a-z0-9._-]{0,63}$"
+_NAME = re.compile(LABEL.strip("^$"))
 _LONGEST = 64
 _FORM = f"1 to {_LONGEST} of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
 _OTHER = re.compile(r"[^a-z0-9._-]+")

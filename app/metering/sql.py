@@ -120,3 +120,10 @@ FORGET = (
     "delete from usage where line_id in (select line_id from line where tenant_id = %(tenant_id)s)",
     "delete from line where tenant_id = %(tenant_id)s",
 )
+
+# ---------------------------------------------------------------- the last check of the ledger
+
+NOTE_CHECK = """
+insert into ledger_check (one, at, drift) values (true, now(), %(drift)s)
+on conflict (one) do update set at = excluded.at, drift = excluded.drift"""
+GAUGES = "select 'ledger_drift', '', drift::float8 from ledger_check"

@@ -4,6 +4,7 @@ from sqlalchemy import (
     ARRAY,
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     DateTime,
     ForeignKey,
@@ -127,3 +128,11 @@ session_growth = Table(
     PrimaryKeyConstraint("tenant_id", "session"),
 )
 Index("session_growth_seen", session_growth.c.seen_at)
+
+ledger_check = Table(
+    "ledger_check",
+    metadata,
+    Column("one", Boolean, CheckConstraint("one", name="one"), primary_key=True, comment="always true: one row"),
+    Column("at", DateTime(timezone=True), nullable=False, comment="when the ledger was compared with the queue"),
+    Column("drift", BigInteger, nullable=False, comment="sum of all differences, without their signs; should be 0"),
+)

@@ -1,7 +1,8 @@
 """Tries a policy on recorded requests: what it would match and refuse, and what that would change in the cost.
 
-Their content is not recorded. So conditions on the end user and rules about tools match nothing here, a request fits a model that
-has the window for it, and budgets count as unused.
+Their content is not recorded. So conditions on the end user and rules about tools match nothing here, and budgets count as
+unused. A request fits a model of the task of its own that has the window for it and, if the request was queued, can be queued;
+whether it has images is not known.
 """
 
 from collections import Counter
@@ -12,10 +13,12 @@ from functools import partial
 from typing import Any
 
 from app.engines.catalogue import Catalogue, Model
+from app.policy.language import KINDS
 from app.policy.match import Asked, Decision, Requester, decide, narrowed
 from app.policy.rules import Rule
 from app.policy.samples import Sample
 
+_QUEUED_KINDS = frozenset(KINDS) - {"sync"}
 _MILLION = Decimal(10**6)
 
 
@@ -104,7 +107,8 @@ def _answering(model: Model | None, sample: Sample, decision: Decision, models: 
         found = models.resolve(name)
         if found is None or decision.refusal(name) is not None:
             continue
-        if (model is None or found.task == model.task) and sample.est_tokens <= found.context_window:
+        may = model is None or found.may_replace(model, queued=sample.kind in _QUEUED_KINDS)
+        if may and sample.est_tokens <= found.context_window:
             return found
     return model
 

@@ -13,17 +13,23 @@ from app.policy.language import parse
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """One version. `digest`: SHA-256 of its text. `by`: who applied it."""
+    """One version. `digest`: SHA-256 of its text. `by`: who applied it. `restores`: the version whose text it put in force again;
+    None: its text came from a file.
+    """
 
     policy_id: int
     digest: str
     text: str
     by: str
     at: datetime
+    restores: int | None = None
 
 
-async def apply(conn: Connection, text: str, models: Catalogue, by: str) -> tuple[PolicyVersion, bool]:
+async def apply(
+    conn: Connection, text: str, models: Catalogue, by: str, *, restores: int | None = None
+) -> tuple[PolicyVersion, bool]:
     """Put a text in force. Returns its version, and whether it is new: the text in force already is not stored again.
+    `restores`: the earlier version whose text it is.
 
     Call inside a transaction. Raises PolicyError, and then nothing changes.
     """
@@ -32,15 +38,26 @@ async def apply(conn: Connection, text: str, models: Catalogue, by: str) -> tupl
     found, digest = await newest(conn), hashlib.sha256(text.encode()).hexdigest()
     if found is not None and found.digest == digest:
         return found, False
-    row = await (await conn.execute(sql.ADD, {"hash": digest, "text": text, "by": by})).fetchone()
+    row = await (await conn.execute(sql.ADD, {"hash": digest, "text": text, "by": by, "restores": restores})).fetchone()
     assert row is not None
     return PolicyVersion(*row), True
 
 
-async def roll_back(conn: Connection, policy_id: int, models: Catalogue, by: str) -> tuple[PolicyVersion, bool]:
-    """Put the text of an earlier version in force again, as a new version. See `apply`. Raises NotFound."""
-    earlier = await find(conn, policy_id)
-    return await apply(conn, earlier.text, models, by)
+async def roll_back(conn: Connection, policy_id: int | None, models: Catalogue, by: str) -> tuple[PolicyVersion, bool]:
+    """Put the text of an earlier version in force again, as a new version. See `apply`. Raises NotFound.
+
+    `policy_id` None: the version before the one whose text is in force, so that each further call goes back one more.
+    """
+    await conn.execute(sql.ONE_AT_A_TIME)
+    earlier = await _before(conn) if policy_id is None else await find(conn, policy_id)
+    return await apply(conn, earlier.text, models, by, restores=earlier.policy_id)
+
+
+async def _before(conn: Connection) -> PolicyVersion:
+    row = await (await conn.execute(sql.BEFORE)).fetchone()
+    if row is None:
+        raise NotFound("There is no version before this one. `slackwater policy show --history` lists them")
+    return PolicyVersion(*row)
 
 
 async def find(conn: Connection, policy_id: int) -> PolicyVersion:

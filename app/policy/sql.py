@@ -1,11 +1,19 @@
 """The SQL of the policy's versions and of the samples."""
 
 NEWEST_ID = "select max(policy_id) from policy"
-FIND = "select policy_id, hash, text, by, at from policy where policy_id = %(policy_id)s"
-NEWEST = "select policy_id, hash, text, by, at from policy order by policy_id desc limit %(limit)s"
+_COLUMNS = "policy_id, hash, text, by, at, restores"
+FIND = f"select {_COLUMNS} from policy where policy_id = %(policy_id)s"
+NEWEST = f"select {_COLUMNS} from policy order by policy_id desc limit %(limit)s"
+# The version before the one whose text is in force: a version that restores an earlier one stands where that one stands.
+BEFORE = f"""
+with recursive place as (
+  (select policy_id, restores from policy order by policy_id desc limit 1)
+  union all select p.policy_id, p.restores from place join policy p on p.policy_id = place.restores)
+select {_COLUMNS} from policy where policy_id < (select min(policy_id) from place) order by policy_id desc limit 1"""
 # Held until the transaction ends, so that of two appliers the second compares with what the first has written.
 ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtext('slackwater policy'))"
-ADD = "insert into policy (hash, text, by) values (%(hash)s, %(text)s, %(by)s) returning policy_id, hash, text, by, at"
+ADD = f"""
+insert into policy (hash, text, by, restores) values (%(hash)s, %(text)s, %(by)s, %(restores)s) returning {_COLUMNS}"""
 
 SAMPLE = """
 insert into request_sample (tenant_id, key_id, workflow, task, critical, kind, model, endpoint, deadline, requests, est_tokens,

@@ -25,6 +25,7 @@ policy = Table(
     Column("text", Text, nullable=False),
     Column("by", Text, nullable=False, comment="who applied it"),
     Column("at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("restores", Integer, comment="the version whose text it put in force again; null: none"),
 )
 
 request_sample = Table(

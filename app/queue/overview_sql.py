@@ -36,6 +36,8 @@ union all select 'partitions_ahead_days', '',
   coalesce(max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() at time zone 'utc')::date, -1)
   from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'item_payload'::regclass
 union all select 'fold_lag_deltas', '', count(*) from (select from batch_delta limit {MOST_COUNTED}) d
+union all select 'ledger_lag_seconds', '', coalesce(extract(epoch from now() - (
+    select at from batch_delta order by delta_id limit 1)), 0)
 union all select 'oldest_ready_seconds', '', coalesce(extract(epoch from now() - (
     select b.opened_at from (
       select * from (select * from batch where finalized_at is null order by created_at limit {_MOST_LOOKED_AT}) oldest

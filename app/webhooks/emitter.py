@@ -8,6 +8,8 @@ Who calls them, by event:
                                                   app.batches.final_events; a refused file: app.batches.openai.file_batches
     item.succeeded, .failed                       workers.gpu.result_writer
     budget.soft, .spent, .renewed, .diverted      app.batches.budget_events
+    quota.reached                                 app.admission.quota_events
+    policy.applied                                app.admission.policy_versions
     endpoint.failing, .disabled                   app.webhooks.endpoint_state
 """
 

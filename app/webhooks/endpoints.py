@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from app import crypto
 from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
-from app.events import EventData, EventKind
+from app.events import NO_REQUEST, EventData, EventKind
 from app.states import EndpointState
 from app.webhooks import emitter, endpoint_state, signing, validation
 from app.webhooks import endpoint_sql as sql
@@ -24,7 +24,6 @@ from app.webhooks.validation import DeliveryLimits
 
 Switch = Literal["pause", "disable", "enable"]
 _BY_OWNER = "by its owner"
-_NO_REQUEST = str(UUID(int=0))
 ORDERS = {"created_at": "created_at", "name": "name", "enabled": "state = 'disabled'", "source": "coalesce(model, '')"}
 MOST_PAGES, MOST_LISTED = 1_000_000, 100
 
@@ -82,7 +81,7 @@ async def send_test(
     conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, kind: str = EventKind.TEST
 ) -> int:
     """Send an event of no batch to this endpoint only. Returns the delivery's id. Raises `NotFound`."""
-    data = EventData(request_id=_NO_REQUEST, account_id=account_id)
+    data = EventData(request_id=NO_REQUEST, account_id=account_id)
     delivery_id = await emitter.emit_test(conn, tenant_id, endpoint_id, kind, data)
     if delivery_id is None:
         raise _no_endpoint()

@@ -20,7 +20,18 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
 from app.errors import ExecutionFailed
-from app.events import PROGRESS_KINDS, BatchData, BatchFailure, BudgetData, EndpointData, EventData, EventKind, ItemData
+from app.events import (
+    PROGRESS_KINDS,
+    BatchData,
+    BatchFailure,
+    BudgetData,
+    EndpointData,
+    EventData,
+    EventKind,
+    ItemData,
+    PolicyData,
+    QuotaData,
+)
 
 PREFIX = "cf.workersAi.model."
 SCHEMA_VERSION = 1
@@ -99,6 +110,10 @@ def _data(event: Event) -> dict[str, Any]:
             values |= {"message": message}
         case BudgetData(budget=budget, percent=percent, message=message):
             values |= {"budget": budget, "percent": percent, "message": message}
+        case QuotaData(quota=quota, message=message):
+            values |= {"quota": quota, "message": message}
+        case PolicyData(version=version, message=message):
+            values |= {"version": version, "message": message}
         case ItemData(item=item, reference=reference):
             values |= {"item": item, "reference": reference}
     return {name: value for name, value in values.items() if value not in (None, "")}
@@ -172,4 +187,8 @@ def _payload(event: Event) -> dict[str, Any]:
             payload["message"] = message
         case BudgetData(budget=budget, percent=percent, message=message):
             payload |= {"budget": budget, "percent": percent, "message": message}
+        case QuotaData(quota=quota, message=message):
+            payload |= {"quota": quota, "message": message}
+        case PolicyData(version=version, message=message):
+            payload |= {"version": version, "message": message}
     return payload

@@ -8,11 +8,11 @@ from time import monotonic
 from typing import Any
 
 import httpx
-import psycopg
 
 from app.cli.key import create_key
 from app.settings import Settings
 from benchmarks import queue_drain
+from benchmarks.governance.drift import drifts
 from benchmarks.harness import ACCOUNT, Api, Testbed, part, say, until_ready
 from benchmarks.queue_workload import body, line, pool_at
 from benchmarks.statistics import interval
@@ -105,15 +105,3 @@ def _paired(name: str, rate: Any, pairs: int) -> dict[str, Any]:
         f"{name}_items_s": round(median(rates[True])),
         f"{name}_bare_items_s": round(median(rates[False])),
     }
-
-
-def drifts(url: str) -> dict[str, int]:
-    """How far the ledger is from the queue's counts, and what budgets hold though nothing is open. 0 is right."""
-    with psycopg.connect(url, autocommit=True) as conn:
-        row = conn.execute(
-            """select coalesce((select sum(requests) from usage u join line using (line_id) where kind <> 'sync'), 0)
-                      - coalesce((select sum(ok + failed) from batch), 0),
-                      coalesce((select sum(held) from budget), 0)"""
-        ).fetchone()
-    assert row
-    return {"ledger_drift": abs(int(row[0])), "budget_drift": abs(int(row[1]))}

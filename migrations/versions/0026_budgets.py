@@ -1,6 +1,7 @@
 """Budgets, lanes and slices; chunks and deltas carry what budgets hold for them.
 
-The new columns have no default, so no row is rewritten. The new state is added without a scan of the chunks under a lock.
+The new columns have no default, so no row is rewritten. Nothing here scans the chunks, whose table stays locked until the end:
+0030 validates the constraint and adds the indexes.
 
 Revision ID: 0026
 Revises: 0025
@@ -86,11 +87,8 @@ ALTER TABLE chunk ADD COLUMN lane INTEGER, ADD COLUMN worst BIGINT, ADD COLUMN w
   ADD COLUMN likely SMALLINT, ADD COLUMN held SMALLINT,
   DROP CONSTRAINT chunk_state,
   ADD CONSTRAINT chunk_state CHECK (state in ('unfunded', 'ready', 'leased', 'delayed', 'held')) NOT VALID;
-ALTER TABLE chunk VALIDATE CONSTRAINT chunk_state;
 ALTER TABLE batch_delta ADD COLUMN lane INTEGER, ADD COLUMN held_cost BIGINT, ADD COLUMN held_tokens BIGINT,
   ADD COLUMN worst BIGINT, ADD COLUMN worst_tokens BIGINT;
-CREATE INDEX chunk_unfunded ON chunk (lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded';
-CREATE INDEX chunk_funded ON chunk (lane, pool_id) WHERE held is not null;
 COMMENT ON COLUMN chunk.lane IS 'lane of its budgets; null: it has none';
 COMMENT ON COLUMN chunk.worst IS 'the most that it can cost, in 10^-9 of the currency; null: it has no lane';
 COMMENT ON COLUMN chunk.worst_tokens IS 'the most tokens that it can use';
@@ -105,8 +103,6 @@ DOWN = """
 UPDATE sched s SET ready = s.ready + x.n FROM (SELECT pool_id, tenant_id, count(*) AS n FROM chunk WHERE state = 'unfunded'
   GROUP BY 1, 2) x WHERE s.pool_id = x.pool_id AND s.tenant_id = x.tenant_id;
 UPDATE chunk SET state = 'ready' WHERE state = 'unfunded';
-DROP INDEX chunk_unfunded;
-DROP INDEX chunk_funded;
 ALTER TABLE batch_delta DROP COLUMN lane, DROP COLUMN held_cost, DROP COLUMN held_tokens, DROP COLUMN worst,
   DROP COLUMN worst_tokens;
 ALTER TABLE chunk DROP CONSTRAINT chunk_state, DROP COLUMN lane, DROP COLUMN worst, DROP COLUMN worst_tokens, DROP COLUMN likely,
@@ -118,7 +114,7 @@ DROP TABLE budget;
 
 
 def upgrade() -> None:
-    """Three tables, columns and indexes."""
+    """Three tables and columns."""
     run_script(op.get_bind(), SCRIPT)
 
 

@@ -13,6 +13,7 @@ from app.api import queue_gauges
 from app.api.app import create_app
 from app.api.metrics import MEANINGS
 from app.db.pool import Database
+from app.metering import ledger
 from app.queue import overview
 from app.settings import Settings
 from tests.api.support import SUBMIT
@@ -40,11 +41,15 @@ async def test_the_queues_alarms_are_metrics(client: httpx.AsyncClient, database
     await client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1000})
     async with database.durable() as conn:
         await conn.execute("update chunk set lane = 1, worst = 1000, held = 500")
+        await conn.execute("update batch_delta set at = now() - interval '1 minute'")
+        await ledger.note_check(conn, 7)
     found = await scraped(client)
     assert {name for name, _ in found} >= {*MEANINGS, "database_up"}
     assert found["database_up", ""] == 1
     assert found["partitions_ahead_days", ""] >= 1
     assert found["fold_lag_deltas", ""] == 1
+    assert 60 <= found["ledger_lag_seconds", ""] < 600
+    assert found["ledger_drift", ""] == 7
     assert found["cache_drifts_total", ""] == 2
     assert found["open_batches", ""] == 1
     assert found["ready_chunks", "smollm2-135m-instruct"] == 1

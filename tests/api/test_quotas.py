@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from app.admission import quotas
@@ -36,9 +37,9 @@ def items(count: int) -> dict[str, Any]:
 
 
 async def counted(database: Database) -> dict[str, int]:
-    """The rows of each table that a submit writes to."""
+    """The rows of each table that a submit writes to, without the events of quotas themselves."""
     async with database.relaxed() as conn:
-        names = ("batch", "item_payload", "chunk", "event", "file", "file_batch")
+        names = ("batch", "item_payload", "chunk", "event where kind <> 'quota.reached'", "file", "file_batch")
         rows = [await (await conn.execute(f"select count(*) from {name}")).fetchone() for name in names]
         return dict(zip(names, (row[0] for row in rows if row), strict=True))
 
@@ -189,3 +190,29 @@ async def test_a_retry_and_a_submit_at_once_do_not_wait_for_each_other_in_a_circ
 async def test_synchronous_requests_have_no_quota(client: httpx.AsyncClient, limit: Limit) -> None:
     await limit(open_batches=0, open_items=0, queued_tokens=0, stored_bytes=0)
     assert (await client.post(RUN, json={"prompt": "x"})).status_code == 503  # there is no engine
+
+
+async def reached(database: Database) -> list[dict[str, Any]]:
+    """The data of the events of quotas, in their order."""
+    async with database.relaxed() as conn:
+        rows = await conn.execute("select data from event where kind = 'quota.reached' order by event_id")
+        return [orjson.loads(data) for (data,) in await rows.fetchall()]
+
+
+async def test_an_account_is_told_of_a_reached_quota_once_an_hour_and_of_each_quota(
+    client: httpx.AsyncClient, limit: Limit, database: Database
+) -> None:
+    await limit(open_items=2)
+    answers = [await client.post(SUBMIT, json=items(3)) for _ in range(3)]
+    [told] = await reached(database)
+    assert (told["quota"], told["account_id"]) == ("open_items", "acme")
+    assert told["message"] == answers[0].json()["errors"][0]["message"]
+    await limit(open_items=2, stored_bytes=10)
+    sent = {"data": {"purpose": "batch"}, "files": {"file": ("x.jsonl", line(1))}}
+    assert (await client.post("/v1/files", **sent)).status_code == 429
+    assert (await client.post(SUBMIT, json=items(1))).status_code == 429
+    assert [each["quota"] for each in await reached(database)] == ["open_items", "stored_bytes"]
+    async with database.durable() as conn:
+        await conn.execute("update quota_reached set hour = hour - interval '1 hour'")
+    await client.post(SUBMIT, json=items(3))
+    assert [each["quota"] for each in await reached(database)] == ["open_items", "stored_bytes", "open_items"]

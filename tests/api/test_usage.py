@@ -241,3 +241,26 @@ async def test_what_is_retried_of_a_mixed_batch_is_booked_for_its_own_model_what
     assert found == {(model, "/v1/chat/completions", 8, 4, 4) for model in (small, big)}
     async with database.relaxed() as conn:
         assert await reports.check(conn) == []
+
+
+async def test_two_variants_are_compared_by_their_labels(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    for variant, count in (("new", 3), ("old", 2)):
+        for _ in range(count):
+            headers = {"x-slackwater-variant": variant, "x-slackwater-workflow": "tagging"}
+            await client.post("/v1/chat/completions", json=CHAT, headers=headers)
+    await report(client, 5)
+    asked = {"a": "new", "b": "old"}
+    found = (await client.get(f"{USAGE}/compare", params=asked | {"workflow": "tagging"})).json()["result"]
+    assert found["requests"] == {"new": 3, "old": 2}
+    assert found["measures"]["failures"]["new"]["value"] == 0
+    assert found["measures"]["failures"]["differs"] is False
+    assert {"since", "until", "currency"} <= found.keys()
+    for query, status, says in (
+        (asked | {"b": "new"}, 400, "Name two different values"),
+        (asked | {"b": "older"}, 404, "No request of the variant 'older'"),
+        (asked | {"workflow": "other"}, 404, "No request of the variant 'new'"),
+        (asked | {"b": "A b\0"}, 400, "b: "),
+        ({"a": "new"}, 400, "b: "),
+    ):
+        answer = await client.get(f"{USAGE}/compare", params=query)
+        assert (answer.status_code, says in answer.json()["errors"][0]["message"]) == (status, True), answer.text

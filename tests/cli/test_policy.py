@@ -45,7 +45,7 @@ def test_versions_are_applied_compared_shown_and_rolled_back(settings: Settings,
     assert slackwater(settings, "policy", "diff", str(file)).returncode == 0
     assert "version 2, applied by" in slackwater(settings, "policy", "show").stdout
     back = json.loads(slackwater(settings, "policy", "rollback", "--json").stdout)
-    assert (back["version"], back["hash"]) == (3, first["hash"])
+    assert (back["version"], back["hash"], back["restores"]) == (3, first["hash"], 1)
     assert json.loads(slackwater(settings, "policy", "show", "--json").stdout)["text"] == RULE
     history = json.loads(slackwater(settings, "policy", "show", "--history", "--json").stdout)
     assert [each["version"] for each in history] == [3, 2, 1]

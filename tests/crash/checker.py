@@ -85,6 +85,7 @@ async def _rest(system: System, history: History, load: Load) -> None:
     left = history.accepted
     while left and time.monotonic() < deadline:
         left = [batch for batch in left if not await load.poll(batch)]
+        await load.budgets.relieve(left)
         await asyncio.sleep(0.2)
     for batch in left:
         history.wrong("unaccounted", f"{batch.key} is not final {REST_SECONDS:.0f} s after all faults ended")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import httpx
 
@@ -13,6 +14,7 @@ MODEL = "smollm2-135m-instruct"
 RUN = f"/ai/run/{MODEL}"
 SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
 TRY_AGAIN = (429, 503, 507)  # statuses after which a client should try again
+MOST_TOKENS = 8  # of an answer; the fake engine gives fewer
 PATIENCE = 400
 EVENTS = [f"batch.{kind}" for kind in ("queued", "succeeded", "failed", "cancelled", "expired")]
 ITEM_EVENTS = ["item.succeeded", "item.failed"]
@@ -72,8 +74,10 @@ class Client:
 
     async def submit(self, batch: Batch) -> httpx.Response | None:
         """One attempt to submit a batch under its key."""
-        items = [{"prompt": prompt, "external_reference": prompt, "max_tokens": 16} for prompt in batch.prompts]
-        headers = {"idempotency-key": batch.key}
+        items = [
+            {"prompt": prompt, "external_reference": prompt, "max_tokens": MOST_TOKENS} for prompt in batch.prompts
+        ]
+        headers = {"idempotency-key": batch.key, **batch.labels}
         if batch.form == "ndjson":
             headers["content-type"] = "application/x-ndjson"
             content = "".join(json.dumps(item) + "\n" for item in items)
@@ -91,6 +95,18 @@ class Client:
     async def verb(self, batch: Batch, verb: str) -> httpx.Response | None:
         """One attempt to pause, resume, cancel or retry."""
         return await self._answer(self._clients[batch.tenant].post(f"/ai/batches/{batch.request_id}/{verb}"))
+
+    async def budget(self, account: str, name: str, terms: dict[str, Any] | None) -> int:
+        """Set a budget, or remove it. Returns the status."""
+        client, path = self._clients[account], f"/ai/budgets/{name}"
+        ask = (lambda: client.delete(path)) if terms is None else (lambda: client.put(path, json=terms))
+        answer, _ = await self.until_answered(lambda: self._answer(ask()))
+        return answer.status_code
+
+    async def unspent(self, account: str, name: str) -> float:
+        """What a budget has not spent, in tokens or in its currency."""
+        answer, _ = await self.until_answered(lambda: self._answer(self._clients[account].get("/ai/budgets")))
+        return next(budget["max"] - budget["spent"] for budget in answer.json()["result"] if budget["name"] == name)
 
     async def until_answered(
         self, ask: Callable[[], Awaitable[httpx.Response | None]], again: tuple[int, ...] = ()

@@ -13,6 +13,7 @@ MUST_BE_ZERO = (
     "ran_when_halted",
     "wrongly_ordered",
     "unaccounted",
+    "overspent",
     "wrong_kind",
     "went_back",
     "misanswered",
@@ -43,6 +44,7 @@ class Batch:
     prompts: list[str]
     form: str
     window: int | None = None  # seconds until it expires
+    labels: dict[str, str] = field(default_factory=dict)  # headers
     request_ids: set[str] = field(default_factory=set)
     accepted_at: float = float("inf")
     done: int = 0  # the most that a poll has reported

@@ -1,4 +1,5 @@
-"""The load: clients submit, repeat submits, poll, try foreign ids, and pause, cancel or retry batches.
+"""The load: clients submit, repeat submits, poll, try foreign ids, pause, cancel or retry batches,
+and change budgets.
 
 They check every response against the earlier ones.
 """
@@ -7,10 +8,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+from tests.crash.budgets import Budgets
 from tests.crash.client import TRY_AGAIN, Client
 from tests.crash.examine import examine_final, examine_pending
 from tests.crash.history import KINDS, Batch, History
 from tests.crash.lifecycle import Lifecycle
+from tests.crash.money import labels
 from tests.crash.system import TENANTS
 
 SIZES = ((1, 1), (2, 10), (11, 60), (61, 300))
@@ -26,6 +29,7 @@ class Load:
 
     def __init__(self, client: Client, history: History, seed: int) -> None:
         self.lifecycle = Lifecycle(client, history)
+        self.budgets = Budgets(client, history)
         self._client = client
         self._history = history
         self._seed = seed
@@ -37,6 +41,7 @@ class Load:
             "poll": (14, self._poll_any),
             "poll as a stranger": (1, self._poll_foreign),
             **self.lifecycle.table,
+            **self.budgets.table,
         }
 
     async def run(self, number: int, until: asyncio.Event) -> None:
@@ -80,7 +85,7 @@ class Load:
         kinds = rng.choices(KINDS, (90, 3, 4, 3), k=size) if rng.random() < 0.95 else ["refuse"] * size
         prompts = [f"{key} item {seq} {kind}" for seq, kind in enumerate(kinds)]
         window = rng.randint(*WINDOWS) if rng.random() < 0.1 else None
-        batch = Batch(key, rng.choice(TENANTS), prompts, rng.choice(("json", "ndjson")), window)
+        batch = Batch(key, rng.choice(TENANTS), prompts, rng.choice(("json", "ndjson")), window, labels(rng))
         self._history.batches.append(batch)
         self._history.operations["items"] += size
         return batch

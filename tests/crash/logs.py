@@ -15,6 +15,8 @@ EXPECTED = {
     "storage.full": "the API responds with 507 while the disk is full",
     "consumer: Cannot connect to": "Celery logs it when the broker is unavailable, and tries again",
     "Frequent restarts detected": "Celery pauses for a second between attempts to connect to the broker",
+    "UNABLE TO RESTORE": "kombu logs it when a notifier is stopped while the broker is away; the hints are written again",
+    "EMERGENCY DUMP STATE": "the same",
     "Couldn't ack": "kombu logs it with a traceback when the connection to the broker is lost before a hint is acknowledged",
 }
 

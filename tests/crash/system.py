@@ -14,15 +14,13 @@ from pathlib import Path
 import httpx
 
 from app import processes
-from app.batches import budgets
 from app.cli.key import create_key
 from app.db import migrate
 from app.db.pool import Database
-from app.engines import catalogue
 from app.environment import child_environment
 from app.queue import partitions
 from app.settings import Settings
-from app.tenants import service as tenants
+from tests.crash import money
 from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
 from tests.crash.installation import Postgres, RunFolder
@@ -33,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 MARK = "SLACKWATER_CRASH"
 LEASE_SECONDS = 2.0  # a fifth of the default, so that many leases lapse in a short run
 BUDGET_TOKENS = 1_000_000  # of the first account; more than its items can use
-TENANTS = ("amber", "birch", "coral")
+TENANTS = money.ACCOUNTS
 WORKERS = {"worker-0": 0, "worker-1": 1, "worker-2": 2, "worker-3": 3, "standby": 0}  # name → engine
 MODULES = {
     "api": "app.api",
@@ -128,6 +126,7 @@ class System:
         self._mark = str(self.ground.folder)
         self.settings = Settings(
             data_dir=self.ground.disk,
+            models_file=money.models_file(self.ground.folder),
             secret_key="test-secret-key-of-at-least-32-bytes!",
             port=processes.free_port(),
             lease_seconds=lease,
@@ -173,15 +172,8 @@ class System:
         direct = self.settings.model_copy(update={"database_url": self.postgres.url})
         for tenant in TENANTS:
             self.keys[tenant] = await asyncio.to_thread(create_key, direct, tenant, "crash", 1)
-        await self._set_budget(TENANTS[0])
+        await money.begin(self.postgres, self.settings.models_file, BUDGET_TOKENS)
         await self.until_ready()
-
-    async def _set_budget(self, account: str) -> None:
-        """Give an account a budget, so that its work is funded and settled."""
-        async with Database(self.postgres.url, size=1) as database, database.transaction() as conn:
-            tenant_id = await tenants.find_tenant(conn, account)
-            terms = {"max_tokens": BUDGET_TOKENS, "period": "total"}
-            await budgets.put(conn, catalogue.load(self.settings.models_file), tenant_id, "crash", terms)
 
     async def _begin(self, name: str) -> None:
         wire = Wire(self.ground.folder / "via" / name, self.postgres.socket)

@@ -13,6 +13,7 @@ from app.queue.poison import give_up_message
 from app.queue.types import Lease
 from app.settings import Settings
 from tests.crash import __main__ as command
+from tests.crash import money
 from tests.crash.engines import DOOMED
 from tests.crash.examine import GIVEN_UP
 from tests.crash.history import MUST_BE_ZERO, Batch, History
@@ -73,6 +74,19 @@ async def test_a_part_that_ends_unexpectedly_is_a_violation(system: System) -> N
     await ended(steward)
     assert system.history.counts["unexpected_exits"] == 2
     assert not system.history.sound
+
+
+async def test_a_hold_beyond_a_budget_is_a_violation_even_if_it_returns(system: System) -> None:
+    await money.judge(system.postgres, system.history)
+    assert system.history.sound
+    await system.postgres.rows("update budget set held = max where tenant_id = 1")
+    await system.postgres.rows("update budget set held = max + 1 where tenant_id = 1")
+    await system.postgres.rows("update budget set held = 0")
+    await money.judge(system.postgres, system.history)
+    assert (system.history.counts["overspent"], system.history.counts["unaccounted"]) == (1, 0)
+    await system.postgres.rows("update budget set spent = 1 where tenant_id = 2")
+    await money.judge(system.postgres, system.history)
+    assert system.history.counts["unaccounted"] == 1
 
 
 def test_every_traceback_and_every_unknown_error_is_unexpected() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from app.engines.requests import PROBE
 from app.metering.report_sql import CHECK
+from tests.crash import money
 from tests.crash.examine import GIVEN_UP
 from tests.crash.history import Arrival, Batch, History
 from tests.crash.system import System
@@ -36,11 +37,6 @@ select 'ready in sched', coalesce(sum(abs(ready)), 0) from sched union all
 select 'inflight_tokens in sched', coalesce(sum(abs(inflight_tokens)), 0) from sched"""
 
 _ENDPOINTS = "select count(*) from endpoint where url = any(%s)"
-
-
-_BUDGET = """
-select held, spent, (select coalesce(sum(prompt + output), 0)::int8 from usage join line l using (line_id)
-                     where l.tenant_id = b.tenant_id), max from budget b"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +85,10 @@ async def judge(system: System, history: History) -> None:
             history.wrong("unaccounted", f"{n} {what} left over")
     for account, count, ledger, queue in await system.postgres.rows(CHECK):
         history.wrong("unaccounted", f"the ledger has {ledger} {count} of {account}, the queue counted {queue}")
-    await _budgets(system, history)
+    await money.judge(system.postgres, history)
     _arrivals(history, system.settings.lease_seconds + HALT_SECONDS, rows, results)
     await _webhooks(system, history, rows)
     await _deletions(system, history)
-
-
-async def _budgets(system: System, history: History) -> None:
-    """Check that nothing is held any more, and that what was spent is what the ledger has."""
-    [(held, spent, booked, most)] = await system.postgres.rows(_BUDGET)
-    history.notes["tokens spent from a budget"] = spent
-    if held or spent != booked or spent > most:
-        history.wrong("unaccounted", f"of a budget of {most}, {spent} spent, {held} held; the ledger has {booked}")
 
 
 def _existence(history: History, rows: dict[tuple[str, str], Row]) -> None:

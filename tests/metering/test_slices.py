@@ -15,7 +15,7 @@ from app.batches import budget_events
 from app.batches import budgets as verbs
 from app.db.pool import Database
 from app.errors import BudgetSpent
-from app.metering import slice_rows
+from app.metering import budgets, slice_rows
 from app.metering.budget_rules import Budget, Scope, Unit
 from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slice_rows import Changed, Report
@@ -221,3 +221,14 @@ def test_a_slice_never_takes_more_than_is_free(
     left = max(0, before - used)
     assert amount <= max(left, 0) or spent + used + others + amount <= most
     assert amount >= min(left, needed)
+
+
+async def test_the_share_in_the_metric_is_the_one_that_a_policy_compares_and_holds_are_another(world: World) -> None:
+    await world.budget(max_tokens=1000)
+    async with world.database.durable() as conn:
+        await conn.execute("update budget set spent = 500, held = 400")
+        found = {name: value for name, _, value in await budgets.gauges(conn)}
+    slices = Slices(world.database, budget_events.reached)
+    await slices.refresh()
+    assert slices.used(world.tenant, "key", "w") == 100 * found["budget_used_ratio"] == 50
+    assert found["budget_held_ratio"] == 0.4

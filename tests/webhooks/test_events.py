@@ -9,6 +9,8 @@ from app.events import (
     ENDPOINT_KINDS,
     ITEM_KINDS,
     KINDS,
+    POLICY_KINDS,
+    QUOTA_KINDS,
     BatchData,
     BatchFailure,
     BudgetData,
@@ -17,6 +19,8 @@ from app.events import (
     EventData,
     EventKind,
     ItemData,
+    PolicyData,
+    QuotaData,
 )
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -31,6 +35,10 @@ def data(kind: EventKind) -> EventData:
         return EndpointData(**COMMON, message="gone")
     if kind in BUDGET_KINDS:
         return BudgetData(**COMMON, budget="month", percent=75, message="spent")
+    if kind in QUOTA_KINDS:
+        return QuotaData(**COMMON, quota="open_items", message="full")
+    if kind in POLICY_KINDS:
+        return PolicyData(**COMMON, version=3, message="in force")
     if kind == EventKind.TEST:
         return EventData(**COMMON)
     return BatchData(**COMMON, traceparent=TRACE, counts=Counts(3, 1, 1, 1), failure=BatchFailure("why", 5006, 400))

@@ -55,6 +55,13 @@ def event(kind: str, **data: object) -> formats.Event:
         ),
         ("batch.progress", {"counts": COUNTS}, {"requestId": REQUEST, "requestCounts": COUNTS}),
         ("endpoint.disabled", {"message": "gone"}, {"requestId": REQUEST, "message": "gone"}),
+        *(
+            (kind, data, {"requestId": REQUEST} | data)
+            for kind, data in (
+                ("quota.reached", {"quota": "open_items", "message": "full"}),
+                ("policy.applied", {"version": 3, "message": "in force"}),
+            )
+        ),
     ],
 )
 def test_every_kind_has_exactly_the_documented_body(kind: str, data: dict[str, object], payload: object) -> None:
@@ -102,6 +109,7 @@ def test_the_standard_format_has_type_timestamp_and_data() -> None:
 @pytest.mark.parametrize("shape", formats.FORMATS)
 def test_every_format_has_a_body_for_every_kind_that_it_knows(shape: str) -> None:
     stored = {"item": 0, "reference": "france", "counts": COUNTS, "budget": "b", "percent": 75} | FAILURE
+    stored |= {"quota": "open_items", "version": 3}
     for kind in formats.known_kinds(shape, KINDS):
         assert orjson.loads(formats.FORMATS[shape](event(kind, **stored), SUBSCRIPTION))
 

@@ -184,6 +184,7 @@ class Rounds:
     async def _check_ledger(self) -> None:
         async with self._database.relaxed() as conn:
             differences = await reports.check(conn)
+            await ledger.note_check(conn, sum(abs(each.ledger - each.queue) for each in differences))
             await ledger.forget_writers(conn)
         for each in differences:
             log.error("ledger.differs", account=each.account_id, count=each.count, ledger=each.ledger, queue=each.queue)

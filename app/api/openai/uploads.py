@@ -11,7 +11,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 
-from app.admission import quotas
+from app.admission import quota_events, quotas
 from app.api import body
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.multipart import Form
@@ -75,15 +75,16 @@ async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsD
         parsed_id, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
         path = Path(spool.name)
         demand = quotas.Demand(stored_bytes=size)
-        part_id, created_at = await upload_parts.add(
-            parts.database,
-            store,
-            tenant.tenant_id,
-            parsed_id,
-            path,
-            size,
-            check=lambda conn: quotas.check(conn, tenant, demand),
-        )
+        async with quota_events.told(parts.database, tenant):
+            part_id, created_at = await upload_parts.add(
+                parts.database,
+                store,
+                tenant.tenant_id,
+                parsed_id,
+                path,
+                size,
+                check=lambda conn: quotas.check(conn, tenant, demand),
+            )
     return answer(
         {
             "id": PART_PREFIX + part_id.hex,

@@ -1,7 +1,8 @@
-"""`GET …/usage`, `usage/explain`, `latency`, `sessions`: what the account's requests used, why the cost changed, how long answers
-took, and how sessions grow. Cloudflare has no such routes.
+"""`GET …/usage`, `usage/explain`, `usage/compare`, `latency`, `sessions`: what the account's requests used, why the cost changed,
+two variants, how long answers took, and how sessions grow. Cloudflare has no such routes.
 """
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any
@@ -13,9 +14,10 @@ from app import clock
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.errors import BadInput
-from app.metering import documents, explained, periods, reports, session_report
+from app.metering import documents, explained, periods, reports, session_report, variants
 from app.metering.periods import Period
 from app.metering.reports import Scope, UsageRow
+from app.metering.spend_labels import LABEL
 from app.quantities import seconds_of
 
 router = APIRouter(prefix="/ai")
@@ -65,6 +67,15 @@ class ExplainQuery(BaseModel):
     by: str = Field("workflow", json_schema_extra={"enum": list(_EXPLAIN_BY)})
 
 
+class CompareQuery(_Since):
+    """`a`, `b`: two values of the label `variant`; `workflow`: only this one."""
+
+    since: str = Field("7d", json_schema_extra={"pattern": f"^({_LENGTH})$"})
+    a: str = Field(pattern=LABEL)
+    b: str = Field(pattern=LABEL)
+    workflow: str | None = Field(None, pattern=LABEL)
+
+
 @router.get("/usage")
 async def usage(tenant: Caller, parts: PartsDep, query: Annotated[UsageQuery, Query()]) -> Response:
     """What the account's requests used and cost, by labels, model, key or time; the most expensive group first."""
@@ -86,6 +97,15 @@ async def explain(tenant: Caller, parts: PartsDep, query: Annotated[ExplainQuery
         found = await explained.change(conn, query.by, before, after, tenant.tenant_id)
     changes = [documents.explanation(query.by, e.currency, e.before, e.after, e.terms) for e in found]
     return success({"before": _times(before), "after": _times(after), "changes": changes})
+
+
+@router.get("/usage/compare")
+async def compare(tenant: Caller, parts: PartsDep, query: Annotated[CompareQuery, Query()]) -> Response:
+    """Compare two variants of the account's requests: latency, failures, cost, cached share, retries, with 95 % intervals."""
+    scope = _scope(query.since, tenant.tenant_id)
+    async with parts.database.relaxed() as conn:
+        seen = await variants.compared(conn, scope, query.a, query.b, query.workflow)
+    return success({**_times(scope), **await asyncio.to_thread(documents.comparison, seen)})
 
 
 @router.get("/latency")

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import orjson
 
-from app.admission import quotas
+from app.admission import quota_events, quotas
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
 from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.submit import rules_of_lines
@@ -118,21 +118,22 @@ async def store(
         await quotas.check(conn, tenant, quotas.Demand(stored_bytes=0 if counted else upload.size))
 
     lines, unread = upload.lines, upload.purpose in UNREAD_PURPOSES
-    return await files.keep(
-        database,
-        Store.of(settings),
-        upload.path,
-        file_id=uuid4(),
-        tenant_id=tenant.tenant_id,
-        purpose=upload.purpose or PURPOSE,
-        filename=filename.replace("\0", "")[:_NAME_LENGTH],
-        size=upload.size,
-        expires_seconds=expires_seconds,
-        lines=0 if unread else lines.count,
-        problems=[] if unread else [asdict(problem) for problem in lines.all_problems],
-        demand=None if unread else {name: asdict(demand) for name, demand in lines.demand.items()},
-        check=check,
-    )
+    async with quota_events.told(database, tenant):
+        return await files.keep(
+            database,
+            Store.of(settings),
+            upload.path,
+            file_id=uuid4(),
+            tenant_id=tenant.tenant_id,
+            purpose=upload.purpose or PURPOSE,
+            filename=filename.replace("\0", "")[:_NAME_LENGTH],
+            size=upload.size,
+            expires_seconds=expires_seconds,
+            lines=0 if unread else lines.count,
+            problems=[] if unread else [asdict(problem) for problem in lines.all_problems],
+            demand=None if unread else {name: asdict(demand) for name, demand in lines.demand.items()},
+            check=check,
+        )
 
 
 async def from_requests(

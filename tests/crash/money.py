@@ -1,0 +1,130 @@
+"""The budgets of a run, and what must hold of them: some of it is checked at every write."""
+
+import asyncio
+import random
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.batches import budgets
+from app.db.pool import Database
+from app.engines import catalogue
+from app.settings import PACKAGE
+from app.tenants import service as tenants
+from tests.crash.history import History
+from tests.crash.installation import Postgres
+
+ROOMY, STRICT, DIVERTED = "amber", "birch", "coral"  # the accounts by their budgets
+TIGHT = "tight"  # the name of the budget that each of them has
+ACCOUNTS = (ROOMY, STRICT, DIVERTED)
+WORKFLOWS = ("index", "tagging")
+SPARE = "spare"  # a model to which coral's work is diverted; the same engines serve it
+_SPARE_TABLE = f"""
+[models.{SPARE}]
+serves = "smollm2-135m-instruct"
+price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD" }}
+"""
+
+
+@dataclass(slots=True)
+class Tight:
+    """A budget whose money ends and is raised. `max`, `step` and `item`, the hold of one item: in tokens, or in 10^-9 USD."""
+
+    account: str
+    terms: dict[str, Any]
+    max: int
+    step: int
+    item: int
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def too_small(self, unspent: float) -> bool:
+        """Whether what is left, as the API shows it, may be too little for an item."""
+        return unspent * (1 if self.account == STRICT else 1e9) < self.item
+
+    def given(self) -> dict[str, Any]:
+        """The terms as the API takes them."""
+        most = {"max_tokens": self.max} if self.account == STRICT else {"max_cost": f"{self.max / 1e9:.9f}"}
+        return {**self.terms, **most, "period": "total"}
+
+
+def tight_budgets() -> list[Tight]:
+    """Of birch one that is strict and in tokens, of coral one in money, with a fallback from half of it on."""
+    diverting = {"divert_at": 50, "fallback": [SPARE], "soft": [25]}
+    return [
+        Tight(STRICT, {"strict": True}, max=1_500, step=1_500, item=200),
+        Tight(DIVERTED, diverting, max=6_000, step=9_000, item=1_000),
+    ]
+
+
+def models_file(folder: Path) -> Path:
+    """A catalogue with the spare model."""
+    file = folder / "models.toml"
+    shutil.copyfile(PACKAGE / "models.toml", file)
+    with file.open("a") as models:
+        models.write(_SPARE_TABLE)
+    return file
+
+
+# Notes every moment in which more is held than a budget has, and in which a strict one spends more than that.
+_WATCH = """
+create table overspent (at timestamptz default clock_timestamp(), text text);
+create function note_overspent() returns trigger language plpgsql as $$ begin
+  insert into overspent (text) values (format('%s of %s: spent %s, held %s (before: %s, %s)',
+    new.name, new.max, new.spent, new.held, old.spent, old.held));
+  return null;
+end $$;
+create trigger overspent after update on budget for each row
+  when (new.spent + new.held > new.max and new.max >= old.max and (new.held > old.held or new.strict))
+  execute function note_overspent()"""
+
+
+async def begin(postgres: Postgres, models: Path, roomy_tokens: int) -> None:
+    """Give each account its budget, and watch them."""
+    await postgres.rows(_WATCH)
+    given = {ROOMY: {"max_tokens": roomy_tokens, "period": "total"}}
+    given |= {tight.account: tight.given() for tight in tight_budgets()}
+    async with Database(postgres.url, size=1) as database, database.transaction() as conn:
+        for account, terms in given.items():
+            tenant_id = await tenants.find_tenant(conn, account)
+            await budgets.put(conn, catalogue.load(models), tenant_id, TIGHT, terms)
+
+
+def labels(rng: random.Random) -> dict[str, str]:
+    """The labels of a batch. Work that is not critical may be diverted."""
+    return {
+        "x-slackwater-workflow": rng.choice(WORKFLOWS),
+        "x-slackwater-critical": rng.choice(("true", "false")),
+    }
+
+
+# By budget: what it holds, what it has spent, and what the ledger has for it.
+_BUDGETS = """
+select t.account_id, b.name, b.max, b.held, b.spent, coalesce(sum(case b.unit when 'tokens' then u.prompt + u.output
+    else ((u.prompt - u.cached) * l.price_in + u.cached * l.price_cached + u.output * l.price_out) / 1000 end), 0)::int8
+from budget b join tenant t using (tenant_id)
+left join line l on l.tenant_id = b.tenant_id and b.scope_value in ('', l.workflow)
+left join usage u using (line_id) group by t.account_id, b.budget_id order by 1, 2"""
+
+# By account: the tokens of the ledger, those of diverted work among them, and the tokens of the stored results.
+_TOKENS = """
+select t.account_id, coalesce(u.tokens, 0)::int8, coalesce(u.diverted, 0)::int8, coalesce(r.tokens, 0)::int8 from tenant t
+left join (select l.tenant_id, sum(prompt + output) as tokens, sum(prompt + output) filter (where l.model = 'spare') as diverted
+           from usage join line l using (line_id) group by 1) u using (tenant_id)
+left join (select b.tenant_id, sum(r.prompt_tokens + r.completion_tokens) as tokens
+           from item_result r join batch b using (batch_id) group by 1) r using (tenant_id)"""
+
+
+async def judge(postgres: Postgres, history: History) -> None:
+    """Check that nothing is held any more, that each budget has spent what the ledger has, and that none was overspent."""
+    for account, name, most, held, spent, booked in await postgres.rows(_BUDGETS):
+        history.notes[f"{account} has spent of budget {name}"] = spent
+        if held or spent != booked:
+            what = f"{name} of {account} has {most}, {spent} spent, {held} held; the ledger has {booked}"
+            history.wrong("unaccounted", f"budget {what}")
+    for account, booked, diverted, stored in await postgres.rows(_TOKENS):
+        history.notes["tokens of diverted work"] += diverted
+        if booked != stored:
+            history.wrong("unaccounted", f"{booked} tokens of {account} in the ledger, {stored} in the results")
+    for (text,) in await postgres.rows("select text from overspent order by at limit 20"):
+        history.wrong("overspent", text)
