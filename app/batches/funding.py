@@ -10,9 +10,11 @@ from app.batches import budget_events, diverting
 from app.batches.budget_lanes import MOVE_SECONDS
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
-from app.metering import budget_rules, budgets, lanes
+from app.engines.model_registry import with_adopted
+from app.metering import budget_rules, budgets, lanes, lines
 from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Funding, Unit
 from app.metering.budgets import Drift, Held
+from app.metering.money import TokenPrice
 from app.money_sums import MoneySums
 from app.queue import funding
 from app.queue.funding import Move, Terms, Waiting

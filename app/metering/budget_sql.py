@@ -144,7 +144,7 @@ SLICED = "select coalesce(sum(amount), 0)::int8 from budget_slice where budget_i
 REPORT = f"""
 update budget b set spent = spent + %(used)s, held = greatest(0, held + %(change)s) where budget_id = %(budget_id)s
 returning {_COLUMNS}"""
-EMPTY_SLICES = "update budget_slice set amount = 0 where budget_id = %(budget_id)s"
+EMPTY_SLICES = "update budget_slice set amount = 0, beyond = 0 where budget_id = %(budget_id)s"
 DEAD_SLICES = """
 select distinct budget_id from budget_slice where amount > 0 and seen_at < now() - make_interval(secs => %(seconds)s)"""
 # The number stays, so that a report which the process repeats is not spent twice if it lives after all.

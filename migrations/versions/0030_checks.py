@@ -4,7 +4,7 @@ The scans of the chunks here let claims and results of other transactions go on 
 as the scan takes (the indexes).
 
 Revision ID: 0030
-Revises: 0027
+Revises: 0029
 """
 
 from alembic import op
@@ -12,7 +12,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0030"
-down_revision = "0027"
+down_revision = "0029"
 branch_labels = None
 depends_on = None
 

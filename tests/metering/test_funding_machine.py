@@ -21,7 +21,7 @@ from app.queue import chunk_sweeps, reaping, service
 from app.queue.types import Lease
 from app.settings import Settings
 from app.tenants.service import Tenant
-from tests.metering.world import MODEL, World
+from tests.metering.world import MODEL, TOY, World
 from tests.queue import support
 
 SMALL = replace(MODEL, name="small", served="small", price=Price(Decimal(1), Decimal(1), Decimal(1)))
@@ -172,7 +172,7 @@ class Machine(World):
             await self.budget("second", max_tokens=10**6, period="total", workflow=WORKFLOWS[n % 3])
 
     async def _move(self, _: int) -> None:
-        await funding.move(self.database, self.tenant)
+        await funding.move(self.database, TOY, self.tenant)
 
     async def _halt(self, n: int) -> None:
         found = await self.rows("select request_id from batch where finalized_at is null order by batch_id")
