@@ -30,7 +30,6 @@ batch_error = Table(
     Column("run", SmallInteger, nullable=False),
     Column("error", Text, nullable=False, comment="the class of the error (app.engines.outcome)"),
     Column("n", Integer, nullable=False, comment="items of the run that failed with it, as folded"),
-    Column("seq", Integer, nullable=False, comment="one of them"),
     PrimaryKeyConstraint("batch_id", "run", "error"),
 )
 Index("batch_error_class", batch_error.c.error, batch_error.c.batch_id)

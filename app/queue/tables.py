@@ -182,6 +182,13 @@ item_result = Table(
     PrimaryKeyConstraint("batch_id", "seq", "run"),
     postgresql_partition_by="RANGE (batch_id)",
 )
+Index(
+    "item_result_error",
+    item_result.c.batch_id,
+    item_result.c.error,
+    item_result.c.seq,
+    postgresql_where=text("ok = 0"),
+)
 Index("item_result_failed", item_result.c.batch_id, item_result.c.seq, postgresql_where=text("ok = 0"))
 
 _HOT = {
