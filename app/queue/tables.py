@@ -123,7 +123,6 @@ for _name, _columns in {"": (), "_by_state": (batch.c.state,), "_by_model": (bat
     _listed = (batch.c.tenant_id, *_columns, batch.c.created_at, batch.c.request_id)
     Index(f"batch_listed{_name}", *_listed, postgresql_where=_A_BATCH)
 Index("batch_listed_all", batch.c.created_at, batch.c.request_id, postgresql_where=_A_BATCH)
-Index("batch_listed_all_by_state", batch.c.state, batch.c.created_at, batch.c.request_id, postgresql_where=_A_BATCH)
 Index(
     "batch_name",
     batch.c.tenant_id,

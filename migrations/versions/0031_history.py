@@ -141,7 +141,6 @@ ALTER TABLE batch_delta ADD COLUMN errors TEXT[];
 COMMENT ON COLUMN batch_delta.errors IS 'the classes of the errors of its failed items; null: none failed';
 ALTER TABLE item_result ADD COLUMN error TEXT, ADD COLUMN engine_id INTEGER, ADD COLUMN queued_ms INTEGER,
   ADD COLUMN first_token_ms INTEGER, ADD COLUMN ran_ms INTEGER;
-CREATE INDEX batch_listed_all_by_state ON batch (state, created_at, request_id) WHERE kind = 'batch';
 CREATE INDEX batch_listed_all ON batch (created_at, request_id) WHERE kind = 'batch';
 CREATE INDEX batch_name ON batch (tenant_id, name text_pattern_ops) WHERE name is not null;
 CREATE INDEX item_result_error ON item_result (batch_id, error, seq) WHERE ok = 0;
@@ -162,7 +161,6 @@ ALTER TABLE item_result DROP COLUMN error, DROP COLUMN engine_id, DROP COLUMN qu
   DROP COLUMN ran_ms;
 ALTER TABLE batch_delta DROP COLUMN errors;
 DROP INDEX batch_name;
-DROP INDEX batch_listed_all_by_state;
 DROP INDEX batch_listed_all;
 ALTER TABLE batch DROP COLUMN name, DROP COLUMN est_tokens;
 DROP TABLE batch_error;
