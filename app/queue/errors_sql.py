@@ -6,10 +6,10 @@ ERRORS = "array_agg(coalesce(error, 'failed')) filter (where ok = 0)"
 
 # Runs in the transaction of the fold, before it deletes the deltas. A batch has no delta of an earlier run.
 FOLD = """
-insert into batch_error as e (batch_id, run, error, n)
-select d.batch_id, b.run, x.error, count(*)
+insert into batch_error as e (batch_id, run, error, tenant_id, n)
+select d.batch_id, b.run, x.error, b.tenant_id, count(*)
 from batch_delta d join batch b using (batch_id) cross join lateral unnest(d.errors) x (error)
-where d.delta_id = any(%(ids)s) and d.errors is not null group by 1, 2, 3 order by 1, 2, 3
+where d.delta_id = any(%(ids)s) and d.errors is not null group by 1, 2, 3, 4 order by 1, 2, 3
 on conflict (batch_id, run, error) do update set n = e.n + excluded.n"""
 
 # The message is that of the first item with this class.

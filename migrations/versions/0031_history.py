@@ -116,12 +116,13 @@ COMMENT ON COLUMN latency_minute.gap IS 'the same of the time between two tokens
 CREATE TABLE batch_phase (
   batch_id BIGINT NOT NULL,
   at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  tenant_id INTEGER NOT NULL,
   until TIMESTAMP WITH TIME ZONE,
   code TEXT NOT NULL,
   CONSTRAINT batch_phase_pkey PRIMARY KEY (batch_id, at)
 )
 WITH (fillfactor = 80);
-CREATE INDEX batch_phase_now ON batch_phase (code, batch_id) WHERE until is null;
+CREATE INDEX batch_phase_now ON batch_phase (tenant_id, code, batch_id) WHERE until is null;
 CREATE UNIQUE INDEX batch_phase_open ON batch_phase (batch_id) WHERE until is null;
 COMMENT ON COLUMN batch_phase.at IS 'when the steward first saw it';
 COMMENT ON COLUMN batch_phase.until IS 'when the next one began, or the batch ended; null: it lasts';
@@ -130,10 +131,11 @@ CREATE TABLE batch_error (
   batch_id BIGINT NOT NULL,
   run SMALLINT NOT NULL,
   error TEXT NOT NULL,
+  tenant_id INTEGER NOT NULL,
   n INTEGER NOT NULL,
   CONSTRAINT batch_error_pkey PRIMARY KEY (batch_id, run, error)
 );
-CREATE INDEX batch_error_class ON batch_error (error, batch_id);
+CREATE INDEX batch_error_class ON batch_error (tenant_id, error, batch_id);
 COMMENT ON COLUMN batch_error.error IS 'the class of the error (app.engines.outcome)';
 COMMENT ON COLUMN batch_error.n IS 'items of the run that failed with it, as folded';
 ALTER TABLE batch ADD COLUMN name TEXT, ADD COLUMN est_tokens BIGINT;
