@@ -106,8 +106,8 @@ async def history(name: str, _: Caller, parts: PartsDep, query: Annotated[Histor
 async def protected(_: Caller, parts: PartsDep, query: Annotated[ProtectionQuery, Query()]) -> Response:
     """How long synchronous callers of the gateway wait for the first token and between tokens, in milliseconds.
 
-    Beside batch work, alone, and as they usually do alone, at the same hours of the last seven days; null: not known. Only streamed
-    answers are measured.
+    Beside batch work, alone, and as they usually do alone, at the same hours of the last seven days; null: not known. Only
+    streamed answers are measured.
     """
     model = parts.model(query.model).served if query.model else None
     async with parts.database.relaxed() as conn:
