@@ -1,7 +1,8 @@
 """The SQL that lists an account's batches, newest first, one page at a time.
 
 There is one statement for each set of filters, so that each gets its own plan. With several models or states, the statement
-walks the index once for each and merges the results. No walk reads more than a page.
+walks the index once for each and merges the results. No walk reads more than a page. What batches wait for and the classes of
+their errors are in tables of their own, which are walked instead, newest batch first; a name is looked up before all else.
 """
 
 from collections.abc import Collection
@@ -29,6 +30,26 @@ _WHERE = {
     "after": "(b.created_at, b.request_id) < (%(after_at)s, %(after)s)",
 }
 _ORDER = "order by created_at desc, request_id desc limit %(limit)s"
+_OWN = "b.tenant_id = %(tenant_id)s and b.kind = 'batch'"
+
+# The tables that are walked in place of an index of batches: their rows of each value, in the order of batch ids. The planner,
+# which does not know the values, would otherwise walk all batches to find few.
+_DRIVERS = {
+    "waits": (
+        "unnest(%(waits)s::text[]) w (value)",
+        "select p.batch_id from batch_phase p where p.tenant_id = %(tenant_id)s and p.until is null and p.code = w.value",
+    ),
+    "errors": (
+        "unnest(%(errors)s::text[]) w (value)",
+        "select p.batch_id from batch_error p where p.tenant_id = %(tenant_id)s and p.error = w.value",
+    ),
+}
+_IN_ANY = {
+    "models": "b.model = any(%(models)s)",
+    "states": f"exists (select from {_WALKS['states']} where {_WHERE['states']})",
+    "after": """b.batch_id < (select a.batch_id from batch a
+    where a.tenant_id = %(tenant_id)s and a.request_id = %(after)s and a.created_at = %(after_at)s)""",
+}
 
 CREATED_AT = (
     "select created_at from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = 'batch'"
@@ -37,13 +58,28 @@ CREATED_AT = (
 
 def page(given: Collection[str]) -> str:
     """The statement for the filters of these names. Columns: request_id, created_at."""
-    conditions = [
-        "b.tenant_id = %(tenant_id)s",
-        "b.kind = 'batch'",
-        *(_WHERE[name] for name in _WHERE if name in given),
-    ]
-    one = f"select b.request_id, b.created_at from batch b where {' and '.join(conditions)} {_ORDER}"
+    if driver := next((name for name in _DRIVERS if name in given), None):
+        return _driven(driver, given)
+    conditions = [_OWN, *(_WHERE[name] for name in _WHERE if name in given)]
+    batches = "batch b"
+    if "name" in given:
+        named = f"select * from batch b where b.tenant_id = %(tenant_id)s and {_WHERE['name']}"
+        batches = f"({named} offset 0) b"
+    one = f"select b.request_id, b.created_at from {batches} where {' and '.join(conditions)} {_ORDER}"
     walks = [walk for name, walk in _WALKS.items() if name in given]
     if not walks:
         return one
     return f"select x.request_id, x.created_at from {' cross join '.join(walks)} cross join lateral ({one}) x {_ORDER}"
+
+
+def _driven(driver: str, given: Collection[str]) -> str:
+    """The statement that walks a table of batch ids. Its order is that of the ids, which batches get when they are submitted."""
+    values, ids = _DRIVERS[driver]
+    conditions = [_OWN, *({**_WHERE, **_IN_ANY}[name] for name in _WHERE if name in given)]
+    after = "and p.batch_id < " + _IN_ANY["after"].partition(" < ")[2] if "after" in given else ""
+    return f"""
+select x.request_id, x.created_at from (
+  select distinct y.batch_id, y.request_id, y.created_at from {values} cross join lateral (
+    select b.batch_id, b.request_id, b.created_at from ({ids} {after} order by p.batch_id desc offset 0) i
+    join batch b using (batch_id) where {" and ".join(conditions)} order by i.batch_id desc limit %(limit)s) y) x
+order by x.batch_id desc limit %(limit)s"""
