@@ -32,24 +32,26 @@ _WHERE = {
 _ORDER = "order by created_at desc, request_id desc limit %(limit)s"
 _OWN = "b.tenant_id = %(tenant_id)s and b.kind = 'batch'"
 
-# The tables that are walked in place of an index of batches: their rows of each value, in the order of batch ids. The planner,
-# which does not know the values, would otherwise walk all batches to find few.
+# The tables that are walked in place of an index of batches: their rows of each value, in the order of batch ids, and what their
+# batch must be. The planner does not know the values, and would otherwise walk all batches to find few.
 _DRIVERS = {
     "waits": (
         "unnest(%(waits)s::text[]) w (value)",
-        "select p.batch_id from batch_phase p where p.tenant_id = %(tenant_id)s and p.until is null and p.code = w.value",
+        "select p.* from batch_phase p where p.tenant_id = %(tenant_id)s and p.until is null and p.code = w.value",
+        "b.finalized_at is null",
     ),
     "errors": (
         "unnest(%(errors)s::text[]) w (value)",
-        "select p.batch_id from batch_error p where p.tenant_id = %(tenant_id)s and p.error = w.value",
+        "select p.* from batch_error p where p.tenant_id = %(tenant_id)s and p.error = w.value",
+        "b.run = i.run and b.failed > 0",
     ),
 }
 _IN_ANY = {
     "models": "b.model = any(%(models)s)",
     "states": f"exists (select from {_WALKS['states']} where {_WHERE['states']})",
-    "after": """b.batch_id < (select a.batch_id from batch a
-    where a.tenant_id = %(tenant_id)s and a.request_id = %(after)s and a.created_at = %(after_at)s)""",
 }
+_AFTER = """(select a.batch_id from batch a
+    where a.tenant_id = %(tenant_id)s and a.request_id = %(after)s and a.created_at = %(after_at)s)"""
 
 CREATED_AT = (
     "select created_at from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = 'batch'"
@@ -74,12 +76,14 @@ def page(given: Collection[str]) -> str:
 
 def _driven(driver: str, given: Collection[str]) -> str:
     """The statement that walks a table of batch ids. Its order is that of the ids, which batches get when they are submitted."""
-    values, ids = _DRIVERS[driver]
-    conditions = [_OWN, *({**_WHERE, **_IN_ANY}[name] for name in _WHERE if name in given)]
-    after = "and p.batch_id < " + _IN_ANY["after"].partition(" < ")[2] if "after" in given else ""
+    values, ids, condition = _DRIVERS[driver]
+    others = ({**_WHERE, **_IN_ANY}[name] for name in _WHERE if name in given and name not in (driver, "after"))
+    conditions = " and ".join((_OWN, condition, *others))
+    after = f"and p.batch_id < {_AFTER}" if "after" in given else ""
     return f"""
 select x.request_id, x.created_at from (
   select distinct y.batch_id, y.request_id, y.created_at from {values} cross join lateral (
     select b.batch_id, b.request_id, b.created_at from ({ids} {after} order by p.batch_id desc offset 0) i
-    join batch b using (batch_id) where {" and ".join(conditions)} order by i.batch_id desc limit %(limit)s) y) x
+    cross join lateral (select * from batch b where b.batch_id = i.batch_id and {conditions} offset 0) b
+    order by i.batch_id desc limit %(limit)s) y) x
 order by x.batch_id desc limit %(limit)s"""

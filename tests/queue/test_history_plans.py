@@ -132,7 +132,6 @@ MORE = {
     "failures by message": 12_000,  # it reads the first 10,000 failures
     "latency, an hour and a week": 1_200,  # 960 rows
     "list by name": 1_200,  # a thousand batches have such a name
-    "list by two things, next page": 700,
 }
 
 
