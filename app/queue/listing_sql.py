@@ -50,8 +50,7 @@ _IN_ANY = {
     "models": "b.model = any(%(models)s)",
     "states": f"exists (select from {_WALKS['states']} where {_WHERE['states']})",
 }
-_AFTER = """(select a.batch_id from batch a
-    where a.tenant_id = %(tenant_id)s and a.request_id = %(after)s and a.created_at = %(after_at)s)"""
+_AFTER = "(select a.batch_id from batch a where a.request_id = %(after)s)"
 
 CREATED_AT = (
     "select created_at from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = 'batch'"
@@ -59,7 +58,7 @@ CREATED_AT = (
 
 
 def page(given: Collection[str]) -> str:
-    """The statement for the filters of these names. Columns: request_id, created_at."""
+    """The statement for the filters of these names. Columns: request_id, created_at, batch_id."""
     if driver := next((name for name in _DRIVERS if name in given), None):
         return _driven(driver, given)
     conditions = [_OWN, *(_WHERE[name] for name in _WHERE if name in given)]
@@ -67,11 +66,20 @@ def page(given: Collection[str]) -> str:
     if "name" in given:
         named = f"select * from batch b where b.tenant_id = %(tenant_id)s and {_WHERE['name']}"
         batches = f"({named} offset 0) b"
-    one = f"select b.request_id, b.created_at from {batches} where {' and '.join(conditions)} {_ORDER}"
+    one = f"select b.request_id, b.created_at, b.batch_id from {batches} where {' and '.join(conditions)} {_ORDER}"
     walks = [walk for name, walk in _WALKS.items() if name in given]
     if not walks:
         return one
-    return f"select x.request_id, x.created_at from {' cross join '.join(walks)} cross join lateral ({one}) x {_ORDER}"
+    return f"select x.* from {' cross join '.join(walks)} cross join lateral ({one}) x {_ORDER}"
+
+
+def page_of_accounts(given: Collection[str]) -> str:
+    """The same for the accounts %(tenant_ids)s: a page of each, merged. Columns: tenant_id, request_id, created_at."""
+    one = page(given).replace("%(tenant_id)s", "t.tenant_id")
+    order = "order by z.batch_id desc limit %(limit)s" if any(name in given for name in _DRIVERS) else _ORDER
+    return f"""
+select t.tenant_id, z.request_id, z.created_at from unnest(%(tenant_ids)s::int[]) t (tenant_id)
+cross join lateral ({one}) z {order}"""
 
 
 def _driven(driver: str, given: Collection[str]) -> str:
@@ -81,7 +89,7 @@ def _driven(driver: str, given: Collection[str]) -> str:
     conditions = " and ".join((_OWN, condition, *others))
     after = f"and p.batch_id < {_AFTER}" if "after" in given else ""
     return f"""
-select x.request_id, x.created_at from (
+select x.request_id, x.created_at, x.batch_id from (
   select distinct y.batch_id, y.request_id, y.created_at from {values} cross join lateral (
     select b.batch_id, b.request_id, b.created_at from ({ids} {after} order by p.batch_id desc offset 0) i
     cross join lateral (select * from batch b where b.batch_id = i.batch_id and {conditions} offset 0) b
