@@ -12,6 +12,7 @@ from app.cli import (
     compare,
     engine,
     events,
+    incidents,
     installation,
     key,
     listen,
@@ -26,6 +27,7 @@ from app.cli import (
     status,
     submit,
     subscription,
+    top,
     version,
     why,
 )
@@ -44,7 +46,7 @@ for group in (account, batch, budget, engine, key, model, policy, spend, subscri
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(submit.submit, results.results, why.why, status.status, events.events, listen.listen),
-    *(login.login, login.logout, logs.logs, compare.compare),
+    *(login.login, login.logout, logs.logs, incidents.incidents, top.top, compare.compare),
     *(installation.up, installation.demo, installation.doctor, installation.migrate),
     *(parts.api, parts.gpu_worker, parts.notifier, parts.steward),
 )

@@ -21,6 +21,7 @@ class NewBatch:
     an answer without a limit may use the rest of the context. `tells_items`: every result writes an event. `line_id`: see
     `app.metering.lines`. `bytes`: of its items' bodies. `policy`: what rules decided about it. `model_lines`: of each of
     its models, if there are several. `has_sessions`: some of its items belong to sessions.
+    `name`: for people; None: none. `est_tokens`: of all its items; None: not known.
     """
 
     batch_id: int
@@ -47,6 +48,8 @@ class NewBatch:
     policy: Mapping[str, object] | None = None
     model_lines: tuple[int, ...] | None = None
     has_sessions: bool = False
+    name: str | None = None
+    est_tokens: int | None = None
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -106,6 +109,8 @@ def _columns(batch: NewBatch) -> dict[str, object]:
         "has_sessions": batch.has_sessions,
         "model_lines": None if batch.model_lines is None else list(batch.model_lines),
         "policy": None if batch.policy is None else Jsonb(dict(batch.policy)),
+        "name": batch.name,
+        "est_tokens": batch.est_tokens,
     }
 
 

@@ -14,6 +14,7 @@ from app.states import BatchState
 
 # Callers see an open batch as queued or running, and may filter by either.
 _STARTED = {"queued": False, "running": True}
+_LAST = "\U0010ffff"  # no name that begins with a text comes after the text with this
 STATE_NAMES = (*_STARTED, *BatchState)
 
 
@@ -28,11 +29,16 @@ class ListPosition(NamedTuple):
 class Filters:
     """A batch matches if it has one of the `states` (`STATE_NAMES`), one of the `models`, and all `tags` and `metadata`.
 
-    An empty filter matches everything. The batch was created at `created_after` or later, and before `created_before`.
+    `waits`: it waits for one of these codes of `why`, or is `running`. `errors`: items of its latest run failed with one of these
+    classes. `name`: its name begins with this. An empty filter matches everything. The batch was created at `created_after` or
+    later, and before `created_before`.
     """
 
     states: Sequence[str] = ()
     models: Sequence[str] = ()
+    waits: Sequence[str] = ()
+    errors: Sequence[str] = ()
+    name: str | None = None
     tags: Sequence[str] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     created_after: datetime | None = None
@@ -43,8 +49,28 @@ async def page(
     conn: Connection, tenant_id: int, filters: Filters, *, after: ListPosition | None = None, limit: int
 ) -> list[ListPosition]:
     """The newest `limit` batches of the tenant after the position `after`, without single requests."""
+    given, values = _given(filters, after, limit)
+    rows = await (await conn.execute(queries.page(given).encode(), values | {"tenant_id": tenant_id})).fetchall()
+    return [ListPosition(created_at, request_id) for request_id, created_at, _ in rows]
+
+
+async def page_of_accounts(
+    conn: Connection, tenant_ids: Sequence[int], filters: Filters, *, after: ListPosition | None = None, limit: int
+) -> list[tuple[int, ListPosition]]:
+    """The newest `limit` batches of these tenants, each with its tenant, as `page`."""
+    given, values = _given(filters, after, limit)
+    values |= {"tenant_ids": list(tenant_ids)}
+    rows = await (await conn.execute(queries.page_of_accounts(given).encode(), values)).fetchall()
+    return [(tenant_id, ListPosition(created_at, request_id)) for tenant_id, request_id, created_at in rows]
+
+
+def _given(filters: Filters, after: ListPosition | None, limit: int) -> tuple[set[str], dict[str, Any]]:
+    """The names of the filters that filter, and the values of all."""
     values: dict[str, Any] = {
         "models": list(dict.fromkeys(filters.models)),
+        "waits": list(dict.fromkeys(filters.waits)),
+        "errors": list(dict.fromkeys(filters.errors)),
+        "name": filters.name,
         "tags": list(filters.tags),
         "metadata": Jsonb(dict(filters.metadata)) if filters.metadata else None,
         "created_after": filters.created_after,
@@ -54,9 +80,9 @@ async def page(
         **_states(filters.states or (tuple(BatchState) if filters.models else ())),
     }
     given = {name for name, value in values.items() if value}
-    values |= {"tenant_id": tenant_id, "limit": limit, "after_at": after and after.created_at}
-    rows = await (await conn.execute(queries.page(given).encode(), values)).fetchall()
-    return [ListPosition(created_at, request_id) for request_id, created_at in rows]
+    values |= {"limit": limit, "after_at": after and after.created_at}
+    values["name_end"] = filters.name and filters.name + _LAST
+    return given, values
 
 
 async def created_at(conn: Connection, tenant_id: int, request_id: UUID) -> datetime | None:

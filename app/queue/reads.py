@@ -45,6 +45,7 @@ class BatchStatus:
     metadata: dict[str, str] | None = None
     policy: dict[str, Any] | None = None
     diverted_to: list[str] | None = None
+    name: str | None = None
 
     @property
     def has_one_model(self) -> bool:

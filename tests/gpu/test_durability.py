@@ -21,9 +21,9 @@ async def test_results_wait_for_the_disk_and_the_end_of_a_lease_does_not(
         assert row is not None
         seen[verb, row[0]] += 1
 
-    async def noted_flush(conn: Connection, lease: Lease, results: list[Result]) -> bool:
+    async def noted_flush(conn: Connection, lease: Lease, results: list[Result], **how: Any) -> bool:
         await note(conn, "flush")
-        return await flush(conn, lease, results)
+        return await flush(conn, lease, results, **how)
 
     async def noted_finish(conn: Connection, lease: Lease, **how: Any) -> Finished | None:
         await note(conn, "finish")
