@@ -19,6 +19,7 @@ from app.metering.families import NONE
 from app.metering.lines import MIXED, LineParts, parts_of
 from app.metering.spend_labels import SpendLabels
 from app.queue.chunking import NewChunk, cut
+from app.queue.types import Kind
 from app.settings import Settings
 from app.tenants.service import Tenant
 
@@ -61,7 +62,8 @@ async def lined(
     async with database.relaxed() as conn:
         lanes = await budget_lanes.of_new(conn, list(known.values()))
     of_models = [lanes.of_line.get(known[line]) for line in own]
-    cuts = await asyncio.to_thread(chunks_by_model, intake, settings, models, of_models)
+    cut_up = partial(chunks_by_model, waits=owner.kind != Kind.FLEX)  # the caller of a flex call waits for its answer
+    cuts = await asyncio.to_thread(cut_up, intake, settings, models, of_models)
     of_chunks = await asyncio.to_thread(lines.of, models, cuts)
     known |= await batch_usage.line_ids(database, list(chain.from_iterable(of_chunks)))
     by_model = [
