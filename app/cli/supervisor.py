@@ -30,6 +30,7 @@ PARTS = {
     "steward": "workers.steward",
     "notifier": "workers.notifier",
     "gpu-worker": "workers.gpu",
+    "console": "app.console",
 }
 _STOP_MARGIN_SECONDS = 25.0  # after the drain: for the engine's exit and the notifier's last attempts
 _STEADY_SECONDS = 30.0

@@ -1,0 +1,20 @@
+"""The pages, in the order in which their addresses are tried, and the addresses that are no page.
+
+A further page is a module here with a `PAGE`, a view in `views`, templates, and an entry in `nav.GROUPS`.
+"""
+
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute
+
+from app.console.page import Page
+from app.console.pages import actions, batch, batches, item, login, new_batch, now, sessions
+
+PAGES: Sequence[Page] = (now.PAGE, batches.PAGE, sessions.PAGE, batch.PAGE)
+ROUTES: Sequence[BaseRoute] = (
+    *login.ROUTES,
+    *sessions.ROUTES,
+    *new_batch.ROUTES,
+    *item.ROUTES,
+    *actions.ROUTES,
+)
