@@ -39,7 +39,10 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
         Entry("/console/batches", "Batches", "batches", "b"),
         Entry("/console/batches/new", "New batch", "new", "c", roles=frozenset({Role.ADMIN})),
     ),
-    (Entry("/console/spend", "Spend", "spend", "s"),),
+    (
+        Entry("/console/spend", "Spend", "spend", "s"),
+        Entry("/console/growth", "Sessions and families", "sessions", "f"),
+    ),
     (Entry("/console/sessions", "Sessions", "keys", "u"),),
 )
 

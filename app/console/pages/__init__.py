@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from app.console.page import Page
-from app.console.pages import actions, batch, batches, item, login, new_batch, now, sessions, spend
+from app.console.pages import actions, batch, batches, growth, item, login, new_batch, now, sessions, spend
 
-PAGES: Sequence[Page] = (now.PAGE, batches.PAGE, sessions.PAGE, spend.PAGE, batch.PAGE)
+PAGES: Sequence[Page] = (now.PAGE, batches.PAGE, sessions.PAGE, spend.PAGE, growth.PAGE, batch.PAGE)
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
     *sessions.ROUTES,

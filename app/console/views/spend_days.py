@@ -91,7 +91,11 @@ def _grid(table: "Table", top: float) -> list[tuple[float, str]]:
     if not top:
         return []
     step = _step(top / 2)
-    return [(_two(100 - 100 * _HEAD * at / top), table.shown(at).replace(".00", "")) for at in (step, 2 * step) if at <= top / _HEAD]
+    return [
+        (_two(100 - 100 * _HEAD * at / top), table.shown(at).replace(".00", ""))
+        for at in (step, 2 * step)
+        if at <= top / _HEAD
+    ]
 
 
 def _step(about: float) -> float:
