@@ -56,9 +56,12 @@ async def record(conn: Connection, entry: Record) -> None:
     await conn.execute(sql.RECORD, values)
 
 
-async def latest(conn: Connection, *, before: int | None = None, limit: int = 50) -> list[Entry]:
-    """The newest records, those before `before`."""
-    rows = await (await conn.execute(sql.LATEST_RECORDS, {"before": before, "limit": limit})).fetchall()
+async def latest(
+    conn: Connection, *, account: str | None = None, before: int | None = None, limit: int = 50
+) -> list[Entry]:
+    """The newest records, those before `before`. `account` None: of all accounts and of the installation."""
+    values = {"account": account, "before": before, "limit": limit}
+    rows = await (await conn.execute(sql.LATEST_RECORDS, values)).fetchall()
     return [Entry(*row) for row in rows]
 
 

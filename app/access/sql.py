@@ -46,7 +46,8 @@ values (%(subject)s, %(role)s, %(session_id)s, %(account)s, %(action)s, %(target
 
 LATEST_RECORDS = """
 select audit_id, at, subject, role, account, action, target, outcome, reason from console_audit
-where (%(before)s::bigint is null or audit_id < %(before)s) order by audit_id desc limit %(limit)s"""
+where (%(before)s::bigint is null or audit_id < %(before)s) and (%(account)s::text is null or account = %(account)s)
+order by audit_id desc limit %(limit)s"""
 
 RECORDS_OF = """
 select audit_id, at, subject, role, account, action, target, outcome, reason from console_audit

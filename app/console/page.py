@@ -106,6 +106,7 @@ NOTES = {
     "retried": "A new run begins with the items that have no answer.",
     "queued": "Queued.",
     "revealed": "Shown; this was written to the audit log.",
+    "applied": "The policy is in force; every process follows it within a second.",
     "revoked": "The session has ended.",
 }
 

@@ -8,13 +8,36 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from app.console.page import Page
-from app.console.pages import actions, batch, batches, growth, item, login, new_batch, now, sessions, spend
+from app.console.pages import (
+    actions,
+    audit,
+    batch,
+    batches,
+    growth,
+    item,
+    login,
+    new_batch,
+    now,
+    policy,
+    sessions,
+    spend,
+)
 
-PAGES: Sequence[Page] = (now.PAGE, batches.PAGE, sessions.PAGE, spend.PAGE, growth.PAGE, batch.PAGE)
+PAGES: Sequence[Page] = (
+    now.PAGE,
+    batches.PAGE,
+    sessions.PAGE,
+    spend.PAGE,
+    growth.PAGE,
+    policy.PAGE,
+    audit.PAGE,
+    batch.PAGE,
+)
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
     *sessions.ROUTES,
     *spend.ROUTES,
+    *policy.ROUTES,
     *new_batch.ROUTES,
     *item.ROUTES,
     *actions.ROUTES,
