@@ -81,7 +81,14 @@ async def entries(database: Database) -> list[tuple[str, str, str, str | None]]:
 async def test_every_role_opens_every_page_that_it_may_see(world: World, sign_in: SignIn, role: Role) -> None:
     client = await sign_in(role)
     batch = f"/console/batches/{world.half.request_id}"
-    for path in ("/console/now", "/console/batches", "/console/sessions", batch, f"{batch}?items=all", f"{batch}/items/3"):
+    for path in (
+        "/console/now",
+        "/console/batches",
+        "/console/sessions",
+        batch,
+        f"{batch}?items=all",
+        f"{batch}/items/3",
+    ):
         answer = await client.get(path)
         assert answer.status_code == 200, f"{role} {path}: {answer.text[-500:]}"
     expected = 200 if role is Role.ADMIN else 403
@@ -235,7 +242,9 @@ async def test_pause_resume_and_cancel_change_the_batch_and_leave_a_record(
         assert answer.status_code == 200
         assert f"{note}: " in answer.text
     target = str(world.fresh.request_id)
-    assert await entries(database) == [(f"batch.{verb}", target, "done", None) for verb in ("pause", "resume", "cancel")]
+    assert await entries(database) == [
+        (f"batch.{verb}", target, "done", None) for verb in ("pause", "resume", "cancel")
+    ]
     assert "Cancelled" in (await client.get(path)).text
 
 
@@ -264,7 +273,7 @@ async def test_who_may_not_act_is_offered_nothing_and_refused(
 ) -> None:
     client = await sign_in(role)
     path = f"/console/batches/{world.half.request_id}"
-    assert "popovertarget=\"do-" not in (await client.get(path)).text
+    assert 'popovertarget="do-' not in (await client.get(path)).text
     for verb in ("pause", "cancel", "retry"):
         assert (await client.post(f"{path}/{verb}")).status_code == 403
     assert (await client.post("/console/batches/new", data={"file": "x"})).status_code == 403
@@ -371,7 +380,11 @@ async def _listen(site: Starlette, query: str, cookie: str):  # type: ignore[no-
         "path": "/console/stream",
         "raw_path": b"/console/stream",
         "query_string": query.encode(),
-        "headers": [(b"host", b"127.0.0.1:8701"), (b"cookie", f"sw={cookie}".encode()), (b"accept", b"text/event-stream")],
+        "headers": [
+            (b"host", b"127.0.0.1:8701"),
+            (b"cookie", f"sw={cookie}".encode()),
+            (b"accept", b"text/event-stream"),
+        ],
         "server": ("127.0.0.1", 8701),
         "client": ("127.0.0.1", 1),
         "scheme": "http",
