@@ -16,6 +16,7 @@ from app.states import BatchState, EngineState
 
 MOST_COUNTED = sql.MOST_COUNTED
 PAGE_ROWS = 50
+ITEM_ROWS = 20
 _MOST_EVENTS = 12
 
 
@@ -193,7 +194,7 @@ class ItemRow:
 ITEM_LISTS = {"all": sql.ITEMS, "failed": sql.FAILED_ITEMS, "answered": sql.ANSWERED_ITEMS}
 
 
-async def items(conn: Connection, row: BatchRow, kind: str, after: int, limit: int = PAGE_ROWS) -> list[ItemRow]:
+async def items(conn: Connection, row: BatchRow, kind: str, after: int, limit: int = ITEM_ROWS) -> list[ItemRow]:
     """Up to `limit` + 1 items from number `after` on: all, failed or answered."""
     values = {"batch_id": row.batch_id, "run": row.run, "after": after, "limit": limit + 1}
     return [_item(found) for found in await (await conn.execute(ITEM_LISTS[kind], values)).fetchall()]

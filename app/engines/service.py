@@ -22,6 +22,7 @@ class Engine:
     `arrival_url`: where that worker receives announcements of synchronous requests. `slots`: requests it runs at once.
     `served_name`: the engine's own name for the model, if it differs.
     `expected_seconds`: time until it should answer; None if it answers, or if this is unknown. `dialect`: the kind of engine.
+    `batch_in_flight`: batch requests in it.
     """
 
     engine_id: int
@@ -40,6 +41,7 @@ class Engine:
     served_name: str | None = None
     expected_seconds: float | None = None
     dialect: str = VLLM.name
+    batch_in_flight: int = 0
 
     @property
     def terms(self) -> Terms:
@@ -234,3 +236,9 @@ async def change_intake(conn: Connection, name: str, verb: Literal["drain", "dra
 
 def _json(problems: Sequence[EngineProblem]) -> Jsonb:
     return Jsonb([asdict(problem) for problem in problems])
+
+
+async def id_of(conn: Connection, name: str) -> int | None:
+    """The id of the engine of this name; None: there is none."""
+    row = await (await conn.execute(sql.ID_OF, {"name": name})).fetchone()
+    return None if row is None else int(row[0])

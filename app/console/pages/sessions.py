@@ -30,6 +30,7 @@ async def revoke(request: Request) -> Response:
     if not ended:
         raise NotFound("There is no such session", code=404)
     await write(parts, audit.by(viewer, "session.revoke", f"session {session_id}", viewer.account))
+    parts.looks.expire()
     return RedirectResponse("/console/sessions?did=revoked", 303)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.access.roles import Viewer
 from app.batches.why_chain import Why
-from app.console.queries import PAGE_ROWS, BatchRow, EventRow, ItemRow, Running, Submitted
+from app.console.queries import ITEM_ROWS, BatchRow, EventRow, ItemRow, Running, Submitted
 from app.console.views import batch_actions, batch_filter, batch_state, plots, signs, text, times
 from app.console.views.batch_state import BATCH_FINAL
 from app.console.views.figures import Figure, Part, figure
@@ -69,9 +69,8 @@ def span(row: BatchRow, why: Why | None, now: datetime) -> tuple[datetime, datet
     if row.finalized_at is not None:
         return row.opened_at, max(row.finalized_at, row.opened_at + timedelta(seconds=1))
     seconds = why.estimate.eta_seconds if why and why.estimate else None
-    passed = max(10.0, (now - row.opened_at).total_seconds())
-    ahead = min(1.25 * (seconds or 0.0), 3 * passed)
-    return row.opened_at, now + timedelta(seconds=ahead)
+    start = min(row.opened_at, now - timedelta(seconds=10))
+    return start, now + timedelta(seconds=1.25 * (seconds or 0.0))
 
 
 def figures(seen: Seen, now: datetime) -> list[Figure]:
@@ -223,7 +222,7 @@ def _items(seen: Seen, params: Mapping[str, str], viewer: Viewer) -> dict[str, A
     path = f"/console/batches/{row.request_id}"
     ok, failed = batch_state.counts(row, seen.why)
     numbers = {"all": row.total, "answered": ok, "failed": failed}
-    shown, more = seen.items[:PAGE_ROWS], len(seen.items) > PAGE_ROWS
+    shown, more = seen.items[:ITEM_ROWS], len(seen.items) > ITEM_ROWS
     older = batch_filter.address(path, items=seen.kind, **{"from": str(shown[-1].seq + 1)}) + "#items" if more else ""
     newer = batch_filter.address(path, items=seen.kind) + "#items" if params.get("from") else ""
     return {
