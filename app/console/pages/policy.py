@@ -61,6 +61,7 @@ async def apply(request: Request) -> Response:
     await write(parts, audit.by(viewer, "policy.apply", "policy", None))
     async with parts.database.transaction() as conn:
         await service.apply(conn, text, parts.catalogue, viewer.subject)
+    parts.looks.expire()
     return RedirectResponse("/console/policy?did=applied", 303)
 
 
@@ -74,6 +75,7 @@ async def roll_back(request: Request) -> Response:
             await service.roll_back(conn, policy_id, parts.catalogue, viewer.subject)
         except PolicyError as error:
             raise BadInput(f"Version {policy_id} does not fit the models of today. {error.problems[0]}") from None
+    parts.looks.expire()
     return RedirectResponse("/console/policy?did=applied", 303)
 
 

@@ -53,7 +53,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "rest": rest,
         "rules": [_rule(rule) for rule in seen.rules],
         "versions": [_version(each, newest, viewer, now) for each in seen.versions],
-        "draft": newest.text if newest else _EXAMPLE,
+        "draft": newest.text if newest else EXAMPLE,
         "trial": None,
     }
 
@@ -80,7 +80,12 @@ def trial_view(trial: Trial, viewer: Viewer) -> dict[str, Any]:
     return {"draft": trial.text, "trial": found}
 
 
-_EXAMPLE = '[[rule]]\nid = "small-tasks"\nobserve = true\n\n[rule.when]\ntask = "extract"\n'
+EXAMPLE = """[[rule]]
+id = "no-drafts"
+when = { workflow = "draft", critical = false }
+deny = "Drafts are answered at night"
+observe = true # only count what it matches
+"""
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
