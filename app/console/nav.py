@@ -39,7 +39,7 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
         Entry("/console/batches", "Batches", "batches", "b"),
         Entry("/console/batches/new", "New batch", "new", "c", roles=frozenset({Role.ADMIN})),
     ),
-    (Entry("/console/sessions", "Sessions", "keys", "u"),),
+    (Entry("/console/access", "Signed in", "keys", "u"),),
 )
 
 

@@ -1,7 +1,7 @@
 """The console: one-time links, sessions, and the audit log, which is only ever added to.
 
 Revision ID: 0032
-Revises: 0027
+Revises: 0031
 """
 
 from alembic import op
@@ -9,7 +9,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0032"
-down_revision = "0027"
+down_revision = "0031"
 branch_labels = None
 depends_on = None
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from app.console.page import Page
-from app.console.pages import actions, batch, batches, item, login, new_batch, now, sessions
+from app.console.pages import actions, batch, batches, item, login, new_batch, now, signed_in
 
-PAGES: Sequence[Page] = (now.PAGE, batches.PAGE, sessions.PAGE, batch.PAGE)
+PAGES: Sequence[Page] = (now.PAGE, batches.PAGE, signed_in.PAGE, batch.PAGE)
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
-    *sessions.ROUTES,
+    *signed_in.ROUTES,
     *new_batch.ROUTES,
     *item.ROUTES,
     *actions.ROUTES,
