@@ -41,11 +41,11 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
     ),
     (
         Entry("/console/spend", "Spend", "spend", "s"),
-        Entry("/console/growth", "Sessions and families", "sessions", "f"),
+        Entry("/console/sessions", "Sessions and families", "sessions", "f"),
         Entry("/console/policy", "Policy", "policy", "p", roles=INSTALLATION),
         Entry("/console/audit", "Audit", "audit", "a"),
     ),
-    (Entry("/console/sessions", "Sessions", "keys", "u"),),
+    (Entry("/console/access", "Signed in", "keys", "u"),),
 )
 
 

@@ -99,7 +99,7 @@ async def test_the_export_is_csv_whose_cells_no_spreadsheet_computes(sign_in: Si
 
 async def test_a_session_that_fills_its_window_soon_is_named(sign_in: SignIn, database: Database) -> None:
     client = await sign_in(Role.VIEWER)
-    assert "No session and no family" in (await client.get("/console/growth")).text
+    assert "No session and no family" in (await client.get("/console/sessions")).text
     async with database.transaction() as conn:
         await conn.execute(
             """insert into session_growth (tenant_id, session, workflow, variant, model, endpoint, turns, prompts, fresh)
@@ -108,7 +108,7 @@ async def test_a_session_that_fills_its_window_soon_is_named(sign_in: SignIn, da
             [ledger_month.SMALL],
         )
     operator = await sign_in(Role.OPERATOR)
-    page = (await operator.get("/console/growth")).text
+    page = (await operator.get("/console/sessions")).text
     assert "1 session will fill its window soon" in page
     assert "01020304" in page
 

@@ -84,7 +84,7 @@ async def test_every_role_opens_every_page_that_it_may_see(world: World, sign_in
     for path in (
         "/console/now",
         "/console/batches",
-        "/console/sessions",
+        "/console/access",
         batch,
         f"{batch}?items=all",
         f"{batch}/items/3",

@@ -137,12 +137,12 @@ async def test_sessions_are_listed_and_revoked_within_the_own_account(sign_in: S
     ada, eve = await sign_in(Role.ADMIN, "acme", "ada"), await sign_in(Role.VIEWER, "globex", "eve")
     async with database.durable() as conn:
         of_eve = next(each for each in await sessions.listing(conn) if each.subject == "eve")
-    assert "eve" not in (await ada.get("/console/sessions")).text
-    assert (await ada.post(f"/console/sessions/{of_eve.session_id}/revoke")).status_code == 404
+    assert "eve" not in (await ada.get("/console/access")).text
+    assert (await ada.post(f"/console/access/{of_eve.session_id}/revoke")).status_code == 404
     assert (await eve.get("/console/now")).status_code == 200
     chief = await sign_in(Role.OPERATOR, None, "chief")
-    assert "eve" in (await chief.get("/console/sessions")).text
-    assert (await chief.post(f"/console/sessions/{of_eve.session_id}/revoke")).status_code == 303
+    assert "eve" in (await chief.get("/console/access")).text
+    assert (await chief.post(f"/console/access/{of_eve.session_id}/revoke")).status_code == 303
     assert (await eve.get("/console/now")).status_code == 303
 
 

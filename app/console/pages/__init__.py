@@ -19,14 +19,14 @@ from app.console.pages import (
     new_batch,
     now,
     policy,
-    sessions,
+    signed_in,
     spend,
 )
 
 PAGES: Sequence[Page] = (
     now.PAGE,
     batches.PAGE,
-    sessions.PAGE,
+    signed_in.PAGE,
     spend.PAGE,
     growth.PAGE,
     policy.PAGE,
@@ -35,7 +35,7 @@ PAGES: Sequence[Page] = (
 )
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
-    *sessions.ROUTES,
+    *signed_in.ROUTES,
     *spend.ROUTES,
     *policy.ROUTES,
     *new_batch.ROUTES,

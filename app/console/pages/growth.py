@@ -29,4 +29,4 @@ async def _look(parts: Parts, tenant_id: int | None) -> growth.Seen:
     return growth.Seen(sessions, families, windows)
 
 
-PAGE = Page("growth", "/console/growth", look, growth.view)
+PAGE = Page("growth", "/console/sessions", look, growth.view)
