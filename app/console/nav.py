@@ -38,6 +38,7 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
         Entry("/console/now", "Now", "now", "n"),
         Entry("/console/batches", "Batches", "batches", "b"),
         Entry("/console/batches/new", "New batch", "new", "c", roles=frozenset({Role.ADMIN})),
+        Entry("/console/playground", "Playground", "play", "y", roles=frozenset({Role.ADMIN})),
     ),
     (
         Entry("/console/spend", "Spend", "spend", "s"),
