@@ -4,6 +4,7 @@ from alembic import context
 
 import app.access.tables
 import app.admission.tables
+import app.changes.tables
 import app.engines.tables
 import app.files.tables
 import app.headroom.tables
@@ -11,6 +12,7 @@ import app.metering.budget_tables
 import app.metering.tables
 import app.policy.tables
 import app.queue.delta_tables
+import app.queue.history_tables
 import app.queue.tables
 import app.tenants.tables
 import app.webhooks.tables  # noqa: F401  (the imports fill the metadata)

@@ -34,6 +34,7 @@ from app.api.workers_ai import (
 from app.api.workers_ai import models as catalogue_routes
 from app.batches import budget_events
 from app.batches.intake import spool
+from app.changes import service as changes
 from app.crypto import secret_key
 from app.db.pool import Database, watching
 from app.engines import catalogue
@@ -65,6 +66,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         Gateway(settings, database, secret, budget_events.reached) as gateway,
         watching(settings, "api metrics") as watch,
         gateway.usage.keeping(),
+        gateway.latencies.keeping(),
         gateway.slices.keeping(),
     ):
         models = ModelRegistry(database, entries)
@@ -81,6 +83,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)
         gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
         gc.set_threshold(*_COLLECT_AFTER)
+        await changes.started(database, "api")
         _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
         try:
             yield

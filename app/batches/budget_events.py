@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from app import clock
+from app.changes import service as changes
+from app.changes.kinds import ChangeKind
 from app.db.pool import Connection
 from app.events import BudgetData, EventKind
 from app.metering import budget_rules, budgets
@@ -35,6 +37,7 @@ async def renewed(conn: Connection, turned: Sequence[Renewed]) -> None:
             budget = each.budget
             message = f"Budget {budget.name} is renewed: {budget.shown(budget.max)} for the next {budget.period}."
             await _emit(conn, budget, EventKind.BUDGET_RENEWED, 0, message)
+            await _note(conn, budget, ChangeKind.BUDGET_RENEWED, message)
 
 
 async def diverted(conn: Connection, budget: Budget, items: int, model: str) -> None:
@@ -50,7 +53,9 @@ async def _reached(conn: Connection, budget: Budget, percent: int) -> None:
         await _emit(conn, budget, EventKind.BUDGET_SOFT, percent, _used(budget))
         return
     until = f"until {clock.iso(budget.window_to)}" if budget.window_to else "until its maximum is raised"
-    await _emit(conn, budget, EventKind.BUDGET_SPENT, budget.percent, f"{_used(budget)} Queued work waits {until}.")
+    message = f"{_used(budget)} Queued work waits {until}."
+    await _emit(conn, budget, EventKind.BUDGET_SPENT, budget.percent, message)
+    await _note(conn, budget, ChangeKind.BUDGET_SPENT, message)
 
 
 def _used(budget: Budget) -> str:
@@ -63,3 +68,9 @@ async def _emit(conn: Connection, budget: Budget, kind: EventKind, percent: int,
         request_id=_NO_REQUEST, account_id=account_id, budget=budget.name, percent=percent, message=message
     )
     await emitter.emit(conn, tenant_id=budget.tenant_id, kind=kind, model="", batch_id=None, run=None, data=data)
+
+
+async def _note(conn: Connection, budget: Budget, kind: ChangeKind, message: str) -> None:
+    """Write it to the timeline of the installation, too."""
+    facts = {"budget": budget.name, "percent": budget.percent, "message": message}
+    await changes.record(conn, kind, budget.name, facts, tenant_id=budget.tenant_id)

@@ -57,7 +57,7 @@ class Order:
 
     `endpoint`: the engine's route for its items; None: that of the model's task. `aim_seconds`: replaces a missing deadline
     in the order of batches. `open_ended`: answers without a limit may use the rest of the context window. `of_file`: its items
-    are the lines of a file.
+    are the lines of a file. `name`: of the batch, unless its metadata have one.
     """
 
     tenant: Tenant
@@ -70,8 +70,10 @@ class Order:
     open_ended: bool = False
     of_file: bool = False
     admission: Admission = NO_ADMISSION
+    name: str | None = None
 
 
+MOST_NAME = 256  # characters of a batch's name that are kept
 KEY_REUSED = "Idempotency-Key: this key was used for another request; use a new key for a new request"
 Register = Callable[[Connection, ingest.NewBatch], Awaitable[None]]
 
@@ -242,6 +244,8 @@ def _new_batch(order: Order, intake: Spool, pool_id: int, line_id: int, *, tells
         line_id=line_id,
         bytes=sum(intake.body_bytes),
         policy=order.admission.stored([model.name for model in intake.models] or [order.model.name]),
+        name=((labels.metadata or {}).get("name") or order.name or "")[:MOST_NAME] or None,
+        est_tokens=sum(intake.est_tokens),
     )
 
 

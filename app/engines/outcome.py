@@ -12,6 +12,7 @@ other 4xx                                      Reject: the engine will always re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import orjson
@@ -50,6 +51,24 @@ class Done:
     usage: Usage
 
 
+class ErrorClass(StrEnum):
+    """Why an item failed, in few words that can be counted.
+
+    invalid: the request can never be answered. too_long: it does not fit into the context window. timeout: no answer in time.
+    engine: the engine answered with errors until the tries were used up. given_up: its engines or workers died. not_stored: its
+    answer could not be stored. lost: its body is gone. failed: anything else.
+    """
+
+    INVALID = "invalid"
+    TOO_LONG = "too_long"
+    TIMEOUT = "timeout"
+    ENGINE = "engine"
+    GIVEN_UP = "given_up"
+    NOT_STORED = "not_stored"
+    LOST = "lost"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """May succeed later. `busy`: the engine has no room, which is not the item's fault. `code`: the final error."""
@@ -61,12 +80,15 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Will never succeed: the item's error. `param` and `reason` are OpenAI's fields of an error, None if unknown."""
+    """Will never succeed: the item's error. `param` and `reason` are OpenAI's fields of an error, None if unknown. `kind`: its
+    class, where the code does not tell.
+    """
 
     code: int
     message: str
     param: str | None = None
     reason: str | None = None
+    kind: ErrorClass | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +100,13 @@ class EngineDown:
 
 
 Outcome = Done | Retry | Reject | EngineDown
+
+
+def error_class(outcome: Reject | Retry) -> ErrorClass:
+    """The class of an item's error."""
+    if isinstance(outcome, Retry):
+        return ErrorClass.TIMEOUT if outcome.code == TIMED_OUT else ErrorClass.ENGINE
+    return outcome.kind or (ErrorClass.INVALID if outcome.code == INVALID else ErrorClass.FAILED)
 
 
 def from_response(status: int, body: bytes) -> Outcome:

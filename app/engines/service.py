@@ -22,6 +22,7 @@ class Engine:
     `arrival_url`: where that worker receives announcements of synchronous requests. `slots`: requests it runs at once.
     `served_name`: the engine's own name for the model, if it differs.
     `expected_seconds`: time until it should answer; None if it answers, or if this is unknown. `dialect`: the kind of engine.
+    `batch_in_flight`: batch requests in it.
     """
 
     engine_id: int
@@ -40,6 +41,7 @@ class Engine:
     served_name: str | None = None
     expected_seconds: float | None = None
     dialect: str = VLLM.name
+    batch_in_flight: int = 0
 
     @property
     def terms(self) -> Terms:

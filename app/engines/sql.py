@@ -1,5 +1,7 @@
 """The SQL of pools and engines."""
 
+from app.changes import sql as changes
+from app.changes.kinds import ChangeKind
 from app.engines.adoption import MISSING, TOO_SMALL
 from app.states import CHUNK, ENGINE, INTAKE, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
@@ -47,10 +49,14 @@ returning engine_id"""
 
 
 def report(verb: str) -> str:
-    """UPDATE of an engine by the worker that holds it: state, reason and allowance. `reason_since` is Postgres's time."""
+    """UPDATE of an engine by the worker that holds it: state, reason and allowance. `reason_since` is Postgres's time.
+
+    What it changes for the installation is noted: that the engine serves, does not, or has another version.
+    """
     target = ENGINE.target(verb)
     return f"""
-update engine set state = '{target}', reason = %(reason)s, allowance = %(allowance)s, heartbeat_at = now(),
+with before as materialized (select name, state, version, reason, reason_since from engine where engine_id = %(engine_id)s),
+reported as (update engine set state = '{target}', reason = %(reason)s, allowance = %(allowance)s, heartbeat_at = now(),
     signal = %(signal)s, value = %(value)s, threshold = %(threshold)s, detail = %(detail)s,
     served_name = %(served_name)s, serves = %(serves)s, max_model_len = %(max_model_len)s, version = %(version)s,
     scheduling_policy = %(scheduling_policy)s, protection = %(protection)s, problems = %(problems)s,
@@ -59,14 +65,33 @@ update engine set state = '{target}', reason = %(reason)s, allowance = %(allowan
     start_seconds = coalesce(%(start_seconds)s, start_seconds),
     expected_at = now() + make_interval(secs => %(expected_seconds)s::float8),
     reason_since = case when (state, reason) is distinct from ('{target}', %(reason)s) then now() else reason_since end
-where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard(verb)} returning intake"""
+where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard(verb)} returning intake),
+noted as ({changes.also(_moved(target))})
+select intake from reported"""
 
 
+def _moved(target: str) -> str:
+    """The changes by a report that makes the engine's state `target`."""
+    ready = EngineState.READY
+    kind, other = (ChangeKind.ENGINE_READY, "<>") if target == ready else (ChangeKind.ENGINE_DOWN, "=")
+    facts = """'engine', b.name, 'reason', %(reason)s::text, 'was', b.reason, 'detail', %(detail)s::text,
+  'version', %(version)s::text, 'seconds', round(extract(epoch from now() - b.reason_since)::numeric, 1)"""
+    return f"""select now(), '{kind}', b.name, jsonb_strip_nulls(jsonb_build_object({facts}))
+  from before b, reported where b.state {other} '{ready}'
+union all select now(), '{ChangeKind.ENGINE_VERSION}', b.name,
+  jsonb_build_object('engine', b.name, 'from', b.version, 'to', %(version)s::text)
+  from before b, reported where b.version <> %(version)s"""
+
+
+_RELEASED = f"""select now(), '{ChangeKind.ENGINE_RELEASED}', name, jsonb_build_object('engine', name)
+  from before, released where before.state = '{EngineState.READY}'"""
 RELEASE = f"""
-update engine set state = '{EngineState.DOWN}', worker_id = null, reason = 'released', allowance = 0,
+with before as materialized (select name, state from engine where engine_id = %(engine_id)s),
+released as (update engine set state = '{EngineState.DOWN}', worker_id = null, reason = 'released', allowance = 0,
     heartbeat_at = now(), signal = null, value = null, threshold = null, reason_since = now(), detail = null,
     expected_at = null, problems = '[]', batch_in_flight = 0, sync_in_flight = 0
-where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard("report_down")}"""
+where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard("report_down")} returning engine_id)
+{changes.also(_RELEASED)}"""
 
 HOLDER = f"""
 select e.worker_id, e.url, e.mode, coalesce(p.model, ''), w.lease_until
@@ -89,15 +114,19 @@ where {_FREE} and {ENGINE.guard("report_down", "e.")}"""
 LIST = f"""
 select e.engine_id, e.name, p.model, e.url, e.arrival_url, e.mode, e.slots, e.state, e.reason, e.allowance, e.heartbeat_at,
        coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake, e.served_name,
-       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.dialect
+       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.dialect, e.batch_in_flight
 from engine e join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
 
 
 def change_intake(verb: str) -> str:
     """UPDATE of one engine's intake by `verb`: drain, drain now or undrain."""
+    kind = ChangeKind.ENGINE_UNDRAINED if verb == "undrain" else ChangeKind.ENGINE_DRAINED
+    rows = f"select now(), '{kind}', %(name)s, jsonb_build_object('engine', %(name)s::text) from changed"
     return f"""
-update engine set intake = '{INTAKE.target(verb)}', intake_since = now()
-where name = %(name)s and {INTAKE.guard(verb)} returning engine_id"""
+with changed as (update engine set intake = '{INTAKE.target(verb)}', intake_since = now()
+  where name = %(name)s and {INTAKE.guard(verb)} returning engine_id),
+noted as ({changes.also(rows)})
+select engine_id from changed"""
 
 
 EXISTS = "select from engine where name = %(name)s"

@@ -44,6 +44,7 @@ from app.gateway.wait_queue import WaitQueue
 from app.headroom.arrivals import ANNOUNCING
 from app.metering import sessions
 from app.metering.budget_rules import Budget
+from app.metering.latency import MinuteLatencies
 from app.metering.lines import LineParts
 from app.metering.slices import CallHold, CallSize, OnChange, Slices
 from app.metering.sync_usage import SyncUsage
@@ -100,6 +101,7 @@ class Gateway:
         self._announcer = Announcer(bearer_token(secret, ANNOUNCING), rest_seconds=settings.announce_rest_seconds)
         self._session: aiohttp.ClientSession | None = None
         self.usage = SyncUsage(database)
+        self.latencies = MinuteLatencies(database)
         self.slices = Slices(database, on_budget_change)
 
     async def __aenter__(self) -> Self:
@@ -163,6 +165,7 @@ class Gateway:
                 return
             finally:
                 self._meter(call, timer, hold, usage)
+                self._time(call, timer, attempt)
             yield sse_frames.failed(failure.code, failure.message)
 
     def _meter(self, call: SyncCall, timer: RequestTimer, hold: CallHold, usage: Usage | None) -> None:
@@ -179,6 +182,12 @@ class Gateway:
         if usage is not None and call.session is not None:
             session = sessions.hashed(self._secret, call.tenant_id, call.session)
             self.usage.add_turn(call.line, session, counts.prompt, counts.prompt - counts.cached)
+
+    def _time(self, call: SyncCall, timer: RequestTimer, attempt: EngineAttempt) -> None:
+        """Count how long the tokens of a stream took."""
+        if timer.first_token_ms is not None:
+            beside = attempt.engine.batch_in_flight > 0
+            self.latencies.add(call.model.served, beside=beside, first_token_ms=timer.first_token_ms, gaps=timer.gaps)
 
     @asynccontextmanager
     async def _begun(

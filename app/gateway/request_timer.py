@@ -3,6 +3,8 @@
 All times are seconds of the monotonic clock.
 """
 
+from collections.abc import Sequence
+
 from app import clock
 from app.gateway.metrics import DURATION, ITL, SYNC, TTFT
 from app.headroom.arrivals import percentile
@@ -35,6 +37,11 @@ class RequestTimer:
         if len(self._gaps) < _MOST_GAPS:
             self._gaps.append(now - before)
         return None
+
+    @property
+    def gaps(self) -> Sequence[float]:
+        """Seconds between its events with tokens, the first ones of many."""
+        return self._gaps
 
     @property
     def elapsed_ms(self) -> float:

@@ -18,7 +18,7 @@ from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.headroom import sql
 from app.headroom.controller import Decision
-from app.headroom.gate_rules import CLOSED_BY_FAILURE
+from app.headroom.gate_rules import CLOSED_BY_FAILURE, Reason
 
 Layer = Literal["l1", "l2"]  # outside the engine, inside it
 
@@ -26,6 +26,7 @@ FLUSH_SECONDS = 1.0
 PRUNE_SECONDS = 60.0
 PRUNED_AT_ONCE = 5_000
 CAPACITY = 2_000
+FAILURES = CLOSED_BY_FAILURE | {Reason.PLUGIN_TRIPPED}  # somebody should look
 REASON_SECONDS = 1.0  # least time between two rows of which only the reason differs
 
 log = structlog.get_logger()
@@ -59,8 +60,13 @@ class LoggedChange:
     change: AllowanceChange
 
 
-async def record(conn: Connection, engine_id: int, rows: Sequence[tuple[float, AllowanceChange]]) -> None:
-    """Store changes in one statement. Each has the monotonic second of this process at which it was decided."""
+async def record(
+    conn: Connection, engine_id: int, rows: Sequence[tuple[float, AllowanceChange]], *, engine: str = ""
+) -> None:
+    """Store changes in one statement. Each has the monotonic second of this process at which it was decided.
+
+    Failures that close the gate, and their ends, are also changes of the installation, about the `engine` of this name.
+    """
     if not rows:
         return
     now = clock.monotonic()
@@ -68,7 +74,8 @@ async def record(conn: Connection, engine_id: int, rows: Sequence[tuple[float, A
         name: [getattr(change, name) for _, change in rows] for name in sql.GIVEN if name != "age"
     }
     ages = [max(0.0, now - decided_at) for decided_at, _ in rows]
-    await conn.execute(sql.RECORD, {"engine_id": engine_id, "age": ages, **columns})
+    values = {"engine_id": engine_id, "engine": engine, "failures": sorted(FAILURES), "age": ages, **columns}
+    await conn.execute(sql.RECORD, values)
 
 
 async def recent(conn: Connection, engine_id: int, limit: int) -> list[LoggedChange]:
@@ -113,7 +120,10 @@ class DecisionLog:
     While the database cannot be reached, the last `capacity` changes are kept, and `dropped` counts the others.
     """
 
-    def __init__(self, database: Database, *, keep_days: float, keep_rows: int, capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, database: Database, engine: str = "", *, keep_days: float, keep_rows: int, capacity: int = CAPACITY
+    ) -> None:
+        self._engine = engine
         self.engine_id: int | None = None
         self.dropped = 0
         self._database = database
@@ -147,7 +157,7 @@ class DecisionLog:
         written = False
         try:
             async with self._database.relaxed() as conn:
-                await record(conn, self.engine_id, rows)
+                await record(conn, self.engine_id, rows, engine=self._engine)
                 written, self._unreachable = True, False
                 await self._prune(conn, self.engine_id)
         except (TimeoutError, *TRANSIENT) as error:

@@ -1,5 +1,8 @@
 """All SQL of the decision log. Reading and pruning use its one index, (engine_id, at, decision_id)."""
 
+from app.changes import sql as changes
+from app.changes.kinds import ChangeKind
+
 # The columns that the caller gives, with their types. `age`: seconds since the decision.
 GIVEN = {
     "age": "float8",
@@ -17,12 +20,19 @@ GIVEN = {
 }
 _REST = ", ".join(name for name in GIVEN if name != "age")
 
+# A failure that closes the gate, and its end, are changes of the installation too.
+_FAILS, _FAILED = "(reason = any(%(failures)s))", "(was_reason = any(%(failures)s))"
+_CHANGES = f"""select at, case when {_FAILS} then '{ChangeKind.GATE_CLOSED}' else '{ChangeKind.GATE_OPENED}' end, %(engine)s,
+  jsonb_strip_nulls(jsonb_build_object('engine', %(engine)s::text, 'reason', reason, 'was', was_reason, 'signal', signal,
+    'value', value, 'threshold', threshold, 'detail', detail)) from given where {_FAILS} <> {_FAILED}"""
+
 RECORD = f"""
+with given as materialized (select clock_timestamp() - make_interval(secs => v.age) as at, place, {_REST}
+  from unnest({", ".join(f"%({name})s::{kind}[]" for name, kind in GIVEN.items())})
+    with ordinality v (age, {_REST}, place)),
+ noted as ({changes.also(_CHANGES)})
 insert into decision (engine_id, at, {_REST})
-select %(engine_id)s, clock_timestamp() - make_interval(secs => v.age), {_REST}
-from unnest({", ".join(f"%({name})s::{kind}[]" for name, kind in GIVEN.items())})
-  with ordinality v (age, {_REST}, place)
-order by place"""
+select %(engine_id)s, at, {_REST} from given order by place"""
 
 RECENT = f"""
 select at, {_REST} from decision where engine_id = %(engine_id)s order by at desc, decision_id desc limit %(limit)s"""

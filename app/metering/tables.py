@@ -127,3 +127,18 @@ session_growth = Table(
     PrimaryKeyConstraint("tenant_id", "session"),
 )
 Index("session_growth_seen", session_growth.c.seen_at)
+
+latency_minute = Table(
+    "latency_minute",
+    metadata,
+    Column("minute", DateTime(timezone=True), nullable=False, comment="the minute in which the answers ended"),
+    Column("writer", Text, nullable=False, comment="the process that measured them"),
+    Column("model", Text, nullable=False),
+    Column(
+        "beside", Boolean, nullable=False, comment="whether batch requests were in the engine, as its worker last said"
+    ),
+    Column("requests", Integer, nullable=False),
+    Column("first_token", ARRAY(Integer), nullable=False, comment="bucket, count, bucket, count, … of a sketch"),
+    Column("gap", ARRAY(Integer), nullable=False, comment="the same of the time between two tokens"),
+    PrimaryKeyConstraint("minute", "model", "beside", "writer"),
+)

@@ -19,7 +19,8 @@ from app.states import ChunkState
 class NewBatch:
     """A batch to be inserted, without its items. `expires`: items that are not done by the deadline are given up. `open_ended`:
     an answer without a limit may use the rest of the context. `tells_items`: every result writes an event. `line_id`: see
-    `app.metering.lines`. `bytes`: of its items' bodies. `policy`: what rules decided about it.
+    `app.metering.lines`. `bytes`: of its items' bodies. `policy`: what rules decided about it. `name`: for people; None: none.
+    `est_tokens`: of all its items; None: not known.
     """
 
     batch_id: int
@@ -44,6 +45,8 @@ class NewBatch:
     line_id: int | None = None
     bytes: int = 0
     policy: Mapping[str, object] | None = None
+    name: str | None = None
+    est_tokens: int | None = None
 
 
 async def next_batch_id(conn: Connection) -> int:
@@ -101,6 +104,8 @@ def _columns(batch: NewBatch) -> dict[str, object]:
         "line_id": batch.line_id,
         "bytes": batch.bytes,
         "policy": None if batch.policy is None else Jsonb(dict(batch.policy)),
+        "name": batch.name,
+        "est_tokens": batch.est_tokens,
     }
 
 

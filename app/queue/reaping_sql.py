@@ -1,5 +1,7 @@
 """The SQL by which the steward takes chunks back from workers whose lease has lapsed."""
 
+from app.changes import sql as changes
+from app.changes.kinds import ChangeKind
 from app.queue.fair_order_sql import WAKE, in_lock_order
 from app.states import CHUNK, ChunkState
 from app.worker_lease import WORKER_LEASE_LAPSED
@@ -14,12 +16,18 @@ from (select) one left join worker w on true"""
 _READY_AGAIN = """select r.pool_id, r.tenant_id, count(*) as n, sum(r.est_tokens) as tokens, min(w.weight) as weight
              from released r join tenant w using (tenant_id) group by 1, 2"""
 
+_LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', coalesce(e.name, l.host),
+  jsonb_strip_nulls(jsonb_build_object('engine', e.name, 'worker', l.worker_id, 'host', l.host, 'pid', l.pid,
+    'silent_seconds', round(extract(epoch from now() - l.renewed_at)::numeric, 1),
+    'charged', l.worker_id = any(%(charged)s::bigint[])))
+  from lost l left join engine e on e.worker_id = l.worker_id"""
+
 # A higher token fences every late write of the lost worker. The estimate is refunded: an account does not pay for lost workers.
 # `lost_workers` decides which losses are charged to their chunks, and `charges` takes back the charge for a worker that is alive.
 # A claim may commit after its worker was reaped or has retired. Its chunk has no worker, and is taken back as well.
 # Locked rows are skipped, since the next round comes anyway. So no two statements wait for each other in a circle.
 REAP = f"""
-with lost as materialized (select worker_id from worker
+with lost as materialized (select worker_id, host, pid, renewed_at from worker
        where worker_id = any(%(lapsed)s::bigint[]) and {WORKER_LEASE_LAPSED} for update skip locked),
  taken_back as materialized (
        select c.chunk_id from chunk c
@@ -34,5 +42,6 @@ with lost as materialized (select worker_id from worker
  refunded as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,
               vtime = {WAKE} - x.tokens / x.weight
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id),
- deleted_workers as (delete from worker w using lost where w.worker_id = lost.worker_id)
+ deleted_workers as (delete from worker w using lost where w.worker_id = lost.worker_id),
+ noted as ({changes.also(_LOST)})
 select (select count(*) from lost), (select count(*) from released)"""

@@ -48,6 +48,8 @@ IS_EMPTY = f"select not exists (select from batch b where {_OF_DAY})"
 FORGET = (
     "delete from delivery where event_id in (select event_id from event where batch_id = any(%(ids)s))",
     "delete from event where batch_id = any(%(ids)s)",
+    "delete from batch_phase where batch_id = any(%(ids)s)",
+    "delete from batch_error where batch_id = any(%(ids)s)",
     """with removed as (delete from batch where batch_id = any(%(ids)s)
            returning tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens)
 insert into removed_counts as r (tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens)

@@ -14,6 +14,7 @@ from app.states import BatchState
 
 URGENT_SECONDS = 900.0  # a deadline nearer than this may use the urgent lane
 URGENT_LEAD_TOKENS = 100_000  # at weight 1, how far the lane may bring an account ahead of its share
+MOST_MS = 2**31 - 1
 
 
 async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int, lease_seconds: float) -> int:
@@ -67,16 +68,26 @@ async def load(conn: Connection, lease: Lease) -> list[Item]:
     return [Item(*row) for row in await (await conn.execute(worker_sql.LOAD, parameters, binary=True)).fetchall()]
 
 
-async def flush(conn: Connection, lease: Lease, results: Sequence[Result]) -> bool:
-    """Store results durably. False: the lease is lost, and nothing was stored; stop working on this chunk."""
+async def flush(conn: Connection, lease: Lease, results: Sequence[Result], *, engine_id: int | None = None) -> bool:
+    """Store results durably, as of this engine. False: the lease is lost, and nothing was stored; stop working on this chunk."""
     if not results:
         return True
     fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
-    columns = {name: [getattr(result, name) for result in results] for name in worker_sql.RESULT_COLUMNS}
-    columns["ok"] = [int(result.ok) for result in results]
-    parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, **columns}
+    columns = {name: [_stored(result, name) for result in results] for name in worker_sql.RESULT_COLUMNS}
+    parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, "engine_id": engine_id, **columns}
     row = await (await conn.execute(worker_sql.FLUSH, parameters)).fetchone()
     return row is not None and row[0] == 1
+
+
+def _stored(result: Result, column: str) -> object:
+    """A column of a result. Times are whole milliseconds, at most the largest number that the column takes: 24 days."""
+    match column:
+        case "ok":
+            return int(result.ok)
+        case "queued_ms" | "first_token_ms" | "ran_ms":
+            value = result.duration_ms if column == "ran_ms" else getattr(result, column)
+            return None if value is None else max(0, min(MOST_MS, round(value)))
+    return getattr(result, column)
 
 
 async def finish(

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from app.db.pool import Connection
-from app.queue import funding
+from app.queue import errors_sql, funding, phases
 from app.queue import settling_sql as queries
 from app.queue.funding import MoneySums
 from app.queue.running_batches import BatchProgress
@@ -77,7 +77,10 @@ async def settle(
     `on_fold` is called with each batch whose counts changed, before that transaction commits. `budgets`: whether there are any.
     """
     await exclusively(conn)
-    taken = {"ids": [row[0] for row in await (await conn.execute(queries.TAKE)).fetchall()]}
+    deltas = await (await conn.execute(queries.TAKE)).fetchall()
+    taken = {"ids": [delta_id for delta_id, _ in deltas]}
+    if any(has_errors for _, has_errors in deltas):
+        await conn.execute(errors_sql.FOLD, taken)
     rows = await (await conn.execute(queries.USAGE, taken)).fetchall()
     usage = [_usage_sum(*row) for row in rows]
     money = await funding.money_sums(conn, taken["ids"]) if budgets else MoneySums()
@@ -98,4 +101,5 @@ async def finalise(conn: Connection, batch_ids: list[int], *, ending: bool = Fal
     """End those of the batches that are done, and with `ending` also any that is cancelling or expiring. See `settle`."""
     rows = await (await conn.execute(queries.FINALISE, {"ids": batch_ids, "all": ending})).fetchall()
     batches = [Settled(*row) for row in rows]
+    await phases.end(conn, [batch.batch_id for batch in batches])
     return [replace(batch, state=BatchState(batch.state)) for batch in batches]

@@ -1,4 +1,4 @@
-"""The SQL that adds up the counts of finished chunks and ends batches."""
+"""The SQL that adds up the counts of finished chunks and ends batches. That of their errors is in `errors_sql`."""
 
 from app.queue.chunk_sweeps_sql import HALTED
 from app.states import BATCH, BatchState, ChunkState
@@ -11,7 +11,7 @@ select exists (select from batch_delta)
 # Two stewards at once, one of which has lost the lead without noticing yet, would lock the same batches in different orders.
 ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtext('slackwater settle'))"
 
-TAKE = "select delta_id from batch_delta order by delta_id limit 5000 for update skip locked"
+TAKE = "select delta_id, errors is not null from batch_delta order by delta_id limit 5000 for update skip locked"
 
 # Usage of the results by hour and line, with the counts in the order of `UsageCounts`. Without a line: the parts of the batch
 # that a line needs.

@@ -9,12 +9,14 @@ NEXT_BATCH_ID = "select next_batch_id()"
 
 INSERT_BATCH = """
 insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, traceparent,
-                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind, open_ended, line_id, bytes, policy)
+                   affinity, tags, meta, idempotency_key, request_hash, tells_items, kind, open_ended, line_id, bytes, policy,
+                   name, est_tokens)
 values (%(batch_id)s, %(request_id)s, %(tenant_id)s, %(model)s, %(endpoint)s, %(total)s,
         now() + make_interval(secs => %(deadline_seconds)s),
         case when %(expires)s then now() + make_interval(secs => %(deadline_seconds)s) end,
         %(correlation_id)s, %(traceparent)s, %(affinity)s, %(tags)s, %(meta)s, %(idempotency_key)s, %(request_hash)s,
-        %(tells_items)s, %(kind)s, %(open_ended)s, %(line_id)s, %(bytes)s, %(policy)s)
+        %(tells_items)s, %(kind)s, %(open_ended)s, %(line_id)s, %(bytes)s, %(policy)s, %(name)s,
+        %(est_tokens)s)
 on conflict (tenant_id, idempotency_key) do nothing
 returning run, deadline"""
 

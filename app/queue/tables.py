@@ -99,6 +99,8 @@ batch = Table(
     ),
     Column("line_id", Integer, comment="line of its items; null: queued before there were lines"),
     Column("policy", JSONB, comment="what rules of the policy decided at its submit; null: nothing"),
+    Column("name", Text, comment="for people: of its metadata, else of its file; null: it has none"),
+    Column("est_tokens", BigInteger, comment="estimated tokens of all its items; null: queued before this was kept"),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"
@@ -120,6 +122,15 @@ _A_BATCH = text("kind = 'batch'")
 for _name, _columns in {"": (), "_by_state": (batch.c.state,), "_by_model": (batch.c.model, batch.c.state)}.items():
     _listed = (batch.c.tenant_id, *_columns, batch.c.created_at, batch.c.request_id)
     Index(f"batch_listed{_name}", *_listed, postgresql_where=_A_BATCH)
+Index("batch_listed_all", batch.c.created_at, batch.c.request_id, postgresql_where=_A_BATCH)
+Index("batch_listed_all_by_state", batch.c.state, batch.c.created_at, batch.c.request_id, postgresql_where=_A_BATCH)
+Index(
+    "batch_name",
+    batch.c.tenant_id,
+    batch.c.name,
+    postgresql_ops={"name": "text_pattern_ops"},
+    postgresql_where=text("name is not null"),
+)
 Index("batch_tags", batch.c.tags, postgresql_using="gin", postgresql_where=text("tags <> '{}'"))
 Index(
     "batch_meta",
@@ -163,9 +174,15 @@ item_result = Table(
     Column("finished_at", Timestamp, nullable=False, server_default=text("clock_timestamp()")),
     Column("body", LargeBinary, nullable=False),
     _stored(),
+    Column("error", Text, comment="the class of its error (app.engines.outcome); null: ok, or not known"),
+    Column("engine_id", Integer, comment="the engine that it ran on; null: not known"),
+    Column("queued_ms", Integer, comment="from the begin of the run until it was sent; null: it was not, or not known"),
+    Column("first_token_ms", Integer, comment="from the first send of the lease to the first token; null: not known"),
+    Column("ran_ms", Integer, comment="from the first send of the lease to the end; null: not known"),
     PrimaryKeyConstraint("batch_id", "seq", "run"),
     postgresql_partition_by="RANGE (batch_id)",
 )
+Index("item_result_failed", item_result.c.batch_id, item_result.c.seq, postgresql_where=text("ok = 0"))
 
 _HOT = {
     "autovacuum_vacuum_scale_factor": 0,

@@ -67,7 +67,7 @@ class Item:
     """One inference request without a durable result. `body`: the caller's JSON, verbatim; if `stored`, the key of its object.
 
     `notify`: its result writes an event. `kind`: of its batch. `open_ended`: an answer without a limit may use the rest of the
-    context.
+    context. `waited_seconds`: since the begin of its run, when it was loaded.
     """
 
     seq: int
@@ -79,13 +79,15 @@ class Item:
     notify: bool = False
     kind: str = Kind.BATCH
     open_ended: bool = False
+    waited_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The outcome of one item. `body`: the engine's answer if `ok`, else `{"code", "message"}`; if `stored`, its object's key.
 
-    Times are from when the item was first sent under its lease. None: not known.
+    Times are from when the item was first sent under its lease. `queued_ms`: from the begin of its run until then. None: not
+    known. `error`: the class of its error; None: it has none.
     """
 
     seq: int
@@ -99,6 +101,8 @@ class Result:
     stored: bool = False
     first_token_ms: float | None = None
     duration_ms: float | None = None
+    queued_ms: float | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

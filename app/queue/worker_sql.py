@@ -3,6 +3,7 @@
 Every write by a worker checks the fence (chunk_id, token, worker_id).
 """
 
+from app.queue.errors_sql import errors
 from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
@@ -32,7 +33,7 @@ delete from worker w where worker_id = %(worker_id)s
 # by one: a chunk of grouped items spans most of its batch, and a range scan would read all of it.
 LOAD = f"""
 select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items,
-       b.kind, b.open_ended
+       b.kind, b.open_ended, extract(epoch from clock_timestamp() - b.opened_at)::float8
 from batch b
 cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
   with ordinality x (seq, place)
@@ -53,6 +54,10 @@ RESULT_COLUMNS = {
     "completion_tokens": "int",
     "body": "bytea",
     "stored": "bool",
+    "error": "text",
+    "queued_ms": "int",
+    "first_token_ms": "int",
+    "ran_ms": "int",
 }
 _COLUMNS = ", ".join(RESULT_COLUMNS)
 
@@ -63,8 +68,8 @@ FLUSH = f"""
 with fenced as materialized (select chunk_id from chunk
            where chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard("flush")}
            for update),
- inserted as (insert into item_result (batch_id, run, {_COLUMNS})
-       select %(batch_id)s, %(run)s, v.*
+ inserted as (insert into item_result (batch_id, run, engine_id, {_COLUMNS})
+       select %(batch_id)s, %(run)s, %(engine_id)s::int, v.*
        from unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in RESULT_COLUMNS.items())}) v
        where exists (select from fenced)
        on conflict do nothing returning ok),
@@ -83,7 +88,7 @@ with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
                      charged_for, excused, line_id, lane, worst, worst_tokens, likely, held),
  items as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
-                 r.attempt > 1 as again, r.yields,
+                 r.attempt > 1 as again, r.yields, r.error,
                  (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
           from deleted d cross join lateral
             unnest(coalesce(d.seqs, array(select generate_series(d.lo, d.hi)))) with ordinality x (seq, place)
@@ -117,9 +122,9 @@ with deleted as (delete from chunk where {FENCE}
        where w.tenant_id = d.tenant_id and s.pool_id = d.pool_id and s.tenant_id = d.tenant_id)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
                          retried_ok, yields, engine_ms, first_tokens, durations, lane, held_cost, held_tokens, worst,
-                         worst_tokens)
+                         worst_tokens, errors)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
        %(durations)s, d.lane, {hold("d.worst", "d.held")}, {hold("d.worst_tokens", "d.held")}, d.worst * c.done / d.n,
-       d.worst_tokens * c.done / d.n from deleted d, counts c
+       d.worst_tokens * c.done / d.n, case when c.done > c.ok then {errors("items")} end from deleted d, counts c
 returning ok + failed"""

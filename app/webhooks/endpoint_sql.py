@@ -94,7 +94,7 @@ where e.state not in ('{EndpointState.ACTIVE}', '{EndpointState.CLOSING}') and d
 """
 
 LOCK_HEALTH = """
-select now(), endpoint_id, tenant_id, state, failures, failing_since, open_until, warned from endpoint
+select now(), endpoint_id, tenant_id, name, state, failures, failing_since, open_until, warned from endpoint
 where endpoint_id = any(%s) order by endpoint_id for no key update
 """
 SET_HEALTH = """

@@ -5,6 +5,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from app import clock
+from app.changes import service as changes
+from app.changes.kinds import ChangeKind
 from app.db.pool import Connection
 from app.events import EndpointData, EventKind
 from app.states import EndpointState
@@ -50,7 +53,7 @@ async def apply_outcomes(conn: Connection, outcomes: Outcomes, patience: timedel
 
 async def _apply(conn: Connection, outcomes: Outcomes, row: tuple[Any, ...], patience: timedelta) -> None:
     """Apply the outcomes of one endpoint, whose locked row this is."""
-    now, endpoint_id, tenant_id, state, *stored = row
+    now, endpoint_id, tenant_id, _, state, *stored = row
     before = health = EndpointHealth(*stored)
     reason = ""
     for claim, verdict in outcomes:
@@ -73,6 +76,29 @@ async def _apply(conn: Connection, outcomes: Outcomes, row: tuple[Any, ...], pat
         values = {"failures": health.failures, "failing_since": health.failing_since, "open_until": health.open_until}
         values |= {"warned": health.warned, "endpoint_id": endpoint_id}
         await conn.execute(sql.SET_HEALTH.encode(), values)
+    await _note(conn, row, (before, health), outcomes, reason)
+
+
+async def _note(
+    conn: Connection,
+    row: tuple[Any, ...],
+    healths: tuple[EndpointHealth, EndpointHealth],
+    outcomes: Outcomes,
+    reason: str,
+) -> None:
+    """Write what has changed for the installation: the breaker has opened for the first time or closed, or it was disabled."""
+    _, endpoint_id, tenant_id, name, state, *_ = row
+    before, health = healths
+    last, _ = outcomes[-1]
+    facts: dict[str, object] = {"endpoint": endpoint_id.hex, "delivery": last.delivery_id, "event": last.event.kind}
+    facts |= {"trace": last.event.data.traceparent} if getattr(last.event.data, "traceparent", None) else {}
+    if reason and state != EndpointState.DISABLED:
+        await changes.record(conn, ChangeKind.ENDPOINT_DISABLED, name, facts | {"reason": reason}, tenant_id=tenant_id)
+    elif health.open_until and not before.open_until:
+        until = {"failures": health.failures, "until": clock.iso(health.open_until)}
+        await changes.record(conn, ChangeKind.BREAKER_OPENED, name, facts | until, tenant_id=tenant_id)
+    elif before.open_until and not health.open_until:
+        await changes.record(conn, ChangeKind.BREAKER_CLOSED, name, facts, tenant_id=tenant_id)
 
 
 async def _notify_owner(conn: Connection, claim: Claim, kind: EventKind, message: str) -> None:

@@ -25,6 +25,8 @@ READS = {
     "admission": {"batch", "chunk", "file", "upload", "upload_part"},
     # A policy is tried on samples, whose accounts it names, and on the batches that are open.
     "policy": {"tenant", "batch", "line", "chunk"},
+    # A change names its account.
+    "changes": {"tenant"},
     # A use case: everything that an account has.
     "batches": {"tenant", "api_key", "endpoint", "file", "batch"},
 }

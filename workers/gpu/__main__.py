@@ -7,6 +7,7 @@ import structlog
 
 from app import processes, telemetry
 from app import settings as configuration
+from app.changes import service as changes
 from app.db.pool import Database
 from app.engines.catalogue import CatalogueError
 from app.engines.model_weights import ModelUnavailable
@@ -28,6 +29,7 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Database.of(settings, f"gpu {settings.engine_name}") as database:
+        await changes.started(database, f"gpu-worker {settings.engine_name}")
         model = await model_of(settings, database, stop)
         if model is None:
             return

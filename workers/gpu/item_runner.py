@@ -13,7 +13,7 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_ra
 from app.engines import context_window
 from app.engines.client import EngineClient
 from app.engines.continuation import Continuation, joined, resumable
-from app.engines.outcome import FAILED, INVALID, WITHOUT_USAGE, Done, EngineDown, Outcome, Reject, Retry
+from app.engines.outcome import FAILED, INVALID, WITHOUT_USAGE, Done, EngineDown, ErrorClass, Outcome, Reject, Retry
 from app.engines.requests import CHAT, UNFIT, EngineRequest, Target, build, streamed, tenant_salt, unstreamed
 from app.errors import StorageError
 from app.queue.types import Kind
@@ -95,7 +95,7 @@ class ItemRunner:
             return Reject(INVALID, f"the item cannot be sent: {error}"), 1
         except StorageError as error:
             log.warning("object.unavailable", key=item.body.decode(), error=str(error.__cause__ or error))
-            lost = Reject(FAILED, "the item's body is no longer in the object store")
+            lost = Reject(FAILED, "the item's body is no longer in the object store", kind=ErrorClass.LOST)
             return lost if error.missing else Retry(error.message, busy=True), 0
         except Exception:
             log.exception("request.broken")
@@ -161,7 +161,8 @@ class ItemRunner:
         """The refusal of a prompt that is too long, with exact numbers if the engine counts tokens."""
         count = await self._client.count(request)
         message = count and count.problem(context_window.answer_tokens(request))
-        return replace(refused, message=message or refused.message, reason=context_window.TOO_LONG)
+        text = message or refused.message
+        return replace(refused, message=text, reason=context_window.TOO_LONG, kind=ErrorClass.TOO_LONG)
 
     def _continuable(self, request: EngineRequest) -> bool:
         able = self.target.terms.dialect.resume is not None

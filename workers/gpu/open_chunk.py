@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from app import clock
-from app.engines.outcome import FAILED, Done, Reject, Retry, Usage
+from app.engines.outcome import FAILED, Done, ErrorClass, Reject, Retry, Usage, error_class
 from app.metering import sketch
 from app.queue import poison
 from app.queue.poison import ChunkVerdict
@@ -25,7 +25,8 @@ class OpenChunk:
     `retried` hold the reason for some of these. `progress`: what an item keeps between its calls. The requests of items in
     `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `has_events`: each
     result is also an event. `faults`: how often in a row the first of `results` could not be stored. `engine_seconds`: what its
-    items had of the engine. `first_tokens`, `durations`: those of stored results, as in `ChunkTimes`.
+    items had of the engine. `first_tokens`, `durations`: those of stored results, as in `ChunkTimes`. `loaded_at`: the
+    monotonic second at which its items were read.
     """
 
     lease: Lease
@@ -45,6 +46,7 @@ class OpenChunk:
     engine_seconds: float = 0.0
     first_tokens: bytearray = field(default_factory=bytearray)
     durations: bytearray = field(default_factory=bytearray)
+    loaded_at: float = field(default_factory=clock.monotonic)
 
     @classmethod
     def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
@@ -58,7 +60,7 @@ class OpenChunk:
                 chunk.split = True
                 chunk.give_back()
             case ChunkVerdict.GIVE_UP:
-                chunk.settled(chunk.pending.popleft().seq, Reject(FAILED, poison.give_up_message(lease)), tries=0)
+                chunk.settled(chunk.pending.popleft().seq, _given_up(lease), tries=0)
         return chunk
 
     @property
@@ -80,7 +82,7 @@ class OpenChunk:
     def start(self, item: Item, task: "asyncio.Task[None]") -> ItemProgress:
         """Note that an item starts, for the first time or after a yield."""
         self.running[item.seq] = task
-        return self.progress.setdefault(item.seq, ItemProgress(item))
+        return self.progress.setdefault(item.seq, ItemProgress(item, loaded_at=self.loaded_at))
 
     def park(self, seq: int) -> None:
         """Abort an item's request. The item goes on later from its tokens, before all pending items."""
@@ -123,10 +125,11 @@ class OpenChunk:
         attempt = self.lease.attempt + self.lease.deaths + self.lease.retries + tries
         if isinstance(outcome, Done):
             result = _result(seq, True, attempt, outcome.usage, outcome.body, yields)
-            self.results.append(_timed(result, progress) if progress else result)
         else:
             body = orjson.dumps(_error(outcome))
-            self.results.append(_result(seq, False, attempt, Usage(), body, yields))
+            result = _result(seq, False, attempt, Usage(), body, yields)
+            result = replace(result, error=error_class(outcome).value)
+        self.results.append(_timed(result, progress) if progress else result)
 
     def note_stored(self, results: Iterable[Result]) -> None:
         """Count the times of results that are stored."""
@@ -167,13 +170,22 @@ def _error(outcome: Reject | Retry) -> dict[str, Any]:
     return error | (details if outcome.param or outcome.reason else {})
 
 
+def _given_up(lease: Lease) -> Reject:
+    """The error of an item that may have killed its engines or workers."""
+    return Reject(FAILED, poison.give_up_message(lease), kind=ErrorClass.GIVEN_UP)
+
+
 def _timed(result: Result, progress: ItemProgress) -> Result:
     """The result with its times, which are known once the item was sent."""
     if progress.sent_at is None:
         return result
-    first = progress.first_token_at
-    first_ms = None if first is None else (first - progress.sent_at) * 1000
-    return replace(result, first_token_ms=first_ms, duration_ms=(clock.monotonic() - progress.sent_at) * 1000)
+    first, waited = progress.first_token_at, progress.item.waited_seconds
+    return replace(
+        result,
+        first_token_ms=None if first is None else (first - progress.sent_at) * 1000,
+        duration_ms=(clock.monotonic() - progress.sent_at) * 1000,
+        queued_ms=None if waited is None else (waited + progress.sent_at - progress.loaded_at) * 1000,
+    )
 
 
 def _result(seq: int, ok: bool, attempt: int, usage: Usage, body: bytes, yields: int) -> Result:

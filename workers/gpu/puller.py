@@ -67,8 +67,9 @@ class Puller:
 
     # ------------------------------------------------------------ the worker's lease
 
-    def join(self, pool_id: int, worker_id: int) -> None:
-        """Claim from now on for this pool as this worker."""
+    def join(self, pool_id: int, worker_id: int, engine_id: int | None = None) -> None:
+        """Claim from now on for this pool as this worker. `engine_id`: the engine that results are of; None: not known."""
+        self._writer.engine_id = engine_id
         self._claimer.join(pool_id, worker_id)
 
     def lose(self) -> None:

@@ -9,7 +9,7 @@ import structlog
 
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
-from app.engines.outcome import FAILED
+from app.engines.outcome import FAILED, ErrorClass
 from app.errors import StorageError
 from app.queue import service as queue
 from app.queue.response_log import is_incomplete
@@ -29,11 +29,15 @@ log = structlog.get_logger()
 
 
 class ResultWriter:
-    """The flush loop over the puller's `chunks`. It removes the chunks that are finished or lost."""
+    """The flush loop over the puller's `chunks`. It removes the chunks that are finished or lost.
+
+    `engine_id`: the engine that the results are of; None: not known.
+    """
 
     def __init__(
         self, settings: Settings, database: Database, chunks: dict[int, OpenChunk], tuning: WorkerTuning = TUNING
     ) -> None:
+        self.engine_id: int | None = None
         self._tuning = tuning
         self._strays: set[Fence] = set()
         self._flush_seconds = settings.flush_seconds
@@ -150,9 +154,9 @@ class ResultWriter:
         """Whether the lease held. If the batch has item events, they are written in the same transaction."""
         if not chunk.has_events:
             async with self._database.durable() as conn:
-                return await queue.flush(conn, chunk.lease, results)
+                return await queue.flush(conn, chunk.lease, results, engine_id=self.engine_id)
         async with self._database.transaction() as conn:
-            held = await queue.flush(conn, chunk.lease, results)
+            held = await queue.flush(conn, chunk.lease, results, engine_id=self.engine_id)
             if held:
                 seqs = [result.seq for result in results]
                 await emitter.emit_items(conn, batch_id=chunk.lease.batch_id, run=chunk.lease.run, seqs=seqs)
@@ -231,4 +235,5 @@ def _next(chunk: OpenChunk, flush_bytes: int) -> list[Result]:
 def _failed(result: Result, message: str) -> Result:
     """The item's result as an error, which counts no tokens."""
     body = orjson.dumps({"code": FAILED, "message": message})
-    return replace(result, ok=False, prompt_tokens=0, cached_tokens=0, completion_tokens=0, body=body)
+    error = ErrorClass.NOT_STORED.value
+    return replace(result, ok=False, prompt_tokens=0, cached_tokens=0, completion_tokens=0, body=body, error=error)

@@ -8,6 +8,7 @@ puller       claims chunks, runs their items, stores their results
 endpoint     the HTTP server where gateways announce synchronous requests
 door         the socket where the engine's door announces them
 journal      the decision log
+samples      what the engine did, every ten seconds
 """
 
 import asyncio
@@ -40,6 +41,7 @@ from workers.gpu.arrival_socket import ArrivalSocket
 from workers.gpu.body_store import BodyStore
 from workers.gpu.control_loop import Controlled, ControlLoop
 from workers.gpu.engine_health import EngineHealth
+from workers.gpu.engine_samples import EngineSamples
 from workers.gpu.http_server import HttpServer
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.membership import EngineReport, Membership
@@ -105,8 +107,13 @@ class Worker:
             self._client, self._runner, model, engine.mode, engine.comeback, tuning, on_slots=engine.seen
         )
         self._puller = Puller(settings, database, self._runner, self._down, tuning)
-        self._journal = DecisionLog(database, keep_days=settings.decision_days, keep_rows=settings.decision_rows)
+        self._journal = DecisionLog(
+            database, settings.engine_name, keep_days=settings.decision_days, keep_rows=settings.decision_rows
+        )
         self._control = ControlLoop(settings, engine, self._runner, self._puller, self._journal, self._serving)
+        self._samples = EngineSamples(
+            database, self._control, self._puller, self._runner.ledger, lambda: self._obstacle
+        )
         self._endpoint = HttpServer(
             settings,
             secret,
@@ -160,12 +167,13 @@ class Worker:
     def _parts(self) -> list[Coroutine[None, None, None]]:
         puller = self._puller
         return [
-            self._membership.run(self._status, self._join, self._beat, puller.lose, self._endpoint.url),
+            self._membership.run(self._status, self._join, self._beat, self._lose, self._endpoint.url),
             self._tend(),
             self._health.run(),
             self._control.run(),
             puller.run(),
             self._journal.run(),
+            self._samples.run(),
             self._watch_gpus(),
             metrics_page.serve(
                 self._settings.host,
@@ -177,8 +185,13 @@ class Worker:
 
     def _join(self, pool_id: int, worker_id: int, engine_id: int, window: int) -> None:
         self._health.expect(window)
-        self._journal.engine_id = engine_id
-        self._puller.join(pool_id, worker_id)
+        self._journal.engine_id = self._samples.engine_id = engine_id
+        self._puller.join(pool_id, worker_id, engine_id)
+
+    def _lose(self) -> None:
+        """Another worker may control the engine now."""
+        self._samples.engine_id = None
+        self._puller.lose()
 
     def _beat(self, held: Sequence[HeldLease]) -> None:
         """After a heartbeat: the leases that the queue counts as ours, and whether an operator drains the engine."""

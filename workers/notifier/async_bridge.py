@@ -10,6 +10,7 @@ from uuid import UUID
 import structlog
 
 from app import crypto
+from app.changes import service as changes
 from app.db.embedded import database_url
 from app.db.pool import Database
 from app.settings import Settings
@@ -55,6 +56,7 @@ class AsyncBridge:
     async def _open(self) -> None:
         self._database = Database.of(self._settings, "notifier")
         await self._database.open()
+        await changes.started(self._database, "notifier")
         self._egress = Egress.of(self._settings)
         self._sender = Sender(self._database, self._egress, crypto.secret_key(self._settings), self._settings)
         self._hints = Hints.of(self._settings, database_url(self._settings))

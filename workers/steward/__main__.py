@@ -8,6 +8,7 @@ import structlog
 
 from app import processes, telemetry
 from app import settings as configuration
+from app.changes import service as changes
 from app.db.embedded import database_url
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
@@ -27,6 +28,7 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
     hints = Hints.of(settings, database_url(settings))
     try:
         async with Database.of(settings, "steward") as database:
+            await changes.started(database, "steward")
             rounds = Rounds(database, hints, settings)
             unavailable = False
             while not stopping.is_set():
@@ -49,6 +51,7 @@ async def _lead(rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> 
         if lead is None:
             return
         log.info("steward.leads")
+        await rounds.begin()
         async with rounds.watching():
             while not stopping.is_set():
                 await lead.confirm()

@@ -1,6 +1,8 @@
 """The steward's maintenance rounds. Every step is its own transaction and can be repeated safely."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
@@ -10,14 +12,18 @@ from psycopg_pool import PoolTimeout
 
 from app.batches import accounts
 from app.batches import lifecycle as batches
+from app.batches.phases import PhaseLog
 from app.batches.progress_events import ProgressEvents
+from app.changes import service as changes
+from app.changes.kinds import ChangeKind
 from app.clock import monotonic, now
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
 from app.errors import StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
-from app.metering import ledger, reports, sessions
+from app.headroom import samples as engine_samples
+from app.metering import latency, ledger, reports, sessions
 from app.policy import samples
 from app.queue import (
     chunk_sweeps,
@@ -35,6 +41,7 @@ from app.queue.lost_workers import WorkerWatch
 from app.queue.running_batches import BatchProgress
 from app.settings import Settings
 from app.storage.store import Store
+from app.version import version
 from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, LogLine
@@ -46,6 +53,8 @@ RECOMPUTE_SECONDS = 120.0
 PARTITION_SECONDS = 600.0
 RETENTION_SECONDS = 600.0
 LEDGER_SECONDS = 600.0
+HISTORY_SECONDS = 600.0
+PHASE_SECONDS = 5.0
 OLD_DAYS = 20  # of usage that are added up at once
 REMOVE_SECONDS = 1.0
 ACCOUNT_SECONDS = 1.0
@@ -76,15 +85,24 @@ class Rounds:
             (RETENTION_SECONDS, self._retire),
             (LEDGER_SECONDS, self._check_ledger),
             (LEDGER_SECONDS, self._keep_usage),
+            (PHASE_SECONDS, self._note_phases),
+            (HISTORY_SECONDS, self._keep_history),
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
         self._money = Money(database, settings)
+        self._phases = PhaseLog(database)
         self._batches = BatchLog()
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._stuck = False
         self._due = [0.0] * len(self._periodic)
+
+    async def begin(self) -> None:
+        """Note that this steward leads from now on."""
+        facts = {"host": socket.gethostname(), "pid": os.getpid(), "version": version()}
+        async with self._database.relaxed() as conn:
+            await changes.record(conn, ChangeKind.STEWARD_LEADS, "steward", facts)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -192,6 +210,15 @@ class Rounds:
             async with self._database.transaction() as conn:
                 if not await ledger.keep(conn, now()):
                     return
+
+    async def _note_phases(self) -> None:
+        await self._phases.look()
+
+    async def _keep_history(self) -> None:
+        async with self._database.relaxed() as conn:
+            await engine_samples.fold(conn)
+            await latency.forget_old(conn)
+            await changes.prune(conn)
 
     async def _retire(self) -> None:
         """Start to drop old days in a task of its own, because it waits for locks and the rounds must not wait for it."""

@@ -123,12 +123,12 @@ async def create(
             async def register(conn: Connection, batch: ingest.NewBatch) -> None:
                 await _register(conn, tenant, new, batch.request_id, batch.batch_id, None)
 
-            order = _order(new, tenant, lines.model)
+            order = _order(new, tenant, lines.model, file.filename)
             request_id = await submit.commit(database, settings, order, intake, offload, register)
     return await get(database, tenant, request_id)
 
 
-def _order(new: NewFileBatch, tenant: Tenant, model: Model) -> submit.Order:
+def _order(new: NewFileBatch, tenant: Tenant, model: Model, filename: str) -> submit.Order:
     return submit.Order(
         tenant,
         model,
@@ -138,6 +138,7 @@ def _order(new: NewFileBatch, tenant: Tenant, model: Model) -> submit.Order:
         open_ended=True,
         of_file=True,
         admission=new.admission,
+        name=filename,
     )
 
 

@@ -1,0 +1,1 @@
+"""What changed in the installation, and when: deaths, failures, leaders, versions. Whoever causes a change writes it."""

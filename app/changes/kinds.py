@@ -1,0 +1,78 @@
+"""The kinds of changes, and what each means. Pure."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+
+class ChangeKind(StrEnum):
+    """What happened. The subject is the engine for `engine.*`, `gate.*` and `worker.*`, and the part for `part.*`."""
+
+    ENGINE_DOWN = "engine.down"
+    ENGINE_READY = "engine.ready"
+    ENGINE_RELEASED = "engine.released"
+    ENGINE_DRAINED = "engine.drained"
+    ENGINE_UNDRAINED = "engine.undrained"
+    ENGINE_VERSION = "engine.version"
+    GATE_CLOSED = "gate.closed"
+    GATE_OPENED = "gate.opened"
+    WORKER_LOST = "worker.lost"
+    BREAKER_OPENED = "breaker.opened"
+    BREAKER_CLOSED = "breaker.closed"
+    ENDPOINT_DISABLED = "endpoint.disabled"
+    BUDGET_SPENT = "budget.spent"
+    BUDGET_RENEWED = "budget.renewed"
+    STEWARD_LEADS = "steward.leads"
+    PART_STARTED = "part.started"
+    VERSION_CHANGED = "version.changed"
+
+
+TROUBLE = frozenset(
+    {
+        ChangeKind.ENGINE_DOWN,
+        ChangeKind.GATE_CLOSED,
+        ChangeKind.WORKER_LOST,
+        ChangeKind.BREAKER_OPENED,
+        ChangeKind.ENDPOINT_DISABLED,
+        ChangeKind.BUDGET_SPENT,
+    }
+)
+"""Something stopped. The other kinds say that it goes on, or what somebody did."""
+
+PRIVATE = ("host", "pid")
+"""Facts for the operator alone: accounts do not see on which machines the parts run."""
+
+_SENTENCES = {
+    ChangeKind.ENGINE_DOWN: "{subject} does not serve any more: {reason}",
+    ChangeKind.ENGINE_READY: "{subject} is ready",
+    ChangeKind.ENGINE_RELEASED: "the worker of {subject} has stopped as it was told",
+    ChangeKind.ENGINE_DRAINED: "{subject} is drained by an operator",
+    ChangeKind.ENGINE_UNDRAINED: "{subject} takes new work again, by an operator",
+    ChangeKind.ENGINE_VERSION: "{subject} runs vLLM {to} instead of {from}",
+    ChangeKind.GATE_CLOSED: "the gate of {subject} closed: {reason}",
+    ChangeKind.GATE_OPENED: "the gate of {subject} opened again: {reason}",
+    ChangeKind.WORKER_LOST: "the worker of {subject} was lost; its chunks went back to the queue",
+    ChangeKind.BREAKER_OPENED: "webhook {subject} failed {failures} times in a row; nothing is sent until {until}",
+    ChangeKind.BREAKER_CLOSED: "webhook {subject} accepts deliveries again",
+    ChangeKind.ENDPOINT_DISABLED: "webhook {subject} was disabled: {reason}",
+    ChangeKind.BUDGET_SPENT: "budget {subject} is spent: {message}",
+    ChangeKind.BUDGET_RENEWED: "budget {subject} is renewed",
+    ChangeKind.STEWARD_LEADS: "a steward has taken the lead",
+    ChangeKind.PART_STARTED: "{subject} started, version {version}",
+    ChangeKind.VERSION_CHANGED: "{subject} runs version {to} instead of {from}",
+}
+
+
+class _Facts(dict[str, Any]):
+    """The facts of a change. A missing one is shown as not known."""
+
+    def __missing__(self, name: str) -> str:
+        return f"{name} not known"
+
+
+def sentence(kind: str, subject: str, data: Mapping[str, Any]) -> str:
+    """The change in words. An unknown kind, which a newer version has written, is shown as it is."""
+    if kind not in _SENTENCES:
+        return f"{kind}: {subject}"
+    known = {name: value for name, value in data.items() if value is not None}
+    return _SENTENCES[ChangeKind(kind)].format_map(_Facts(known, subject=subject))

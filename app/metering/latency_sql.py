@@ -1,0 +1,15 @@
+"""The SQL of latencies by minute."""
+
+# A process stores all that it has counted of a minute so far, so storing it twice counts nothing twice.
+STORE = """
+insert into latency_minute (minute, writer, model, beside, requests, first_token, gap)
+values (%(minute)s, %(writer)s, %(model)s, %(beside)s, %(requests)s, %(first_token)s::int[], %(gap)s::int[])
+on conflict (minute, model, beside, writer) do update
+set requests = excluded.requests, first_token = excluded.first_token, gap = excluded.gap"""
+
+FORGET_OLD = "delete from latency_minute where minute < now() - make_interval(days => %(days)s)"
+
+# In stretches of one length. The sketches of a stretch are added in the process.
+READ = """
+select to_timestamp(floor(extract(epoch from minute) / %(stretch)s) * %(stretch)s), beside, requests, first_token, gap
+from latency_minute where minute >= %(since)s and (%(model)s::text is null or model = %(model)s) order by minute"""

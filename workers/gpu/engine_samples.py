@@ -1,0 +1,122 @@
+"""Looks at the engine once a second, and stores what it did every ten seconds (`app.headroom.samples`)."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+
+from app import clock
+from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
+from app.headroom import samples
+from app.headroom.samples import SAMPLE_SECONDS, Counters, EngineSample, Look, SampleBuilder
+from workers.gpu.control_loop import ControlLoop
+from workers.gpu.puller import Puller
+from workers.gpu.requests_in_engine import RequestsInEngine
+
+LOOK_SECONDS = 1.0
+KEPT = 360  # samples while the database is away: an hour
+
+log = structlog.get_logger()
+
+
+class EngineSamples:
+    """The samples of one worker's engine. Set `engine_id` once the engine is known. `obstacle`: why it gets nothing."""
+
+    def __init__(
+        self,
+        database: Database,
+        control: ControlLoop,
+        puller: Puller,
+        ledger: RequestsInEngine,
+        obstacle: Callable[[], str | None],
+    ) -> None:
+        self.engine_id: int | None = None
+        self._database = database
+        self._control = control
+        self._puller = puller
+        self._ledger = ledger
+        self._obstacle = obstacle
+        self._builder = SampleBuilder()
+        self._rows: deque[tuple[float, EngineSample]] = deque(maxlen=KEPT)
+        self._others = _OtherTokens()
+
+    async def run(self) -> None:
+        """Look and store until cancelled."""
+        due = clock.monotonic() + SAMPLE_SECONDS
+        while True:
+            now = clock.monotonic()
+            self._builder.look(now, self._look())
+            if now >= due:
+                due = now + SAMPLE_SECONDS
+                if (sample := self._builder.take(self._counters())) is not None:
+                    self._rows.append((now, sample))
+                await self._store()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _store(self) -> None:
+        """Store what was collected while we control an engine. What cannot be stored is kept for the next time."""
+        if self.engine_id is None:
+            self._rows.clear()
+            return
+        try:
+            async with self._database.relaxed() as conn:
+                while self._rows:
+                    ended, sample = self._rows[0]
+                    await samples.record(conn, self.engine_id, sample, ended)
+                    self._rows.popleft()
+        except (TimeoutError, *TRANSIENT) as error:
+            log.debug("database.unavailable", verb="sample", error=str(error).strip())
+
+    def _look(self) -> Look:
+        control, fault = self._control, self._obstacle()
+        signals, decision, report = control.signals(), control.decision, control.harvest.report
+        scrape, steps = signals.scrape, signals.steps
+        gauges = scrape.gauges if scrape else None
+        inside = report is not None and control.harvest.active
+        return Look(
+            reason=fault or decision.reason.value,
+            allowance=0 if fault else decision.allowance,
+            batch=signals.batch.requests,
+            sync=scrape.others if scrape else 0,
+            sync_waiting=scrape.others_waiting if scrape else 0,
+            frozen=report.batch_frozen if report and inside else 0,
+            kv_usage=gauges.kv_usage if gauges else None,
+            step_ms=_ms(report.step_seconds if report and inside else steps.measured if steps else None),
+            predicted_ms=_ms(report.predicted_seconds if report and inside else steps.alone if steps else None),
+            allowed_ms=_ms(report.allowed_seconds if report and inside else None),
+        )
+
+    def _counters(self) -> Counters:
+        report, scrape = self._control.harvest.report, self._control.sampler.latest
+        batch = self._ledger.load().computed_tokens
+        gauges = scrape.gauges if scrape else None
+        everything = gauges.prompt_tokens + gauges.generation_tokens if gauges else None
+        return Counters(
+            batch_tokens=batch,
+            sync_tokens=report.sync_tokens if report else self._others.count(everything, batch),
+            yields=self._puller.yields,
+            evictions=report.evictions if report else 0,
+        )
+
+
+class _OtherTokens:
+    """Counts the tokens that an engine has computed for others: all that its page counts, without ours."""
+
+    def __init__(self) -> None:
+        self._before: tuple[int, int] | None = None
+        self._count = 0
+
+    def count(self, everything: int | None, ours: int) -> int:
+        """The count. An engine that has started again has counted from 0. None: the page cannot be read."""
+        if everything is None:
+            return self._count
+        if self._before is not None and everything >= self._before[0]:
+            self._count += max(0, everything - self._before[0] - max(0, ours - self._before[1]))
+        self._before = everything, ours
+        return self._count
+
+
+def _ms(seconds: float | None) -> float | None:
+    return seconds * 1000 if seconds else None
