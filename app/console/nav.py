@@ -39,7 +39,16 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
         Entry("/console/batches", "Batches", "batches", "b"),
         Entry("/console/batches/new", "New batch", "new", "c", roles=frozenset({Role.ADMIN})),
     ),
-    (Entry("/console/sessions", "Sessions", "keys", "u"),),
+    (
+        Entry("/console/engines", "Engines", "engines", "e"),
+        Entry("/console/fairness", "Fairness", "fair", "f"),
+        Entry("/console/incidents", "Incidents", "incidents", "i"),
+    ),
+    (
+        Entry("/console/webhooks", "Webhooks", "hooks", "w"),
+        Entry("/console/keys", "Keys", "keys", "k"),
+        Entry("/console/sessions", "Sessions", "keys", "u"),
+    ),
 )
 
 

@@ -8,13 +8,22 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from app.console.page import Page
-from app.console.pages import actions, batch, batches, item, login, new_batch, now, sessions
+from app.console.pages import actions, batch, batches, engines, incidents, item, login, new_batch, now, sessions
 
-PAGES: Sequence[Page] = (now.PAGE, batches.PAGE, sessions.PAGE, batch.PAGE)
+PAGES: Sequence[Page] = (
+    now.PAGE,
+    batches.PAGE,
+    sessions.PAGE,
+    batch.PAGE,
+    engines.PAGE,
+    engines.ONE,
+    incidents.PAGE,
+)
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
     *sessions.ROUTES,
     *new_batch.ROUTES,
     *item.ROUTES,
     *actions.ROUTES,
+    *engines.ROUTES,
 )

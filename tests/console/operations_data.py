@@ -1,0 +1,83 @@
+"""An installation with a history: engines, samples, decisions, changes, webhooks, deliveries and keys, as rows.
+
+The numbers follow fixed waves, so that two runs draw the same. The times are relative to now.
+"""
+
+from app.db.pool import Connection
+
+ACCOUNTS = ("acme", "globex", "initech", "umbrella")
+
+_TENANTS = """
+insert into tenant (account_id, name, weight, max_inflight_tokens)
+select a, a, w, m from unnest(%(accounts)s::text[], '{2,1,1,0.5}'::float8[], '{400000,200000,200000,100000}'::bigint[]) t (a, w, m)
+on conflict do nothing"""
+_POOLS = "insert into pool (model, context_window) values ('qwen3-32b', 32768), ('llama-3.3-70b', 32768) on conflict do nothing"
+_WORKERS = """
+insert into worker (pool_id, host, pid, lease_until)
+select pool_id, host, 4000 + row_number() over (), now() + interval '1 hour'
+from pool, unnest('{gpu-03,gpu-07,gpu-09}'::text[]) h (host) where model = 'qwen3-32b'"""
+_ENGINES = """
+insert into engine (name, pool_id, url, mode, slots, state, worker_id, reason, signal, value, threshold, reason_since, allowance,
+  batch_in_flight, sync_in_flight, version, protection, max_model_len, scheduling_policy, start_seconds, detail, expected_at)
+select e.name, (select pool_id from pool where model = e.model), 'http://10.0.0.' || e.n || ':8000', 'managed', 256, e.state,
+  (select worker_id from worker where host = e.host), e.reason, e.signal, e.value, e.threshold, now() - e.held::interval,
+  e.allowance, e.batch, e.sync, '0.32.0', e.protection, 32768, 'priority', 84, null,
+  case when e.state <> 'ready' then now() + interval '90 seconds' end
+from (values
+  (1, 'east-1', 'qwen3-32b', 'ready', 'gpu-03', 'harvest', null, null::float8, null::float8, '14 min', 138, 132, 96, 'inside'),
+  (2, 'east-2', 'qwen3-32b', 'ready', 'gpu-07', 'closed_sync_waiting', 'sync_waiting', 6, 0, '40 s', 0, 14, 231, 'inside'),
+  (3, 'west-1', 'qwen3-32b', 'ready', 'gpu-09', 'ramp', null, null, null, '3 min', 41, 38, 60, 'outside'),
+  (4, 'south-1', 'llama-3.3-70b', 'down', null, 'engine_starting', null, null, null, '8 min', 0, 0, 0, 'inside')
+) e (n, name, model, state, host, reason, signal, value, threshold, held, allowance, batch, sync, protection)"""
+_SAMPLES = """
+insert into engine_sample (engine_id, at, seconds, reason, closed_seconds, allowance, batch, sync, sync_waiting, frozen, kv_usage,
+  step_ms, predicted_ms, allowed_ms, batch_tokens, sync_tokens, yields, evictions)
+select engine_id, at, 10, reason, case when reason like 'closed%%' then 10 else 0 end, case when reason like 'closed%%' then 0 else 130 + 12 * wave end,
+  case when reason like 'closed%%' then 14 else 124 + 12 * wave end, 96 + 40 * tide + burst * 110, burst * 5,
+  case when reason like 'closed%%' then 14 else 0 end, 0.42 + 0.08 * tide + 0.14 * burst, 20.2 + 1.2 * wave + burst * 3,
+  20.6 + 0.9 * wave, case when protection = 'inside' then 25 end, 10 * greatest(0, (5600 - 900 * tide - 5600 * burst)),
+  10 * (4500 + 1500 * tide + 5600 * burst), 0, 0
+from (
+  select e.engine_id, e.protection, at, sin(n / 9.0 + e.engine_id) as wave, sin(n / 37.0 + 2 * e.engine_id) as tide, b.burst,
+    case when b.burst > 0.5 then 'closed_sync_waiting' when e.name = 'west-1' then 'ramp' else 'harvest' end as reason
+  from engine e, generate_series(0, %(samples)s) n, lateral (select now() - n * interval '10 s' as at) t,
+    lateral (select case when (n + 23 * e.engine_id) %% 131 < 7 then 1.0 - ((n + 23 * e.engine_id) %% 131) / 9.0 else 0 end as burst) b
+  where e.name <> 'south-1' or n > 50) w
+on conflict do nothing"""
+_DECISIONS = """
+insert into decision (engine_id, at, layer, was_allowance, allowance, was_reason, reason, signal, value, threshold, in_flight, credited)
+select e.engine_id, now() - d.ago::interval, 'l2', d.was, d.became, d.was_reason, d.reason, d.signal, d.value, d.threshold, d.flight, 0
+from engine e, (values
+  ('40 s', 48, 0, 'yield_burst', 'closed_sync_waiting', 'sync_waiting', 6::float8, 0::float8, 14),
+  ('40.3 s', 131, 48, 'harvest', 'yield_burst', 'sync_prompt_tokens', 8410, 3072, 127),
+  ('317 s', 61, 118, 'shrink_latency', 'harvest', null, null, null, 60),
+  ('339 s', 112, 61, 'harvest', 'shrink_latency', 'step_seconds', 0.0261, 0.025, 109),
+  ('618 s', 0, 96, 'hold', 'harvest', 'hold_seconds', 0, null, 0),
+  ('634 s', 129, 0, 'harvest', 'closed_sync_waiting', 'sync_waiting', 9, 0, 9),
+  ('3000 s', 100, 0, 'harvest', 'closed_stale', 'age_seconds', 3.1, 2, 80)
+) d (ago, was, became, was_reason, reason, signal, value, threshold, flight) where e.name = 'east-2'"""
+_CHANGES = """
+insert into change (at, kind, subject, tenant_id, data)
+select now() - c.ago::interval, c.kind, c.subject, (select tenant_id from tenant where account_id = c.account), c.data::jsonb
+from (values
+  ('8 min', 'engine.down', 'south-1', null, '{"engine": "south-1", "reason": "the process has ended", "seconds": 2400}'),
+  ('18 min', 'part.started', 'gpu-worker west-1', null, '{"version": "0.1.1", "host": "gpu-09", "pid": 4711}'),
+  ('18 min 1 s', 'version.changed', 'gpu-worker west-1', null, '{"from": "0.1.0", "to": "0.1.1"}'),
+  ('34 min', 'gate.opened', 'west-1', null, '{"engine": "west-1", "reason": "ramp"}'),
+  ('34 min 12 s', 'gate.closed', 'west-1', null, '{"engine": "west-1", "reason": "closed_stale", "detail": "GET /metrics timed out"}'),
+  ('45 min', 'breaker.opened', 'support hook', 'acme', '{"failures": 5, "until": "2026-11-23T14:40:00Z", "delivery": 12, "endpoint": "ENDPOINT"}'),
+  ('53 min', 'engine.ready', 'south-1', null, '{"engine": "south-1"}'),
+  ('62 min', 'engine.down', 'south-1', null, '{"engine": "south-1", "reason": "the process has ended"}'),
+  ('3 hours', 'budget.spent', 'search-eval', 'globex', '{"message": "25.00 USD of 25.00 USD"}'),
+  ('7 hours', 'steward.leads', 'steward', null, '{"host": "ctl-1"}'),
+  ('7 hours 1 s', 'part.started', 'api', null, '{"version": "0.1.1", "host": "ctl-1", "pid": 4}'),
+  ('29 hours', 'engine.drained', 'west-1', null, '{"engine": "west-1"}'),
+  ('28 hours', 'engine.undrained', 'west-1', null, '{"engine": "west-1"}')
+) c (ago, kind, subject, account, data)"""
+
+
+async def fill(conn: Connection, *, samples: int = 8640) -> None:
+    """Write the installation. `samples`: of each engine, ten seconds apart."""
+    values = {"accounts": list(ACCOUNTS), "samples": samples}
+    for statement in (_TENANTS, _POOLS, _WORKERS, _ENGINES, _SAMPLES, _DECISIONS, _CHANGES):
+        await conn.execute(statement.encode(), values)
