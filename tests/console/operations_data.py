@@ -74,10 +74,71 @@ from (values
   ('29 hours', 'engine.drained', 'west-1', null, '{"engine": "west-1"}'),
   ('28 hours', 'engine.undrained', 'west-1', null, '{"engine": "west-1"}')
 ) c (ago, kind, subject, account, data)"""
+_HOOKS = """
+insert into endpoint (endpoint_id, tenant_id, name, url, queue_id, model, kinds, format, state, secret, reason, failing_since,
+  failures, open_until, created_at, max_per_second, ordered)
+select md5(h.name)::uuid, (select tenant_id from tenant where account_id = h.account), h.name, h.url, h.queue, null,
+  '{batch.queued,batch.succeeded,batch.failed,endpoint.disabled}', h.format, h.state, case when h.url is not null then 'x'::bytea end, h.reason,
+  now() - h.failing::interval, h.failures, now() + h.pause::interval, now() - h.age::interval, h.rate, h.rate is not null
+from (values
+  ('support hook', 'acme', 'https://hooks.support.example/slackwater?key=abc', null, 'workers_ai', 'active', null, '41 min', 7, '4 min', '40 days', null::float8),
+  ('evals', 'acme', 'https://ci.acme.example/batches/done', null, 'openai', 'active', null, null, 0, null, '90 days', 20),
+  ('nightly queue', 'acme', null, 'nightly', 'workers_ai', 'active', null, null, 0, null, '12 days', null),
+  ('search', 'globex', 'https://search.globex.example/in', null, 'workers_ai', 'active', null, null, 0, null, '200 days', null),
+  ('old importer', 'initech', 'https://importer.initech.example/events', null, 'workers_ai', 'disabled', 'every attempt failed since 2026-11-19 08:12:44 UTC', null, 0, null, '300 days', null),
+  ('staging', 'initech', 'https://staging.initech.example:8443/hook', null, 'workers_ai', 'paused', null, null, 0, null, '5 days', null)
+) h (name, account, url, queue, format, state, reason, failing, failures, pause, age, rate)"""
+_EVENTS = """
+insert into event (tenant_id, kind, model, data, occurred_at)
+select e.tenant_id, (array['batch.queued', 'batch.succeeded', 'batch.failed'])[1 + n % 3], 'qwen3-32b',
+  convert_to(json_build_object('request_id', md5('b' || n)::uuid::text, 'account_id', 'acme')::text, 'utf8'), now() - (1000 - n) * interval '7 min'
+from (select distinct tenant_id from endpoint) e, generate_series(900, 1000) n"""
+_DELIVERIES = """
+insert into delivery (event_id, endpoint_id, state, attempts, next_attempt_at, reason)
+select v.event_id, e.endpoint_id, case
+    when e.name = 'support hook' and v.event_id % 100 > 93 then 'pending'
+    when e.name = 'nightly queue' and v.event_id % 100 > 80 then 'pending'
+    when e.name = 'staging' and v.event_id % 100 > 90 then 'held'
+    when e.name = 'old importer' and v.event_id % 100 > 40 or e.name = 'evals' and v.event_id % 37 = 0 then 'dead' else 'delivered' end,
+  case when e.url is null then 0 when e.name = 'support hook' and v.event_id % 100 > 93 then 3 else 1 end,
+  case when e.url is null then 'infinity' else now() + interval '4 min' end, null
+from event v join endpoint e using (tenant_id) order by v.event_id"""
+_ATTEMPTS = """
+insert into attempt (delivery_id, n, started_at, duration_ms, http_status, error_class, response_body, address)
+select d.delivery_id, i.n, v.occurred_at + i.n * interval '20 s', 40 + (d.delivery_id * 37) % 400 + case when f then 9000 else 0 end,
+  case when f then case when i.n % 2 = 0 then 503 end else 204 end, case when f then case when i.n % 2 = 0 then 'http_5xx' else 'timeout' end end,
+  case when f and i.n % 2 = 0 then convert_to('<h1>Service <script>alert(1)</script> unavailable</h1>', 'utf8') end, '192.0.2.17'
+from delivery d join event v using (event_id), generate_series(1, d.attempts) i (n), lateral (select d.state in ('pending', 'dead') as f) f"""
+_KEYS = """
+insert into api_key (key_id, tenant_id, secret_hash, name, created_at, last_used_at, expires_at, revoked_at, requests_per_minute,
+  tokens_per_minute, pins)
+select k.id, (select tenant_id from tenant where account_id = k.account), 'x', k.name, now() - k.age::interval,
+  now() - k.used::interval, now() + k.ends::interval, now() - k.gone::interval, k.requests, k.tokens, k.pins::text[]
+from (values
+  ('k7f3a9c2', 'acme', 'support service', '200 days', '20 s', null, null, 600, 400000::bigint, '{workflow=support}'),
+  ('k1b84d0e', 'acme', 'nightly evaluations', '90 days', '7 hours', '12 days', null, null, null, '{workflow=evals,critical=false}'),
+  ('k93c11fa', 'acme', 'laptop of ada', '30 days', null, null, null, null, null, null),
+  ('k5510ccd', 'acme', 'old importer', '300 days', '60 days', null, '31 days', null, null, null),
+  ('k0e77b12', 'globex', 'search', '150 days', '2 min', null, null, 1200, null, null),
+  ('kaa09e41', 'initech', 'trial', '60 days', '40 days', '-30 days', null, null, null, null)
+) k (id, account, name, age, used, ends, gone, requests, tokens, pins)"""
+_USAGE = """
+insert into key_usage (key_id, minute, requests, tokens) values
+  ('k7f3a9c2', date_trunc('minute', now()), 212, 188400), ('k0e77b12', date_trunc('minute', now()), 31, 9020)"""
+_SCHED = """
+insert into sched (pool_id, tenant_id, vtime, ready, inflight_tokens, served_tokens)
+select p.pool_id, t.tenant_id, s.vtime, s.ready, s.inflight, s.served
+from (values ('qwen3-32b', 'acme', 81200000, 412, 310000::bigint, 162400000::bigint), ('qwen3-32b', 'globex', 81450000, 96, 180000, 81450000),
+  ('qwen3-32b', 'initech', 81190000, 20, 61000, 81190000), ('qwen3-32b', 'umbrella', 81600000, 5, 99000, 40800000),
+  ('llama-3.3-70b', 'acme', 1200000, 30, 0, 2400000), ('llama-3.3-70b', 'globex', 900000, 0, 0, 900000)) s (model, account, vtime, ready, inflight, served)
+join pool p on p.model = s.model join tenant t on t.account_id = s.account"""
+
+
+_REST = (_HOOKS, _EVENTS, _DELIVERIES, _ATTEMPTS, _KEYS, _USAGE, _SCHED)
 
 
 async def fill(conn: Connection, *, samples: int = 8640) -> None:
     """Write the installation. `samples`: of each engine, ten seconds apart."""
     values = {"accounts": list(ACCOUNTS), "samples": samples}
-    for statement in (_TENANTS, _POOLS, _WORKERS, _ENGINES, _SAMPLES, _DECISIONS, _CHANGES):
-        await conn.execute(statement.encode(), values)
+    for statement in (_TENANTS, _POOLS, _WORKERS, _ENGINES, _SAMPLES, _DECISIONS, _CHANGES, *_REST):
+        await conn.execute(statement.encode(), values if "%(" in statement else None)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from app.console.page import Page
-from app.console.pages import actions, batch, batches, engines, incidents, item, login, new_batch, now, sessions
+from app.console.pages import actions, batch, batches, engines, incidents, item, login, new_batch, now, sessions, webhooks
 
 PAGES: Sequence[Page] = (
     now.PAGE,
@@ -18,6 +18,9 @@ PAGES: Sequence[Page] = (
     engines.PAGE,
     engines.ONE,
     incidents.PAGE,
+    webhooks.PAGE,
+    webhooks.ONE,
+    webhooks.DELIVERY,
 )
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
@@ -26,4 +29,5 @@ ROUTES: Sequence[BaseRoute] = (
     *item.ROUTES,
     *actions.ROUTES,
     *engines.ROUTES,
+    *webhooks.ROUTES,
 )

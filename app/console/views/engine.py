@@ -7,7 +7,6 @@ from typing import Any
 
 from app.access.roles import Viewer
 from app.batches import why_text
-from app.changes.kinds import sentence as change_words
 from app.changes.service import Change
 from app.console.queries import EngineRow
 from app.console.queries_engines import Day, DecisionRow, EngineDetail, GateChange
@@ -64,10 +63,17 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "layer": engines.layer(each),
         "facts": facts(seen, viewer),
         "problems": [dict(problem) for problem in each.problems],
-        "closings": [(name, why_text.amount(name, value)) for name, value in seen.closings],
+        "closings": [(name, _closing(name, value, each.slots)) for name, value in seen.closings],
         "changes": [_change(change) for change in seen.changes],
         **_decisions(seen, params, path),
     }
+
+
+def _closing(signal: str, value: float, slots: int) -> str:
+    """The value at which a signal closes the gate."""
+    if signal == "telemetry":
+        return "unreadable"
+    return why_text.amount(signal, value) + (f" of {slots:,}" if signal == "load" else "")
 
 
 def lede(seen: Seen) -> tuple[str, str]:
@@ -109,7 +115,7 @@ def actions(each: EngineRow, detail: EngineDetail, viewer: Viewer, path: str) ->
         f"No new request goes to {each.name}: neither batch work nor synchronous requests through the gateway. {inside} and "
         f"{each.sync_in_flight:,} of callers in it finish. This stays so through restarts, until somebody undrains it."
     )
-    drain = Action("drain", "Close to batch: drain", f"{path}/drain", f"Drain {each.name}?", words, confirm="Drain",
+    drain = Action("drain", "Drain", f"{path}/drain", f"Drain {each.name}?", words, confirm="Drain",
                    cli=f"slackwater engine drain {each.name}", icon="pause", danger=True)  # fmt: skip
     return [drain, _drain_now(each, path, inside)]
 
@@ -242,9 +248,9 @@ def _decision(row: DecisionRow, before: DecisionRow | None) -> dict[str, Any]:
 def _change(change: Change) -> dict[str, Any]:
     return {
         "at": change.at,
-        "time": f"{change.at:%H:%M}",
+        "time": f"{change.at:%-d %b, %H:%M}",
         "sign": incidents.sign_of(change.kind),
         "code": "",
-        "words": text.inert(text.sentence(change_words(change.kind, change.subject, change.data)), 400)[0],
-        "sub": f"{change.at:%-d %b}",
+        "words": incidents.words(change),
+        "sub": "",
     }

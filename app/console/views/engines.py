@@ -78,7 +78,7 @@ def rest(engines: Sequence[EngineRow]) -> str:
     said = []
     for each in sorted(engines, key=lambda each: each.ready):
         if not each.ready or each.intake != EngineIntake.OPEN or (each.allowance == 0 and not calm(each)):
-            said.append(text.sentence(gate_words(each, named=True)) + ".")
+            said.append(gate_words(each, named=True) + ".")
     if not said and engines:
         return "Batch work gets what callers leave." if len(engines) > 1 else "It gives batch work what callers leave."
     if not engines:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.access.roles import Viewer
+from app.batches import why_text
 from app.changes.kinds import TROUBLE, ChangeKind
 from app.changes.kinds import sentence as change_words
 from app.changes.service import Change
@@ -127,7 +128,7 @@ def title(open_now: Sequence[Span]) -> str:
     if not troubles:
         return "Nothing is broken now"
     if len(troubles) == 1:
-        return text.inert(text.sentence(_words(troubles[0].change)), 160)[0].rstrip(".")
+        return words(troubles[0].change).rstrip(".")
     return f"{text.sentence(few(len(troubles)))} things are broken now"
 
 
@@ -143,13 +144,13 @@ def rest(open_now: Sequence[Span], known: Sequence[Span], chosen: str, now: date
     if len(troubles) == 1:
         said.append(f"For {times.span((now - troubles[0].change.at).total_seconds())}.")
     elif troubles:
-        said += [f"{text.sentence(ended(_words(span.change)))}" for span in troubles[:2]]
+        said += [ended(words(span.change)) for span in troubles[:2]]
     number = sum(span.change.kind in TROUBLE for span in known)
     period = {"1h": "hour", "24h": "day", "7d": "week", "35d": "35 days"}[chosen]
     longest = max((span.until - span.change.at for span in known if span.until and span.change.kind in TROUBLE),
                   default=timedelta())  # fmt: skip
     if number:
-        said.append(f"{text.sentence(text.plural(number, 'trouble'))} in the last {period}"
+        said.append(f"{text.sentence(few(number))} {'trouble' if number == 1 else 'troubles'} in the last {period}"
                     + (f", the longest for {times.span(longest.total_seconds())}." if longest else "."))  # fmt: skip
     else:
         said.append(f"No trouble in the last {period}.")
@@ -167,15 +168,22 @@ def lanes(known: Sequence[Span], start: datetime, end: datetime) -> list[Lane]:
         for span in members:
             x = 100 * plots.place(span.change.at, start, end)
             width = max(_SHARPEST, 100 * plots.place(span.until or end, start, end) - x)
-            words = f"{span.change.at:%H:%M:%S} {_words(span.change)}"
+            told = f"{span.change.at:%H:%M:%S} {words(span.change)}"
             kind = {"bad": "r-bad", "warn": "r-warn"}.get(sign_of(span.change.kind).colour, "r-full")
-            bars.append(Bar(kind, round(min(x, 100 - width), 2), round(width, 2), text.inert(words, 300)[0]))
+            bars.append(Bar(kind, round(min(x, 100 - width), 2), round(width, 2), told))
         found.append(Lane(name, f"{len(members):,}" if members else "–", bars))
     return found
 
 
-def _words(change: Change) -> str:
-    return change_words(change.kind, change.subject, change.data)
+def words(change: Change) -> str:
+    """A change as the begin of a sentence. Codes of a gate are said in words; a name keeps its case."""
+    data = dict(change.data)
+    if (code := data.get("reason")) in why_text.GATE_CODES:
+        data["reason"] = f"it {why_text.gate('', str(code), None, None, None, None).strip()}"
+    if "until" in data:
+        data["until"] = str(data["until"])[11:16]
+    said = change_words(change.kind, change.subject, data)
+    return text.inert(said if said.startswith(change.subject) else text.sentence(said), 400)[0]
 
 
 def _days(changes: Sequence[Change], lasted: Mapping[int, datetime | None], now: datetime) -> list[dict[str, Any]]:
@@ -201,7 +209,7 @@ def _entry(change: Change, lasted: Mapping[int, datetime | None], now: datetime)
         "at": change.at,
         "time": times.seconds_time(change.at),
         "sign": sign_of(change.kind),
-        "words": text.inert(text.sentence(_words(change)), 400)[0],
+        "words": words(change),
         "kind": change.kind,
         "account": change.account_id or "",
         "lasted": span,
