@@ -94,7 +94,9 @@ def _protection(sight: Sight, *, wide: bool) -> Text:
         text = Text(f"First token {_ms(p95)} at p95 beside batch work; alone it is not measured yet")
     else:
         good = ratio <= OBJECTIVE
-        verdict = "Synchronous callers are protected: " if good else "Synchronous callers wait longer beside batch work: "
+        verdict = (
+            "Synchronous callers are protected: " if good else "Synchronous callers wait longer beside batch work: "
+        )
         text = Text(verdict, f"{TITLE} {'' if good else WARN}".strip())
         text.append(f"first token {_ms(p95)} at p95, {ratio:.2f} times alone")
     if beside["gap_p95"] is not None:

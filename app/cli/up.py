@@ -9,8 +9,8 @@ import structlog
 from rich.console import Console
 
 from app import private_targets, telemetry
-from app.cli import privacy, ready_message
 from app.access import origin
+from app.cli import privacy, ready_message
 from app.cli.api_address import base_url, bind_problem, port_problem, until_ready
 from app.cli.data_dir_lock import refuse_second
 from app.cli.doctor import attached_engine, require_engine
