@@ -65,7 +65,9 @@ class Settings(BaseSettings):
 
     # Console
     console_host: str = Field("127.0.0.1", description="address that the console listens on")
-    console_port: int = Field(8701, ge=1, le=65535, description="port that the console listens on")
+    console_port: int = Field(
+        8701, ge=0, le=65535, description="port that the console listens on; 0: `up` starts no console"
+    )
     console_url: str = Field(
         "",
         pattern="^(https?://[^/]+)?$",

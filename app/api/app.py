@@ -21,11 +21,13 @@ from app.api.response_headers import ResponseHeaders
 from app.api.store_check import StoreCheck
 from app.api.workers_ai import (
     accounts,
+    batch_history,
     batches,
     budgets,
     deliveries,
     events,
     governance,
+    history,
     run,
     subscriptions,
     usage,
@@ -141,6 +143,8 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(catalogue_routes.router, prefix=ACCOUNT)
     app.include_router(batches.router, prefix=ACCOUNT)
     app.include_router(why.router, prefix=ACCOUNT)
+    app.include_router(batch_history.router, prefix=ACCOUNT)
+    app.include_router(history.router, prefix=ACCOUNT)
     app.include_router(usage.router, prefix=ACCOUNT)
     app.include_router(governance.router, prefix=ACCOUNT)
     app.include_router(budgets.router, prefix=ACCOUNT)

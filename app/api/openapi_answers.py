@@ -28,6 +28,7 @@ _COMPLETION = {
 }
 _OVERVIEW = {
     "request_id": _REQUEST,
+    "name": None,
     "model": _MODEL,
     "status": "completed",
     "run": 1,

@@ -22,7 +22,8 @@ async def page(
     async with database.relaxed() as conn:
         behind = await _position(conn, tenant.tenant_id, after) if after else None
         queued, refused = await _queued(conn, tenant, filters, behind, limit + 1), []
-        if not filters.models and not filters.tags and (not filters.states or REFUSED in filters.states):
+        only_queued = filters.models or filters.tags or filters.waits or filters.errors or filters.name
+        if not only_queued and (not filters.states or REFUSED in filters.states):
             refused = await _refused(conn, tenant, filters, behind, limit + 1)
     positions = [*heapq.merge(queued, refused, reverse=True)]
     return positions[:limit], len(positions) > limit

@@ -13,6 +13,7 @@ from app.cli import (
     console,
     engine,
     events,
+    incidents,
     installation,
     key,
     listen,
@@ -27,6 +28,7 @@ from app.cli import (
     status,
     submit,
     subscription,
+    top,
     version,
     why,
 )
@@ -45,7 +47,7 @@ for group in (account, batch, budget, console, engine, key, model, policy, spend
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(submit.submit, results.results, why.why, status.status, events.events, listen.listen),
-    *(login.login, login.logout, logs.logs, compare.compare),
+    *(login.login, login.logout, logs.logs, incidents.incidents, top.top, compare.compare),
     *(installation.up, installation.demo, installation.doctor, installation.migrate),
     *(parts.api, parts.gpu_worker, parts.notifier, parts.steward),
 )

@@ -39,6 +39,8 @@ def main() -> None:
 
 def check(settings: Settings) -> None:
     """Raise Failure for an address at which browsers of other machines would send their session in the clear."""
+    if not settings.console_port:
+        raise Failure("The console has no port: SLACKWATER_CONSOLE_PORT is 0.", "Give it one, for example 8701.")
     if origin.exposed(settings):
         raise Failure(
             f"The console at {origin.of(settings)} would send sessions over the network unencrypted.",

@@ -46,6 +46,11 @@ class Looks:
             known.working = asyncio.create_task(self._renew(known, look))
         return cast(T, await asyncio.shield(known.working))
 
+    def expire(self) -> None:
+        """Look at everything anew: somebody has changed something, and shall see it at once."""
+        for known in self._known.values():
+            known.at = float("-inf")
+
     async def _renew(self, known: _Look, look: Callable[[], Awaitable[T]]) -> T:
         try:
             value = await look()

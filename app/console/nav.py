@@ -47,7 +47,7 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
     (
         Entry("/console/webhooks", "Webhooks", "hooks", "w"),
         Entry("/console/keys", "Keys", "keys", "k"),
-        Entry("/console/sessions", "Sessions", "keys", "u"),
+        Entry("/console/access", "Signed in", "keys", "u"),
     ),
 )
 

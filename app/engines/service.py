@@ -236,3 +236,9 @@ async def change_intake(conn: Connection, name: str, verb: Literal["drain", "dra
 
 def _json(problems: Sequence[EngineProblem]) -> Jsonb:
     return Jsonb([asdict(problem) for problem in problems])
+
+
+async def id_of(conn: Connection, name: str) -> int | None:
+    """The id of the engine of this name; None: there is none."""
+    row = await (await conn.execute(sql.ID_OF, {"name": name})).fetchone()
+    return None if row is None else int(row[0])

@@ -130,6 +130,7 @@ select engine_id from changed"""
 
 
 EXISTS = "select from engine where name = %(name)s"
+ID_OF = "select engine_id from engine where name = %(name)s"
 
 # Leased chunks are counted now; the other values are as old as the last heartbeat.
 OVERVIEW = f"""

@@ -15,7 +15,7 @@ _FOLDED = ", ".join(
     (
         "mode() within group (order by reason)",
         *(f"sum({n} * seconds) / nullif(sum(seconds) filter (where {n} is not null), 0)" for n in MEANS),
-        *(f"sum({name})" for name in SUMS),
+        *(f"sum({name}){'::int8' if name.endswith('_tokens') else ''}" for name in SUMS),
     )
 )
 

@@ -118,9 +118,14 @@ class Latency:
     gap: list[int] = field(default_factory=sketch.empty)
 
 
-async def read(conn: Connection, since: datetime, stretch: float, model: str | None = None) -> list[Latency]:
-    """The latencies since then, in stretches of so many seconds, of one model or of all; first by time, then alone first."""
-    values = {"since": since, "stretch": stretch, "model": model}
+async def read(
+    conn: Connection, since: datetime, stretch: float, model: str | None = None, *, days: int = 0
+) -> list[Latency]:
+    """The latencies since then, in stretches of so many seconds, of one model or of all; first by time, then alone first.
+
+    `days`: also those of the same hours so many days before. Then `since` is at most a day ago.
+    """
+    values = {"since": since, "until": clock.now(), "stretch": stretch, "model": model, "days": days}
     found: dict[tuple[datetime, bool], Latency] = {}
     for start, beside, requests, first_token, gap in await (await conn.execute(sql.READ, values)).fetchall():
         each = found.setdefault((start, beside), Latency(start, beside))

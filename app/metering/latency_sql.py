@@ -9,7 +9,12 @@ set requests = excluded.requests, first_token = excluded.first_token, gap = excl
 
 FORGET_OLD = "delete from latency_minute where minute < now() - make_interval(days => %(days)s)"
 
-# In stretches of one length. The sketches of a stretch are added in the process.
+# The minutes from `since` to `until`, and those of the same hours of so many days before. The sketches of a stretch of time are
+# added in the process.
 READ = """
-select to_timestamp(floor(extract(epoch from minute) / %(stretch)s) * %(stretch)s), beside, requests, first_token, gap
-from latency_minute where minute >= %(since)s and (%(model)s::text is null or model = %(model)s) order by minute"""
+select to_timestamp(floor(extract(epoch from l.minute) / %(stretch)s) * %(stretch)s), beside, requests, first_token, gap
+from generate_series(0, %(days)s::int) day cross join lateral (
+  select * from latency_minute
+  where minute >= %(since)s - make_interval(days => day) and minute < %(until)s - make_interval(days => day)
+    and (%(model)s::text is null or model = %(model)s)) l
+order by l.minute"""

@@ -3,7 +3,7 @@
 Lock order: batch, chunk, sched by pool and tenant.
 """
 
-from app.queue.errors_sql import errors
+from app.queue.errors_sql import ERRORS
 from app.queue.fair_order_sql import WAKE, chunks_by_account, in_lock_order
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS
 from app.states import CHUNK, BatchState, ChunkState
@@ -57,20 +57,15 @@ select count(*) from to_move"""
 
 # Results that a lost worker stored before its chunk came back are counted here, because no worker will finish that chunk.
 _COUNT_DONE = f"""
- results as materialized (
-       select k.batch_id, k.run, k.line_id, k.lane, r.seq, r.ok, r.error, r.attempt, r.yields, r.prompt_tokens, r.cached_tokens,
-              r.completion_tokens
+ counted as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats,
+                                         retried, retried_ok, yields, lane, errors)
+       select k.batch_id, sum(r.ok), count(*) - sum(r.ok), sum(r.prompt_tokens), sum(r.cached_tokens), sum(r.completion_tokens),
+              k.line_id, count(*) filter (where k.run > 1), count(*) filter (where r.attempt > 1),
+              count(*) filter (where r.attempt > 1 and r.ok = 1), sum(r.yields), k.lane, {ERRORS}
        from to_move k cross join lateral unnest(coalesce(k.seqs, array(select generate_series(k.lo, k.hi)))) x (seq)
          cross join lateral (select * from item_result i
            where i.batch_id = k.batch_id and i.seq = x.seq and i.run = k.run limit 1) r
-       where k.done + k.failed > 0),
- counted as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats,
-                                         retried, retried_ok, yields, lane, errors)
-       select k.batch_id, sum(k.ok), count(*) - sum(k.ok), sum(k.prompt_tokens), sum(k.cached_tokens), sum(k.completion_tokens),
-              k.line_id, count(*) filter (where k.run > 1), count(*) filter (where k.attempt > 1),
-              count(*) filter (where k.attempt > 1 and k.ok = 1), sum(k.yields), k.lane,
-              {errors("results", "batch_id = k.batch_id and (line_id, lane) is not distinct from (k.line_id, k.lane) and ")}
-       from results k group by k.batch_id, k.line_id, k.lane),"""
+       where k.done + k.failed > 0 group by k.batch_id, k.line_id, k.lane),"""
 
 # A chunk that is held or removed needs no money for now. The delta returns what was held for it.
 _RETURN_HOLDS = f"""

@@ -1,7 +1,19 @@
 """Tables of counts: of finished chunks until they are added to their batches, and of batches that were removed."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Identity, Index, Integer, LargeBinary, Table, func, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    func,
+    text,
+)
 
 from app.db.metadata import metadata
 from app.queue.tables import TOKENS, ZERO, Timestamp, counts
@@ -37,7 +49,7 @@ batch_delta = Table(
             "durations": "the same of whole answers",
         }.items()
     ),
-    Column("errors", JSONB, comment="class of error: [number of items, one of them]; null: no item failed"),
+    Column("errors", ARRAY(Text), comment="the classes of the errors of its failed items; null: none failed"),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)

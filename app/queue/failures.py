@@ -6,6 +6,7 @@ import orjson
 
 from app.db.pool import Connection
 from app.errors import BadInput
+from app.queue import errors_sql
 from app.queue import failure_sql as queries
 
 
@@ -24,6 +25,24 @@ async def grouped(conn: Connection, batch_id: int, run: int, *, most: int = 10) 
     rows = await (await conn.execute(queries.GROUPED, values)).fetchall()
     errors = [(orjson.loads(body), count) for body, count in rows]
     return [Failures(error["code"], error["message"], count) for error, count in errors]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureClass:
+    """How many items failed with this class of error, as folded. `seq`: the first of them, and its message; None: not known."""
+
+    error: str
+    count: int
+    seq: int | None
+    code: int | None
+    message: str | None
+
+
+async def by_class(conn: Connection, batch_id: int, run: int) -> list[FailureClass]:
+    """The failures of this run by class, the most frequent first. A batch that ended before classes were kept has none."""
+    rows = await (await conn.execute(errors_sql.OF_BATCH, {"batch_id": batch_id, "run": run})).fetchall()
+    found = [(error, count, seq, orjson.loads(body) if body else {}) for error, count, seq, body in rows]
+    return [FailureClass(*known, body.get("code"), body.get("message")) for *known, body in found]
 
 
 async def all_refused(conn: Connection, batch_id: int, run: int) -> bool:

@@ -13,6 +13,7 @@ batch_phase = Table(
     metadata,
     Column("batch_id", BigInteger, nullable=False),
     Column("at", Timestamp, nullable=False, server_default=func.now(), comment="when the steward first saw it"),
+    Column("tenant_id", Integer, nullable=False),
     Column("until", Timestamp, comment="when the next one began, or the batch ended; null: it lasts"),
     Column(
         "code", Text, nullable=False, comment="what the batch waits for, as `why` names it; running: it does not wait"
@@ -20,7 +21,13 @@ batch_phase = Table(
     PrimaryKeyConstraint("batch_id", "at"),
     postgresql_with={"fillfactor": 80},
 )
-Index("batch_phase_now", batch_phase.c.code, batch_phase.c.batch_id, postgresql_where=text("until is null"))
+Index(
+    "batch_phase_now",
+    batch_phase.c.tenant_id,
+    batch_phase.c.code,
+    batch_phase.c.batch_id,
+    postgresql_where=text("until is null"),
+)
 Index("batch_phase_open", batch_phase.c.batch_id, unique=True, postgresql_where=text("until is null"))
 
 batch_error = Table(
@@ -29,8 +36,8 @@ batch_error = Table(
     Column("batch_id", BigInteger, nullable=False),
     Column("run", SmallInteger, nullable=False),
     Column("error", Text, nullable=False, comment="the class of the error (app.engines.outcome)"),
+    Column("tenant_id", Integer, nullable=False),
     Column("n", Integer, nullable=False, comment="items of the run that failed with it, as folded"),
-    Column("seq", Integer, nullable=False, comment="one of them"),
     PrimaryKeyConstraint("batch_id", "run", "error"),
 )
-Index("batch_error_class", batch_error.c.error, batch_error.c.batch_id)
+Index("batch_error_class", batch_error.c.tenant_id, batch_error.c.error, batch_error.c.batch_id)

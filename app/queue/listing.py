@@ -14,6 +14,7 @@ from app.states import BatchState
 
 # Callers see an open batch as queued or running, and may filter by either.
 _STARTED = {"queued": False, "running": True}
+_LAST = "\U0010ffff"  # no name that begins with a text comes after the text with this
 STATE_NAMES = (*_STARTED, *BatchState)
 
 
@@ -28,11 +29,16 @@ class ListPosition(NamedTuple):
 class Filters:
     """A batch matches if it has one of the `states` (`STATE_NAMES`), one of the `models`, and all `tags` and `metadata`.
 
-    An empty filter matches everything. The batch was created at `created_after` or later, and before `created_before`.
+    `waits`: it waits for one of these codes of `why`, or is `running`. `errors`: items of its latest run failed with one of these
+    classes. `name`: its name begins with this. An empty filter matches everything. The batch was created at `created_after` or
+    later, and before `created_before`.
     """
 
     states: Sequence[str] = ()
     models: Sequence[str] = ()
+    waits: Sequence[str] = ()
+    errors: Sequence[str] = ()
+    name: str | None = None
     tags: Sequence[str] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     created_after: datetime | None = None
@@ -45,6 +51,9 @@ async def page(
     """The newest `limit` batches of the tenant after the position `after`, without single requests."""
     values: dict[str, Any] = {
         "models": list(dict.fromkeys(filters.models)),
+        "waits": list(dict.fromkeys(filters.waits)),
+        "errors": list(dict.fromkeys(filters.errors)),
+        "name": filters.name,
         "tags": list(filters.tags),
         "metadata": Jsonb(dict(filters.metadata)) if filters.metadata else None,
         "created_after": filters.created_after,
@@ -55,6 +64,7 @@ async def page(
     }
     given = {name for name, value in values.items() if value}
     values |= {"tenant_id": tenant_id, "limit": limit, "after_at": after and after.created_at}
+    values["name_end"] = filters.name and filters.name + _LAST
     rows = await (await conn.execute(queries.page(given).encode(), values)).fetchall()
     return [ListPosition(created_at, request_id) for request_id, created_at in rows]
 

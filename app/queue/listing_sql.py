@@ -17,6 +17,11 @@ _WALKS = {
 _WHERE = {
     "models": "b.model = m.model",
     "states": f"b.state = s.state and (s.started is null or s.started = {_STARTED})",
+    "waits": """b.finalized_at is null and exists (select from batch_phase p
+    where p.batch_id = b.batch_id and p.until is null and p.code = any(%(waits)s))""",
+    "errors": """b.failed > 0 and exists (select from batch_error e
+    where e.batch_id = b.batch_id and e.run = b.run and e.error = any(%(errors)s))""",
+    "name": "b.name ~>=~ %(name)s and b.name ~<~ %(name_end)s",
     "tags": "b.tags <> '{}' and b.tags @> %(tags)s::text[]",
     "metadata": "b.meta is not null and b.meta @> %(metadata)s::jsonb",
     "created_after": "b.created_at >= %(created_after)s",

@@ -17,8 +17,8 @@ update batch_phase p set until = now() from {_SEEN} where p.batch_id = s.batch_i
 
 # The lock keeps the batch from ending before its phase is stored, which its end closes. One that just ends is skipped.
 BEGIN = f"""
-insert into batch_phase (batch_id, code)
-select b.batch_id, s.code from batch b join {_SEEN} using (batch_id)
+insert into batch_phase (batch_id, tenant_id, code)
+select b.batch_id, b.tenant_id, s.code from batch b join {_SEEN} using (batch_id)
 where b.finalized_at is null
   and not exists (select from batch_phase p where p.batch_id = b.batch_id and p.until is null)
 for share of b skip locked on conflict do nothing returning batch_id"""

@@ -19,8 +19,10 @@ _READY_AGAIN = """select r.pool_id, r.tenant_id, count(*) as n, sum(r.est_tokens
 _LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', coalesce(e.name, l.host),
   jsonb_strip_nulls(jsonb_build_object('engine', e.name, 'worker', l.worker_id, 'host', l.host, 'pid', l.pid,
     'silent_seconds', round(extract(epoch from now() - l.renewed_at)::numeric, 1),
-    'charged', l.worker_id = any(%(charged)s::bigint[])))
-  from lost l left join engine e on e.worker_id = l.worker_id"""
+    'charged', l.worker_id = any(%(charged)s::bigint[]), 'batches', work.batches, 'chunks', work.chunks))
+  from lost l left join engine e on e.worker_id = l.worker_id
+  cross join lateral (select count(*) as chunks, jsonb_agg(distinct b.request_id) as batches
+    from taken_back k join batch b using (batch_id) where k.worker_id = l.worker_id) work"""
 
 # A higher token fences every late write of the lost worker. The estimate is refunded: an account does not pay for lost workers.
 # `lost_workers` decides which losses are charged to their chunks, and `charges` takes back the charge for a worker that is alive.
@@ -30,7 +32,7 @@ REAP = f"""
 with lost as materialized (select worker_id, host, pid, renewed_at from worker
        where worker_id = any(%(lapsed)s::bigint[]) and {WORKER_LEASE_LAPSED} for update skip locked),
  taken_back as materialized (
-       select c.chunk_id from chunk c
+       select c.chunk_id, c.batch_id, c.worker_id from chunk c
        where {CHUNK.guard("reap", "c.")} and (c.worker_id in (select worker_id from lost)
          or not exists (select from worker w where w.worker_id = c.worker_id))
        for update of c skip locked),

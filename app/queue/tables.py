@@ -123,7 +123,6 @@ for _name, _columns in {"": (), "_by_state": (batch.c.state,), "_by_model": (bat
     _listed = (batch.c.tenant_id, *_columns, batch.c.created_at, batch.c.request_id)
     Index(f"batch_listed{_name}", *_listed, postgresql_where=_A_BATCH)
 Index("batch_listed_all", batch.c.created_at, batch.c.request_id, postgresql_where=_A_BATCH)
-Index("batch_listed_all_by_state", batch.c.state, batch.c.created_at, batch.c.request_id, postgresql_where=_A_BATCH)
 Index(
     "batch_name",
     batch.c.tenant_id,
@@ -181,6 +180,13 @@ item_result = Table(
     Column("ran_ms", Integer, comment="from the first send of the lease to the end; null: not known"),
     PrimaryKeyConstraint("batch_id", "seq", "run"),
     postgresql_partition_by="RANGE (batch_id)",
+)
+Index(
+    "item_result_error",
+    item_result.c.batch_id,
+    item_result.c.error,
+    item_result.c.seq,
+    postgresql_where=text("ok = 0"),
 )
 Index("item_result_failed", item_result.c.batch_id, item_result.c.seq, postgresql_where=text("ok = 0"))
 

@@ -3,7 +3,7 @@
 Every write by a worker checks the fence (chunk_id, token, worker_id).
 """
 
-from app.queue.errors_sql import errors
+from app.queue.errors_sql import ERRORS
 from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
@@ -98,7 +98,7 @@ with deleted as (delete from chunk where {FENCE}
               coalesce(sum(prompt_tokens), 0) as prompt_tokens, coalesce(sum(cached_tokens), 0) as cached_tokens,
               coalesce(sum(completion_tokens), 0) as completion_tokens,
               count(*) filter (where again)::int as retried, count(*) filter (where again and ok = 1)::int as retried_ok,
-              coalesce(sum(yields), 0)::int as yields from items),
+              coalesce(sum(yields), 0)::int as yields, {ERRORS} as errors from items),
  returned as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
                              attempt, deaths, retries, charged_for, excused, line_id, lane, worst, worst_tokens, likely,
                              token, not_before)
@@ -126,5 +126,5 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
        %(durations)s, d.lane, {hold("d.worst", "d.held")}, {hold("d.worst_tokens", "d.held")}, d.worst * c.done / d.n,
-       d.worst_tokens * c.done / d.n, case when c.done > c.ok then {errors("items")} end from deleted d, counts c
+       d.worst_tokens * c.done / d.n, c.errors from deleted d, counts c
 returning ok + failed"""

@@ -91,6 +91,8 @@ async def _note(
     before, health = healths
     last, _ = outcomes[-1]
     facts: dict[str, object] = {"endpoint": endpoint_id.hex, "delivery": last.delivery_id, "event": last.event.kind}
+    if last.event.kind.startswith(("batch.", "item.")):
+        facts["batch"] = last.event.data.request_id
     facts |= {"trace": last.event.data.traceparent} if getattr(last.event.data, "traceparent", None) else {}
     if reason and state != EndpointState.DISABLED:
         await changes.record(conn, ChangeKind.ENDPOINT_DISABLED, name, facts | {"reason": reason}, tenant_id=tenant_id)

@@ -1,6 +1,6 @@
 """History: changes of the installation, what engines did, latencies by minute, what batches waited for and of what items failed.
 
-The new columns are null in old rows, so no row is rewritten. The index of failed items reads all stored results once, which
+The new columns are null in old rows, so no row is rewritten. The indexes of failed items read all stored results, which
 takes some seconds for each ten million; meanwhile no result can be stored.
 
 Revision ID: 0031
@@ -116,12 +116,13 @@ COMMENT ON COLUMN latency_minute.gap IS 'the same of the time between two tokens
 CREATE TABLE batch_phase (
   batch_id BIGINT NOT NULL,
   at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  tenant_id INTEGER NOT NULL,
   until TIMESTAMP WITH TIME ZONE,
   code TEXT NOT NULL,
   CONSTRAINT batch_phase_pkey PRIMARY KEY (batch_id, at)
 )
 WITH (fillfactor = 80);
-CREATE INDEX batch_phase_now ON batch_phase (code, batch_id) WHERE until is null;
+CREATE INDEX batch_phase_now ON batch_phase (tenant_id, code, batch_id) WHERE until is null;
 CREATE UNIQUE INDEX batch_phase_open ON batch_phase (batch_id) WHERE until is null;
 COMMENT ON COLUMN batch_phase.at IS 'when the steward first saw it';
 COMMENT ON COLUMN batch_phase.until IS 'when the next one began, or the batch ended; null: it lasts';
@@ -130,22 +131,21 @@ CREATE TABLE batch_error (
   batch_id BIGINT NOT NULL,
   run SMALLINT NOT NULL,
   error TEXT NOT NULL,
+  tenant_id INTEGER NOT NULL,
   n INTEGER NOT NULL,
-  seq INTEGER NOT NULL,
   CONSTRAINT batch_error_pkey PRIMARY KEY (batch_id, run, error)
 );
-CREATE INDEX batch_error_class ON batch_error (error, batch_id);
+CREATE INDEX batch_error_class ON batch_error (tenant_id, error, batch_id);
 COMMENT ON COLUMN batch_error.error IS 'the class of the error (app.engines.outcome)';
 COMMENT ON COLUMN batch_error.n IS 'items of the run that failed with it, as folded';
-COMMENT ON COLUMN batch_error.seq IS 'one of them';
 ALTER TABLE batch ADD COLUMN name TEXT, ADD COLUMN est_tokens BIGINT;
-ALTER TABLE batch_delta ADD COLUMN errors JSONB;
-COMMENT ON COLUMN batch_delta.errors IS 'class of error: [number of items, one of them]; null: no item failed';
+ALTER TABLE batch_delta ADD COLUMN errors TEXT[];
+COMMENT ON COLUMN batch_delta.errors IS 'the classes of the errors of its failed items; null: none failed';
 ALTER TABLE item_result ADD COLUMN error TEXT, ADD COLUMN engine_id INTEGER, ADD COLUMN queued_ms INTEGER,
   ADD COLUMN first_token_ms INTEGER, ADD COLUMN ran_ms INTEGER;
-CREATE INDEX batch_listed_all_by_state ON batch (state, created_at, request_id) WHERE kind = 'batch';
 CREATE INDEX batch_listed_all ON batch (created_at, request_id) WHERE kind = 'batch';
 CREATE INDEX batch_name ON batch (tenant_id, name text_pattern_ops) WHERE name is not null;
+CREATE INDEX item_result_error ON item_result (batch_id, error, seq) WHERE ok = 0;
 CREATE INDEX item_result_failed ON item_result (batch_id, seq) WHERE ok = 0;
 COMMENT ON COLUMN batch.name IS 'for people: of its metadata, else of its file; null: it has none';
 COMMENT ON COLUMN batch.est_tokens IS 'estimated tokens of all its items; null: queued before this was kept';
@@ -158,11 +158,11 @@ COMMENT ON COLUMN item_result.ran_ms IS 'from the first send of the lease to the
 
 DOWN = """
 DROP INDEX item_result_failed;
+DROP INDEX item_result_error;
 ALTER TABLE item_result DROP COLUMN error, DROP COLUMN engine_id, DROP COLUMN queued_ms, DROP COLUMN first_token_ms,
   DROP COLUMN ran_ms;
 ALTER TABLE batch_delta DROP COLUMN errors;
 DROP INDEX batch_name;
-DROP INDEX batch_listed_all_by_state;
 DROP INDEX batch_listed_all;
 ALTER TABLE batch DROP COLUMN name, DROP COLUMN est_tokens;
 DROP TABLE batch_error;

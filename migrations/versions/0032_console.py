@@ -1,7 +1,7 @@
 """The console: one-time links, sessions, and the audit log, which is only ever added to.
 
 Revision ID: 0032
-Revises: 0027
+Revises: 0031
 """
 
 from alembic import op

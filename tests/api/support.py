@@ -39,13 +39,17 @@ NEW_SUBSCRIPTION: dict[str, Any] = {
 
 async def run_all(database: Database, fail: set[int] = frozenset(), code: int = 5006) -> None:  # type: ignore[assignment]
     """Play the GPU worker and the steward until nothing is left."""
+    errors = dict.fromkeys(fail, "invalid")
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
         while lease := await service.claim(conn, pool, worker):
             good, bad = json.dumps(COMPLETION).encode(), b'{"code":%d,"message":"no"}' % code
             items = await service.load(conn, lease)
-            outcome = [Result(i.seq, i.seq not in fail, 1, 3, 1, 5, bad if i.seq in fail else good) for i in items]
+            outcome = [
+                Result(i.seq, i.seq not in fail, 1, 3, 1, 5, bad if i.seq in fail else good, error=errors.get(i.seq))
+                for i in items
+            ]
             assert await service.flush(conn, lease, outcome)
             await service.finish(conn, lease)
     async with database.transaction() as conn:

@@ -21,8 +21,9 @@ SignIn = Callable[..., Awaitable[httpx.AsyncClient]]
 @pytest.fixture
 async def site(settings: Settings) -> AsyncIterator[Starlette]:
     """The application while it runs."""
-    app = console.create_app(settings)
-    async with console.running(app, settings):
+    listening = settings.model_copy(update={"console_port": 8701})  # it is only a name here: nothing listens
+    app = console.create_app(listening)
+    async with console.running(app, listening):
         yield app
 
 

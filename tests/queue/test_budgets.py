@@ -4,12 +4,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from app.db.pool import Connection, Database
-from app.queue import service, settling
+from app.queue import service, settling, worker_sql
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from tests import timing
@@ -67,7 +67,24 @@ class Load:
 
 
 def results(lease: Lease) -> list[Result]:
-    return [Result(seq, True, 1, 3, 1, 5, ANSWER) for seq in range(lease.lo, lease.hi + 1)]
+    times = {"first_token_ms": 41.2, "duration_ms": 812.7, "queued_ms": 90_000.0}
+    return [Result(seq, True, 1, 3, 1, 5, ANSWER, **times) for seq in range(lease.lo, lease.hi + 1)]
+
+
+FINISHES: dict[str, object] = {
+    "backoff_seconds": 0.0,
+    "suspects": [],
+    "retried": [],
+    "retry_seconds": 0.0,
+    "split": False,
+    "engine_ms": 800,
+}
+FINISHES |= {"first_tokens": b"x" * CHUNK, "durations": b"x" * CHUNK}
+
+
+def fence(lease: Lease) -> dict[str, int]:
+    names = ("chunk_id", "token", "worker_id", "batch_id", "run")
+    return {name: getattr(lease, name) for name in names}
 
 
 @pytest.fixture
@@ -94,7 +111,7 @@ async def test_an_item_costs_at_most_500_bytes_of_wal_besides_its_bodies(load: L
         if lease is None:
             break
         async with load.database.durable() as durable:
-            assert await service.flush(durable, lease, results(lease))
+            assert await service.flush(durable, lease, results(lease), engine_id=1)
         async with load.database.relaxed() as relaxed:
             assert await service.finish(relaxed, lease)
             await service.heartbeat(relaxed, load.worker, 30)
@@ -110,6 +127,32 @@ async def test_an_item_costs_at_most_500_bytes_of_wal_besides_its_bodies(load: L
         f"checkpoint, with {end[1] - begin[1]} full pages (full_page_writes {full_pages})"
     )
     assert beyond <= 500
+
+
+@pytest.mark.parametrize("failed", [0, 8])
+async def test_a_finish_writes_four_records_of_700_bytes_at_most(load: Load, failed: int) -> None:
+    """The least of five: the first rows of a page cost more."""
+    await load.submit()
+    explain = "explain (analyze, wal, buffers, format json) " + worker_sql.FINISH
+    plans = []
+    async with load.database.relaxed() as conn:
+        for _ in range(5):
+            lease = await load.claim(conn)
+            assert lease is not None
+            rows = results(lease)
+            rows[:failed] = [replace(result, ok=False, error="invalid") for result in rows[:failed]]
+            assert await service.flush(conn, lease, rows, engine_id=1)
+            [plan] = await (await conn.execute(explain.encode(), FINISHES | fence(lease))).fetchone() or ([],)
+            plans.append(plan[0]["Plan"])
+    records, size, pages = (
+        min(plan[name] for plan in plans) for name in ("WAL Records", "WAL Bytes", "Shared Hit Blocks")
+    )
+    timing.note(
+        f"a finish of {CHUNK} items, {failed} of them failed: {records} WAL records, {size} bytes, {pages} pages"
+    )
+    assert records <= 4
+    assert size <= 700
+    assert pages <= 300
 
 
 class Counted(Database):

@@ -7,9 +7,10 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.api import submit_params
-from app.api.parameter_limits import MOST_CHARACTERS, Texts, declared
+from app.api.parameter_limits import MOST_CHARACTERS, Text, Texts, declared
 from app.batches import listing
 from app.engines.catalogue import Catalogue
+from app.engines.outcome import ErrorClass
 from app.errors import BadInput
 from app.queue.listing import Filters
 
@@ -46,6 +47,9 @@ class BatchListQuery(BaseModel):
         [], json_schema_extra={"items": {"enum": [*listing.WORDS]}}, description=f"any of: {', '.join(listing.WORDS)}"
     )
     model: Texts = Field([], description="a name or an alias")
+    waits: Texts = Field([], description="waits for any of these codes of `why`; `running`: does not wait")
+    error: list[ErrorClass] = Field([], max_length=100, description="items failed with any of these classes of error")
+    name: Text | None = Field(None, min_length=1, description="its name begins with this")
     tag: Texts = Field([], description="has this tag")
     tags: Texts = Field([], description="has these tags, separated by commas; the same as several `tag`")
     metadata: Texts = Field(
@@ -81,10 +85,13 @@ def filters(query: BatchListQuery, models: Catalogue) -> Filters:
     return Filters(
         tuple(query.state),
         tuple(names),
-        tags,
-        dict(_pair(text) for text in query.metadata),
-        _with_zone(query.created_after),
-        _with_zone(query.created_before),
+        tags=tags,
+        metadata=dict(_pair(text) for text in query.metadata),
+        created_after=_with_zone(query.created_after),
+        created_before=_with_zone(query.created_before),
+        waits=query.waits,
+        errors=[error.value for error in query.error],
+        name=query.name,
     )
 
 

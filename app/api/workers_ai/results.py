@@ -45,6 +45,7 @@ def overview(why: Why, models: Catalogue) -> dict[str, Any]:
     final, model = status.finalized_at is not None, models.resolve(status.model)
     return {
         "request_id": str(status.request_id),
+        "name": status.name,
         "model": status.model,
         "status": status.state if final or status.state != BatchState.OPEN else _progressing(status),
         "run": status.run,
@@ -64,6 +65,7 @@ def refusal(batch: RefusedBatch) -> dict[str, Any]:
     """A batch that was refused because of its file; `errors` as in OpenAI's batch."""
     return {
         "request_id": str(batch.request_id),
+        "name": (batch.metadata or {}).get("name"),
         "model": None,
         "status": REFUSED,
         "errors": batch.problems,

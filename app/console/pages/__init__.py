@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from app.console.page import Page
-from app.console.pages import actions, batch, batches, engines, incidents, item, login, new_batch, now, sessions, webhooks
+from app.console.pages import actions, batch, batches, engines, incidents, item, login, new_batch, now, signed_in, webhooks
 
 PAGES: Sequence[Page] = (
     now.PAGE,
     batches.PAGE,
-    sessions.PAGE,
+    signed_in.PAGE,
     batch.PAGE,
     engines.PAGE,
     engines.ONE,
@@ -24,7 +24,7 @@ PAGES: Sequence[Page] = (
 )
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
-    *sessions.ROUTES,
+    *signed_in.ROUTES,
     *new_batch.ROUTES,
     *item.ROUTES,
     *actions.ROUTES,

@@ -31,5 +31,7 @@ async def recorded(
     except SlackwaterError as error:
         await write(parts, audit.by(viewer, action, target, account, outcome=error.message, **more))
         raise
+    finally:
+        parts.looks.expire()
     log.info(f"console.{action}", target=target, by=viewer.subject, role=str(viewer.role))
     return made

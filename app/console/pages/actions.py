@@ -13,13 +13,14 @@ from starlette.routing import Route
 from app.access import audit
 from app.access.roles import Viewer
 from app.batches import lifecycle
-from app.batches.openai import file_batches, file_content
+from app.batches.openai import result_lines
 from app.console.pages import batch
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import BatchRow
+from app.console.views import batch_state
 from app.errors import AuthenticationError, NotFound, SlackwaterError
-from app.files import ids
-from app.files import service as files
+from app.queue import reads
+from app.storage.store import Store
 
 _DID = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried"}
 log = structlog.get_logger("console")
@@ -41,6 +42,8 @@ async def recorded(
     except SlackwaterError as error:
         await write(parts, audit.by(viewer, action, target, row.account, outcome=error.message, **more))
         raise
+    finally:
+        parts.looks.expire()
     log.info(f"console.{action}", request_id=target, by=viewer.subject, role=str(viewer.role))
 
 
@@ -86,15 +89,15 @@ async def download(request: Request) -> Response:
     row = await batch.find_of(request, parts, viewer)
     if not viewer.role.reveals:
         raise refuse(viewer, "download results")
-    tenant = batch.owner(row)
-    made = await file_batches.get(parts.database, tenant, row.request_id)
-    async with parts.reader.relaxed() as conn:
-        file = await files.get(conn, tenant.tenant_id, ids.format_id(made.output_file_id))
-    content = await file_content.of(parts.reader, parts.settings, parts.catalogue, tenant, file)
     await write(parts, audit.by(viewer, "batch.download", str(row.request_id), row.account))
+    price = batch_state.price_of(row, parts.catalogue)
+    pages = reads.results(parts.reader, row.batch_id, row.run, store=Store.of(parts.settings))
+    lines = result_lines.lines(
+        row.request_id, row.state, pages, of_errors=False, price_of=lambda model: price, numbered=True
+    )
     name = f"slackwater-{str(row.request_id)[:8]}-results.jsonl"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(content.blocks(0), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(lines, media_type="application/octet-stream", headers=headers)
 
 
 ROUTES = (

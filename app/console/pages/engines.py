@@ -8,18 +8,17 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from app import clock
-from app.access import audit
 from app.access.roles import Viewer
 from app.changes import service as changes
 from app.console import queries_engines as queries
 from app.console.page import Page, Params
-from app.console.pages.actions import refuse, write
+from app.console.pages.acting import recorded
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import EngineRow
 from app.console.views import engine, engine_plots, engines, places
 from app.console.views.engine_plots import RANGES, Frame
 from app.engines import service
-from app.errors import NotFound
+from app.errors import AuthenticationError, NotFound
 from app.headroom import samples, selftest
 from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.selftest import SelfTestError
@@ -112,10 +111,13 @@ async def act(request: Request) -> Response:
     if verb is None:
         raise NotFound("There is no such action", code=404)
     if not viewer.role.acts or viewer.role.of_account:
-        raise refuse(viewer, f"{verb} an engine")
-    await write(parts, audit.by(viewer, f"engine.{verb.replace(' ', '_')}", name, None))
-    async with parts.database.durable() as conn:
-        await service.change_intake(conn, name, verb)  # type: ignore[arg-type]
+        raise AuthenticationError(f"As {viewer.role} you cannot {verb} an engine; ask an operator", status=403)
+
+    async def change() -> bool:
+        async with parts.database.durable() as conn:
+            return await service.change_intake(conn, name, verb)  # type: ignore[arg-type]
+
+    await recorded(parts, viewer, f"engine.{verb.replace(' ', '_')}", name, None, change)
     return RedirectResponse(f"{engines.PATH}/{name}?did={'undrained' if verb == 'undrain' else 'drained'}", 303)
 
 

@@ -1,10 +1,13 @@
 """Incidents: what broke, what changed, and in which order."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from app import clock
 from app.access.roles import Viewer
+from app.batches.incidents import incident
 from app.changes import service as changes
+from app.changes.kinds import PRIVATE
 from app.changes.service import ChangePosition
 from app.console.page import Page, Params
 from app.console.parts import Parts
@@ -39,8 +42,16 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> incidents.Seen:
                 conn, since=since, kinds=OF_VIEW["trouble"], tenant_id=viewer.tenant_id, limit=MOST_DRAWN
             )
 
+    if viewer.role.of_account:
+        found = [_for_account(change) for change in found]
     recent = await parts.looks.at(("troubles", viewer.tenant_id, chosen), drawn, _SLOW_SECONDS)
     return incidents.Seen(found[:PAGE_CHANGES], len(found) > PAGE_CHANGES, recent, since)
+
+
+def _for_account(change: changes.Change) -> changes.Change:
+    """A change without what only roles of the installation may see."""
+    shown = incident(change, hidden=PRIVATE)
+    return replace(change, subject=shown.subject, data={**shown.ids, **shown.facts})
 
 
 PAGE = Page(

@@ -20,6 +20,7 @@ from app.console.pages.actions import refuse, write
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import new_batch
 from app.errors import BadInput, SlackwaterError
+from app.files import ids
 from app.files import service as files
 from app.files.service import File
 from app.metering.spend_labels import NO_SPEND_LABELS
@@ -61,7 +62,7 @@ async def upload(request: Request) -> Response:
         file = await _stored(request, parts, tenant)
     except SlackwaterError as error:
         return PlainTextResponse(error.message, error.status)
-    public_id = f"file-{file.file_id.hex}"
+    public_id = ids.format_id(file.file_id)
     return PlainTextResponse("checked\n", 201, headers={"x-next": f"{new_batch.PATH}?file={quote(public_id)}"})
 
 
@@ -91,6 +92,7 @@ async def create(request: Request) -> Response:
     await write(
         parts, audit.by(viewer, "batch.create", str(made.request_id), tenant.account_id, outcome=_outcome(made))
     )
+    parts.looks.expire()
     if made.status is None:
         raise BadInput(f"The file was refused: {(made.problems or [{}])[0].get('message', 'a line is invalid')}")
     return RedirectResponse(f"/console/batches/{made.request_id}?did=queued", 303)

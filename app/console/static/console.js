@@ -10,6 +10,7 @@
   if (live) {
     for (const name of ["htmx:sse:after:message", "htmx:sse:after:connection", "ping"]) live.addEventListener(name, hear);
     live.addEventListener("signed-out", () => location.reload());
+    live.addEventListener("htmx:after:request", event => { if (event.detail?.ctx?.response?.status === 401) location.reload(); });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) heard = Date.now(); });
     setInterval(() => {
       if (document.hidden) return;

@@ -7,13 +7,15 @@ from typing import Any
 
 from app.access.roles import Viewer
 from app.batches.why_chain import Why
-from app.console.queries import PAGE_ROWS, BatchRow, EventRow, ItemRow, Running, Submitted
+from app.console.queries import ITEM_ROWS, BatchRow, EventRow, Running, Submitted
 from app.console.views import batch_actions, batch_filter, batch_state, plots, signs, text, times
 from app.console.views.batch_state import BATCH_FINAL
 from app.console.views.figures import Figure, Part, figure
 from app.console.views.plots import Plot, Word
 from app.engines.catalogue import Catalogue
-from app.queue.failures import Failures
+from app.queue.failures import FailureClass
+from app.queue.items import ItemFacts
+from app.queue.phases import Phase
 
 _CONES = {"high": 0.2, "medium": 0.5, "low": 1.0}
 _ITEM_TABS = {"all": "All", "answered": "Answered", "failed": "Failed"}
@@ -27,11 +29,12 @@ class Seen:
     why: Why | None
     running: Running
     kind: str
-    items: Sequence[ItemRow]
-    failures: Sequence[Failures]
+    items: Sequence[ItemFacts]
+    failures: Sequence[FailureClass]
     submitted: Submitted
     events: Sequence[EventRow]
     progress: tuple[Sequence[datetime], int]
+    phases: Sequence[Phase]
     models: Catalogue
 
 
@@ -51,8 +54,8 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "plot": drawing(seen, start, end, now),
         "ticks": plots.ticks(start, end, ends="" if end > now else "now", now=now if end > now else None),
         "since": times.clock_time(row.opened_at, now),
-        "held": [],
-        "timed": False,
+        "held": held(seen.phases, start, end, now),
+        "timed": any(item.ran_ms is not None for item in seen.items),
         "now_at": round(100 * plots.place(now, start, end), 1) if end > now else None,
         "chain": batch_state.chain(why.chain if why else (), now),
         "cli_why": f"slackwater why {text.short(row.request_id)}",
@@ -69,9 +72,8 @@ def span(row: BatchRow, why: Why | None, now: datetime) -> tuple[datetime, datet
     if row.finalized_at is not None:
         return row.opened_at, max(row.finalized_at, row.opened_at + timedelta(seconds=1))
     seconds = why.estimate.eta_seconds if why and why.estimate else None
-    passed = max(10.0, (now - row.opened_at).total_seconds())
-    ahead = min(1.25 * (seconds or 0.0), 3 * passed)
-    return row.opened_at, now + timedelta(seconds=ahead)
+    start = min(row.opened_at, now - timedelta(seconds=10))
+    return start, now + timedelta(seconds=1.25 * (seconds or 0.0))
 
 
 def figures(seen: Seen, now: datetime) -> list[Figure]:
@@ -186,15 +188,16 @@ def _cone(
     ]
 
 
-def errors(found: Sequence[Failures], viewer: Viewer) -> list[dict[str, Any]]:
+def errors(found: Sequence[FailureClass], viewer: Viewer) -> list[dict[str, Any]]:
     """The failures by class, the most frequent first. Roles of the installation see no message, which may quote a prompt."""
     most = max((each.count for each in found), default=1)
     return [
         {
             "count": f"{each.count:,}",
             "meter": plots.meter(f"{each.count:,}", most, ("bad", each.count)),
-            "code": each.code,
-            "words": message(each.code, each.message, viewer),
+            "code": each.error,
+            "words": message(each.code or 0, each.message or "", viewer),
+            "href": f"/console/batches?view=all&q=error:{each.error}",
         }
         for each in found
     ]
@@ -210,6 +213,30 @@ _MEANINGS = {
 _MESSAGE_CHARACTERS = 200
 
 
+def held(found: Sequence[Phase], start: datetime, end: datetime, now: datetime) -> list[plots.Lane]:
+    """A lane for each kind of reason that the batch has waited for, with the time that it took."""
+    bars: dict[str, list[tuple[datetime, datetime | None, str, str]]] = {}
+    seconds: dict[str, float] = {}
+    for phase in found:
+        name, kind = signs.lane(phase.code)
+        until = phase.until or now
+        bars.setdefault(name, []).append((phase.at, until, kind, f"{phase.code}: {signs.waiting(phase.code)[1]}"))
+        begin = max(phase.at, start)
+        seconds[name] = seconds.get(name, 0.0) + max(0.0, (until - begin).total_seconds())
+    return [
+        plots.Lane(
+            name,
+            times.span(seconds[name]),
+            [
+                plots.Bar(kind, x, max(width, 0.25), title)
+                for kind, title, x, width in plots.stretches(bars[name], start, end)
+            ],
+        )
+        for name in signs.LANES
+        if name in bars and seconds[name] > 0
+    ]
+
+
 def message(code: int, words: str, viewer: Viewer) -> str:
     """An error in words: as the engine or the checks said it, or in general for a role that sees no bodies."""
     if not viewer.role.of_account:
@@ -223,7 +250,7 @@ def _items(seen: Seen, params: Mapping[str, str], viewer: Viewer) -> dict[str, A
     path = f"/console/batches/{row.request_id}"
     ok, failed = batch_state.counts(row, seen.why)
     numbers = {"all": row.total, "answered": ok, "failed": failed}
-    shown, more = seen.items[:PAGE_ROWS], len(seen.items) > PAGE_ROWS
+    shown, more = seen.items[:ITEM_ROWS], len(seen.items) > ITEM_ROWS
     older = batch_filter.address(path, items=seen.kind, **{"from": str(shown[-1].seq + 1)}) + "#items" if more else ""
     newer = batch_filter.address(path, items=seen.kind) + "#items" if params.get("from") else ""
     return {
@@ -248,7 +275,7 @@ def _items(seen: Seen, params: Mapping[str, str], viewer: Viewer) -> dict[str, A
     }
 
 
-def _item(item: ItemRow, row: BatchRow, viewer: Viewer) -> dict[str, Any]:
+def _item(item: ItemFacts, row: BatchRow, viewer: Viewer) -> dict[str, Any]:
     sign, words, code = outcome(item, row, viewer)
     cached = f"({item.cached_tokens:,})" if item.cached_tokens else ""
     return {
@@ -261,19 +288,19 @@ def _item(item: ItemRow, row: BatchRow, viewer: Viewer) -> dict[str, Any]:
         "prompt": text.count(item.prompt_tokens) if item.ok is not None else "–",
         "cached": cached,
         "answer": text.count(item.completion_tokens) if item.completion_tokens else "–",
+        "ran": times.span(item.ran_ms / 1000) if item.ran_ms is not None else "–",
         "tries": (item.attempt or 0) + 1 if item.ok is not None else "–",
         "ended": times.seconds_time(item.finished_at),
         "finished_at": item.finished_at,
     }
 
 
-def outcome(item: ItemRow, row: BatchRow, viewer: Viewer) -> tuple[signs.Sign, str, str]:
+def outcome(item: ItemFacts, row: BatchRow, viewer: Viewer) -> tuple[signs.Sign, str, str]:
     """What became of an item: sign, words, and the code of its error."""
-    if item.ok == 1:
+    if item.ok:
         return signs.DONE, "answered", ""
-    if item.ok == 0:
-        code, words = item.error or (5001, "the engine failed")
-        return signs.BROKEN, message(code, words, viewer), str(code)
+    if item.ok is False:
+        return signs.BROKEN, message(item.code or 0, item.message or "", viewer), item.error or "failed"
     if row.finalized_at is not None:
         return signs.QUIET, "did not run", ""
     return signs.WAITS, "waits", ""

@@ -61,6 +61,8 @@ def standing(row: BatchRow, why: Why | None, now: datetime) -> Standing:
             return Standing(signs.LOOK, "Runs, will be late", told, "running", late=True)
         return Standing(signs.RUNS, "Runs", told, "running")
     sign, words, _ = signs.waiting(link.code)
+    if link.code == "fair_share" and why.estimate is not None and why.estimate.share == 1:
+        words = "Waits its turn"  # nobody else is at work: what is ahead is of its own account
     return Standing(
         signs.LOOK if late else sign, words + (", will be late" if late else ""), link.message, link.code, late
     )

@@ -105,7 +105,7 @@ def health(row: HookRow, now: datetime) -> Health:
     if row.state == EndpointState.DISABLED:
         return Health(signs.BROKEN, "Disabled", text.inert(row.reason or "", 300)[0])
     if row.state == EndpointState.PAUSED:
-        return Health(signs.PAUSED, "Paused by its owner", "its events wait")
+        return Health(signs.PAUSED, "Paused", "its events wait")
     if row.open_until and row.open_until > now:
         sub = f"{text.plural(row.failures, 'failure')} in a row, since {times.clock_time(row.failing_since, now)}"
         return Health(signs.LOOK, f"Nothing is sent until {times.clock_time(row.open_until, now)}", sub)
@@ -144,7 +144,7 @@ def strip_words(row: HookRow) -> str:
     if not row.latest:
         return "no delivery yet"
     accepted = sum(state == DeliveryState.DELIVERED for state in row.latest)
-    return f"{accepted} of the latest {len(row.latest)} accepted"
+    return f"{accepted} of the latest {len(row.latest)} {'fetched' if row.queue_id else 'accepted'}"
 
 
 def _row(row: HookRow, now: datetime) -> dict[str, Any]:
@@ -169,5 +169,5 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], accou
     if seen.more and last:
         older = batch_filter.address(PATH, **keep, q=account, after=batch_filter.cursor(last.created_at, last.endpoint_id))
     newer = batch_filter.address(PATH, **keep, q=account) if params.get("after") else ""
-    words = f"{text.plural(len(seen.rows), 'webhook')} and queues, newest first"
+    words = f"{len(seen.rows)}, newest first"
     return {"words": words, "older": older, "newer": newer, "cli": "slackwater subscription list"}

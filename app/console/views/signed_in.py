@@ -24,7 +24,7 @@ def _row(session: SessionInfo, viewer: Viewer, now: datetime) -> dict[str, Any]:
     action = Action(
         f"revoke-{session.session_id}",
         "End",
-        f"/console/sessions/{session.session_id}/revoke",
+        f"/console/access/{session.session_id}/revoke",
         f"End this session of {session.subject}?",
         words,
         confirm="End the session",

@@ -10,7 +10,7 @@ from app.access.sessions import SessionInfo
 from app.console.page import Page, Params
 from app.console.pages.actions import refuse, write
 from app.console.parts import Parts, parts_of, viewer_of
-from app.console.views import sessions as view
+from app.console.views import signed_in as view
 from app.errors import NotFound
 
 
@@ -30,8 +30,9 @@ async def revoke(request: Request) -> Response:
     if not ended:
         raise NotFound("There is no such session", code=404)
     await write(parts, audit.by(viewer, "session.revoke", f"session {session_id}", viewer.account))
-    return RedirectResponse("/console/sessions?did=revoked", 303)
+    parts.looks.expire()
+    return RedirectResponse("/console/access?did=revoked", 303)
 
 
-PAGE = Page("sessions", "/console/sessions", look, view.view, regions=("list",))
-ROUTES = (Route("/console/sessions/{session_id:int}/revoke", revoke, methods=["POST"]),)
+PAGE = Page("access", "/console/access", look, view.view, regions=("list",))
+ROUTES = (Route("/console/access/{session_id:int}/revoke", revoke, methods=["POST"]),)

@@ -1,0 +1,153 @@
+"""`…/ai/incidents`, `…/ai/engines/{name}/history`, `…/ai/protection`: what happened, and what each engine did.
+
+Cloudflare has no such routes. An account sees the installation as `GET /status` shows it: without URLs, hosts and other accounts.
+"""
+
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app import clock
+from app.api.deps import Caller, PartsDep
+from app.api.envelope import success
+from app.api.parameter_limits import Text
+from app.batches import incidents, protection
+from app.batches.protection import Protection
+from app.engines import service as engines
+from app.errors import BadInput, NotFound
+from app.headroom import samples
+from app.quantities import seconds_of
+
+router = APIRouter(prefix="/ai")
+
+MOST_DAYS = 35
+_LENGTH = {"pattern": "^[1-9][0-9]{0,5}[smhd]$"}
+Since = Annotated[
+    str,
+    Field(
+        json_schema_extra=_LENGTH,
+        max_length=10,
+        description=f"a length of time like 90m, 24h or 7d, at most {MOST_DAYS}d",
+    ),
+]
+
+
+class IncidentQuery(BaseModel):
+    """The query of the timeline."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: Since = "24h"
+    trouble: bool = Field(False, description="only what stopped: deaths, closed gates, open breakers, spent budgets")
+    subject: Text | None = Field(None, description="of this engine, part, webhook or budget")
+    limit: int = Field(100, ge=1, le=incidents.MOST, description="incidents in one page")
+    after: str | None = Field(
+        None,
+        json_schema_extra={"pattern": r"^[0-9]{1,16}\.[0-9]{1,18}$"},
+        description="the `cursor` of the page before",
+    )
+
+
+class HistoryQuery(BaseModel):
+    """The query of a history."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: Since = "1h"
+    points: int = Field(120, ge=1, le=samples.MOST_POINTS, description="at most so many points of time")
+
+
+class ProtectionQuery(HistoryQuery):
+    """The query of the protection."""
+
+    model: Text | None = Field(None, description="a name or an alias; default: all models")
+
+
+@router.get("/incidents")
+async def timeline(tenant: Caller, parts: PartsDep, query: Annotated[IncidentQuery, Query()]) -> Response:
+    """What died, closed, stopped, started and changed in the installation and for this account, newest first, in words, with the
+    ids of batches, engines, deliveries and traces.
+    """
+    before = incidents.position_of(query.after) if query.after else None
+    async with parts.database.relaxed() as conn:
+        found = await incidents.timeline(
+            conn,
+            since=moment(query.since),
+            before=before,
+            only_trouble=query.trouble,
+            subject=query.subject,
+            tenant_id=tenant.tenant_id,
+            limit=query.limit + 1,
+        )
+    page = found[: query.limit]
+    cursor = incidents.cursor_of(page[-1].position) if len(found) > len(page) else None
+    info = {"count": len(page), "per_page": query.limit, "cursor": cursor}
+    return success([incidents.document(each) for each in page], result_info=info)
+
+
+@router.get("/engines/{name}/history")
+async def history(name: str, _: Caller, parts: PartsDep, query: Annotated[HistoryQuery, Query()]) -> Response:
+    """What an engine did: tokens for batch requests and for all others, requests, memory, step times, and why its gate was as it
+    was. One row each ten seconds for 26 hours, each minute for 35 days, in at most `points` stretches of one length.
+    """
+    async with parts.database.relaxed() as conn:
+        engine_id = await engines.id_of(conn, name)
+        if engine_id is None:
+            raise NotFound(f"No engine {name[:64]}; `GET /status` lists those there are")
+        found = await samples.history(conn, engine_id, moment(query.since), query.points)
+    rows = [{"at": clock.iso(each.at), **_rounded(asdict(each.sample))} for each in found]
+    return success({"engine": name, "samples": rows})
+
+
+@router.get("/protection")
+async def protected(_: Caller, parts: PartsDep, query: Annotated[ProtectionQuery, Query()]) -> Response:
+    """How long synchronous callers of the gateway wait for the first token and between tokens, in milliseconds.
+
+    Beside batch work, alone, and as they usually do alone, at the same hours of the last seven days; null: not known. Only
+    streamed answers are measured.
+    """
+    model = parts.model(query.model).served if query.model else None
+    async with parts.database.relaxed() as conn:
+        found = await protection.read(conn, moment(query.since), query.points, model)
+    return success(protection_view(found))
+
+
+def moment(since: str) -> datetime:
+    """The begin of a length of time that ends now. Raises BadInput."""
+    seconds = seconds_of(since)
+    if not seconds or seconds > MOST_DAYS * 86_400:
+        raise BadInput(
+            f"since: must be a length of time like 90m, 24h or 7d, at most {MOST_DAYS}d, got {since[:20]}",
+            param="since",
+        )
+    return clock.now() - timedelta(seconds=seconds)
+
+
+def protection_view(found: Protection) -> dict[str, Any]:
+    """The protection in the form that callers read."""
+    return {
+        "first_token_ratio": _round(found.first_token_ratio),
+        "gap_ratio": _round(found.gap_ratio),
+        "all": _rounded(asdict(found.everything)),
+        "beside": _rounded(asdict(found.beside)),
+        "usual_alone": _rounded(asdict(found.usual)) if found.usual else None,
+        "stretches": [
+            {
+                "at": clock.iso(each.start),
+                "beside": _rounded(asdict(each.beside)),
+                "alone": _rounded(asdict(each.alone)),
+            }
+            for each in found.stretches
+        ],
+    }
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _round(value) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,101 @@
+"""The timeline of the installation: what died, closed, opened, stopped, and who leads, with the ids to follow it up."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from app import clock
+from app.changes import kinds
+from app.changes import service as changes
+from app.changes.kinds import PRIVATE, TROUBLE
+from app.changes.service import Change, ChangePosition
+from app.db.pool import Connection
+from app.errors import BadInput
+
+MOST = 500  # in one page
+IDS = ("engine", "worker", "batch", "batches", "delivery", "trace", "budget", "endpoint", "event")
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A change in words. `trouble`: something stopped. `ids`: the correlation ids that are known, by what they name; `facts`:
+    what else is known.
+    """
+
+    position: ChangePosition
+    kind: str
+    subject: str
+    account_id: str | None
+    trouble: bool
+    message: str
+    ids: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+
+async def timeline(
+    conn: Connection,
+    *,
+    since: datetime | None = None,
+    before: ChangePosition | None = None,
+    only_trouble: bool = False,
+    subject: str | None = None,
+    tenant_id: int | None = None,
+    limit: int = MOST,
+) -> list[Incident]:
+    """The newest incidents, newest first. `tenant_id`: as this account may see them, None: as the operator."""
+    found = await changes.page(
+        conn,
+        since=since,
+        before=before,
+        kinds=sorted(TROUBLE) if only_trouble else (),
+        subject=subject,
+        tenant_id=tenant_id,
+        limit=limit,
+    )
+    return [incident(each, hidden=() if tenant_id is None else PRIVATE) for each in found]
+
+
+def incident(change: Change, *, hidden: Sequence[str] = ()) -> Incident:
+    """A change in words, without the facts of the `hidden` names. Pure."""
+    shown = {name: value for name, value in change.data.items() if name not in hidden}
+    subject = change.subject
+    if "host" in hidden and subject == change.data.get("host"):
+        subject = "a machine"
+    return Incident(
+        ChangePosition(change.at, change.change_id),
+        change.kind,
+        subject,
+        change.account_id,
+        change.kind in TROUBLE,
+        kinds.sentence(change.kind, subject, shown),
+        {name: shown[name] for name in IDS if name in shown},
+        {name: value for name, value in shown.items() if name not in IDS},
+    )
+
+
+def document(each: Incident) -> dict[str, Any]:
+    """An incident as the API and `--json` write it; times are UTC."""
+    return {
+        "at": clock.iso(each.position.at),
+        "kind": each.kind,
+        "subject": each.subject,
+        "account": each.account_id,
+        "trouble": each.trouble,
+        "message": each.message,
+        "ids": dict(each.ids),
+        "facts": dict(each.facts),
+    }
+
+
+def cursor_of(position: ChangePosition) -> str:
+    """The position as the cursor of a page."""
+    return f"{round(position.at.timestamp() * 1_000_000)}.{position.change_id}"
+
+
+def position_of(cursor: str) -> ChangePosition:
+    """The position of a cursor. Raises BadInput."""
+    at, dot, change_id = cursor.partition(".")
+    if not (dot and at.isdecimal() and change_id.isdecimal() and len(at) <= 16 and len(change_id) <= 18):
+        raise BadInput(f"after: must be the cursor of the page before, got {cursor[:60]}", param="after")
+    return ChangePosition(datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(at)), int(change_id))

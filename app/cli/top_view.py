@@ -1,0 +1,238 @@
+"""One frame of `slackwater top`, from the documents of the API. Pure: what it shows follows from what it is given.
+
+Colours have meanings: teal is harvest, slate are synchronous callers, amber is what somebody should look at, red is broken.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Column, Table
+from rich.text import Text
+
+from app.cli.text import plain
+from app.quantities import duration, many
+
+Document = Mapping[str, Any]
+
+HARVEST, SYNC, WARN, BAD, QUIET, TITLE = "#35b8a6", "#8ea5cc", "#dba24a", "#f0746b", "bright_black", "bold"
+WIDE = 110  # columns from which the wider tables are shown
+OBJECTIVE = 1.10  # of the time to the first token beside batch work over that alone
+_STATES = {
+    "ok": "green",
+    "ready": "green",
+    "degraded": WARN,
+    "starting": WARN,
+    "draining": WARN,
+    "down": BAD,
+    "away": BAD,
+}
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was read for one frame. `histories`: the samples of each engine by its name, the oldest first. None, or nothing: not
+    known, since it needs a key; `note` says so.
+    """
+
+    url: str
+    now: datetime
+    status: Document
+    histories: Mapping[str, Sequence[Document]] = field(default_factory=dict)
+    batches: Sequence[Document] | None = None
+    more_batches: bool = False
+    protection: Document | None = None
+    incidents: Sequence[Document] = ()
+    note: str = ""
+
+
+def frame(sight: Sight, width: int, height: int) -> RenderableType:
+    """The frame for a terminal of this size. Batches get the lines that are left."""
+    wide = width >= WIDE
+    parts: list[RenderableType] = [_head(sight, width), _protection(sight, wide=wide), *_problems(sight)]
+    parts += [Text(), *_section("Engines", width), _engines(sight, wide=wide)]
+    parts += [Text(), *_section("Queue", width), _queue(sight.status["queue"])]
+    taken = 13 + 2 * len(sight.status["engines"]) + min(5, len(sight.incidents)) + len(sight.status["problems"])
+    if sight.batches:
+        parts.append(_batches(sight, wide=wide, most=max(3, height - taken)))
+    if sight.incidents:
+        parts += [Text(), *_section("Last hour", width), _incidents(sight.incidents[:5])]
+    if sight.note:
+        parts += [Text(), Text(sight.note, QUIET)]
+    return Group(*parts)
+
+
+def _section(name: str, width: int) -> list[RenderableType]:
+    return [Rule(Text(name, TITLE), align="left", style=QUIET, characters="─")]
+
+
+def _head(sight: Sight, width: int) -> RenderableType:
+    state = sight.status["status"]
+    grid = Table.grid(
+        Column(no_wrap=True, overflow="ellipsis", ratio=1), Column(justify="right", no_wrap=True), expand=True
+    )
+    left = Text.assemble(("Slackwater ", TITLE), (state, _STATES.get(state, "")), (f"  {sight.url}", QUIET))
+    grid.add_row(left, Text(f"{sight.status['version']}  {sight.now.astimezone():%H:%M:%S}", QUIET))
+    return grid
+
+
+def _protection(sight: Sight, *, wide: bool) -> Text:
+    """The sentence that answers whether callers are protected."""
+    found = sight.protection
+    if found is None:
+        return Text("Sign in to see how synchronous callers are protected.", QUIET)
+    beside, usual, ratio = found["beside"], found["usual_alone"], found["first_token_ratio"]
+    p95 = beside["first_token_p95"]  # the gateway measures it, of streams
+    spark = _spark([stretch["beside"]["first_token_p95"] for stretch in found["stretches"]]) if wide else ""
+    if p95 is None:
+        return Text("No synchronous stream ran beside batch work in the last 15 minutes.", QUIET)
+    if ratio is None or usual is None:
+        text = Text(f"First token {_ms(p95)} at p95 beside batch work; alone it is not measured yet")
+    else:
+        good = ratio <= OBJECTIVE
+        verdict = (
+            "Synchronous callers are protected: " if good else "Synchronous callers wait longer beside batch work: "
+        )
+        text = Text(verdict, f"{TITLE} {'' if good else WARN}".strip())
+        text.append(f"first token {_ms(p95)} at p95, {ratio:.2f} times alone")
+    if beside["gap_p95"] is not None:
+        text.append(f"; between tokens {_ms(beside['gap_p95'])}")
+    return text.append(f"  {spark}", SYNC)
+
+
+def _problems(sight: Sight) -> list[RenderableType]:
+    found = sight.status["problems"]
+    return [
+        Text(f"▲ {each.get('engine', '')}{': ' if each.get('engine') else ''}{each['message']} {each['remedy']}", WARN)
+        for each in found
+    ]
+
+
+def _engines(sight: Sight, *, wide: bool) -> RenderableType:
+    if not sight.status["engines"]:
+        return Text("No engine yet: `slackwater up` or `slackwater gpu-worker` starts one.", QUIET)
+    heads = [
+        Column("engine", no_wrap=True),
+        Column("state", no_wrap=True),
+        *(_number(n) for n in ("batch", "callers", "KV")),
+    ]
+    heads += [_number("harvest t/s"), _number("callers t/s")]
+    if wide:
+        heads += [Column("last 15 min", no_wrap=True), Column("model", no_wrap=True, overflow="ellipsis")]
+    table = Table(*heads, box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=QUIET)
+    notes = []
+    for engine in sight.status["engines"]:
+        samples = sight.histories.get(engine["name"], ())
+        table.add_row(*_engine(engine, samples, wide=wide))
+        notes.append(_gate(engine))
+    return Group(table, *notes)
+
+
+def _engine(engine: Document, samples: Sequence[Document], *, wide: bool) -> list[Text]:
+    last = samples[-1] if samples else None
+    row = [plain(engine["name"]), _coloured(engine["state"])]
+    row.append(Text(f"{last['batch']:.0f}/{engine['allowance']}" if last else f"–/{engine['allowance']}", HARVEST))
+    row.append(Text(f"{last['sync']:.0f}" if last else "–", SYNC))
+    row.append(Text(f"{last['kv_usage']:.0%}" if last and last["kv_usage"] is not None else "–"))
+    row += [Text(_rate(last, name), style) for name, style in (("batch_tokens", HARVEST), ("sync_tokens", SYNC))]
+    if wide:
+        rates = [sample["batch_tokens"] / max(sample["seconds"], 1) for sample in samples]
+        row += [Text(_spark(rates), HARVEST), plain(engine["model"] or "not known")]
+    return row
+
+
+def _gate(engine: Document) -> Text:
+    """What the engine does with batch work, and why."""
+    style = WARN if engine["problems"] or engine["state"] == "down" else QUIET
+    text = plain(f"  {engine['message']}")
+    text.stylize(style)
+    return text
+
+
+def _queue(queue: Document) -> Text:
+    if queue["open_batches"] is None:
+        return Text("The queue is not known: the database does not answer.", BAD)
+    if not queue["open_batches"]:
+        return Text("No batch waits or runs.", QUIET)
+    batches = f"{queue['open_batches']:,} open batch" + ("" if queue["open_batches"] == 1 else "es")
+    text = Text(f"{batches}: {many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} with an engine")
+    if queue["oldest_waiting_seconds"] is not None:
+        text.append(f"; the oldest has waited {duration(queue['oldest_waiting_seconds'])}", QUIET)
+    return text
+
+
+def _batches(sight: Sight, *, wide: bool, most: int) -> RenderableType:
+    batches = sight.batches or ()
+    heads = [Column("batch", no_wrap=True, overflow="ellipsis", max_width=36 if wide else 18), Column("", no_wrap=True)]
+    heads += [
+        _number("done"),
+        _number("failed"),
+        _number("ends in"),
+        Column("waits for", no_wrap=True, overflow="ellipsis", ratio=1),
+    ]
+    table = Table(*heads, box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=QUIET, expand=True)
+    for batch in batches[:most]:
+        table.add_row(*_batch(batch, wide=wide))
+    left = len(batches) - most
+    if left > 0 or sight.more_batches:
+        text = f"{left:,} more" if left > 0 and not sight.more_batches else "more"
+        return Group(table, Text(f"… {text}: `slackwater batch list`", QUIET))
+    return table
+
+
+def _batch(batch: Document, *, wide: bool) -> list[Text]:
+    progress, waiting = batch["progress"], batch.get("waiting")
+    total, failed = progress["total"], progress["failed"]
+    done = progress["succeeded"] + failed
+    eta = (batch.get("estimate") or {}).get("eta_seconds")
+    label = batch.get("name") or batch["request_id"][:8]
+    reason = Text(waiting["message"] if waiting else batch["status"], "" if waiting else HARVEST)
+    return [
+        plain(label),
+        _bar(done / max(1, total), 24 if wide else 10),
+        Text(f"{done:,}/{total:,}" if wide else f"{done / max(1, total):.0%}"),
+        Text(f"{failed:,}", BAD if failed > total / 100 else QUIET),
+        Text(duration(eta) if eta is not None else "–"),
+        reason,
+    ]
+
+
+def _incidents(found: Sequence[Document]) -> RenderableType:
+    table = Table.grid(
+        Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1), padding=(0, 2, 0, 0), expand=True
+    )
+    for each in found:
+        at = datetime.fromisoformat(each["at"]).astimezone()
+        table.add_row(Text(f"{at:%H:%M:%S}", QUIET), Text(each["message"], BAD if each["trouble"] else ""))
+    return table
+
+
+def _number(name: str) -> Column:
+    return Column(name, justify="right", no_wrap=True)
+
+
+def _coloured(word: str) -> Text:
+    return Text(word, _STATES.get(word, ""))
+
+
+def _rate(sample: Document | None, name: str) -> str:
+    return "–" if sample is None else f"{sample[name] / max(sample['seconds'], 0.001):,.0f}"
+
+
+def _ms(milliseconds: float) -> str:
+    return duration(milliseconds / 1000)
+
+
+def _bar(share: float, width: int) -> Text:
+    full = min(width, round(share * width))
+    return Text.assemble(("━" * full, HARVEST), ("━" * (width - full), QUIET))
+
+
+def _spark(values: Sequence[float | None]) -> str:
+    """A line of bars. A value that is not known is a blank."""
+    most = max((value for value in values if value is not None), default=0)
+    return "".join(" " if v is None else _BARS[min(7, int(v / most * 7.99))] if most else _BARS[0] for v in values)

@@ -1,0 +1,86 @@
+"""The items of a batch with the facts of their results, page by page: when each ran, where, for how long, and why it failed."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import orjson
+
+from app.db.pool import Connection
+from app.queue import items_sql as sql
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFacts:
+    """An item. `ok` None: it has no result yet, and no other fact of one. `engine`: where it ran; None: not known. `code` and
+    `message`: of its error. Times are in milliseconds; None: not known.
+    """
+
+    seq: int
+    reference: str | None
+    model: str | None
+    est_tokens: int
+    ok: bool | None
+    error: str | None = None
+    run: int | None = None
+    attempt: int | None = None
+    yields: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    finished_at: datetime | None = None
+    engine: str | None = None
+    queued_ms: int | None = None
+    first_token_ms: int | None = None
+    ran_ms: int | None = None
+    code: int | None = None
+    message: str | None = None
+
+
+async def page(
+    conn: Connection,
+    batch_id: int,
+    run: int,
+    *,
+    after: int = 0,
+    failed: bool = False,
+    error: str | None = None,
+    limit: int,
+) -> list[ItemFacts]:
+    """Items from number `after` on, in their order. `failed`: those that failed in this run; `error`: with this class."""
+    query = sql.FAILED_WITH if error else sql.FAILED if failed else sql.LISTED
+    values = {"batch_id": batch_id, "run": run, "after": after, "error": error, "limit": limit}
+    rows = await (
+        await conn.execute(query, {name: values[name] for name in values if f"%({name})s" in query})
+    ).fetchall()
+    return [_item(*row) for row in rows]
+
+
+async def one(conn: Connection, batch_id: int, run: int, seq: int) -> ItemFacts | None:
+    """The item of this number; None: the batch has no such item."""
+    row = await (await conn.execute(sql.ONE, {"batch_id": batch_id, "run": run, "seq": seq})).fetchone()
+    return None if row is None else _item(*row)
+
+
+def _item(
+    seq: int,
+    reference: str | None,
+    model: str | None,
+    est_tokens: int,
+    ok: int | None,
+    error: str | None,
+    *rest: object,
+) -> ItemFacts:
+    *facts, body = rest
+    problem = orjson.loads(body) if isinstance(body, bytes) else {}
+    known = None if ok is None else ok == 1
+    return ItemFacts(
+        seq,
+        reference,
+        model,
+        est_tokens,
+        known,
+        error or ("failed" if ok == 0 else None),
+        *facts,  # type: ignore[arg-type]
+        code=problem.get("code"),
+        message=problem.get("message"),
+    )

@@ -1,0 +1,163 @@
+"""Claims about the routes of history: incidents, engines, protection, phases, errors and items, and the filters of the list."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from app import clock
+from app.batches.phases import PhaseLog
+from app.changes import service as changes
+from app.changes.kinds import ChangeKind
+from app.db.pool import Database
+from app.engines import service as engines
+from app.headroom import samples
+from app.metering.latency import MinuteLatencies
+from tests.api.support import BATCHES, MODEL, line, run_all, submit, uploaded
+from tests.headroom.test_samples import SAMPLE
+from tests.queue import support
+
+HISTORY = "/client/v4/accounts/acme/ai"
+
+
+async def read(client: httpx.AsyncClient, path: str, status: int = 200) -> Any:
+    answer = await client.get(path)
+    assert answer.status_code == status, answer.text
+    return answer.json()["result"] if status == 200 else answer.json()["errors"][0]["message"]
+
+
+async def listed(client: httpx.AsyncClient, query: str) -> list[str]:
+    return [batch["request_id"] for batch in await read(client, f"{BATCHES}?{query}")]
+
+
+async def test_a_batch_is_found_by_what_it_waits_for_and_not_once_it_has_ended(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    waits = await submit(client)
+    await PhaseLog(database).look()
+    assert await listed(client, "waits=no_engine") == [waits]
+    assert await listed(client, "waits=paused&waits=no_engine&state=queued") == [waits]
+    assert await listed(client, "waits=paused") == []
+    await run_all(database)
+    assert await listed(client, "waits=no_engine") == []
+    [phase] = await read(client, f"{BATCHES}/{waits}/phases")
+    assert phase["code"] == "no_engine"
+    assert phase["at"] <= phase["until"]
+
+
+async def test_a_batch_is_found_by_the_class_of_its_errors(client: httpx.AsyncClient, database: Database) -> None:
+    await submit(client)
+    await run_all(database)
+    failed = await submit(client)
+    await run_all(database, fail={1})
+    assert await listed(client, "error=invalid") == [failed]
+    assert await listed(client, "error=timeout") == []
+    [found] = await read(client, f"{BATCHES}/{failed}/errors")
+    assert found == {"error": "invalid", "count": 1, "seq": 1, "code": 5006, "message": "no"}
+    assert "error" in await read(client, f"{BATCHES}?error=moon", 400)
+
+
+async def test_a_batch_is_found_by_the_begin_of_its_name(client: httpx.AsyncClient) -> None:
+    file = await uploaded(client, line(1))
+    wish = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    names = [{}, {"metadata": {"name": "nightly 100%"}}, {"metadata": {"name": "nightlight"}}]
+    made = [(await client.post("/v1/batches", json=wish | more)).json()["id"] for more in names]
+    ids = [f"{hex_[:8]}-{hex_[8:12]}-{hex_[12:16]}-{hex_[16:20]}-{hex_[20:]}" for hex_ in (m[6:] for m in made)]
+    assert await listed(client, "name=in.js") == [ids[0]]
+    assert await listed(client, "name=nightl") == [ids[2], ids[1]]
+    assert await listed(client, "name=nightly%20100%25") == [ids[1]]
+    assert await listed(client, "name=n%25") == []
+
+
+async def test_items_are_listed_by_failure_and_page_by_page(client: httpx.AsyncClient, database: Database) -> None:
+    batch = await submit(client)
+    [first, second] = await read(client, f"{BATCHES}/{batch}/items")
+    assert (first["seq"], first["reference"], first["state"], first["finished_at"]) == (0, "a", "waiting", None)
+    await run_all(database, fail={1})
+    for query in ("failed=true", "error=invalid"):
+        [second] = await read(client, f"{BATCHES}/{batch}/items?{query}")
+        assert (second["seq"], second["state"], second["error"], second["message"]) == (1, "failed", "invalid", "no")
+    assert await read(client, f"{BATCHES}/{batch}/items?error=timeout") == []
+    answer = (await client.get(f"{BATCHES}/{batch}/items?limit=1")).json()
+    assert [item["state"] for item in answer["result"]] == ["succeeded"]
+    assert answer["result_info"] == {"count": 1, "per_page": 1, "cursor": 1}
+    assert await read(client, f"{BATCHES}/{batch}/items?after=1") == [second]
+    assert await read(client, f"{BATCHES}/{batch}/items/1") == second
+    assert await read(client, f"{BATCHES}/{batch}/items/2", 404) == "The batch has no item 2; it has 2, from 0 on"
+
+
+@pytest.mark.parametrize("part", ["phases", "errors", "items", "items/0"])
+async def test_the_history_of_another_accounts_batch_is_unknown(
+    client: httpx.AsyncClient, database: Database, part: str
+) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn, "other"), await support.make_pool(conn, "m")
+    batch = await support.submit(database, tenant, pool, 1)
+    assert "No batch" in await read(client, f"{BATCHES}/{batch.request_id}/{part}", 404)
+
+
+async def test_incidents_are_in_words_newest_first_without_hosts_and_other_accounts(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await submit(client)
+    async with database.durable() as conn:
+        other = await support.make_tenant(conn, "other")
+        down = {"engine": "east-1", "reason": "engine_down", "host": "gpu-07", "pid": 3}
+        await changes.record(conn, ChangeKind.ENGINE_DOWN, "east-1", down)
+        await changes.record(conn, ChangeKind.ENGINE_READY, "east-1", {"engine": "east-1"})
+        await changes.record(conn, ChangeKind.BUDGET_SPENT, "b", {}, tenant_id=other)
+    [ready, died, *started] = await read(client, f"{HISTORY}/incidents")
+    assert [each["kind"] for each in started] == ["part.started"]
+    assert (ready["kind"], ready["trouble"]) == ("engine.ready", False)
+    assert died["message"] == "east-1 does not serve any more: engine_down"
+    assert (died["trouble"], died["ids"], died["facts"]) == (True, {"engine": "east-1"}, {"reason": "engine_down"})
+    assert "gpu-07" not in str(died)
+    assert [each["kind"] for each in await read(client, f"{HISTORY}/incidents?trouble=true")] == ["engine.down"]
+
+
+async def test_pages_of_incidents_follow_by_their_cursor(client: httpx.AsyncClient, database: Database) -> None:
+    async with database.transaction() as conn:
+        for number in range(3):
+            await changes.record(conn, ChangeKind.STEWARD_LEADS, str(number), {})
+    path, found = f"{HISTORY}/incidents?limit=2", []
+    answer = (await client.get(path)).json()
+    while answer["result_info"]["cursor"]:
+        found += answer["result"]
+        answer = (await client.get(f"{path}&after={answer['result_info']['cursor']}")).json()
+    assert [each["subject"] for each in [*found, *answer["result"]]] == ["2", "1", "0", "api"]
+    assert "after" in await read(client, f"{HISTORY}/incidents?after=x", 400)
+    assert "since" in await read(client, f"{HISTORY}/incidents?since=36d", 400)
+
+
+async def test_an_engine_shows_what_it_did(client: httpx.AsyncClient, database: Database) -> None:
+    async with database.durable() as conn:
+        await support.make_engine(conn, database, await support.make_pool(conn))
+        engine = await engines.id_of(conn, "e")
+        assert engine is not None
+        await samples.record(conn, engine, SAMPLE, clock.monotonic() - 5)
+    found = await read(client, f"{HISTORY}/engines/e/history")
+    [sample] = found["samples"]
+    assert (sample["batch_tokens"], sample["sync_tokens"], sample["reason"]) == (1000, 500, "open")
+    assert "No engine" in await read(client, f"{HISTORY}/engines/moon/history", 404)
+
+
+async def test_protection_compares_tokens_beside_batch_work_with_those_alone_at_the_same_hours(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    process = MinuteLatencies(database)
+    for beside, milliseconds in ((True, 120.0), (False, 100.0)):
+        process.add(MODEL, beside=beside, first_token_ms=milliseconds, gaps=[0.02])
+    await process.store()
+    found = await read(client, f"{HISTORY}/protection")
+    assert (found["beside"]["requests"], found["all"]["requests"]) == (1, 2)
+    assert (found["usual_alone"], found["first_token_ratio"]) == (None, None)
+    async with database.durable() as conn:
+        await conn.execute(
+            "insert into latency_minute select minute - make_interval(days => 1, mins => x), writer, model, beside, requests,"
+            " first_token, gap from latency_minute, generate_series(0, 30) x where not beside"
+        )
+    found = await read(client, f"{HISTORY}/protection")
+    assert found["usual_alone"]["requests"] == 32
+    assert found["first_token_ratio"] == pytest.approx(1.2, rel=0.11)
+    assert [stretch["beside"]["requests"] for stretch in found["stretches"]] == [1]
+    assert (await read(client, f"{HISTORY}/protection?model={MODEL}"))["all"] == found["all"]

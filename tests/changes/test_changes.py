@@ -1,0 +1,172 @@
+"""Claims about the timeline of the installation: who writes what, in which transaction, and how much is kept."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from psycopg.errors import ForeignKeyViolation
+
+from app import clock
+from app.changes import kinds, service
+from app.changes.kinds import ChangeKind
+from app.changes.service import ChangePosition
+from app.db.pool import Connection, Database
+from app.engines import service as engines
+from app.engines.service import Facts
+from app.headroom import decision_log
+from app.headroom.decision_log import AllowanceChange
+from app.queue import reaping
+from tests.queue import support
+
+CHANGE = AllowanceChange("l1", 8, 0, "open", "closed_stale", "age_seconds", 2.5, 2.0, 3, 0, "refused")
+
+
+async def seen(conn: Connection, **filters: object) -> list[tuple[str, str]]:
+    """(kind, subject) of the changes, the oldest first."""
+    found = await service.page(conn, limit=100, **filters)  # type: ignore[arg-type]
+    return [(each.kind, each.subject) for each in reversed(found)]
+
+
+async def test_an_engine_that_dies_and_comes_back_with_another_version_writes_three_changes(database: Database) -> None:
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        worker = await support.make_worker(database, pool)
+        engine = await engines.take_engine(
+            conn, pool_id=pool, worker_id=worker, name="e", url="http://e", mode="attached"
+        )
+        assert engine is not None
+        old, new = Facts(version="0.31.0"), Facts(version="0.32.0")
+        for ready, reason, facts in (
+            *((True, "open", old), (True, "open", old)),
+            *((False, "engine_down", old), (False, "engine_down", old)),
+            (True, "open", new),
+        ):
+            given = {"ready": ready, "reason": reason, "allowance": 0, "facts": facts}
+            assert await engines.report_engine(conn, engine, worker, **given)  # type: ignore[arg-type]
+        assert await seen(conn) == [
+            ("engine.ready", "e"),
+            ("engine.down", "e"),
+            ("engine.ready", "e"),
+            ("engine.version", "e"),
+        ]
+        down = (await service.page(conn, kinds=["engine.down"], limit=1))[0]
+        assert down.data["reason"] == "engine_down"
+        assert down.data["engine"] == "e"
+
+
+async def test_a_worker_that_no_longer_controls_the_engine_writes_no_change(database: Database) -> None:
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        worker = await support.make_engine(conn, database, pool)
+        before = await seen(conn)
+        assert await engines.report_engine(conn, 1, worker + 1, ready=False, reason="engine_down", allowance=0) is None
+        assert await seen(conn) == before
+
+
+async def test_a_release_and_a_drain_are_changes_and_their_repetition_is_not(database: Database) -> None:
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        worker = await support.make_engine(conn, database, pool)
+        for verb in ("drain", "drain", "undrain"):
+            assert await engines.change_intake(conn, "e", verb)  # type: ignore[arg-type]
+        for _ in range(2):
+            await engines.release_engine(conn, 1, worker)
+        kinds_seen = [kind for kind, _ in await seen(conn)]
+    assert kinds_seen == ["engine.ready", "engine.drained", "engine.undrained", "engine.released"]
+
+
+async def test_only_failures_that_close_the_gate_are_changes(database: Database) -> None:
+    full = replace(CHANGE, reason="closed_slots", signal="load", detail=None)
+    back = replace(CHANGE, was_reason="closed_stale", reason="open", detail=None)
+    now = clock.monotonic()
+    async with database.durable() as conn:
+        await decision_log.record(conn, 1, [(now - 60, full), (now - 50, CHANGE), (now, back)], engine="east-1")
+        assert await seen(conn) == [("gate.closed", "east-1"), ("gate.opened", "east-1")]
+        closed = (await service.page(conn, kinds=["gate.closed"], limit=1))[0]
+        assert (closed.data["reason"], closed.data["value"], closed.data["detail"]) == ("closed_stale", 2.5, "refused")
+        assert clock.now() - closed.at > timedelta(seconds=49)
+
+
+async def test_a_lost_worker_is_a_change_about_its_engine(database: Database) -> None:
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        worker = await support.make_engine(conn, database, pool)
+        await conn.execute("update worker set lease_until = now() - interval '1 minute'")
+        assert await reaping.reap(conn) == (1, 0)
+        [lost] = await service.page(conn, kinds=["worker.lost"], limit=10)
+    assert (lost.subject, lost.data["worker"], lost.data["host"]) == ("e", worker, "test")
+
+
+async def test_a_start_with_another_version_is_a_version_change(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("1.0", "1.0", "1.1"):
+        monkeypatch.setattr(service, "version", lambda version=version: version)
+        await service.started(database, "api")
+    await service.started(database, "steward")
+    async with database.durable() as conn:
+        found = await seen(conn)
+        [changed] = await service.page(conn, kinds=["version.changed"], limit=10)
+    assert sorted(found) == [("part.started", "api")] * 3 + [("part.started", "steward"), ("version.changed", "api")]
+    assert changed.data == {"from": "1.0", "to": "1.1"}
+
+
+async def test_a_part_starts_without_the_database_and_without_the_schema(database: Database) -> None:
+    async with database.durable() as conn:
+        await conn.execute("drop table change")
+    await service.started(database, "api")
+
+
+async def test_a_change_of_a_transaction_that_fails_is_not_written(database: Database) -> None:
+    with pytest.raises(ForeignKeyViolation):
+        async with database.transaction() as conn:
+            await service.record(conn, ChangeKind.STEWARD_LEADS, "steward", {})
+            await service.record(conn, ChangeKind.BUDGET_SPENT, "b", {}, tenant_id=12345)
+    async with database.durable() as conn:
+        assert await seen(conn) == []
+
+
+async def test_pages_follow_each_other_without_a_gap_though_times_are_equal(database: Database) -> None:
+    async with database.transaction() as conn:
+        for number in range(5):
+            await service.record(conn, ChangeKind.STEWARD_LEADS, str(number), {})
+    found: list[str] = []
+    before = None
+    async with database.durable() as conn:
+        while page := await service.page(conn, before=before, limit=2):
+            found += [each.subject for each in page]
+            before = ChangePosition(page[-1].at, page[-1].change_id)
+    assert found == ["4", "3", "2", "1", "0"]
+
+
+async def test_an_account_sees_the_installation_and_itself(database: Database) -> None:
+    async with database.durable() as conn:
+        one, other = await support.make_tenant(conn, "one"), await support.make_tenant(conn, "other")
+        for tenant in (None, one, other):
+            await service.record(conn, ChangeKind.BUDGET_SPENT, str(tenant), {}, tenant_id=tenant)
+        assert [subject for _, subject in await seen(conn, tenant_id=one)] == ["None", str(one)]
+        assert len(await seen(conn)) == 3
+
+
+async def test_old_changes_and_those_beyond_the_newest_are_deleted(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with database.durable() as conn:
+        for number in range(6):
+            await service.record(conn, ChangeKind.STEWARD_LEADS, str(number), {})
+        await conn.execute("update change set at = now() - interval '36 days' where subject = '0'")
+        assert await service.prune(conn) == 1
+        monkeypatch.setattr(service, "KEPT_ROWS", 3)
+        assert await service.prune(conn) == 2
+        assert [subject for _, subject in await seen(conn)] == ["3", "4", "5"]
+
+
+@pytest.mark.parametrize("kind", ChangeKind)
+def test_every_kind_has_a_sentence_even_without_its_facts(kind: ChangeKind) -> None:
+    said = kinds.sentence(kind, "x", {})
+    assert said
+    assert "{" not in said
+
+
+def test_an_unknown_kind_is_shown_as_it_is() -> None:
+    assert kinds.sentence("moon.full", "x", {}) == "moon.full: x"
