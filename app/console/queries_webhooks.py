@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.console import queries_webhooks_sql as sql
@@ -59,7 +59,7 @@ async def hooks(
     conn: Connection, tenant_id: int | None, view: str, account: str | None, after: tuple[datetime, UUID] | None
 ) -> tuple[list[HookRow], bool]:
     """A page of endpoints, newest first, and whether there are more. `view`: one of VIEWS."""
-    values = {"tenant_id": tenant_id, "account": account, "limit": PAGE_HOOKS + 1}
+    values: dict[str, Any] = {"tenant_id": tenant_id, "account": account, "limit": PAGE_HOOKS + 1}
     values |= {"after_at": after and after[0], "after": after and after[1]}
     rows = await (await conn.execute(sql.page(view).encode(), values)).fetchall()
     return [HookRow(*row) for row in rows[:PAGE_HOOKS]], len(rows) > PAGE_HOOKS

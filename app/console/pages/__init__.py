@@ -8,7 +8,22 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from app.console.page import Page
-from app.console.pages import actions, batch, batches, engines, incidents, item, login, new_batch, now, signed_in, webhooks
+from app.console.pages import (
+    actions,
+    batch,
+    batches,
+    engines,
+    fairness,
+    find,
+    incidents,
+    item,
+    keys,
+    login,
+    new_batch,
+    now,
+    signed_in,
+    webhooks,
+)
 
 PAGES: Sequence[Page] = (
     now.PAGE,
@@ -21,6 +36,8 @@ PAGES: Sequence[Page] = (
     webhooks.PAGE,
     webhooks.ONE,
     webhooks.DELIVERY,
+    fairness.PAGE,
+    keys.PAGE,
 )
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
@@ -30,4 +47,6 @@ ROUTES: Sequence[BaseRoute] = (
     *actions.ROUTES,
     *engines.ROUTES,
     *webhooks.ROUTES,
+    *keys.ROUTES,
+    *find.ROUTES,
 )
