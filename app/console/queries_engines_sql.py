@@ -20,7 +20,11 @@ select {_COLUMNS}, e.mode, e.url, e.version, e.dialect, e.scheduling_policy, e.m
        greatest(0, extract(epoch from e.expected_at - now()))::float8
 {_FROM} where e.name = %(name)s"""
 
-_SUMMED = ", ".join(f"sum({name})::{'bigint' if name.endswith('tokens') else 'float8'}" for name in SUMS if name not in ("yields", "evictions"))
+_SUMMED = ", ".join(
+    f"sum({name})::{'bigint' if name.endswith('tokens') else 'float8'}"
+    for name in SUMS
+    if name not in ("yields", "evictions")
+)
 
 # What several engines did since then, in stretches of one length: few columns, for a drawing each.
 TIDES = f"""

@@ -64,7 +64,5 @@ async def _found(conn: Connection, statement: str, **values: Any) -> list[Found]
 
 async def tagged(conn: Connection, tenant_id: int | None, tag: str) -> bool:
     """Whether any batch has this tag."""
-    [(found,)] = await (
-        await conn.execute(sql.TAGGED.encode(), {"tenant_id": tenant_id, "text": tag})
-    ).fetchall()
+    [(found,)] = await (await conn.execute(sql.TAGGED.encode(), {"tenant_id": tenant_id, "text": tag})).fetchall()
     return bool(found)

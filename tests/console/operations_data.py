@@ -38,9 +38,10 @@ select engine_id, at, 10, reason, case when reason like 'closed%%' then 10 else 
   20.6 + 0.9 * wave, case when protection = 'inside' then 25 end, 10 * greatest(0, (5600 - 900 * tide - 5600 * burst)),
   10 * (4500 + 1500 * tide + 5600 * burst), 0, 0
 from (
-  select e.engine_id, e.protection, at, sin(n / 9.0 + e.engine_id) as wave, sin(n / 37.0 + 2 * e.engine_id) as tide, b.burst,
+  select e.engine_id, e.protection, at, sin(n / 9.0 + e.engine_id) + j.jitter as wave, sin(n / 37.0 + 2 * e.engine_id) + j.jitter / 2 as tide, b.burst,
     case when b.burst > 0.5 then 'closed_sync_waiting' when e.name = 'west-1' then 'ramp' else 'harvest' end as reason
   from engine e, generate_series(0, %(samples)s) n, lateral (select now() - n * interval '10 s' as at) t,
+    lateral (select (hashint4(n * 7 + e.engine_id::int) %% 1000) / 3000.0 as jitter) j,
     lateral (select case when (n + 23 * e.engine_id) %% 131 < 7 then 1.0 - ((n + 23 * e.engine_id) %% 131) / 9.0 else 0 end as burst) b
   where e.name <> 'south-1' or n > 50) w
 on conflict do nothing"""
@@ -65,7 +66,7 @@ from (values
   ('18 min 1 s', 'version.changed', 'gpu-worker west-1', null, '{"from": "0.1.0", "to": "0.1.1"}'),
   ('34 min', 'gate.opened', 'west-1', null, '{"engine": "west-1", "reason": "ramp"}'),
   ('34 min 12 s', 'gate.closed', 'west-1', null, '{"engine": "west-1", "reason": "closed_stale", "detail": "GET /metrics timed out"}'),
-  ('45 min', 'breaker.opened', 'support hook', 'acme', '{"failures": 5, "until": "2026-11-23T14:40:00Z", "delivery": 12, "endpoint": "ENDPOINT"}'),
+  ('45 min', 'breaker.opened', 'support hook', 'acme', '{"failures": 5, "until": "2026-11-23T14:40:00Z", "delivery": 12, "endpoint": "8cc5787500065c79875073a4aefd0833"}'),
   ('53 min', 'engine.ready', 'south-1', null, '{"engine": "south-1"}'),
   ('62 min', 'engine.down', 'south-1', null, '{"engine": "south-1", "reason": "the process has ended"}'),
   ('3 hours', 'budget.spent', 'search-eval', 'globex', '{"message": "25.00 USD of 25.00 USD"}'),
@@ -134,7 +135,15 @@ from (values ('qwen3-32b', 'acme', 81200000, 412, 310000::bigint, 162400000::big
 join pool p on p.model = s.model join tenant t on t.account_id = s.account"""
 
 
-_REST = (_HOOKS, _EVENTS, _DELIVERIES, _ATTEMPTS, _KEYS, _USAGE, _SCHED)
+_USED = """
+with lines as (insert into line (tenant_id, key_id, workflow, task, critical, variant, family, model, kind, endpoint)
+  select tenant_id, '', '-', '-', false, '-', '-', 'qwen3-32b', 'batch', '/v1/chat/completions' from tenant
+  where account_id = any('{acme,globex,initech,umbrella}') returning line_id, tenant_id)
+insert into usage (hour, line_id, requests, ok, prompt, output)
+select date_trunc('hour', now()), line_id, 1000, 1000, s.tokens * 3 / 4, s.tokens / 4 from lines join tenant using (tenant_id)
+join (values ('acme', 21300000), ('globex', 6100000), ('initech', 10700000), ('umbrella', 5200000)) s (account, tokens)
+  on s.account = account_id"""
+_REST = (_HOOKS, _EVENTS, _DELIVERIES, _ATTEMPTS, _KEYS, _USAGE, _SCHED, _USED)
 
 
 async def fill(conn: Connection, *, samples: int = 8640) -> None:

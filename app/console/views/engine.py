@@ -88,7 +88,11 @@ def lede(seen: Seen) -> tuple[str, str]:
         )
     if each.intake != EngineIntake.OPEN:
         left = each.batch_in_flight + each.sync_in_flight
-        said.append(f"{text.plural(left, 'request')} {'is' if left == 1 else 'are'} still in it." if left else "Nothing is in it.")
+        said.append(
+            f"{text.plural(left, 'request')} {'is' if left == 1 else 'are'} still in it."
+            if left
+            else "Nothing is in it."
+        )
     if seen.detail.expected:
         said.append(f"It is expected back in about {times.span(seen.detail.expected)}.")
     if seen.day.seconds:
@@ -198,7 +202,17 @@ def _table(samples: Sequence[StoredSample]) -> list[list[str]]:
         rate = [f"{float(tokens) / s.seconds:,.0f}" if s.seconds else "–" for tokens in (s.sync_tokens, s.batch_tokens)]
         kv = "–" if s.kv_usage is None else f"{text.percent(s.kv_usage)} %"
         step_ms = "–" if s.step_ms is None else f"{s.step_ms:.1f} ms"
-        rows.append([times.seconds_time(each.at), *rate, f"{s.sync:,.0f}", f"{s.batch:,.0f}", kv, step_ms, f"{s.allowance:,.0f}"])
+        rows.append(
+            [
+                times.seconds_time(each.at),
+                *rate,
+                f"{s.sync:,.0f}",
+                f"{s.batch:,.0f}",
+                kv,
+                step_ms,
+                f"{s.allowance:,.0f}",
+            ]
+        )
     return rows
 
 

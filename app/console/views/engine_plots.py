@@ -114,7 +114,9 @@ def folded_gate(name: str, samples: Sequence[tuple[datetime, float, str, float]]
             at - timedelta(seconds=min(max(seconds, 10.0), shown.stretch)),
             at,
             signs.ribbon(reason) if not closed or not signs.ribbon(reason).startswith("r-open") else "r-hold",
-            f"{_meaning(reason)}; closed for {closed / max(seconds, 1e-9):.0%} of the time" if closed else _meaning(reason),
+            f"{_meaning(reason)}; closed for {closed / max(seconds, 1e-9):.0%} of the time"
+            if closed
+            else _meaning(reason),
         )
         for at, seconds, reason, closed in samples
     ]
@@ -138,7 +140,9 @@ def _line(samples: Sequence[StoredSample], value: Value, top: float) -> Line:
 
 def panels(samples: Sequence[StoredSample], slots: int, kv_ceiling: float, shown: Frame) -> list[Panel]:
     """The drawings of an engine's page: tokens, slots, memory, steps, allowance. They share one time axis."""
-    last = samples[-1] if samples and (shown.end - samples[-1].at).total_seconds() < 3 * max(shown.stretch, 20) else None
+    last = (
+        samples[-1] if samples and (shown.end - samples[-1].at).total_seconds() < 3 * max(shown.stretch, 20) else None
+    )
     return [
         _tokens_panel(samples, last, shown),
         _slots_panel(samples, last, slots, shown),
@@ -177,15 +181,15 @@ def _slots_panel(samples: Sequence[StoredSample], last: StoredSample | None, slo
         value = f"{last.sample.sync + last.sample.batch:,.0f}"
         sub = f"{last.sample.sync:,.0f} callers, {last.sample.batch:,.0f} batch"
         sub += f", {last.sample.frozen:,.0f} frozen" if last.sample.frozen >= 0.5 else ""
-    plot = Plot("Slots by what holds them: callers below, batch work above", shapes, shown.grid, caps=[cap], words=words)
+    plot = Plot(
+        "Slots by what holds them: callers below, batch work above", shapes, shown.grid, caps=[cap], words=words
+    )
     return Panel("Slots", value, f"of {slots:,}", sub, plot, 92)
 
 
 def _kv_panel(samples: Sequence[StoredSample], last: StoredSample | None, ceiling: float, shown: Frame) -> Panel:
     used = _line(samples, lambda e: e.sample.kv_usage, 1.0)
-    shapes = [
-        shape for run in runs(used, shown) for shape in (plots.area(run, "a-water"), plots.line(run, "l-water"))
-    ]
+    shapes = [shape for run in runs(used, shown) for shape in (plots.area(run, "a-water"), plots.line(run, "l-water"))]
     cap = round(100 - 100 * ceiling, 1)
     words = [Word(100, cap, f"ceiling {ceiling:.0%}", 0, 13, "end")]
     known = last.sample.kv_usage if last else None

@@ -13,7 +13,7 @@ from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
 
 PATH = "/console/fairness"
-FAR = 0.1  # a share that differs by more than this from what is due is remarkable
+FAR = 0.8  # somebody who got less than this share of what is due is worth a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,9 @@ class Share:
     next: bool
 
     @property
-    def short(self) -> float:
-        """How much less than its due an account with waiting work has got; 0: it is not remarkable."""
-        if self.got is None or not self.row.ready or self.due - self.got <= FAR:
-            return 0.0
-        return self.due - self.got
+    def short(self) -> bool:
+        """Whether an account with waiting work has got much less than its due."""
+        return self.got is not None and self.row.ready > 0 and self.got < FAR * self.due
 
 
 def shares(rows: Sequence[ShareRow], served: Mapping[tuple[str, int], int]) -> dict[str, list[Share]]:
@@ -100,35 +98,34 @@ def _own(found: Mapping[str, Sequence[Share]], viewer: Viewer) -> list[Share]:
 
 
 def headline(found: Mapping[str, Sequence[Share]], viewer: Viewer) -> tuple[Sign, str]:
-    """Whether accounts get what they are due."""
-    own = _own(found, viewer)
+    """Whether accounts get what they are due. The fair order sees to it, but for a limit of tokens in flight."""
+    own, mine = _own(found, viewer), viewer.tenant_id is not None
     if not own:
-        return signs.QUIET, "No account has queued work" if viewer.tenant_id is None else "You have no queued work"
-    short = max(own, key=lambda each: each.short)
-    if short.short:
-        who = "You get" if viewer.tenant_id is not None else f"{short.row.account} gets"
-        return signs.LOOK, f"{who} {_percent(short.got)} of {short.row.model}, {_percent(short.due)} is due"
-    return signs.DONE, "Every account gets its share" if viewer.tenant_id is None else "You get your share"
+        return signs.QUIET, "You have no queued work" if mine else "No account has queued work"
+    held = next((each for each in own if each.short and each.row.at_limit), None)
+    if held is not None:
+        who = (
+            "Your limit of tokens in flight holds you"
+            if mine
+            else f"{held.row.account} is held by its limit of tokens in flight"
+        )
+        return signs.LOOK, f"{who} below {'your' if mine else 'its'} share"
+    return signs.DONE, "You get your share" if mine else "Every account gets its share"
 
 
 def rest(found: Mapping[str, Sequence[Share]], viewer: Viewer) -> str:
-    """Who is held by its limit, and who is next."""
-    said = []
-    held = [each for each in _own(found, viewer) if each.row.at_limit]
-    if held and viewer.tenant_id is None:
-        names = ", ".join(sorted({each.row.account for each in held})[:3])
-        said.append(f"{names} {'is' if len(held) == 1 else 'are'} at the limit of tokens in flight.")
-    elif held:
-        said.append("You are at your limit of tokens in flight.")
-    for model, members in list(found.items())[:2]:
+    """Who got much less than its due, and why; who is next. At most three sentences."""
+    said, mine = [], viewer.tenant_id is not None
+    for each in [each for each in _own(found, viewer) if each.short][:2]:
+        who = "You" if mine else each.row.account
+        why = "it has as much in flight as it may" if each.row.at_limit else "it had no work for part of the time"
+        why = why.replace("it ", "you ").replace("has", "have") if mine else why
+        said.append(f"{who} got {_percent(each.got)} of {each.row.model} where {_percent(each.due)} is due: {why}.")
+    for model, members in found.items():
         first = next((each for each in members if each.next), None)
-        if first is None:
-            continue
-        if viewer.tenant_id is None:
-            said.append(f"{first.row.account} is next for {model}.")
-        elif first.row.tenant_id == viewer.tenant_id:
-            said.append(f"You are next for {model}.")
-    return " ".join(said)
+        if first is not None and (not mine or first.row.tenant_id == viewer.tenant_id):
+            said.append(f"{'You are' if mine else f'{first.row.account} is'} next for {model}.")
+    return " ".join(said[:3])
 
 
 def _percent(share: float | None) -> str:
@@ -151,7 +148,7 @@ def _row(each: Share, *, own: bool) -> dict[str, Any]:
         "weight": f"{row.weight:g}",
         "due": _percent(each.due),
         "got": _percent(each.got),
-        "bad": bool(each.short),
+        "bad": each.short and each.row.at_limit,
         "meter": share_meter(row.account, each.due, each.got),
         "tokens": text.compact(each.tokens) if each.tokens else "–",
         "ahead": f"{text.compact(each.ahead)} ahead" if each.ahead >= 1 else ("next" if each.next else "level"),

@@ -39,13 +39,19 @@ def hits(batches: Sequence[FoundBatch], others: Sequence[Found], tag: str) -> li
             found.append(_batch(each))
     if tag:
         query = urlencode({"view": "all", "q": f"tag:{tag}"})
-        found.append(Hit("batches", "Tag", text.inert(tag, 120)[0], "batches with this tag", f"/console/batches?{query}"))
+        found.append(
+            Hit("batches", "Tag", text.inert(tag, 120)[0], "batches with this tag", f"/console/batches?{query}")
+        )
     return found
 
 
 def _batch(each: FoundBatch) -> Hit:
     short = text.short(each.request_id)
-    sub = f"{short}, {each.account}, {each.model}, {each.state}" if each.name else f"{each.account}, {each.model}, {each.state}"
+    sub = (
+        f"{short}, {each.account}, {each.model}, {each.state}"
+        if each.name
+        else f"{each.account}, {each.model}, {each.state}"
+    )
     return Hit("batches", "Batch", text.inert(each.name or short, 120)[0], sub, f"/console/batches/{each.request_id}")
 
 
@@ -67,5 +73,7 @@ def view(asked: str, found: Sequence[Hit]) -> dict[str, Any]:
     if not found:
         return {"title": f"Nothing is called {shown}", "rest": "", "hits": [], "asked": shown}
     number = text.sentence(few(len(found)))
-    title = f"{number} {'thing begins with or is called' if len(found) == 1 else 'things begin with or are called'} {shown}"
+    title = (
+        f"{number} {'thing begins with or is called' if len(found) == 1 else 'things begin with or are called'} {shown}"
+    )
     return {"title": title, "rest": "", "hits": found, "asked": shown}

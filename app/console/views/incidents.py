@@ -243,4 +243,9 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], subje
         older = batch_filter.address(PATH, **keep, q=subject, before=places.place(last.at, last.change_id))
     newer = batch_filter.address(PATH, **keep, q=subject) if params.get("before") else ""
     words = f"{text.plural(len(seen.changes), 'change')}, newest first"
-    return {"words": words, "older": older, "newer": newer, "cli": f"slackwater incidents --since {params.get('range', USUAL_RANGE)}"}
+    return {
+        "words": words,
+        "older": older,
+        "newer": newer,
+        "cli": f"slackwater incidents --since {params.get('range', USUAL_RANGE)}",
+    }

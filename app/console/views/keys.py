@@ -71,7 +71,9 @@ def rest(seen: Seen, now: datetime) -> str:
         said.append(f"{text.sentence(few(found.unused))} {'was' if found.unused == 1 else 'were'} not used for 30 days; "
                     "a key that nobody needs can be revoked.")  # fmt: skip
     if found.expiring:
-        said.append(f"{text.sentence(few(found.expiring))} {'expires' if found.expiring == 1 else 'expire'} within two weeks.")
+        said.append(
+            f"{text.sentence(few(found.expiring))} {'expires' if found.expiring == 1 else 'expire'} within two weeks."
+        )
     return " ".join(said) or ("All were used in the last 30 days." if found.live else "")
 
 

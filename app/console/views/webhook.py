@@ -74,7 +74,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "deliveries": [_delivery(each, path, now) for each in seen.deliveries],
         "pages": _pages(seen, params, path, kind),
         "facts": facts(row, now),
-        "cli": f"slackwater subscription show {row.endpoint_id}",
+        "cli": f"slackwater subscription show {row.endpoint_id.hex}",
     }  # fmt: skip
 
 
@@ -89,7 +89,9 @@ def lede(seen: Seen, state: webhooks.Health, now: datetime) -> str:
     if row.held:
         said.append(f"{webhooks.counted(row.held)} {'is' if row.held == 1 else 'are'} held until it is active again.")
     if row.dead:
-        said.append(f"{webhooks.counted(row.dead)} {'was' if row.dead == 1 else 'were'} given up; a replay sends them again.")
+        said.append(
+            f"{webhooks.counted(row.dead)} {'was' if row.dead == 1 else 'were'} given up; a replay sends them again."
+        )
     if not said:
         said.append("Nothing waits.")
     return " ".join(said)
@@ -103,15 +105,19 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     latest = [state for state in row.latest if state in (DeliveryState.DELIVERED, DeliveryState.DEAD)]
     share = text.percent(latest.count(DeliveryState.DELIVERED) / len(latest)) if latest else "–"
     found = [
-        figure("Waiting", webhooks.counted(row.pending + row.sending), "", "to be fetched" if row.queue_id else "to be sent"),
-        figure("Held", webhooks.counted(row.held), "", "until it is active"),
-        figure("Given up", webhooks.counted(row.dead), "", "after every attempt", colour="bad" if row.dead else ""),
+        figure("Waiting", _figure(row.pending + row.sending), "", "to be fetched" if row.queue_id else "to be sent"),
+        figure("Held", _figure(row.held), "", "until it is active"),
+        figure("Given up", _figure(row.dead), "", "after every attempt", colour="bad" if row.dead else ""),
     ]
     if row.url:
-        found.append(figure("Accepted", share, "%" if latest else "", webhooks.strip_words(row)))
+        found.append(figure("Accepted", share, "%" if latest else "", f"of the latest {len(latest)} that ended"))
         found.append(figure("Last accepted", value or "–", f"{unit} ago".strip() if ago else "",
                             times.clock_time(seen.accepted_at, now) if ago else "never"))  # fmt: skip
     return found
+
+
+def _figure(number: int) -> str:
+    return webhooks.counted(number) if number else "0"
 
 
 def actions(row: HookRow, viewer: Viewer, path: str) -> list[Action]:
@@ -125,15 +131,15 @@ def actions(row: HookRow, viewer: Viewer, path: str) -> list[Action]:
         words = "A test event is sent to it. When it accepts that, the events that wait follow, and new ones are sent."
         if row.url is None:
             words = "Its events can be fetched again."
-        found.append(Action("enable", "Enable", f"{path}/enable", f"Enable {name}?", words, cli=f"{cli} enable {row.endpoint_id}",
+        found.append(Action("enable", "Enable", f"{path}/enable", f"Enable {name}?", words, cli=f"{cli} enable {row.endpoint_id.hex}",
                             icon="play", primary=True))  # fmt: skip
         return found
     if row.url:
         words = "One event of the type test is sent now. It says nothing about any batch."
         found.append(Action("test", "Test", f"{path}/test", f"Send a test event to {name}?", words, confirm="Send it",
-                            cli=f"{cli} test {row.endpoint_id}"))  # fmt: skip
+                            cli=f"{cli} test {row.endpoint_id.hex}"))  # fmt: skip
     words = "Nothing is sent to it until somebody enables it. Its events wait, however many they become."
-    found.append(Action("pause", "Pause", f"{path}/pause", f"Pause {name}?", words, cli=f"{cli} pause {row.endpoint_id}",
+    found.append(Action("pause", "Pause", f"{path}/pause", f"Pause {name}?", words, cli=f"{cli} pause {row.endpoint_id.hex}",
                         icon="pause"))  # fmt: skip
     return found
 
@@ -143,7 +149,7 @@ def replay(row: HookRow, viewer: Viewer, path: str) -> dict[str, Any] | None:
     if not viewer.role.acts:
         return None
     off = "" if row.state == EndpointState.ACTIVE else "It has to be active first"
-    return {"href": f"{path}/replay", "off": off, "cli": f"slackwater subscription replay {row.endpoint_id} --since …",
+    return {"href": f"{path}/replay", "off": off, "cli": f"slackwater subscription replay {row.endpoint_id.hex} --since …",
             "periods": [(key, words) for key, (words, _) in PERIODS.items()]}  # fmt: skip
 
 
@@ -151,7 +157,7 @@ def rotate(row: HookRow, viewer: Viewer, path: str) -> dict[str, Any] | None:
     """The form of a rotation. None: this viewer may not see the secret, or there is none."""
     if not viewer.role.reveals or row.url is None:
         return None
-    return {"href": f"{path}/rotate", "cli": f"slackwater subscription rotate {row.endpoint_id}",
+    return {"href": f"{path}/rotate", "cli": f"slackwater subscription rotate {row.endpoint_id.hex}",
             "overlaps": list(OVERLAPS.items())}  # fmt: skip
 
 
@@ -186,7 +192,7 @@ def _pages(seen: Seen, params: Mapping[str, str], path: str, kind: str) -> dict[
     words = f"{text.plural(len(seen.deliveries), 'delivery', 'deliveries')}, newest first"
     option = f" --state {state}" if state else ""
     return {"words": words, "older": older, "newer": newer,
-            "cli": f"slackwater subscription deliveries {text.short(seen.row.endpoint_id)}…{option}"}  # fmt: skip
+            "cli": f"slackwater subscription deliveries {seen.row.endpoint_id.hex}{option}"}  # fmt: skip
 
 
 def _delivery(each: Delivery, path: str, now: datetime) -> dict[str, Any]:
@@ -246,7 +252,9 @@ def view_delivery(seen: SeenDelivery, viewer: Viewer, params: Mapping[str, str],
 
 def _story(seen: SeenDelivery, now: datetime) -> str:
     each = seen.delivery
-    said = [f"{text.sentence(text.plural(each.attempts, 'attempt'))} of an event of {times.clock_time(each.occurred_at, now)}."]
+    said = [
+        f"{text.sentence(text.plural(each.attempts, 'attempt'))} of an event of {times.clock_time(each.occurred_at, now)}."
+    ]
     if each.last and each.last.error is not None:
         said.append(f"The last one: {ended(outcome(each.last))}")
     if each.state == DeliveryState.PENDING and each.next_attempt_at:
@@ -262,7 +270,7 @@ def _redeliver(row: HookRow, each: Delivery, path: str) -> Action:
         words += " The receiver has accepted it already; it gets it a second time, with the same id."
     off = "" if row.state == EndpointState.ACTIVE else "The webhook has to be active first"
     return Action("redeliver", "Redeliver", f"{path}/deliveries/{each.delivery_id}/redeliver", "Send this event again?", words,
-                  confirm="Send again", cli=f"slackwater subscription redeliver {row.endpoint_id} {each.delivery_id}",
+                  confirm="Send again", cli=f"slackwater subscription redeliver {row.endpoint_id.hex} {each.delivery_id}",
                   icon="retry", off=off)  # fmt: skip
 
 

@@ -167,7 +167,9 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], accou
     last = seen.rows[-1] if seen.rows else None
     older = ""
     if seen.more and last:
-        older = batch_filter.address(PATH, **keep, q=account, after=batch_filter.cursor(last.created_at, last.endpoint_id))
+        older = batch_filter.address(
+            PATH, **keep, q=account, after=batch_filter.cursor(last.created_at, last.endpoint_id)
+        )
     newer = batch_filter.address(PATH, **keep, q=account) if params.get("after") else ""
     words = f"{len(seen.rows)}, newest first"
     return {"words": words, "older": older, "newer": newer, "cli": "slackwater subscription list"}
