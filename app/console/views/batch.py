@@ -18,6 +18,7 @@ from app.queue.items import ItemFacts
 from app.queue.phases import Phase
 
 _CONES = {"high": 0.2, "medium": 0.5, "low": 1.0}
+_TABLE_ROWS = 12
 _ITEM_TABS = {"all": "All", "answered": "Answered", "failed": "Failed"}
 
 
@@ -52,6 +53,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "actions": batch_actions.of(row, batch_state.counts(row, why), viewer),
         "figures": figures(seen, now),
         "plot": drawing(seen, start, end, now),
+        "table": [[times.clock_time(at, now), f"{done:,}"] for at, done in progress_table(seen, now)],
         "ticks": plots.ticks(start, end, ends="" if end > now else "now", now=now if end > now else None),
         "since": times.clock_time(row.opened_at, now),
         "held": held(seen.phases, start, end, now),
@@ -175,6 +177,15 @@ def drawing(seen: Seen, start: datetime, end: datetime, now: datetime) -> Plot:
     return Plot(label, shapes, grid, caps=[100 - 100 * top], words=words, now=now_at)
 
 
+def progress_table(seen: Seen, now: datetime) -> list[tuple[datetime, int]]:
+    """The drawing in numbers: some times, and the items that were done by then."""
+    sample, size = seen.progress
+    ok, failed = batch_state.counts(seen.row, seen.why)
+    step = max(1, len(sample) // _TABLE_ROWS)
+    found = [(at, min(ok + failed, round(n / size * seen.row.total))) for n, at in enumerate(sample, 1)][::step]
+    return [*found, (min(now, seen.row.finalized_at or now), ok + failed)]
+
+
 def _cone(
     here: plots.Point, now: datetime, seconds: float, spread: float, start: datetime, end: datetime, top: float
 ) -> list[plots.Shape]:
@@ -270,6 +281,7 @@ def _items(seen: Seen, params: Mapping[str, str], viewer: Viewer) -> dict[str, A
             "words": f"{len(shown):,} of {numbers[seen.kind]:,}",
             "older": older,
             "newer": newer,
+            "names": ("From the begin", "Next"),
             "cli": f"slackwater results {text.short(row.request_id)}" + (" --errors" if seen.kind == "failed" else ""),
         },
     }
@@ -289,7 +301,7 @@ def _item(item: ItemFacts, row: BatchRow, viewer: Viewer) -> dict[str, Any]:
         "cached": cached,
         "answer": text.count(item.completion_tokens) if item.completion_tokens else "–",
         "ran": times.span(item.ran_ms / 1000) if item.ran_ms is not None else "–",
-        "tries": (item.attempt or 0) + 1 if item.ok is not None else "–",
+        "tries": item.attempt or 1 if item.ok is not None else "–",
         "ended": times.seconds_time(item.finished_at),
         "finished_at": item.finished_at,
     }
@@ -334,7 +346,7 @@ def facts(seen: Seen, viewer: Viewer) -> list[tuple[str, str, bool]]:
     by = row.account + (f", key {came.key}" if came.key else "")
     found = [("By", by, False), ("Model", row.model, True), ("Endpoint", row.endpoint, True)]
     if came.filename:
-        size = f", {text.compact(came.bytes)}B" if came.bytes else ""
+        size = f", {text.size(came.bytes)}" if came.bytes else ""
         found.append(("As", f"batch of {text.inert(came.filename, 200)[0]}{size}", False))
     window = (
         "no deadline" if row.expires_at is None else f"{times.span((row.expires_at - row.opened_at).total_seconds())}"

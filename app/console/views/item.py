@@ -55,7 +55,7 @@ def _strong(item: ItemFacts, row: BatchRow, words: str, code: str) -> str:
 def _rest(item: ItemFacts) -> str:
     if item.ok is None:
         return ""
-    tried = (item.attempt or 0) + 1
+    tried = item.attempt or 1
     parts = [f"{text.plural(tried, 'try', 'tries')}"]
     if item.yields:
         parts.append(f"made way for synchronous requests {text.plural(item.yields, 'time')}")

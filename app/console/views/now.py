@@ -74,6 +74,9 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "ticks": plots.ticks(start, now),
         "first_token": now_plots.latency(seen.calls, "first_token_p95", start, now, _objective(seen.calls)),
         "gap": now_plots.latency(seen.calls, "gap_p95", start, now, None),
+        "tide_table": now_plots.tide_table({each.engine_id: each.name for each in seen.engines}, seen.history),
+        "first_token_table": now_plots.latency_table(seen.calls, "first_token_p95"),
+        "gap_table": now_plots.latency_table(seen.calls, "gap_p95"),
         "has_calls": seen.calls.everything.requests > 0,
         "requests": text.plural(seen.calls.everything.requests, "streamed answer"),
         "waits": waits(seen.waits, now),
@@ -229,4 +232,6 @@ def event(each: Incident) -> dict[str, Any]:
     if each.trouble and each.kind in {"engine.down", "worker.lost"}:
         sign = signs.BROKEN
     at = each.position.at
-    return {"at": at, "time": f"{at:%H:%M}", "sign": sign, "code": "", "words": text.sentence(each.message), "sub": ""}
+    words = text.sentence(each.message)
+    words = f"API{words.removeprefix('Api')}" if words.startswith("Api ") else words
+    return {"at": at, "time": f"{at:%H:%M}", "sign": sign, "code": "", "words": words, "sub": ""}

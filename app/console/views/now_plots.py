@@ -1,6 +1,7 @@
 """The drawings of Now: the tide of each engine, its gate, and how long callers wait. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from app.batches.protection import Protection, Stretch
@@ -10,6 +11,8 @@ from app.headroom.samples import StoredSample
 
 _GAP = 3.0  # stretches without a sample, after which the tide is broken
 _FRESH = timedelta(seconds=45)
+_LINE = 11.0  # per cent of the height that a word takes
+_TABLE_ROWS = 12
 _HEAD = 1.18  # room above the highest point
 
 
@@ -74,6 +77,26 @@ def _pieces(history: Sequence[StoredSample]) -> list[list[int]]:
     return [piece for piece in found if len(piece) > 1]
 
 
+def tide_table(
+    names: Mapping[int, str], history: Mapping[int, Sequence[StoredSample]]
+) -> tuple[list[str], list[list[str]]]:
+    """The tides in numbers: harvested and synchronous tokens a second of each engine, at some times."""
+    head = ["Until", *(name for engine in names.values() for name in (f"{engine}: harvested", "callers"))]
+    rows: dict[str, list[str]] = {}
+    for n, engine_id in enumerate(names):
+        samples = history.get(engine_id, ())
+        for each in samples[:: max(1, len(samples) // _TABLE_ROWS)]:
+            row = rows.setdefault(f"{each.at:%H:%M}", ["–"] * (2 * len(names)))
+            row[2 * n : 2 * n + 2] = [text.count(rate) for rate in _rates(each)]
+    return head, [[at, *row] for at, row in sorted(rows.items())]
+
+
+def latency_table(calls: Protection, name: str) -> list[list[str]]:
+    """A quantile in numbers: time, beside batch work, alone."""
+    stretches = calls.stretches[:: max(1, len(calls.stretches) // _TABLE_ROWS)]
+    return [[f"{each.start:%H:%M}", *(text.count(value) for value in _values(each, name))] for each in stretches]
+
+
 def gate(name: str, history: Sequence[StoredSample], start: datetime, end: datetime) -> plots.Ribbon:
     """What the gate did, from the reason of each sample."""
     spans = []
@@ -118,7 +141,7 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
         if points:
             last = next(value for _, value in reversed(values) if value is not None)
             colour = "k" if kind == "l-sync" else ""
-            words.append(Word(100, round(100 - 100 * last / top, 1), f"{said} {last:.0f}", 0, 0, "end", colour))
+            words.append(Word(100, round(100 - 100 * last / top, 1), f"{said} {last:.0f}", colour=colour))
     limits = []
     if objective:
         y = round(100 - 100 * objective / top, 1)
@@ -128,15 +151,9 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
 
 
 def _apart(words: list[Word]) -> list[Word]:
-    """The words at the right edge, above their lines, moved so that they do not meet."""
-    right = sorted((word for word in words if word.anchor == "end"), key=lambda word: word.y)
-    rest = [word for word in words if word.anchor != "end"]
-    if len(right) == 2 and right[1].y - right[0].y < 14:
-        upper, lower = right
-        right = [
-            Word(upper.x, upper.y, upper.text, 0, -6, "end", upper.colour),
-            Word(lower.x, lower.y, lower.text, 0, 15, "end", lower.colour),
-        ]
-    else:
-        right = [Word(word.x, word.y, word.text, 0, -6, "end", word.colour) for word in right]
-    return rest + right
+    """The words behind the ends of the lines, moved so that they do not meet."""
+    found = sorted((word for word in words if word.x == 100), key=lambda word: word.y)
+    near = len(found) == 2 and found[1].y - found[0].y < _LINE
+    shifts = (-5, 11) if near else (4, 4)
+    rest = [word for word in words if word.x != 100]
+    return rest + [replace(word, dx=8, dy=shift) for word, shift in zip(found, shifts, strict=False)]
