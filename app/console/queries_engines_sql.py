@@ -37,7 +37,8 @@ select coalesce(sum(seconds), 0)::float8, coalesce(sum(closed_seconds), 0)::floa
        coalesce(sum(yields), 0)::bigint, coalesce(sum(evictions), 0)::bigint
 from engine_sample where engine_id = %(engine_id)s and at > now() - interval '1 day'"""
 
-_DECISION = """at, decision_id, layer, was_allowance, allowance, was_reason, reason, signal, value, threshold, in_flight, detail"""
+_DECISION = """at, decision_id, layer, was_allowance, allowance, was_reason, reason, signal, value, threshold,
+      in_flight, detail"""
 
 # A filter looks at so many of the newest rows before the position, and no further.
 MOST_FILTERED = 2_000

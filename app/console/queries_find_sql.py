@@ -33,4 +33,5 @@ select 'delivery', replace(e.endpoint_id::text, '-', '') || '/deliveries/' || d.
 from delivery d join endpoint e using (endpoint_id) where d.delivery_id = %(number)s and {_MINE.format("e")}"""
 
 TAGGED = f"""
-select exists (select from batch b where b.tags <> '{{}}' and b.tags @> array[%(text)s] and b.kind = 'batch' and {_MINE.format("b")})"""
+select exists (select from batch b
+  where b.tags <> '{{}}' and b.tags @> array[%(text)s] and b.kind = 'batch' and {_MINE.format("b")})"""

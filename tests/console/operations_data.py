@@ -2,9 +2,11 @@
 
 The numbers follow fixed waves, so that two runs draw the same. The times are relative to now.
 """
+# ruff: noqa: E501 - rows of data
 
 from app.db.pool import Connection
 
+HOOK = "8cc5787500065c79875073a4aefd0833"  # the md5 of its name, "support hook"; of acme
 ACCOUNTS = ("acme", "globex", "initech", "umbrella")
 
 _TENANTS = """
@@ -90,13 +92,13 @@ from (values
   ('staging', 'initech', 'https://staging.initech.example:8443/hook', null, 'workers_ai', 'paused', null, null, 0, null, '5 days', null)
 ) h (name, account, url, queue, format, state, reason, failing, failures, pause, age, rate)"""
 _EVENTS = """
-insert into event (tenant_id, kind, model, data, occurred_at)
-select e.tenant_id, (array['batch.queued', 'batch.succeeded', 'batch.failed'])[1 + n % 3], 'qwen3-32b',
+insert into event (tenant_id, kind, model, batch_id, data, occurred_at)
+select e.tenant_id, (array['batch.queued', 'batch.succeeded', 'batch.failed'])[1 + n % 3], 'qwen3-32b', n * 10 + e.tenant_id,
   convert_to(json_build_object('request_id', md5('b' || n)::uuid::text, 'account_id', 'acme')::text, 'utf8'), now() - (1000 - n) * interval '7 min'
 from (select distinct tenant_id from endpoint) e, generate_series(900, 1000) n"""
 _DELIVERIES = """
-insert into delivery (event_id, endpoint_id, state, attempts, next_attempt_at, reason)
-select v.event_id, e.endpoint_id, case
+insert into delivery (event_id, endpoint_id, batch_id, state, attempts, next_attempt_at, reason)
+select v.event_id, e.endpoint_id, v.batch_id, case
     when e.name = 'support hook' and v.event_id % 100 > 93 then 'pending'
     when e.name = 'nightly queue' and v.event_id % 100 > 80 then 'pending'
     when e.name = 'staging' and v.event_id % 100 > 90 then 'held'

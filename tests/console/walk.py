@@ -6,8 +6,9 @@ from typing import Any
 
 import httpx
 
+from app import processes
 from app.access.roles import Role
-from tests.system.stack import MODEL, Stack, wait_for
+from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 
 Addresses = dict[str, str]  # of the batches, by name
 
@@ -21,6 +22,16 @@ PAGES: tuple[tuple[str, Role, Callable[[Addresses], str]], ...] = (
     ("item", Role.ADMIN, lambda ids: f"/console/batches/{ids['moderation']}/items/7"),
     ("new", Role.ADMIN, lambda ids: "/console/batches/new"),
     ("access", Role.OPERATOR, lambda ids: "/console/access"),
+    ("engines", Role.OPERATOR, lambda ids: "/console/engines?range=15m"),
+    ("engine", Role.OPERATOR, lambda ids: "/console/engines/engine-0"),
+    ("fairness", Role.OPERATOR, lambda ids: "/console/fairness"),
+    ("incidents", Role.OPERATOR, lambda ids: "/console/incidents"),
+    ("webhooks", Role.OPERATOR, lambda ids: "/console/webhooks"),
+    ("webhook", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}"),
+    ("delivery", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}/deliveries/1"),
+    ("keys", Role.OPERATOR, lambda ids: "/console/keys"),
+    ("find", Role.OPERATOR, lambda ids: "/console/find?q=c"),
+    ("find-hits", Role.OPERATOR, lambda ids: "/console/find?q=engine-"),
 )
 
 
@@ -31,7 +42,8 @@ def work(stack: Stack) -> Addresses:
         {"match": "slowly", "mode": "slow", "seconds": 2},
     ]
     httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=rules, trust_env=False).raise_for_status()
-    ids = {"moderation": _submit(stack, "moderation", [f"{n} too long" if n % 9 == 7 else f"{n}" for n in range(60)])}
+    ids = {"hook": _hook(stack)}  # its address answers nobody
+    ids |= {"moderation": _submit(stack, "moderation", [f"{n} too long" if n % 9 == 7 else f"{n}" for n in range(60)])}
     _until(stack, ids["moderation"], "completed")
     ids["claims-extract"] = _submit(stack, "claims-extract", [f"claim {n} slowly" for n in range(4000)])
     ids["contracts-ner"] = _submit(stack, "contracts-ner", [f"contract {n}" for n in range(400)])
@@ -56,6 +68,13 @@ def _submit(stack: Stack, name: str, prompts: list[str]) -> str:
     made = stack.client.post("/v1/batches", json=order).json()
     digits = made["id"].removeprefix("batch_")
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _hook(stack: Stack) -> str:
+    """A webhook at which nobody listens. Returns its id."""
+    path = f"/client/v4/accounts/{ACCOUNT}/event_subscriptions/subscriptions"
+    stack.subscribe(f"http://127.0.0.1:{processes.free_port()}/hook")
+    return str(stack.client.get(path).json()["result"][0]["id"]).replace("-", "")
 
 
 def _until(stack: Stack, request_id: str, status: str) -> None:

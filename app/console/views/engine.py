@@ -83,9 +83,8 @@ def lede(seen: Seen) -> tuple[str, str]:
     last = seen.samples[-1].sample if seen.samples else None
     if last and last.frozen >= 1 and each.ready:
         frozen = round(last.frozen)
-        said.append(
-            f"{text.plural(frozen, 'batch request')} {'is' if frozen == 1 else 'are'} frozen and {'keeps its' if frozen == 1 else 'keep their'} memory."
-        )
+        kept = "is frozen and keeps its memory." if frozen == 1 else "are frozen and keep their memory."
+        said.append(f"{text.plural(frozen, 'batch request')} {kept}")
     if each.intake != EngineIntake.OPEN:
         left = each.batch_in_flight + each.sync_in_flight
         said.append(
@@ -234,7 +233,7 @@ def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, An
         "log": kind,
         "decisions": [_decision(row, seen.decisions[n + 1] if n + 1 < len(seen.decisions) else None)
                       for n, row in enumerate(seen.decisions)],
-        "pages": {"words": f"{text.plural(len(seen.decisions), 'decision')}, newest first", "older": older, "newer": newer,
+        "pages": {"names": (), "words": f"{text.plural(len(seen.decisions), 'decision')}, newest first", "older": older, "newer": newer,
                   "cli": ""},
     }  # fmt: skip
 

@@ -27,7 +27,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One account in one pool. Shares are of one; `got`: None: nothing was served in this pool. `ahead`: of the next, in tokens."""
+    """One account in one pool. Shares are of one; `got`: None: nothing was served in this pool. `ahead`: before the next."""
 
     row: ShareRow
     due: float

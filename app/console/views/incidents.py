@@ -244,6 +244,7 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], subje
     newer = batch_filter.address(PATH, **keep, q=subject) if params.get("before") else ""
     words = f"{text.plural(len(seen.changes), 'change')}, newest first"
     return {
+        "names": (),
         "words": words,
         "older": older,
         "newer": newer,

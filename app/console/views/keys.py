@@ -137,7 +137,10 @@ def minute(row: KeyRow, usual: KeyLimits) -> tuple[Meter | None, str]:
 
 def _revoke(row: KeyRow, used: str) -> Action:
     name = text.inert(row.name, 80)[0]
-    words = f"Whoever uses it is refused within seconds. It was last used {used}. This cannot be taken back; batches that it has queued go on."
+    words = (
+        f"Whoever uses it is refused within seconds. It was last used {used}. This cannot be taken back; batches that it has "
+        "queued go on."
+    )
     if row.last_used_at is None:
         words = "Nobody has used it. This cannot be taken back."
     return Action(f"revoke-{row.key_id}", "Revoke", f"{PATH}/{row.key_id}/revoke", f"Revoke the key {name}?", words,
@@ -151,7 +154,7 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], accou
         older = batch_filter.address(PATH, **keep, q=account, after=f"{last.created_at.isoformat()}_{last.key_id}")
     newer = batch_filter.address(PATH, **keep, q=account) if params.get("after") else ""
     words = f"{text.plural(len(seen.rows), 'key')}, newest first"
-    return {"words": words, "older": older, "newer": newer, "cli": "slackwater key list"}
+    return {"names": (), "words": words, "older": older, "newer": newer, "cli": "slackwater key list"}
 
 
 def at_place(given: str) -> tuple[datetime, str] | None:

@@ -131,8 +131,18 @@ def actions(row: HookRow, viewer: Viewer, path: str) -> list[Action]:
         words = "A test event is sent to it. When it accepts that, the events that wait follow, and new ones are sent."
         if row.url is None:
             words = "Its events can be fetched again."
-        found.append(Action("enable", "Enable", f"{path}/enable", f"Enable {name}?", words, cli=f"{cli} enable {row.endpoint_id.hex}",
-                            icon="play", primary=True))  # fmt: skip
+        found.append(
+            Action(
+                "enable",
+                "Enable",
+                f"{path}/enable",
+                f"Enable {name}?",
+                words,
+                cli=f"{cli} enable {row.endpoint_id.hex}",
+                icon="play",
+                primary=True,
+            )
+        )
         return found
     if row.url:
         words = "One event of the type test is sent now. It says nothing about any batch."
@@ -191,7 +201,7 @@ def _pages(seen: Seen, params: Mapping[str, str], path: str, kind: str) -> dict[
     newer = batch_filter.address(path, state=state) + "#h-log" if params.get("before") else ""
     words = f"{text.plural(len(seen.deliveries), 'delivery', 'deliveries')}, newest first"
     option = f" --state {state}" if state else ""
-    return {"words": words, "older": older, "newer": newer,
+    return {"names": (), "words": words, "older": older, "newer": newer,
             "cli": f"slackwater subscription deliveries {seen.row.endpoint_id.hex}{option}"}  # fmt: skip
 
 

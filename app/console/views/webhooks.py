@@ -106,17 +106,21 @@ def health(row: HookRow, now: datetime) -> Health:
         return Health(signs.BROKEN, "Disabled", text.inert(row.reason or "", 300)[0])
     if row.state == EndpointState.PAUSED:
         return Health(signs.PAUSED, "Paused", "its events wait")
-    if row.open_until and row.open_until > now:
-        sub = f"{text.plural(row.failures, 'failure')} in a row, since {times.clock_time(row.failing_since, now)}"
-        return Health(signs.LOOK, f"Nothing is sent until {times.clock_time(row.open_until, now)}", sub)
     if row.failing_since:
-        sub = f"{text.plural(row.failures, 'failure')} in a row"
-        return Health(signs.LOOK, f"Fails since {times.clock_time(row.failing_since, now)}", sub)
+        return _failing(row, now)
     if row.state == EndpointState.PENDING:
         return Health(signs.WAITS, "Has to accept a test event first", "its events are held")
     if row.queue_id:
         return Health(signs.DONE, "Events wait to be fetched" if row.pending else "Every event was fetched")
     return Health(signs.DONE, "Accepts its events")
+
+
+def _failing(row: HookRow, now: datetime) -> Health:
+    failures, since = text.plural(row.failures, "failure"), times.clock_time(row.failing_since, now)
+    if row.open_until and row.open_until > now:
+        words = f"Nothing is sent until {times.clock_time(row.open_until, now)}"
+        return Health(signs.LOOK, words, f"{failures} in a row, since {since}")
+    return Health(signs.LOOK, f"Fails since {since}", f"{failures} in a row")
 
 
 def destination(row: HookRow) -> str:
@@ -172,4 +176,4 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], accou
         )
     newer = batch_filter.address(PATH, **keep, q=account) if params.get("after") else ""
     words = f"{len(seen.rows)}, newest first"
-    return {"words": words, "older": older, "newer": newer, "cli": "slackwater subscription list"}
+    return {"names": (), "words": words, "older": older, "newer": newer, "cli": "slackwater subscription list"}
