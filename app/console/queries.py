@@ -1,7 +1,7 @@
 """The console's own reads: rows as the pages need them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -207,7 +207,7 @@ def _item(row: Sequence[Any]) -> ItemFacts:
     *facts, body = row
     problem = orjson.loads(body) if body else {}
     values = [*facts[:4], None if facts[4] is None else facts[4] == 1, *facts[5:]]
-    return ItemFacts(*values, code=problem.get("code"), message=problem.get("message"))
+    return replace(ItemFacts(*values), code=problem.get("code"), message=problem.get("message"))
 
 
 class Bodies(NamedTuple):

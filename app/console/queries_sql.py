@@ -93,8 +93,8 @@ select p.seq, p.reference, p.model, p.est_tokens, r.ok, r.error, r.run, r.attemp
        case when r.ok = 0 and not r.stored then r.body end"""
 ANSWERED_ITEMS = f"""{_ITEM}
 from (select * from item_result where batch_id = %(batch_id)s and seq >= %(after)s and ok = 1 order by seq limit %(limit)s) r
-join item_payload p on p.batch_id = r.batch_id and p.seq = r.seq left join engine e on e.engine_id = r.engine_id
-order by r.seq"""
+cross join lateral (select * from item_payload p where p.batch_id = %(batch_id)s and p.seq = r.seq limit 1) p
+left join engine e on e.engine_id = r.engine_id order by r.seq"""
 
 TRIES = f"""{_ITEM}
 from item_payload p left join item_result r on r.batch_id = p.batch_id and r.seq = p.seq
@@ -131,7 +131,6 @@ where w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day' order 
 # What open batches wait for now: how many and since when, as the steward has noted it.
 WAITS = """
 select p.code, count(*)::int, min(p.at), sum(greatest(0, b.est_tokens * (1 - (b.ok + b.failed)::float8 / b.total)))::float8
-from (select batch_id, code, at from batch_phase where until is null order by code, batch_id limit 10000) p
-join batch b on b.batch_id = p.batch_id
-where b.finalized_at is null and (%(tenant_id)s::int is null or b.tenant_id = %(tenant_id)s)
-group by p.code"""
+from (select batch_id, code, at from batch_phase
+      where until is null and (%(tenant_id)s::int is null or tenant_id = %(tenant_id)s) limit 10000) p
+join batch b on b.batch_id = p.batch_id where b.finalized_at is null group by p.code"""

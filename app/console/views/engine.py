@@ -233,8 +233,8 @@ def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, An
         "log": kind,
         "decisions": [_decision(row, seen.decisions[n + 1] if n + 1 < len(seen.decisions) else None)
                       for n, row in enumerate(seen.decisions)],
-        "pages": {"names": (), "words": f"{text.plural(len(seen.decisions), 'decision')}, newest first", "older": older, "newer": newer,
-                  "cli": ""},
+        "pages": {"names": (), "cli": "", "words": f"{text.plural(len(seen.decisions), 'decision')}, newest first",
+                  "older": older, "newer": newer},
     }  # fmt: skip
 
 

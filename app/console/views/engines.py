@@ -63,6 +63,8 @@ def title(engines: Sequence[EngineRow]) -> str:
         return "No engine has a worker"
     if ready == known:
         return f"{text.sentence(few(known))} {'engine serves' if known == 1 else 'engines serve'}"
+    if not ready:
+        return "No engine serves"
     engine, serve = ("engine" if known == 1 else "engines"), ("serves" if ready == 1 else "serve")
     return f"{text.sentence(few(ready))} of {few(known)} {engine} {serve}"
 
