@@ -168,8 +168,9 @@ def hook(**changes: Any) -> HookRow:
     usual: dict[str, Any] = {
         "endpoint_id": UUID(int=1), "tenant_id": 1, "account": "acme", "name": "h", "url": "https://u:p@a.example:8443/x?key=1",
         "queue_id": None, "model": None, "kinds": [], "format": "openai", "state": "active", "reason": None,
-        "failing_since": None, "failures": 0, "open_until": None, "previous_until": None, "ordered": False, "max_in_flight": 8, "max_per_second": None,
-        "tags": [], "metadata": {}, "created_at": NOW, "pending": 0, "held": 0, "sending": 0, "dead": 0, "latest": [],
+        "failing_since": None, "failures": 0, "open_until": None, "previous_until": None, "ordered": False, "max_in_flight": 8,
+        "max_per_second": None, "tags": [], "metadata": {}, "created_at": NOW, "pending": 0, "held": 0, "sending": 0, "dead": 0,
+        "latest": [],
     }  # fmt: skip
     return HookRow(**usual | changes)
 
@@ -216,7 +217,7 @@ def test_a_share_is_the_weight_among_those_with_work() -> None:
 @pytest.mark.parametrize(
     ("inflight", "title", "why"),
     [
-        (0, "Every account gets its share", "had no work"),
+        (0, "Every account is served by its weight", "had no work"),
         (1000, "a is held by its limit of tokens in flight below its share", "as much in flight"),
     ],
 )  # fmt: skip

@@ -110,7 +110,7 @@ def headline(found: Mapping[str, Sequence[Share]], viewer: Viewer) -> tuple[Sign
             else f"{held.row.account} is held by its limit of tokens in flight"
         )
         return signs.LOOK, f"{who} below {'your' if mine else 'its'} share"
-    return signs.DONE, "You get your share" if mine else "Every account gets its share"
+    return signs.DONE, "You are served by your weight" if mine else "Every account is served by its weight"
 
 
 def rest(found: Mapping[str, Sequence[Share]], viewer: Viewer) -> str:
