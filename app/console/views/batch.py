@@ -54,7 +54,9 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "figures": figures(seen, now),
         "plot": drawing(seen, start, end, now),
         "table": [[times.clock_time(at, now), f"{done:,}"] for at, done in progress_table(seen, now)],
-        "ticks": plots.ticks(start, end, ends="" if end > now else "now", now=now if end > now else None),
+        "ticks": plots.ticks(
+            start, end, ends="" if end > now or row.finalized_at else "now", now=now if end > now else None
+        ),
         "since": times.clock_time(row.opened_at, now),
         "held": held(seen.phases, start, end, now),
         "timed": any(item.ran_ms is not None for item in seen.items),
@@ -106,12 +108,18 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
         )
     cached = row.cached_tokens / row.prompt_tokens if row.prompt_tokens else None
     value = "–" if cached is None else text.percent(cached)
-    found.append(figure("Prompt tokens from cache", value, "" if cached is None else "%", _tokens(row)))
+    found.append(figure("Prompt tokens from cache", value, "" if cached is None else "%", _cached(row)))
     return found
 
 
 def _tokens(row: BatchRow) -> str:
     return f"{text.compact(row.prompt_tokens)} tokens in, {text.compact(row.completion_tokens)} out"
+
+
+def _cached(row: BatchRow) -> str:
+    return (
+        f"{text.compact(row.cached_tokens)} of {text.compact(row.prompt_tokens)}" if row.prompt_tokens else "none yet"
+    )
 
 
 def _split(words: str) -> tuple[str, str]:
