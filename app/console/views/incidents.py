@@ -236,7 +236,7 @@ def _links(change: Change) -> list[tuple[str, str]]:
     return [(text.inert(name, 120)[0], href) for name, href in found]
 
 
-def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], subject: str) -> dict[str, str]:
+def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], subject: str) -> dict[str, Any]:
     older = ""
     if seen.more and seen.changes:
         last = seen.changes[-1]

@@ -147,7 +147,7 @@ def _revoke(row: KeyRow, used: str) -> Action:
                   confirm="Revoke it", cli=f"slackwater key revoke {row.key_id}", danger=True)  # fmt: skip
 
 
-def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], account: str) -> dict[str, str]:
+def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], account: str) -> dict[str, Any]:
     older = ""
     if seen.more and seen.rows:
         last = seen.rows[-1]

@@ -193,7 +193,7 @@ def _count(row: HookRow, state: str) -> str:
     return webhooks.counted(number) if number else ""
 
 
-def _pages(seen: Seen, params: Mapping[str, str], path: str, kind: str) -> dict[str, str]:
+def _pages(seen: Seen, params: Mapping[str, str], path: str, kind: str) -> dict[str, Any]:
     state = kind if kind != "all" else ""
     older = ""
     if seen.more and seen.deliveries:

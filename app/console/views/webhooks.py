@@ -167,7 +167,7 @@ def _row(row: HookRow, now: datetime) -> dict[str, Any]:
     }
 
 
-def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], account: str) -> dict[str, str]:
+def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], account: str) -> dict[str, Any]:
     last = seen.rows[-1] if seen.rows else None
     older = ""
     if seen.more and last:
