@@ -18,7 +18,7 @@ _SUMMARY = 17  # columns of an EngineRow
 
 
 class Tide(NamedTuple):
-    """What an engine did until `at`, in `seconds`: tokens for batches and for callers; the reason of most of that time."""
+    """What an engine did until `at`, in `seconds`: tokens for batches and for callers; why its gate was closed, or as it was."""
 
     at: datetime
     reason: str
@@ -99,11 +99,11 @@ async def engine(conn: Connection, name: str) -> tuple[EngineRow, EngineDetail] 
 async def tides(
     conn: Connection, engine_ids: Sequence[int], since: datetime, stretch: float
 ) -> Mapping[int, list[Tide]]:
-    """What each of these engines did since then, in stretches of so many seconds, the oldest first."""
-    values = {"engine_ids": list(engine_ids), "since": since, "stretch": stretch}
-    found: dict[int, list[Tide]] = {engine_id: [] for engine_id in engine_ids}
-    for engine_id, *rest in await (await conn.execute(sql.TIDES, values)).fetchall():
-        found[engine_id].append(Tide(*rest))
+    """What each of these engines did since then, in stretches of so many seconds, the oldest first. A statement for each."""
+    found: dict[int, list[Tide]] = {}
+    for engine_id in engine_ids:
+        values = {"engine_id": engine_id, "since": since, "stretch": stretch}
+        found[engine_id] = [Tide(*row) for row in await (await conn.execute(sql.TIDE, values)).fetchall()]
     return found
 
 

@@ -26,11 +26,12 @@ _SUMMED = ", ".join(
     if name not in ("yields", "evictions")
 )
 
-# What several engines did since then, in stretches of one length: few columns, for a drawing each.
-TIDES = f"""
-select engine_id, max(at), mode() within group (order by reason), {_SUMMED}
-from engine_sample where engine_id = any(%(engine_ids)s) and at >= %(since)s
-group by engine_id, floor(extract(epoch from at) / %(stretch)s) order by engine_id, 2"""
+# What an engine did since then, in stretches of one length: few columns, for a drawing. A stretch in which the gate was closed
+# has the reason for that.
+TIDE = f"""
+select max(at), coalesce(max(reason) filter (where closed_seconds > 0), max(reason)), {_SUMMED}
+from engine_sample where engine_id = %(engine_id)s and at >= %(since)s
+group by floor(extract(epoch from at) / %(stretch)s) order by 1"""
 
 DAY = """
 select coalesce(sum(seconds), 0)::float8, coalesce(sum(closed_seconds), 0)::float8, coalesce(sum(batch_tokens), 0)::bigint,

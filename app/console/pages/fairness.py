@@ -9,7 +9,7 @@ from app.console.page import Page, Params
 from app.console.parts import Parts
 from app.console.views import fairness
 
-_SLOW_SECONDS = 10.0
+_SLOW_SECONDS = 30.0
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> fairness.Seen:

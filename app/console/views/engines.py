@@ -17,6 +17,7 @@ from app.states import EngineIntake
 
 PATH = "/console/engines"
 USUAL_RANGE = "1h"
+OFFERED = ("15m", "1h", "24h")  # samples of more days are many for several engines
 POINTS = 120
 
 
@@ -33,13 +34,14 @@ class Seen:
 def view(seen: Seen, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the templates of the page need."""
     chosen = params.get("range", USUAL_RANGE)
+    chosen = chosen if chosen in OFFERED else USUAL_RANGE
     last = seen.engines[-1].name if seen.engines else ""
     return {
         "title": title(seen.engines),
         "sign": worst(seen.engines),
         "rest": rest(seen.engines),
         "figures": figures(seen),
-        "ranges": ranges(PATH, chosen),
+        "ranges": [each for each in ranges(PATH, chosen) if each["key"] in OFFERED],
         "rows": [_row(each, seen) for each in seen.engines],
         "ticks": plots.ticks(seen.shown.start, seen.shown.end),
         "first": bool(params.get("after")),
@@ -51,7 +53,7 @@ def view(seen: Seen, params: Mapping[str, str], now: datetime) -> dict[str, Any]
 def ranges(path: str, chosen: str, **keep: str) -> list[dict[str, Any]]:
     """The choice of the time that the drawings show."""
     return [
-        {"name": name, "href": batch_filter.address(path, range=key, **keep), "here": key == chosen}
+        {"key": key, "name": name, "href": batch_filter.address(path, range=key, **keep), "here": key == chosen}
         for key, (name, _) in RANGES.items()
     ]
 
