@@ -29,8 +29,30 @@ READS = {
     "access": {"tenant"},
     # Its pages show everything, and write nothing: its pool cannot.
     "console": {
-        *("batch", "batch_delta", "batch_phase", "batch_error", "chunk", "item_payload", "item_result", "sched", "pace", "worker"),
-        *("tenant", "api_key", "engine", "pool", "line", "event", "delivery", "endpoint", "file", "file_batch"),
+        *(
+            "batch",
+            "batch_delta",
+            "batch_phase",
+            "batch_error",
+            "chunk",
+            "item_payload",
+            "item_result",
+            "sched",
+            "pace",
+        ),
+        *(
+            "worker",
+            "tenant",
+            "api_key",
+            "engine",
+            "pool",
+            "line",
+            "event",
+            "delivery",
+            "endpoint",
+            "file",
+            "file_batch",
+        ),
     },
     # A change names its account.
     "changes": {"tenant"},
