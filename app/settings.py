@@ -57,6 +57,10 @@ class Settings(BaseSettings):
     metrics_token: SecretStr = Field(
         SecretStr(""), description="bearer token that the API's `/metrics` requires, if any"
     )
+    operator_token: SecretStr = Field(
+        SecretStr(""),
+        description="bearer token of the routes below `/operator`, which show all accounts; empty: no such route",
+    )
     json_body_mb: float = Field(10, gt=0, description="maximum size of a JSON body; Workers AI's limit is 10 MB")
     ndjson_body_mb: float = Field(200, gt=0, description="maximum size of an NDJSON body and of an uploaded file")
     ndjson_line_mb: float = Field(4, gt=0, description="maximum size of one NDJSON line")

@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI
 
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
-from app.api import door_keys, envelope, health, index_page, metrics, openapi
+from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator
 from app.api.deps import Parts, caller
 from app.api.openai import background_responses, files, inference, models, uploads, webhook_endpoints
 from app.api.openai import batches as openai_batches
@@ -139,6 +139,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(index_page.router)
     app.include_router(metrics.router)
     app.include_router(door_keys.router)
+    app.include_router(operator.router)
     app.include_router(accounts.router)
     app.include_router(catalogue_routes.router, prefix=ACCOUNT)
     app.include_router(batches.router, prefix=ACCOUNT)

@@ -26,7 +26,7 @@ _COMPLETION = {
     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": _TEXT}}],
     "usage": _USAGE,
 }
-_OVERVIEW = {
+_OVERVIEW: dict[str, Any] = {
     "request_id": _REQUEST,
     "name": None,
     "model": _MODEL,

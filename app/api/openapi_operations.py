@@ -98,6 +98,8 @@ SUMMARIES: Mapping[str, str] = {
     "post event_subscriptions/subscriptions/{subscription_id}/rotate_secret": "Rotate the secret of a subscription",
     "get events": "Fetch events of queue subscriptions",
     "post events/ack": "Acknowledge fetched events",
+    "get /operator/batches": "List the batches of all accounts",
+    "get /operator/incidents": "List what happened, of all accounts",
     "get /health": "Check that the process answers",
     "get /ready": "Check that the process can take submits",
     "get /version": "Get the version",

@@ -51,12 +51,12 @@ class Protection:
     @property
     def first_token_ratio(self) -> float | None:
         """The time to the first token (p95) beside batch work over that alone. None: one of them is not known."""
-        return _ratio(self.beside.first_token_p95, self.usual and self.usual.first_token_p95)
+        return _ratio(self.beside.first_token_p95, self.usual.first_token_p95 if self.usual else None)
 
     @property
     def gap_ratio(self) -> float | None:
         """The same of the time between two tokens."""
-        return _ratio(self.beside.gap_p95, self.usual and self.usual.gap_p95)
+        return _ratio(self.beside.gap_p95, self.usual.gap_p95 if self.usual else None)
 
 
 async def read(conn: Connection, since: datetime, points: int, model: str | None = None) -> Protection:

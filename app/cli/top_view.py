@@ -20,6 +20,7 @@ Document = Mapping[str, Any]
 
 HARVEST, SYNC, WARN, BAD, QUIET, TITLE = "#35b8a6", "#8ea5cc", "#dba24a", "#f0746b", "bright_black", "bold"
 WIDE = 110  # columns from which the wider tables are shown
+NARROW = 18  # characters of a batch's name on a narrow terminal
 OBJECTIVE = 1.10  # of the time to the first token beside batch work over that alone
 _STATES = {
     "ok": "green",
@@ -167,7 +168,10 @@ def _queue(queue: Document) -> Text:
 
 def _batches(sight: Sight, *, wide: bool, most: int) -> RenderableType:
     batches = sight.batches or ()
-    heads = [Column("batch", no_wrap=True, overflow="ellipsis", max_width=36 if wide else 18), Column("", no_wrap=True)]
+    heads = [
+        Column("batch", no_wrap=True, overflow="ellipsis", max_width=36 if wide else NARROW),
+        Column("", no_wrap=True),
+    ]
     heads += [
         _number("done"),
         _number("failed"),
@@ -192,7 +196,7 @@ def _batch(batch: Document, *, wide: bool) -> list[Text]:
     label = batch.get("name") or batch["request_id"][:8]
     reason = Text(waiting["message"] if waiting else batch["status"], "" if waiting else HARVEST)
     return [
-        plain(label),
+        plain(label if wide or len(label) <= NARROW else label[: NARROW - 1] + "…"),
         _bar(done / max(1, total), 24 if wide else 10),
         Text(f"{done:,}/{total:,}" if wide else f"{done / max(1, total):.0%}"),
         Text(f"{failed:,}", BAD if failed > total / 100 else QUIET),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.access.roles import Role, Viewer
-from app.console import queries
+from app.console import queries, queries_webhooks
 from app.db.pool import Database
 
 EVERYBODY = frozenset(Role)
@@ -46,7 +46,16 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
         Entry("/console/policy", "Policy", "policy", "p", roles=INSTALLATION),
         Entry("/console/audit", "Audit", "audit", "a"),
     ),
-    (Entry("/console/access", "Signed in", "keys", "u"),),
+    (
+        Entry("/console/engines", "Engines", "engines", "e"),
+        Entry("/console/fairness", "Fairness", "fair", "f"),
+        Entry("/console/incidents", "Incidents", "incidents", "i"),
+    ),
+    (
+        Entry("/console/webhooks", "Webhooks", "hooks", "w"),
+        Entry("/console/keys", "Keys", "keys", "k"),
+        Entry("/console/access", "Signed in", "keys", "u"),
+    ),
 )
 
 
@@ -64,10 +73,13 @@ async def badges(reader: Database, tenant_id: int | None) -> dict[str, Badge]:
     """The numbers of the rail, by path."""
     async with reader.relaxed() as conn:
         found = await queries.rail_counts(conn, tenant_id)
+        hooks = await queries_webhooks.summary(conn, tenant_id)
     shown = {}
     if found.open_batches:
         more = "+" if found.open_batches >= queries.MOST_COUNTED else ""
         shown["/console/batches"] = Badge(f"{found.open_batches:,}{more}")
     if found.engines_ready < found.engines:
         shown["/console/engines"] = Badge(f"{found.engines_ready} of {found.engines}", "warn", "start")
+    if bad := hooks.failing + hooks.disabled:
+        shown["/console/webhooks"] = Badge(f"{bad:,}", "warn", "warn")
     return shown

@@ -108,6 +108,15 @@ NOTES = {
     "revealed": "Shown; this was written to the audit log.",
     "applied": "The policy is in force; every process follows it within a second.",
     "revoked": "The session has ended.",
+    "drained": "Drained: it gets no new request. What is in it finishes.",
+    "undrained": "It gets requests again.",
+    "redelivered": "It is sent again now.",
+    "replayed": "What the receiver did not accept in this time is sent again, the oldest first.",
+    "hook-paused": "Paused: its events wait.",
+    "hook-disabled": "Disabled: it gets no events. A replay can send them later.",
+    "hook-enabled": "A test event is sent; when it is accepted, waiting events follow.",
+    "tested": "A test event is sent now.",
+    "key-revoked": "The key is revoked. It stops working everywhere within seconds.",
 }
 
 

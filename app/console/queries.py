@@ -1,7 +1,7 @@
 """The console's own reads: rows as the pages need them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -12,12 +12,15 @@ from psycopg.types.json import Jsonb
 from app.console import queries_sql as sql
 from app.db.pool import Connection
 from app.files import ids
+from app.queue import items
+from app.queue.items import ItemFacts
 from app.states import BatchState, EngineState
 
 MOST_COUNTED = sql.MOST_COUNTED
 PAGE_ROWS = 50
 ITEM_ROWS = 20
 _MOST_EVENTS = 12
+_LAST = "\U0010ffff"  # no name that begins with a text comes after the text with this
 
 
 class RailCounts(NamedTuple):
@@ -61,6 +64,8 @@ class BatchRow:
     endpoint: str
     line_id: int | None
     traceparent: str | None
+    given_name: str | None = None
+    est_tokens: int | None = None
 
     @property
     def done(self) -> int:
@@ -69,13 +74,15 @@ class BatchRow:
 
     @property
     def name(self) -> str:
-        """What a person calls it: `name` of its metadata, else the first digits of its id."""
-        return (self.metadata or {}).get("name") or str(self.request_id)[:8]
+        """What a person calls it, else the first digits of its id."""
+        return self.given_name or str(self.request_id)[:8]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFilter:
-    """Which batches a list shows. Empty: all. `lifecycle`: open or ended. `text`: the first digits of an id."""
+    """Which batches a list shows. Empty: all. `lifecycle`: open or ended. `waits`: a code of `why`; `error`: a class of failures;
+    `name`: begins with it.
+    """
 
     tenant_id: int | None = None
     account: str = ""
@@ -85,6 +92,9 @@ class BatchFilter:
     model: str = ""
     tags: Sequence[str] = ()
     meta: Mapping[str, str] = field(default_factory=dict)
+    waits: str = ""
+    error: str = ""
+    name: str = ""
     id_range: tuple[UUID, UUID] | None = None
     after: tuple[datetime, UUID] | None = None
     before: tuple[datetime, UUID] | None = None
@@ -97,6 +107,10 @@ class BatchFilter:
             "state": self.state,
             "failed": self.failed,
             "model": self.model,
+            "waits": self.waits,
+            "error": self.error,
+            "name": self.name,
+            "name_end": self.name and self.name + _LAST,
             "tags": list(self.tags),
             "meta": Jsonb(dict(self.meta)) if self.meta else None,
             self.lifecycle or "none": bool(self.lifecycle),
@@ -172,53 +186,28 @@ async def submitted(conn: Connection, row: BatchRow, input_file_id: str | None =
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRow:
-    """An item without its bodies. `ok`: None while it has no result. `error`: code and message of its failure."""
-
-    seq: int
-    reference: str | None
-    model: str | None
-    est_tokens: int
-    ok: int | None
-    run: int | None
-    attempt: int | None
-    yields: int | None
-    prompt_tokens: int | None
-    cached_tokens: int | None
-    completion_tokens: int | None
-    finished_at: datetime | None
-    error: tuple[int, str] | None
+ITEM_LISTS = ("all", "answered", "failed")
 
 
-ITEM_LISTS = {"all": sql.ITEMS, "failed": sql.FAILED_ITEMS, "answered": sql.ANSWERED_ITEMS}
-
-
-async def items(conn: Connection, row: BatchRow, kind: str, after: int, limit: int = ITEM_ROWS) -> list[ItemRow]:
+async def item_page(conn: Connection, row: BatchRow, kind: str, after: int, limit: int = ITEM_ROWS) -> list[ItemFacts]:
     """Up to `limit` + 1 items from number `after` on: all, failed or answered."""
-    values = {"batch_id": row.batch_id, "run": row.run, "after": after, "limit": limit + 1}
-    return [_item(found) for found in await (await conn.execute(ITEM_LISTS[kind], values)).fetchall()]
+    if kind != "answered":
+        return await items.page(conn, row.batch_id, row.run, after=after, failed=kind == "failed", limit=limit + 1)
+    values = {"batch_id": row.batch_id, "after": after, "limit": limit + 1}
+    return [_item(found) for found in await (await conn.execute(sql.ANSWERED_ITEMS, values)).fetchall()]
 
 
-async def tries(conn: Connection, batch_id: int, seq: int) -> list[ItemRow]:
+async def tries(conn: Connection, batch_id: int, seq: int) -> list[ItemFacts]:
     """An item with each of its results, by run. Empty: there is no such item."""
     values = {"batch_id": batch_id, "seq": seq}
     return [_item(found) for found in await (await conn.execute(sql.TRIES, values)).fetchall()]
 
 
-def _item(row: Sequence[Any]) -> ItemRow:
-    values = [*row[:-1], _error(row[-1])]
-    return ItemRow(*values)
-
-
-def _error(body: bytes | None) -> tuple[int, str] | None:
-    if body is None:
-        return None
-    try:
-        found = orjson.loads(body)
-        return int(found["code"]), str(found["message"])
-    except (ValueError, KeyError, TypeError):
-        return 5001, "the error cannot be read"
+def _item(row: Sequence[Any]) -> ItemFacts:
+    *facts, body = row
+    problem = orjson.loads(body) if body else {}
+    values = [*facts[:4], None if facts[4] is None else facts[4] == 1, *facts[5:]]
+    return replace(ItemFacts(*values), code=problem.get("code"), message=problem.get("message"))
 
 
 class Bodies(NamedTuple):
@@ -308,7 +297,16 @@ async def engines(conn: Connection) -> list[EngineRow]:
     return [EngineRow(*row) for row in await (await conn.execute(sql.ENGINES)).fetchall()]
 
 
-async def open_batches(conn: Connection, tenant_id: int | None, limit: int) -> list[tuple[int, UUID]]:
-    """Account and id of the oldest open batches."""
-    rows = await (await conn.execute(sql.OPEN, {"tenant_id": tenant_id, "limit": limit})).fetchall()
-    return [(row[0], row[1]) for row in rows]
+class WaitRow(NamedTuple):
+    """How many open batches wait for `code` (running: they do not), since when the first does, and their tokens that are left."""
+
+    code: str
+    batches: int
+    since: datetime
+    tokens: float | None
+
+
+async def waits(conn: Connection, tenant_id: int | None) -> list[WaitRow]:
+    """What open batches wait for, as the steward noted it in its last round."""
+    rows = await (await conn.execute(sql.WAITS, {"tenant_id": tenant_id})).fetchall()
+    return [WaitRow(*row) for row in rows]

@@ -22,7 +22,8 @@ from (select count(*) filter (where e.state = '{EngineState.READY}' and w.{WORKE
 _FOLDED = """
 select b.batch_id, b.request_id, t.tenant_id, t.account_id, b.model, b.state, b.run, b.total,
        b.ok + coalesce(d.ok, 0), b.failed + coalesce(d.failed, 0), b.prompt_tokens, b.cached_tokens, b.completion_tokens,
-       b.created_at, b.opened_at, b.finalized_at, b.expires_at, b.tags, b.meta, b.policy, b.endpoint, b.line_id, b.traceparent
+       b.created_at, b.opened_at, b.finalized_at, b.expires_at, b.tags, b.meta, b.policy, b.endpoint, b.line_id, b.traceparent,
+       b.name, b.est_tokens
 from {source} join tenant t on t.tenant_id = b.tenant_id
 left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
   on b.finalized_at is null"""
@@ -43,6 +44,11 @@ _WHERE = {
     "model": "b.model = %(model)s",
     "tags": "b.tags <> '{}' and b.tags @> %(tags)s::text[]",
     "meta": "b.meta is not null and b.meta @> %(meta)s::jsonb",
+    "waits": """b.finalized_at is null and exists (select from batch_phase p
+    where p.batch_id = b.batch_id and p.until is null and p.code = %(waits)s)""",
+    "error": """b.failed > 0 and exists (select from batch_error e
+    where e.batch_id = b.batch_id and e.run = b.run and e.error = %(error)s)""",
+    "name": "b.name ~>=~ %(name)s and b.name ~<~ %(name_end)s",
     "id_from": "b.request_id >= %(id_from)s and b.request_id <= %(id_to)s",
     "after": "(b.created_at, b.request_id) < (%(after_at)s, %(after)s)",
     "before": "(b.created_at, b.request_id) > (%(before_at)s, %(before)s)",
@@ -80,23 +86,19 @@ left join line l on l.line_id = %(line_id)s left join api_key k on k.key_id = l.
 left join file_batch f on f.request_id = %(request_id)s
 left join file u on u.file_id = %(file_id)s"""
 
+# Results of an item in every run, with the facts of each, without bodies but those of errors.
 _ITEM = """
-select p.seq, p.reference, p.model, p.est_tokens, r.ok, r.run, r.attempt, r.yields, r.prompt_tokens, r.cached_tokens,
-       r.completion_tokens, r.finished_at, case when r.ok = 0 and not r.stored then r.body end"""
-ITEMS = f"""{_ITEM}
-from item_payload p left join lateral (
-  select * from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s)
-  order by ok desc, run desc limit 1) r on true
-where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
-FAILED_ITEMS = f"""{_ITEM}
-from item_result r join item_payload p on p.batch_id = r.batch_id and p.seq = r.seq
-where r.batch_id = %(batch_id)s and r.seq >= %(after)s and r.ok = 0 and r.run = %(run)s order by r.seq limit %(limit)s"""
+select p.seq, p.reference, p.model, p.est_tokens, r.ok, r.error, r.run, r.attempt, r.yields, r.prompt_tokens, r.cached_tokens,
+       r.completion_tokens, r.finished_at, e.name, r.queued_ms, r.first_token_ms, r.ran_ms,
+       case when r.ok = 0 and not r.stored then r.body end"""
 ANSWERED_ITEMS = f"""{_ITEM}
-from item_result r join item_payload p on p.batch_id = r.batch_id and p.seq = r.seq
-where r.batch_id = %(batch_id)s and r.seq >= %(after)s and r.ok = 1 order by r.seq limit %(limit)s"""
+from (select * from item_result where batch_id = %(batch_id)s and seq >= %(after)s and ok = 1 order by seq limit %(limit)s) r
+cross join lateral (select * from item_payload p where p.batch_id = %(batch_id)s and p.seq = r.seq limit 1) p
+left join engine e on e.engine_id = r.engine_id order by r.seq"""
 
 TRIES = f"""{_ITEM}
 from item_payload p left join item_result r on r.batch_id = p.batch_id and r.seq = p.seq
+left join engine e on e.engine_id = r.engine_id
 where p.batch_id = %(batch_id)s and p.seq = %(seq)s order by r.run"""
 BODIES = """
 select p.body, p.stored, r.body, r.stored, coalesce(r.ok = 1, false)
@@ -126,7 +128,9 @@ select e.engine_id, e.name, coalesce(p.model, ''), e.protection, e.state, e.reas
 from engine e left join pool p on p.pool_id = e.pool_id left join worker w on w.worker_id = e.worker_id
 where w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day' order by e.name"""
 
-# The oldest open batches, which are looked at for what they wait for.
-OPEN = """
-select tenant_id, request_id from batch where finalized_at is null and kind = 'batch'
-  and (%(tenant_id)s::int is null or tenant_id = %(tenant_id)s) order by created_at limit %(limit)s"""
+# What open batches wait for now: how many and since when, as the steward has noted it.
+WAITS = """
+select p.code, count(*)::int, min(p.at), sum(greatest(0, b.est_tokens * (1 - (b.ok + b.failed)::float8 / b.total)))::float8
+from (select batch_id, code, at from batch_phase
+      where until is null and (%(tenant_id)s::int is null or tenant_id = %(tenant_id)s) limit 10000) p
+join batch b on b.batch_id = p.batch_id where b.finalized_at is null group by p.code"""

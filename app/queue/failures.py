@@ -42,7 +42,7 @@ async def by_class(conn: Connection, batch_id: int, run: int) -> list[FailureCla
     """The failures of this run by class, the most frequent first. A batch that ended before classes were kept has none."""
     rows = await (await conn.execute(errors_sql.OF_BATCH, {"batch_id": batch_id, "run": run})).fetchall()
     found = [(error, count, seq, orjson.loads(body) if body else {}) for error, count, seq, body in rows]
-    return [FailureClass(*known, body.get("code"), body.get("message")) for *known, body in found]
+    return [FailureClass(error, count, seq, body.get("code"), body.get("message")) for error, count, seq, body in found]
 
 
 async def all_refused(conn: Connection, batch_id: int, run: int) -> bool:

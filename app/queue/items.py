@@ -1,6 +1,6 @@
 """The items of a batch with the facts of their results, page by page: when each ran, where, for how long, and why it failed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import orjson
@@ -73,14 +73,5 @@ def _item(
     *facts, body = rest
     problem = orjson.loads(body) if isinstance(body, bytes) else {}
     known = None if ok is None else ok == 1
-    return ItemFacts(
-        seq,
-        reference,
-        model,
-        est_tokens,
-        known,
-        error or ("failed" if ok == 0 else None),
-        *facts,  # type: ignore[arg-type]
-        code=problem.get("code"),
-        message=problem.get("message"),
-    )
+    found = ItemFacts(seq, reference, model, est_tokens, known, error or ("failed" if ok == 0 else None), *facts)  # type: ignore[arg-type]
+    return replace(found, code=problem.get("code"), message=problem.get("message"))

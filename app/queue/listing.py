@@ -49,6 +49,23 @@ async def page(
     conn: Connection, tenant_id: int, filters: Filters, *, after: ListPosition | None = None, limit: int
 ) -> list[ListPosition]:
     """The newest `limit` batches of the tenant after the position `after`, without single requests."""
+    given, values = _given(filters, after, limit)
+    rows = await (await conn.execute(queries.page(given).encode(), values | {"tenant_id": tenant_id})).fetchall()
+    return [ListPosition(created_at, request_id) for request_id, created_at, _ in rows]
+
+
+async def page_of_accounts(
+    conn: Connection, tenant_ids: Sequence[int], filters: Filters, *, after: ListPosition | None = None, limit: int
+) -> list[tuple[int, ListPosition]]:
+    """The newest `limit` batches of these tenants, each with its tenant, as `page`."""
+    given, values = _given(filters, after, limit)
+    values |= {"tenant_ids": list(tenant_ids)}
+    rows = await (await conn.execute(queries.page_of_accounts(given).encode(), values)).fetchall()
+    return [(tenant_id, ListPosition(created_at, request_id)) for tenant_id, request_id, created_at in rows]
+
+
+def _given(filters: Filters, after: ListPosition | None, limit: int) -> tuple[set[str], dict[str, Any]]:
+    """The names of the filters that filter, and the values of all."""
     values: dict[str, Any] = {
         "models": list(dict.fromkeys(filters.models)),
         "waits": list(dict.fromkeys(filters.waits)),
@@ -63,10 +80,9 @@ async def page(
         **_states(filters.states or (tuple(BatchState) if filters.models else ())),
     }
     given = {name for name, value in values.items() if value}
-    values |= {"tenant_id": tenant_id, "limit": limit, "after_at": after and after.created_at}
+    values |= {"limit": limit, "after_at": after and after.created_at}
     values["name_end"] = filters.name and filters.name + _LAST
-    rows = await (await conn.execute(queries.page(given).encode(), values)).fetchall()
-    return [ListPosition(created_at, request_id) for request_id, created_at in rows]
+    return given, values
 
 
 async def created_at(conn: Connection, tenant_id: int, request_id: UUID) -> datetime | None:

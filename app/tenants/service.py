@@ -110,6 +110,11 @@ async def closing(conn: Connection) -> list[Tenant]:
     return [Tenant(*row) for row in await (await conn.execute(sql.CLOSING_TENANTS)).fetchall()]
 
 
+async def every(conn: Connection) -> list[Tenant]:
+    """All tenants, those that are being deleted included."""
+    return [Tenant(*row) for row in await (await conn.execute(sql.EVERY)).fetchall()]
+
+
 async def remove(conn: Connection, tenant_id: int) -> None:
     """Delete a closed tenant and its keys. Call inside a transaction. Raises ForeignKeyViolation while other rows refer to it."""
     for statement in sql.REMOVE_TENANT:

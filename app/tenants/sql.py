@@ -13,6 +13,7 @@ ACCOUNT_ID = "select account_id from tenant where tenant_id = %(tenant_id)s"
 CLOSE_TENANT = f"""
 update tenant set state = '{TenantState.CLOSING}' where tenant_id = %(tenant_id)s and {TENANT.guard("close")}"""
 CLOSING_TENANTS = f"select tenant_id, account_id from tenant where {TENANT.guard('remove')} order by tenant_id"
+EVERY = "select tenant_id, account_id from tenant order by tenant_id"
 REVOKE_KEYS = "update api_key set revoked_at = now() where tenant_id = %(tenant_id)s and revoked_at is null"
 REMOVE_TENANT = (
     "delete from key_usage using api_key k where key_usage.key_id = k.key_id and k.tenant_id = %(tenant_id)s",

@@ -1,9 +1,11 @@
 """Claims about the routes of history: incidents, engines, protection, phases, errors and items, and the filters of the list."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from app import clock
 from app.batches.phases import PhaseLog
@@ -13,6 +15,9 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.headroom import samples
 from app.metering.latency import MinuteLatencies
+from app.settings import Settings
+from app.tenants import service as tenants
+from tests.api import in_process
 from tests.api.support import BATCHES, MODEL, line, run_all, submit, uploaded
 from tests.headroom.test_samples import SAMPLE
 from tests.queue import support
@@ -126,7 +131,7 @@ async def test_pages_of_incidents_follow_by_their_cursor(client: httpx.AsyncClie
         answer = (await client.get(f"{path}&after={answer['result_info']['cursor']}")).json()
     assert [each["subject"] for each in [*found, *answer["result"]]] == ["2", "1", "0", "api"]
     assert "after" in await read(client, f"{HISTORY}/incidents?after=x", 400)
-    assert "since" in await read(client, f"{HISTORY}/incidents?since=36d", 400)
+    assert "since" in await read(client, f"{HISTORY}/incidents?since=100d", 400)
 
 
 async def test_an_engine_shows_what_it_did(client: httpx.AsyncClient, database: Database) -> None:
@@ -161,3 +166,57 @@ async def test_protection_compares_tokens_beside_batch_work_with_those_alone_at_
     assert found["first_token_ratio"] == pytest.approx(1.2, rel=0.11)
     assert [stretch["beside"]["requests"] for stretch in found["stretches"]] == [1]
     assert (await read(client, f"{HISTORY}/protection?model={MODEL}"))["all"] == found["all"]
+
+
+@pytest.fixture
+async def operator(settings: Settings, database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    """A client with the operator's token. `acme` and `other` each have batches; those of `acme` are the older ones."""
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        made = [await tenants.ensure_tenant(conn, account) for account in ("acme", "other")]
+    for tenant in made:
+        for _ in range(2):
+            await support.submit(database, tenant, pool, 1)
+    with_token = settings.model_copy(update={"operator_token": SecretStr("of-the-operator")})
+    async with in_process.running(with_token, "of-the-operator") as (_, client):
+        yield client
+
+
+async def test_the_operator_lists_the_batches_of_all_accounts_by_account_and_by_what_they_wait_for(
+    operator: httpx.AsyncClient, database: Database
+) -> None:
+    await PhaseLog(database).look()
+    for query in ("", "waits=no_engine&", "state=queued&"):
+        found = await read(operator, f"/operator/batches?{query}")
+        assert [batch["account"] for batch in found] == ["other", "other", "acme", "acme"]
+        assert [batch["account"] for batch in await read(operator, f"/operator/batches?{query}account=acme")] == [
+            "acme"
+        ] * 2
+        seen, cursor = [], ""
+        while cursor is not None:
+            page = (await operator.get(f"/operator/batches?{query}limit=1{cursor}")).json()
+            seen += page["result"]
+            cursor = page["result_info"]["cursor"] and f"&after={page['result_info']['cursor']}"
+        assert [batch["request_id"] for batch in seen] == [batch["request_id"] for batch in found]
+    assert await read(operator, "/operator/batches?waits=paused") == []
+    assert "no account moon" in await read(operator, "/operator/batches?account=moon", 404)
+
+
+async def test_the_operator_sees_the_incidents_of_all_accounts_with_hosts(
+    operator: httpx.AsyncClient, database: Database
+) -> None:
+    async with database.durable() as conn:
+        [(tenant,)] = await (await conn.execute("select tenant_id from tenant where account_id = 'other'")).fetchall()
+        await changes.record(conn, ChangeKind.BUDGET_SPENT, "b", {"message": "all gone"}, tenant_id=tenant)
+    spent, started = await read(operator, "/operator/incidents")
+    assert (spent["account"], spent["message"]) == ("other", "budget b is spent: all gone")
+    assert started["facts"]["host"]
+
+
+async def test_an_api_key_does_not_open_the_operators_routes_and_without_a_token_there_are_none(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    assert "SLACKWATER_OPERATOR_TOKEN" in await read(client, "/operator/batches", 404)
+    key = client.headers["authorization"]
+    answer = await operator.get("/operator/batches", headers={"authorization": key})
+    assert answer.status_code == 401

@@ -58,7 +58,7 @@ async def _run_first(database: Database, batch: NewBatch, pool: int) -> None:
         items = await service.load(conn, lease)
         results = support.answers(items)
         error = orjson.dumps({"code": 5006, "message": f"Bad input: {EVIL}"})
-        results[3] = Result(items[3].seq, False, 1, 3, 0, 0, error)
+        results[3] = Result(items[3].seq, False, 1, 3, 0, 0, error, error="invalid")
         answer = orjson.dumps({"choices": [{"message": {"content": EVIL}}]})
         results[4] = Result(items[4].seq, True, 1, 3, 1, 5, answer)
         assert await service.flush(conn, lease, results)
@@ -164,7 +164,8 @@ async def test_a_batch_says_what_it_waits_for_and_what_has_failed(world: World, 
     assert "1 failed" in page
     assert "slackwater why" in page
     assert "fair_share" in page
-    assert "5006" in page
+    assert "invalid</code>" in page
+    assert "Bad input: " in page
 
 
 # ------------------------------------------------------------ bodies

@@ -121,10 +121,11 @@ def test_first_digits_are_a_range_of_ids() -> None:
     assert found is not None
     assert (found[0].hex[:5], found[1].hex[:5]) == ("5f1c9", "5f1c9")
     assert batch_filter.id_range("name") is None
+    assert batch_filter.id_range("5f") is None
 
 
 def test_a_cursor_is_read_back_as_it_was_written() -> None:
-    identity = batch_filter.id_range("5f")
+    identity = batch_filter.id_range("5f1c")
     assert identity is not None
     assert batch_filter.at_cursor(batch_filter.cursor(NOW, identity[0])) == (NOW, identity[0])
     with pytest.raises(BadInput, match="open the list again"):

@@ -1,5 +1,6 @@
 """Claims about the history of batches: what they waited for, of what their items failed, and when each item ran."""
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,10 +8,14 @@ import pytest
 
 from app.batches import phases as phase_log
 from app.batches.phases import PhaseLog
+from app.changes import service as changes
+from app.changes.kinds import ChangeKind
 from app.db.pool import Connection, Database
-from app.queue import batch_state, failures, ingest, phases, service, settling
+from app.queue import batch_state, chunk_sweeps, failures, ingest, phases, reaping, retention_sql, service, settling
 from app.queue.types import Item, Lease, Result
+from app.settings import Settings
 from tests.queue import support
+from workers.steward.rounds import Rounds
 
 
 @pytest.fixture
@@ -124,8 +129,6 @@ async def test_failures_of_a_cancelled_batch_are_counted_too(database: Database,
 
 
 async def reap_and_sweep(conn: Connection) -> None:
-    from app.queue import chunk_sweeps, reaping
-
     assert await reaping.reap(conn) == (1, 1)
     await chunk_sweeps.sweep(conn)
 
@@ -145,8 +148,6 @@ async def test_a_result_has_its_engine_and_its_times(database: Database, queue: 
 
 
 async def test_the_history_of_a_batch_goes_with_it(database: Database, queue: tuple[int, int, int]) -> None:
-    from app.queue import retention_sql
-
     tenant, pool, _ = queue
     batch = await support.submit(database, tenant, pool, 2)
     await PhaseLog(database).look()
@@ -158,3 +159,25 @@ async def test_the_history_of_a_batch_goes_with_it(database: Database, queue: tu
             await conn.execute(statement, {"ids": [batch.batch_id]})
         for table in ("batch_phase", "batch_error"):
             assert await (await conn.execute(f"select from {table}".encode())).fetchall() == []
+
+
+async def test_the_steward_notes_its_lead_and_phases_and_keeps_the_history_within_bounds(
+    database: Database, queue: tuple[int, int, int], settings: Settings
+) -> None:
+    tenant, pool, _ = queue
+    batch = await support.submit(database, tenant, pool, 1)
+    rounds = Rounds(database, NoHints(), settings)  # type: ignore[arg-type]
+    await rounds.begin()
+    async with database.durable() as conn:
+        await changes.record(conn, ChangeKind.PART_STARTED, "old", {})
+        await conn.execute("update change set at = now() - interval '40 days' where subject = 'old'")
+        await rounds.run()
+        assert await codes(conn, batch) == [("no_engine", False)]
+        assert [each.kind for each in await changes.page(conn, limit=10)] == ["steward.leads"]
+
+
+class NoHints:
+    """A publisher without a broker."""
+
+    async def endpoints(self, endpoint_ids: list[uuid.UUID]) -> bool:
+        return not endpoint_ids

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from app import clock
+from app.changes import service as changes
 from app.db import migrate
 from app.db.pool import Connection, Database
 from app.settings import Settings
@@ -341,6 +342,11 @@ async def test_failures_in_a_row_open_the_breaker_then_one_at_a_time_until_one_i
     (single,) = await claims(database)
     await record(database, single, OK)
     assert len(await claims(database)) == 7
+    async with database.durable() as conn:
+        closed, opened = await changes.page(conn, limit=10)
+    assert (closed.kind, opened.kind) == ("breaker.closed", "breaker.opened")
+    assert opened.data["failures"] == endpoint_health.FAILURES_IN_A_ROW
+    assert opened.data["delivery"] == claim.delivery_id
 
 
 async def test_simultaneous_failures_open_the_breaker_once_and_each_failed_trial_makes_the_next_pause_longer(

@@ -30,7 +30,11 @@ class ItemQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     failed: bool = Field(False, description="only items that failed in this run")
-    error: ErrorClass | None = Field(None, description="only items that failed with this class of error")
+    error: ErrorClass | None = Field(
+        None,
+        json_schema_extra={"enum": [each.value for each in ErrorClass]},
+        description="only items that failed with this class of error",
+    )
     limit: int = Field(50, ge=1, le=MOST_ITEMS, description="items in one page")
     after: int = Field(0, ge=0, le=LARGEST, description="the `cursor` of the page before: begin with this item")
 

@@ -23,14 +23,14 @@ from app.quantities import seconds_of
 
 router = APIRouter(prefix="/ai")
 
-MOST_DAYS = 35
-_LENGTH = {"pattern": "^[1-9][0-9]{0,5}[smhd]$"}
+_MOST_SECONDS = 99 * 86_400
+_LENGTH = {"pattern": "^([1-9][0-9]{0,2}[smh]|[1-9][0-9]?d)$"}
 Since = Annotated[
     str,
     Field(
         json_schema_extra=_LENGTH,
         max_length=10,
-        description=f"a length of time like 90m, 24h or 7d, at most {MOST_DAYS}d",
+        description="a length of time like 90m, 24h or 7d",
     ),
 ]
 
@@ -71,7 +71,7 @@ async def timeline(tenant: Caller, parts: PartsDep, query: Annotated[IncidentQue
     """What died, closed, stopped, started and changed in the installation and for this account, newest first, in words, with the
     ids of batches, engines, deliveries and traces.
     """
-    before = incidents.position_of(query.after) if query.after else None
+    before = incidents.position_of(query.after) if query.after is not None else None
     async with parts.database.relaxed() as conn:
         found = await incidents.timeline(
             conn,
@@ -109,7 +109,8 @@ async def protected(_: Caller, parts: PartsDep, query: Annotated[ProtectionQuery
     Beside batch work, alone, and as they usually do alone, at the same hours of the last seven days; null: not known. Only
     streamed answers are measured.
     """
-    model = parts.model(query.model).served if query.model else None
+    known = parts.catalogue.resolve(query.model) if query.model else None
+    model = known.served if known else query.model
     async with parts.database.relaxed() as conn:
         found = await protection.read(conn, moment(query.since), query.points, model)
     return success(protection_view(found))
@@ -118,10 +119,9 @@ async def protected(_: Caller, parts: PartsDep, query: Annotated[ProtectionQuery
 def moment(since: str) -> datetime:
     """The begin of a length of time that ends now. Raises BadInput."""
     seconds = seconds_of(since)
-    if not seconds or seconds > MOST_DAYS * 86_400:
+    if not seconds or seconds > _MOST_SECONDS:
         raise BadInput(
-            f"since: must be a length of time like 90m, 24h or 7d, at most {MOST_DAYS}d, got {since[:20]}",
-            param="since",
+            f"since: must be a length of time like 90m, 24h or 7d, at most 99d, got {since[:20]}", param="since"
         )
     return clock.now() - timedelta(seconds=seconds)
 

@@ -13,8 +13,13 @@ from app.console.pages import (
     audit,
     batch,
     batches,
+    engines,
+    fairness,
+    find,
     growth,
+    incidents,
     item,
+    keys,
     login,
     new_batch,
     now,
@@ -22,6 +27,7 @@ from app.console.pages import (
     policy,
     signed_in,
     spend,
+    webhooks,
 )
 
 PAGES: Sequence[Page] = (
@@ -33,6 +39,15 @@ PAGES: Sequence[Page] = (
     policy.PAGE,
     audit.PAGE,
     batch.PAGE,
+    batch.PAGE,
+    engines.PAGE,
+    engines.ONE,
+    incidents.PAGE,
+    webhooks.PAGE,
+    webhooks.ONE,
+    webhooks.DELIVERY,
+    fairness.PAGE,
+    keys.PAGE,
 )
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
@@ -43,4 +58,8 @@ ROUTES: Sequence[BaseRoute] = (
     *new_batch.ROUTES,
     *item.ROUTES,
     *actions.ROUTES,
+    *engines.ROUTES,
+    *webhooks.ROUTES,
+    *keys.ROUTES,
+    *find.ROUTES,
 )

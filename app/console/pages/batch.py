@@ -13,7 +13,8 @@ from app.console.queries import BatchRow
 from app.console.views import batch
 from app.db.pool import Connection
 from app.errors import NotFound
-from app.queue import failures
+from app.queue import failures, phases
+from app.queue.phases import Phase
 from app.tenants.service import Tenant
 
 _SLOW_SECONDS = 5.0  # what changes slowly or costs more is read as often
@@ -53,7 +54,7 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
 
     async with parts.reader.relaxed() as conn:
         running = await queries.running(conn, row.batch_id) if row.finalized_at is None else queries.Running(0, 0)
-        items = await queries.items(conn, row, kind, min(after, _MOST_SEQ))
+        items = await queries.item_page(conn, row, kind, min(after, _MOST_SEQ))
         facts = await parts.looks.at(
             ("batch facts", row.batch_id, row.run, row.state, viewer.role.of_account),
             lambda: _slow(conn, row),
@@ -64,12 +65,15 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
 
 async def _slow(
     conn: Connection, row: BatchRow
-) -> tuple[list[failures.Failures], queries.Submitted, list[queries.EventRow], tuple[list[datetime], int]]:
+) -> tuple[
+    list[failures.FailureClass], queries.Submitted, list[queries.EventRow], tuple[list[datetime], int], list[Phase]
+]:
     return (
-        await failures.grouped(conn, row.batch_id, row.run) if row.failed else [],
+        await failures.by_class(conn, row.batch_id, row.run) if row.failed else [],
         await queries.submitted(conn, row),
         await queries.events(conn, row.batch_id),
         await queries.progress(conn, row.batch_id, row.total),
+        await phases.of_batch(conn, row.batch_id),
     )
 
 

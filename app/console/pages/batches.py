@@ -30,6 +30,7 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batches.Seen:
 def _filter(viewer: Viewer, wanted: Wanted, params: Params) -> BatchFilter:
     view = params.get("view", "open")
     asks_state = bool(wanted.state or wanted.text)
+    id_range = batch_filter.id_range(wanted.text)
     return BatchFilter(
         tenant_id=viewer.tenant_id,
         account=wanted.account,
@@ -39,13 +40,13 @@ def _filter(viewer: Viewer, wanted: Wanted, params: Params) -> BatchFilter:
         model=wanted.model,
         tags=wanted.tags,
         meta=wanted.meta,
-        id_range=(batch_filter.id_range(wanted.text) or _NOTHING) if wanted.text else None,
+        waits=wanted.waits,
+        error=wanted.error,
+        name="" if id_range else wanted.text,
+        id_range=id_range,
         after=batch_filter.at_cursor(params.get("after", "")),
         before=batch_filter.at_cursor(params.get("before", "")),
     )
-
-
-_NOTHING = (UUID(int=0), UUID(int=0))
 
 
 async def explained(parts: Parts, rows: Sequence[BatchRow]) -> dict[UUID, Why]:

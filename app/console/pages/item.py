@@ -11,9 +11,10 @@ from app.console.page import whole
 from app.console.pages import batch
 from app.console.pages.actions import refuse, write
 from app.console.parts import Parts, parts_of, viewer_of
-from app.console.queries import BatchRow, ItemRow
+from app.console.queries import BatchRow
 from app.console.views import item
 from app.errors import BadInput, NotFound
+from app.queue.items import ItemFacts
 from app.storage.store import Store
 
 _REASON = range(3, 401)
@@ -43,7 +44,7 @@ async def reveal(request: Request) -> Response:
     return await whole(request, "item", context, active="/console/batches")
 
 
-async def _find(request: Request) -> tuple[BatchRow, list[ItemRow]]:
+async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:
     parts = parts_of(request)
     row = await batch.find_of(request, parts, viewer_of(request))
     seq = int(request.path_params["seq"])

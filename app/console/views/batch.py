@@ -7,15 +7,18 @@ from typing import Any
 
 from app.access.roles import Viewer
 from app.batches.why_chain import Why
-from app.console.queries import ITEM_ROWS, BatchRow, EventRow, ItemRow, Running, Submitted
+from app.console.queries import ITEM_ROWS, BatchRow, EventRow, Running, Submitted
 from app.console.views import batch_actions, batch_filter, batch_state, plots, signs, text, times
 from app.console.views.batch_state import BATCH_FINAL
 from app.console.views.figures import Figure, Part, figure
 from app.console.views.plots import Plot, Word
 from app.engines.catalogue import Catalogue
-from app.queue.failures import Failures
+from app.queue.failures import FailureClass
+from app.queue.items import ItemFacts
+from app.queue.phases import Phase
 
 _CONES = {"high": 0.2, "medium": 0.5, "low": 1.0}
+_TABLE_ROWS = 12
 _ITEM_TABS = {"all": "All", "answered": "Answered", "failed": "Failed"}
 
 
@@ -27,11 +30,12 @@ class Seen:
     why: Why | None
     running: Running
     kind: str
-    items: Sequence[ItemRow]
-    failures: Sequence[Failures]
+    items: Sequence[ItemFacts]
+    failures: Sequence[FailureClass]
     submitted: Submitted
     events: Sequence[EventRow]
     progress: tuple[Sequence[datetime], int]
+    phases: Sequence[Phase]
     models: Catalogue
 
 
@@ -49,10 +53,13 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "actions": batch_actions.of(row, batch_state.counts(row, why), viewer),
         "figures": figures(seen, now),
         "plot": drawing(seen, start, end, now),
-        "ticks": plots.ticks(start, end, ends="" if end > now else "now", now=now if end > now else None),
+        "table": [[times.clock_time(at, now), f"{done:,}"] for at, done in progress_table(seen, now)],
+        "ticks": plots.ticks(
+            start, end, ends="" if end > now or row.finalized_at else "now", now=now if end > now else None
+        ),
         "since": times.clock_time(row.opened_at, now),
-        "held": [],
-        "timed": False,
+        "held": held(seen.phases, start, end, now),
+        "timed": any(item.ran_ms is not None for item in seen.items),
         "now_at": round(100 * plots.place(now, start, end), 1) if end > now else None,
         "chain": batch_state.chain(why.chain if why else (), now),
         "cli_why": f"slackwater why {text.short(row.request_id)}",
@@ -101,12 +108,18 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
         )
     cached = row.cached_tokens / row.prompt_tokens if row.prompt_tokens else None
     value = "–" if cached is None else text.percent(cached)
-    found.append(figure("Prompt tokens from cache", value, "" if cached is None else "%", _tokens(row)))
+    found.append(figure("Prompt tokens from cache", value, "" if cached is None else "%", _cached(row)))
     return found
 
 
 def _tokens(row: BatchRow) -> str:
     return f"{text.compact(row.prompt_tokens)} tokens in, {text.compact(row.completion_tokens)} out"
+
+
+def _cached(row: BatchRow) -> str:
+    return (
+        f"{text.compact(row.cached_tokens)} of {text.compact(row.prompt_tokens)}" if row.prompt_tokens else "none yet"
+    )
 
 
 def _split(words: str) -> tuple[str, str]:
@@ -172,6 +185,15 @@ def drawing(seen: Seen, start: datetime, end: datetime, now: datetime) -> Plot:
     return Plot(label, shapes, grid, caps=[100 - 100 * top], words=words, now=now_at)
 
 
+def progress_table(seen: Seen, now: datetime) -> list[tuple[datetime, int]]:
+    """The drawing in numbers: some times, and the items that were done by then."""
+    sample, size = seen.progress
+    ok, failed = batch_state.counts(seen.row, seen.why)
+    step = max(1, len(sample) // _TABLE_ROWS)
+    found = [(at, min(ok + failed, round(n / size * seen.row.total))) for n, at in enumerate(sample, 1)][::step]
+    return [*found, (min(now, seen.row.finalized_at or now), ok + failed)]
+
+
 def _cone(
     here: plots.Point, now: datetime, seconds: float, spread: float, start: datetime, end: datetime, top: float
 ) -> list[plots.Shape]:
@@ -185,15 +207,16 @@ def _cone(
     ]
 
 
-def errors(found: Sequence[Failures], viewer: Viewer) -> list[dict[str, Any]]:
+def errors(found: Sequence[FailureClass], viewer: Viewer) -> list[dict[str, Any]]:
     """The failures by class, the most frequent first. Roles of the installation see no message, which may quote a prompt."""
     most = max((each.count for each in found), default=1)
     return [
         {
             "count": f"{each.count:,}",
             "meter": plots.meter(f"{each.count:,}", most, ("bad", each.count)),
-            "code": each.code,
-            "words": message(each.code, each.message, viewer),
+            "code": each.error,
+            "words": message(each.code or 0, each.message or "", viewer),
+            "href": f"/console/batches?view=all&q=error:{each.error}",
         }
         for each in found
     ]
@@ -207,6 +230,30 @@ _MEANINGS = {
     5007: "there is no such model",
 }
 _MESSAGE_CHARACTERS = 200
+
+
+def held(found: Sequence[Phase], start: datetime, end: datetime, now: datetime) -> list[plots.Lane]:
+    """A lane for each kind of reason that the batch has waited for, with the time that it took."""
+    bars: dict[str, list[tuple[datetime, datetime | None, str, str]]] = {}
+    seconds: dict[str, float] = {}
+    for phase in found:
+        name, kind = signs.lane(phase.code)
+        until = phase.until or now
+        bars.setdefault(name, []).append((phase.at, until, kind, f"{phase.code}: {signs.waiting(phase.code)[1]}"))
+        begin = max(phase.at, start)
+        seconds[name] = seconds.get(name, 0.0) + max(0.0, (until - begin).total_seconds())
+    return [
+        plots.Lane(
+            name,
+            times.span(seconds[name]),
+            [
+                plots.Bar(kind, x, max(width, 0.25), title)
+                for kind, title, x, width in plots.stretches(bars[name], start, end)
+            ],
+        )
+        for name in signs.LANES
+        if name in bars and seconds[name] > 0
+    ]
 
 
 def message(code: int, words: str, viewer: Viewer) -> str:
@@ -242,12 +289,13 @@ def _items(seen: Seen, params: Mapping[str, str], viewer: Viewer) -> dict[str, A
             "words": f"{len(shown):,} of {numbers[seen.kind]:,}",
             "older": older,
             "newer": newer,
+            "names": ("From the begin", "Next"),
             "cli": f"slackwater results {text.short(row.request_id)}" + (" --errors" if seen.kind == "failed" else ""),
         },
     }
 
 
-def _item(item: ItemRow, row: BatchRow, viewer: Viewer) -> dict[str, Any]:
+def _item(item: ItemFacts, row: BatchRow, viewer: Viewer) -> dict[str, Any]:
     sign, words, code = outcome(item, row, viewer)
     cached = f"({item.cached_tokens:,})" if item.cached_tokens else ""
     return {
@@ -260,19 +308,19 @@ def _item(item: ItemRow, row: BatchRow, viewer: Viewer) -> dict[str, Any]:
         "prompt": text.count(item.prompt_tokens) if item.ok is not None else "–",
         "cached": cached,
         "answer": text.count(item.completion_tokens) if item.completion_tokens else "–",
-        "tries": (item.attempt or 0) + 1 if item.ok is not None else "–",
+        "ran": times.span(item.ran_ms / 1000) if item.ran_ms is not None else "–",
+        "tries": item.attempt or 1 if item.ok is not None else "–",
         "ended": times.seconds_time(item.finished_at),
         "finished_at": item.finished_at,
     }
 
 
-def outcome(item: ItemRow, row: BatchRow, viewer: Viewer) -> tuple[signs.Sign, str, str]:
+def outcome(item: ItemFacts, row: BatchRow, viewer: Viewer) -> tuple[signs.Sign, str, str]:
     """What became of an item: sign, words, and the code of its error."""
-    if item.ok == 1:
+    if item.ok:
         return signs.DONE, "answered", ""
-    if item.ok == 0:
-        code, words = item.error or (5001, "the engine failed")
-        return signs.BROKEN, message(code, words, viewer), str(code)
+    if item.ok is False:
+        return signs.BROKEN, message(item.code or 0, item.message or "", viewer), item.error or "failed"
     if row.finalized_at is not None:
         return signs.QUIET, "did not run", ""
     return signs.WAITS, "waits", ""
@@ -306,7 +354,7 @@ def facts(seen: Seen, viewer: Viewer) -> list[tuple[str, str, bool]]:
     by = row.account + (f", key {came.key}" if came.key else "")
     found = [("By", by, False), ("Model", row.model, True), ("Endpoint", row.endpoint, True)]
     if came.filename:
-        size = f", {text.compact(came.bytes)}B" if came.bytes else ""
+        size = f", {text.size(came.bytes)}" if came.bytes else ""
         found.append(("As", f"batch of {text.inert(came.filename, 200)[0]}{size}", False))
     window = (
         "no deadline" if row.expires_at is None else f"{times.span((row.expires_at - row.opened_at).total_seconds())}"

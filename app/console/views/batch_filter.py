@@ -9,7 +9,8 @@ from uuid import UUID
 from app.errors import BadInput
 from app.states import BatchState
 
-WORDS = ("state", "model", "account", "tag", "meta.…")
+WORDS = ("state", "model", "account", "tag", "meta.…", "waits", "error")
+_ID_LEAST = 4
 _ID_DIGITS = set("0123456789abcdef")
 VIEWS = {"open": "Open", "failures": "With failures", "ended": "Ended", "all": "All"}
 
@@ -26,7 +27,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a filter asks for. `text`: the first digits of an id."""
+    """What a filter asks for. `text`: the begin of an id or of a name."""
 
     parts: Sequence[tuple[str, str]] = ()
     state: str = ""
@@ -34,6 +35,8 @@ class Wanted:
     account: str = ""
     tags: Sequence[str] = ()
     meta: Mapping[str, str] = field(default_factory=dict)
+    waits: str = ""
+    error: str = ""
     text: str = ""
 
 
@@ -50,6 +53,8 @@ def parse(given: str) -> Wanted:
         values.get("account", ""),
         [value for name, value in parts if name == "tag"],
         {name.removeprefix("meta."): value for name, value in parts if name.startswith("meta.")},
+        values.get("waits", ""),
+        values.get("error", ""),
         values.get("", ""),
     )
 
@@ -58,17 +63,19 @@ def _part(word: str) -> tuple[str, str]:
     name, colon, value = word.partition(":")
     if not colon:
         return "", word
-    if name not in {"state", "model", "account", "tag"} and not (name.startswith("meta.") and name != "meta."):
-        raise BadInput(f"{name}: is no part of a filter; one of {', '.join(WORDS)}, or the first digits of an id")
+    if name not in {"state", "model", "account", "tag", "waits", "error"} and not (
+        name.startswith("meta.") and name != "meta."
+    ):
+        raise BadInput(f"{name}: is no part of a filter; one of {', '.join(WORDS)}, or the begin of a name or an id")
     if not value:
         raise BadInput(f"{name}: say which, as in {name}:x")
     return name, value
 
 
 def id_range(text: str) -> tuple[UUID, UUID] | None:
-    """The ids that begin with these digits. None: no id begins so."""
+    """The ids that begin with these digits. None: no id begins so, or the text is too short to be meant as one."""
     digits = text.lower().removeprefix("batch_").replace("-", "")
-    if not digits or len(digits) > 32 or set(digits) - _ID_DIGITS:
+    if not _ID_LEAST <= len(digits) <= 32 or set(digits) - _ID_DIGITS:
         return None
     return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
 
@@ -77,7 +84,7 @@ def chips(wanted: Wanted, path: str, keep: Mapping[str, str]) -> list[Chip]:
     """Each part of the filter with the address without it."""
     raws = [f"{name}:{value}" if name else value for name, value in wanted.parts]
     return [
-        Chip(name or "id", value, raw, address(path, **keep, q=" ".join([*raws[:n], *raws[n + 1 :]])))
+        Chip(name or "begins", value, raw, address(path, **keep, q=" ".join([*raws[:n], *raws[n + 1 :]])))
         for n, ((name, value), raw) in enumerate(zip(wanted.parts, raws, strict=True))
     ]
 

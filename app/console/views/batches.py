@@ -129,7 +129,7 @@ def _row(row: BatchRow, seen: Seen, now: datetime) -> dict[str, Any]:
     }
 
 
-def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], q: str) -> dict[str, str]:
+def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], q: str) -> dict[str, Any]:
     newer = older = ""
     back, ahead = params.get("before"), params.get("after")
     if seen.rows:
@@ -144,4 +144,4 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], q: st
         params.get("view", "open"), ""
     )
     words = f"{text.plural(len(seen.rows), 'batch', 'batches')}, newest first"
-    return {"words": words, "newer": newer, "older": older, "cli": f"slackwater batch list{state}"}
+    return {"names": (), "words": words, "newer": newer, "older": older, "cli": f"slackwater batch list{state}"}

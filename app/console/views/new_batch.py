@@ -22,7 +22,7 @@ def view(file: File, estimate: Mapping[str, Any], now: datetime) -> dict[str, An
     return {
         "file_id": ids.format_id(file.file_id),
         "filename": text.inert(file.filename, 200)[0],
-        "size": f"{text.compact(file.bytes)}B",
+        "size": text.size(file.bytes),
         "strong": strong,
         "rest": rest,
         "fit": fit,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 WIDTH, HEIGHT = 360.0, 100.0
 _STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
+_NEAR = 22.0  # per cent; nearer to the begin than this, now takes its place on a narrow page
 _EDGE = 7.0  # per cent; a tick nearer to the edge than this has no label, which would meet that of the edge
 
 Point = tuple[float, float]  # across and up, each from 0 to 1
@@ -182,8 +183,8 @@ def ticks(
     step = next((step for step in _STEPS if seconds / step <= most), _STEPS[-1])
     first = datetime.fromtimestamp((start.timestamp() // step + 1) * step, UTC)
     form = "%H:%M" if seconds < 2 * 86_400 else "%-d %b"
-    found = [Tick(0, f"{start.astimezone(UTC):{form}}", "start")]
     marks = [] if now is None else [round(100 * place(now, start, end), 1)]
+    found = [Tick(0, f"{start.astimezone(UTC):{form}}", "start")] if not marks or marks[0] > _NEAR else []
     moment = first
     while moment < end:
         x = round(100 * place(moment, start, end), 1)

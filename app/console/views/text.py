@@ -55,6 +55,12 @@ def compact(number: float | None) -> str:
     return f"{digits}{unit}" if unit in ("", "k") else f"{digits}{NBSP}{unit}"
 
 
+def size(number: float | None) -> str:
+    """So many bytes: 962 kB, 61 MB."""
+    digits, unit = si(number)
+    return f"{digits}{NBSP}{unit}B"
+
+
 def money(amount: float | None, currency: str | None = "USD") -> str:
     """An amount of money; below a cent with as many digits as it needs. Unknown: a dash."""
     if amount is None:
@@ -86,5 +92,7 @@ def plural(number: int, thing: str, things: str | None = None) -> str:
 
 
 def sentence(words: str) -> str:
-    """The words with a capital at their begin."""
+    """The words with a capital at their begin, unless they begin with a name, as engine-0 is one."""
+    if any(character.isdigit() for character in words.partition(" ")[0]):
+        return words
     return words[:1].upper() + words[1:]

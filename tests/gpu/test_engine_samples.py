@@ -1,0 +1,64 @@
+"""Claims about the history that a worker writes: what its engine did, and when and where each item ran."""
+
+from itertools import pairwise
+
+import pytest
+
+from app.changes import service as changes
+from app.headroom import samples
+from tests.gpu.world import World
+from workers.gpu import engine_samples
+from workers.gpu.engine_samples import _OtherTokens
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_samples, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(engine_samples, "SAMPLE_SECONDS", 0.2)
+
+
+async def test_a_worker_writes_samples_of_its_engine_and_the_times_of_its_items(world: World) -> None:
+    async with world.worker():
+        await world.until("exists (select from engine_sample)")
+        batch = await world.submit(["hello"] * 6, chunk=3)
+        await world.finished(batch)
+        await world.until("(select sum(batch_tokens) > 0 from engine_sample)")
+    rows = await world.fetch("select engine_id, queued_ms, ran_ms, error from item_result")
+    assert len(rows) == 6
+    assert all(engine == 1 and queued >= 0 and ran >= 0 and error is None for engine, queued, ran, error in rows)
+    [(seconds, allowance)] = await world.fetch("select max(seconds), max(allowance) from engine_sample")
+    assert 0.1 < seconds < 5
+    assert allowance > 0
+
+
+async def test_a_worker_that_starts_and_stops_leaves_its_trace_in_the_timeline(world: World) -> None:
+    async with world.worker():
+        await world.until("exists (select from engine where state = 'ready')")
+    async with world.database.durable() as conn:
+        found = await changes.page(conn, limit=20)
+    kinds = [each.kind for each in reversed(found) if each.kind.startswith("engine.")]
+    assert kinds[0] == "engine.ready"
+    assert kinds[-1] == "engine.released"
+
+
+async def test_a_sample_that_could_not_be_stored_is_stored_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, failures = samples.record, iter([TimeoutError(), TimeoutError()])
+
+    async def fails(*given: object) -> None:
+        if (error := next(failures, None)) is not None:
+            raise error
+        await record(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(samples, "record", fails)
+    async with world.worker():
+        await world.until("(select count(*) from engine_sample) >= 4")
+    rows = await world.fetch("select at from engine_sample order by at")
+    gaps = [(after[0] - before[0]).total_seconds() for before, after in pairwise(rows)]
+    assert max(gaps) < 2
+
+
+def test_tokens_of_others_are_all_without_ours_and_a_new_engine_counts_from_zero() -> None:
+    others = _OtherTokens()
+    assert [others.count(*given) for given in ((1000, 0), (1500, 200), (None, 200), (40, 200), (100, 250))] == [
+        *(0, 300, 300, 300, 310)
+    ]
