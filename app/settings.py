@@ -67,6 +67,18 @@ class Settings(BaseSettings):
     batch_items: int = Field(200_000, gt=0, description="maximum number of items in one batch")
     spool_memory_mb: float = Field(8, gt=0, description="larger bodies are written to a file while they arrive")
 
+    # Console
+    console_host: str = Field("127.0.0.1", description="address that the console listens on")
+    console_port: int = Field(
+        8701, ge=0, le=65535, description="port that the console listens on; 0: `up` starts no console"
+    )
+    console_url: str = Field(
+        "",
+        pattern="^(https?://[^/]+)?$",
+        description="http://… or https://… at which browsers reach the console; if empty, its address and port. Other machines "
+        "need https, which a proxy in front of it provides",
+    )
+
     # Commands of callers, from any machine
     url: str = Field(
         "", pattern="^(https?://.+)?$", description="http://… or https://… of the API that the callers' commands use"

@@ -2,6 +2,7 @@
 
 from alembic import context
 
+import app.access.tables
 import app.admission.tables
 import app.changes.tables
 import app.engines.tables

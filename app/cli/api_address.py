@@ -19,10 +19,15 @@ def base_url(settings: Settings) -> str:
 
 def bind_problem(settings: Settings) -> str:
     """The reason why the API cannot listen on its port; empty if it can."""
-    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+    return port_problem(settings.host, settings.port)
+
+
+def port_problem(host: str, port: int) -> str:
+    """The reason why nothing can listen on this port; empty if something can."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the server sets it too
         try:
-            probe.bind((settings.host, settings.port))
+            probe.bind((host, port))
         except OSError as error:
             return error.strerror or str(error)
     return ""

@@ -10,6 +10,7 @@ from app.cli import (
     batch,
     budget,
     compare,
+    console,
     engine,
     events,
     incidents,
@@ -41,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.callback()(version.options)
-for group in (account, batch, budget, engine, key, model, policy, spend, subscription):
+for group in (account, batch, budget, console, engine, key, model, policy, spend, subscription):
     app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (

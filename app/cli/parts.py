@@ -10,25 +10,25 @@ from app.processes import python_module
 
 def api() -> None:
     """Run the HTTP API."""
-    _become("app.api")
+    become("app.api")
 
 
 def gpu_worker() -> None:
     """Run the worker of one engine: it starts vLLM, or attaches to SLACKWATER_ENGINE_URL."""
-    _become("workers.gpu")
+    become("workers.gpu")
 
 
 def notifier() -> None:
     """Run the Celery worker that delivers webhooks."""
-    _become("workers.notifier")
+    become("workers.notifier")
 
 
 def steward() -> None:
     """Run the steward, which maintains the queue. Several may run; one of them leads."""
-    _become("workers.steward")
+    become("workers.steward")
 
 
-def _become(module: str) -> None:
+def become(module: str) -> None:
     """Replace this process by the part, so that the part receives signals directly."""
     optional_packages.check(settings())  # a wrong setting or a missing extra is reported before the part starts
     os.execv(sys.executable, python_module(module))  # noqa: S606

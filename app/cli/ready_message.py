@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app import private_targets
+from app.access import origin
 from app.batches import why_text
 from app.cli import credentials, key
 from app.cli.api_address import base_url
@@ -164,6 +165,8 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
     if access.new_key:
         _print(console, f"  Key      {access.new_key}")
         _print(console, "           shown only once" + ("; this machine's commands find it" if access.stored else ""))
+    if settings.console_port:
+        _print(console, f"  Console  {origin.of(settings)}   (sign in: {program()} console login)")
     if settings.engine_url:
         _print(console, f"  Sharing  {attached_engine.protection(settings)}")
     _print(console, f"  Webhooks go to {private_targets.describe(settings)}")

@@ -30,6 +30,7 @@ PARTS = {
     "steward": "workers.steward",
     "notifier": "workers.notifier",
     "gpu-worker": "workers.gpu",
+    "console": "app.console",
 }
 _STOP_MARGIN_SECONDS = 25.0  # after the drain: for the engine's exit and the notifier's last attempts
 _STEADY_SECONDS = 30.0
@@ -67,7 +68,8 @@ class Supervisor:
         self._mark = str(settings.data_dir.resolve())
         self._engine_mark = f"{self._mark}:{settings.engine_name}"
         self._environment = child_environment(settings, {MARK: self._mark})
-        self._children = [Child(name, module) for name, module in PARTS.items()]
+        parts = {name: module for name, module in PARTS.items() if name != "console" or settings.console_port}
+        self._children = [Child(name, module) for name, module in parts.items()]
         self.stopping = asyncio.Event()
         self.ready = asyncio.Event()
 

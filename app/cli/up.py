@@ -9,8 +9,9 @@ import structlog
 from rich.console import Console
 
 from app import private_targets, telemetry
+from app.access import origin
 from app.cli import privacy, ready_message
-from app.cli.api_address import base_url, bind_problem, until_ready
+from app.cli.api_address import base_url, bind_problem, port_problem, until_ready
 from app.cli.data_dir_lock import refuse_second
 from app.cli.doctor import attached_engine, require_engine
 from app.cli.doctor.machine import our_api
@@ -43,6 +44,7 @@ def up(settings: Settings, console: Console) -> None:
     with file.open("a") as output:
         telemetry.configure(settings, "up", output)
         log.info("up.started", version=version(), data_dir=str(settings.data_dir), port=settings.port)
+        settings = _with_console(settings)
         privacy.warn(settings)
         asyncio.run(_up(settings, console, screen))
 
@@ -53,6 +55,21 @@ def _port_taken(settings: Settings, problem: str) -> Failure:
     return Failure(
         ended(f"The API cannot listen on port {settings.port} of {settings.host}: {problem}") + owner, remedy
     )
+
+
+def _with_console(settings: Settings) -> Settings:
+    """The settings; without a console where its port is taken or its address would not be safe. The rest runs all the same."""
+    port = settings.console_port
+    if not port:
+        return settings
+    problem = port_problem(settings.console_host, port)
+    remedy = "choose another port with SLACKWATER_CONSOLE_PORT; 0: no console"
+    if not problem and origin.exposed(settings):
+        problem, remedy = "sessions would be sent unencrypted", "set SLACKWATER_CONSOLE_URL=https://…"
+    if not problem:
+        return settings
+    log.warning("console.not_started", port=port, error=problem, remedy=remedy)
+    return settings.model_copy(update={"console_port": 0})
 
 
 async def _up(settings: Settings, console: Console, screen: Screen) -> None:

@@ -25,6 +25,7 @@ Connection = AsyncConnection[TupleRow]
 
 IDLE_SECONDS = 1.0  # a connection unused for longer is checked before use
 RECONNECT_SECONDS = 2.0  # the longest pause between two attempts, however long the server does not answer
+_ONLY_READS = " -c default_transaction_read_only=on -c statement_timeout=500ms -c lock_timeout=50ms"
 CONNECT_SECONDS = 5  # the timeout of one attempt, unless the URL has its own
 
 
@@ -62,6 +63,18 @@ class Database:
 
         url, name = database_url(settings), f"slackwater {application}"
         return cls(url, size=settings.database_pool_size, application=name, patience_seconds=patience_seconds)
+
+    @classmethod
+    def reading(cls, settings: Settings, application: str, *, size: int, patience_seconds: float) -> Self:
+        """The database for a process that only looks: one pool, in which nothing can be written and no statement runs for long,
+        so that it never holds up the queue.
+        """
+        from app.db.embedded import database_url
+
+        url, name = database_url(settings), f"slackwater {application}"
+        database = cls(url, size=size, application=name, patience_seconds=patience_seconds)
+        database._durable = database._relaxed = _pool(url, size, name, "off", patience_seconds, _ONLY_READS)
+        return database
 
     async def open(self) -> None:
         """Start to fill the pools, without waiting for the server."""
@@ -106,12 +119,14 @@ def watching(settings: Settings, application: str) -> Pool:
     return _pool(database_url(settings), 1, f"slackwater {application}", "off", 1.0)
 
 
-def _pool(url: str, size: int, application: str, synchronous_commit: str, patience_seconds: float) -> Pool:
+def _pool(
+    url: str, size: int, application: str, synchronous_commit: str, patience_seconds: float, options: str = ""
+) -> Pool:
     kwargs: dict[str, Any] = {
         "autocommit": True,
         "application_name": application,
         "options": f"-c synchronous_commit={synchronous_commit} -c idle_in_transaction_session_timeout=60s"
-        " -c plan_cache_mode=force_generic_plan",
+        f" -c plan_cache_mode=force_generic_plan{options}",
     }
 
     if "connect_timeout" not in conninfo.conninfo_to_dict(url):

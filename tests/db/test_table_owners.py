@@ -25,6 +25,36 @@ READS = {
     "admission": {"batch", "chunk", "file", "upload", "upload_part"},
     # A policy is tried on samples, whose accounts it names, and on the batches that are open.
     "policy": {"tenant", "batch", "line", "chunk"},
+    # A session names its account, and an account that is being deleted opens nothing.
+    "access": {"tenant"},
+    # Its pages show everything, and write nothing: its pool cannot.
+    "console": {
+        *(
+            "batch",
+            "batch_delta",
+            "batch_phase",
+            "batch_error",
+            "chunk",
+            "item_payload",
+            "item_result",
+            "sched",
+            "pace",
+        ),
+        *(
+            "worker",
+            "tenant",
+            "api_key",
+            "engine",
+            "pool",
+            "line",
+            "event",
+            "delivery",
+            "endpoint",
+            "file",
+            "file_batch",
+        ),
+        *("attempt", "decision", "engine_sample", "key_usage", "usage"),
+    },
     # A change names its account.
     "changes": {"tenant"},
     # A use case: everything that an account has.

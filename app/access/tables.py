@@ -1,0 +1,80 @@
+"""Tables of the console: one-time links, sessions, and the audit log."""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from app.access.roles import Role
+from app.db.metadata import metadata
+
+Timestamp = DateTime(timezone=True)
+
+
+def _grant() -> tuple[Column[str], Column[str], Column[int]]:
+    names = ", ".join(repr(role.value) for role in Role)
+    return (
+        Column("subject", Text, nullable=False, comment="who signs in"),
+        Column("role", Text, CheckConstraint(f"role in ({names})", name="role"), nullable=False),
+        Column(
+            "tenant_id",
+            Integer,
+            ForeignKey("tenant.tenant_id", ondelete="CASCADE"),
+            comment="the account of a viewer or an admin; null: the installation",
+        ),
+    )
+
+
+_OF_ACCOUNT = "(tenant_id is not null) = (role in ('viewer', 'admin'))"
+
+console_login = Table(
+    "console_login",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True, comment="SHA-256 of the token of a one-time link"),
+    *_grant(),
+    Column("expires_at", Timestamp, nullable=False),
+    CheckConstraint(_OF_ACCOUNT, name="scope"),
+)
+
+console_session = Table(
+    "console_session",
+    metadata,
+    Column("session_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("hash", LargeBinary, nullable=False, unique=True, comment="SHA-256 of the cookie's token"),
+    *_grant(),
+    Column("signed_in_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("seen_at", Timestamp, nullable=False, server_default=func.now(), comment="coarse: at most once a minute"),
+    Column("expires_at", Timestamp, nullable=False, comment="its end, however much it is used"),
+    Column("revoked_at", Timestamp),
+    CheckConstraint(_OF_ACCOUNT, name="scope"),
+)
+
+# No foreign keys: a record outlives the session and the account that it names. A trigger of the migration refuses changes.
+console_audit = Table(
+    "console_audit",
+    metadata,
+    Column("audit_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("at", Timestamp, nullable=False, server_default=text("clock_timestamp()")),
+    Column("subject", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("session_id", BigInteger, comment="null: on the command line"),
+    Column("account", Text, comment="whose object it was; null: the installation's"),
+    Column("action", Text, nullable=False, comment="for example batch.cancel, item.reveal, session.start"),
+    Column("target", Text, nullable=False, comment="id of the object"),
+    Column("outcome", Text, nullable=False, comment="done, or why it was refused"),
+    Column("reason", Text, comment="what the person gave as the reason"),
+    Column("detail", JSONB),
+)
+Index("console_audit_target", console_audit.c.target, console_audit.c.audit_id)

@@ -1,0 +1,52 @@
+"""`python -m app.console`: serve the console until a signal stops it."""
+
+import signal
+import sys
+
+import uvicorn
+
+from app import processes, telemetry
+from app import settings as configuration
+from app.access import origin
+from app.console.app import create_app
+from app.engines import catalogue
+from app.settings import Settings
+from app.user_errors import Failure, guarded
+
+_STOP_SECONDS = 2  # open streams end with the process
+
+
+def main() -> None:
+    """Run uvicorn. Raises Failure where browsers would send their session in the clear."""
+    processes.keep_private()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    settings = configuration.load()
+    telemetry.configure(settings, "console")
+    check(settings)
+    catalogue.load(settings.models_file)
+    uvicorn.run(
+        create_app(settings),
+        host=settings.console_host,
+        port=settings.console_port,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+
+
+def check(settings: Settings) -> None:
+    """Raise Failure for an address at which browsers of other machines would send their session in the clear."""
+    if not settings.console_port:
+        raise Failure("The console has no port: SLACKWATER_CONSOLE_PORT is 0.", "Give it one, for example 8701.")
+    if origin.exposed(settings):
+        raise Failure(
+            f"The console at {origin.of(settings)} would send sessions over the network unencrypted.",
+            "Put a proxy with https in front of it and set SLACKWATER_CONSOLE_URL=https://…, or listen on 127.0.0.1.",
+        )
+
+
+if __name__ == "__main__":
+    guarded(main)

@@ -1,0 +1,121 @@
+"""The application of the console: its routes, its parts, and the pages that its errors are."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+
+import structlog
+from psycopg import Error as DatabaseError
+from psycopg_pool import PoolTimeout
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from app.admission.control import AdmissionControl
+from app.admission.samples import RequestSamples
+from app.console import stream
+from app.console.guard import Guard
+from app.console.looks import Looks
+from app.console.page import Page, show, whole
+from app.console.pages import PAGES, ROUTES
+from app.console.parts import Parts
+from app.console.render import Templates
+from app.console.static_files import PATH, StaticFiles
+from app.db.pool import Database
+from app.engines import catalogue
+from app.engines.model_registry import ModelRegistry
+from app.errors import SlackwaterError
+from app.policy.in_force import PolicyInForce
+from app.sentences import ended
+from app.settings import Settings
+
+_PATIENCE_SECONDS = 2.0
+_READERS = 3
+_ACTORS = 2
+log = structlog.get_logger("console")
+
+
+@asynccontextmanager
+async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
+    """The life of the application: its pools are open, and what it needs is in its state."""
+    entries = catalogue.load(settings.models_file)
+    smaller = settings.model_copy(update={"database_pool_size": _ACTORS})
+    async with (
+        Database.of(smaller, "console", patience_seconds=_PATIENCE_SECONDS) as database,
+        Database.reading(settings, "console reads", size=_READERS, patience_seconds=_PATIENCE_SECONDS) as reader,
+    ):
+        models = ModelRegistry(reader, entries)
+        await models.renew()
+        policy, samples = PolicyInForce(reader, models), RequestSamples(database)
+        await policy.renew()
+        admission = AdmissionControl(policy, samples)
+        app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks())
+        keeping = [asyncio.create_task(each.keep()) for each in (models, policy, samples)]
+        log.info("console.serving", url=app.state.parts.origin)
+        try:
+            yield
+        finally:
+            for task in keeping:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*keeping, return_exceptions=True)
+
+
+def create_app(settings: Settings) -> Starlette:
+    """An application that opens its pools when it starts, and closes them when it stops."""
+    files = StaticFiles()
+    app = Starlette(
+        routes=_routes(files),
+        middleware=[Middleware(Guard)],
+        lifespan=lambda app: running(app, settings),
+        exception_handlers={
+            SlackwaterError: _refused,
+            HTTPException: _refused,
+            DatabaseError: _away,
+            PoolTimeout: _away,
+        },
+    )
+    app.state.templates = Templates(files)
+    app.state.pages = {page.name: page for page in PAGES}
+    return app
+
+
+def _routes(files: StaticFiles) -> list[BaseRoute]:
+    return [
+        Route("/", lambda request: RedirectResponse("/console/now", 303)),
+        Route("/console", lambda request: RedirectResponse("/console/now", 303)),
+        Route("/console/health", lambda request: PlainTextResponse("ok\n")),
+        Route("/console/stream", stream.serve, name="stream"),
+        Route("/console/look", stream.poll),
+        *ROUTES,
+        *(Route(page.path, _shower(page), name=page.name) for page in PAGES),
+        Route(PATH + "/{path:path}", files.serve),
+    ]
+
+
+def _shower(page: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def shown(request: Request) -> Response:
+        return await show(request, page)
+
+    return shown
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """The page of an error that we raised on purpose, or of an address that there is not."""
+    status = error.status if isinstance(error, SlackwaterError) else getattr(error, "status_code", 500)
+    if status == 404:
+        message = "There is nothing here, or it is not yours to see."
+    else:
+        message = ended(error.message) if isinstance(error, SlackwaterError) else HTTPStatus(status).phrase
+    if "viewer" not in request.scope:
+        return PlainTextResponse(f"{message}\n", status)
+    return await whole(request, "error", {"status": status, "message": message}, status=status)
+
+
+async def _away(request: Request, error: Exception) -> Response:
+    log.warning("database.unavailable", verb=request.url.path, error=str(error).strip())
+    return PlainTextResponse("The database does not answer in time. Try again in a few seconds.\n", 503)

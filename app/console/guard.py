@@ -1,0 +1,98 @@
+"""Stands before every page: who asks, from which page of ours, and with which headers the answer leaves.
+
+A session is looked up for each request, so that a revoked one ends at once.
+"""
+
+import secrets
+from urllib.parse import quote
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.access import sessions
+from app.access.roles import Viewer
+from app.console import csp
+from app.console.parts import Parts
+from app.db.transient_errors import TRANSIENT
+
+SAFE = frozenset({"GET", "HEAD"})
+OPEN = ("/console/static/", "/console/login", "/console/health")  # what needs no session
+_AWAY = "The database does not answer. Try again in a few seconds.\n"
+_FOREIGN = "This request does not come from a page of the console. Open the page again and repeat it.\n"
+log = structlog.get_logger("console")
+
+
+def cookie_name(*, secure: bool) -> str:
+    """The cookie of the session. Browsers accept the prefix only by https, where it binds the cookie to this host."""
+    return "__Host-sw" if secure else "sw"
+
+
+class Guard:
+    """An ASGI middleware. It does not touch bodies, so streams pass without delay."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        nonce = scope["nonce"] = secrets.token_urlsafe(16)
+        added = [(name.encode(), value.encode()) for name, value in csp.headers(nonce).items()]
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                private = [] if b"cache-control" in names else [(b"cache-control", b"no-store")]
+                message["headers"] = [*message["headers"], *added, *private]
+            await send(message)
+
+        refusal = await _refusal(scope)
+        await (refusal or self._app)(scope, receive, sending)
+
+
+async def _refusal(scope: Scope) -> Response | None:
+    """The answer to a request that may not pass; None: it may, and `viewer` is in its scope."""
+    request, parts = Request(scope), scope["app"].state.parts
+    if request.method not in SAFE and not _from_our_page(request, parts):
+        return PlainTextResponse(_FOREIGN, 403)
+    if request.url.path.startswith(OPEN):
+        return None
+    try:
+        viewer = await signed_in(parts, request)
+    except TRANSIENT:
+        return PlainTextResponse(_AWAY, 503, headers={"retry-after": "2"})
+    if viewer is None:
+        return _sign_in(request)
+    scope["viewer"] = viewer
+    return None
+
+
+def _from_our_page(request: Request, parts: Parts) -> bool:
+    headers = Headers(scope=request.scope)
+    return csp.same_origin(headers.get("sec-fetch-site"), headers.get("origin"), parts.origin)
+
+
+async def signed_in(parts: Parts, request: Request) -> Viewer | None:
+    """Who holds the session of this request's cookie. None: there is none, or it has ended."""
+    token = request.cookies.get(cookie_name(secure=parts.secure))
+    if not token:
+        return None
+    async with parts.reader.relaxed() as conn:
+        found = await sessions.find(conn, token)
+    if found is None:
+        return None
+    viewer, due = found
+    if due:
+        async with parts.database.relaxed() as conn:
+            await sessions.note_use(conn, viewer.session_id)
+    return viewer
+
+
+def _sign_in(request: Request) -> Response:
+    if request.method in SAFE and "text/event-stream" not in request.headers.get("accept", ""):
+        return RedirectResponse(f"/console/login?to={quote(request.url.path)}", 303)
+    return PlainTextResponse("Your session has ended. Sign in again.\n", 401)

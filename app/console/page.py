@@ -1,0 +1,131 @@
+"""What a page is: how it looks at the database, what it makes of that, and which of its parts are renewed while it is open.
+
+The address of a page is its whole state. `look` reads rows, and is shared by everybody who sees the same thing. `view` is pure.
+Each region is a template `NAME/REGION.html` whose outermost element has the id `NAME-REGION`; the stream renders regions alone,
+so they may use nothing but the names that `context` gives them.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from app import clock
+from app.access.roles import Viewer
+from app.console import nav
+from app.console.parts import Parts, parts_of, viewer_of
+
+Params = Mapping[str, str]
+Look = Callable[[Parts, Viewer, Params], Awaitable[Any]]
+View = Callable[[Any, Viewer, Params, datetime], dict[str, Any]]
+_LONGEST = 400  # characters of a parameter
+THEMES = ("auto", "light", "dark")
+THEME_COOKIE = "sw-theme"
+
+
+@dataclass(frozen=True)
+class Page:
+    """`params`: the names in its path and its query that it knows; others are ignored. `regions`: see above.
+
+    `active`: the entry of the rail that it belongs to, by its path.
+    """
+
+    name: str
+    path: str
+    look: Look
+    view: View
+    regions: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+    active: str = ""
+
+    def key(self, viewer: Viewer, params: Params) -> Hashable:
+        """Viewers with this key see the same."""
+        return self.name, viewer.tenant_id, str(viewer.role), tuple(sorted(params.items()))
+
+    def given(self, request: Request) -> dict[str, str]:
+        """The parameters of a request for it, from path and query."""
+        given = {name: " ".join(filter(None, request.query_params.getlist(name))) for name in self.params}
+        given |= {name: str(value) for name, value in request.path_params.items()}
+        return {name: given[name][:_LONGEST] for name in self.params if given.get(name)}
+
+    async def context(self, parts: Parts, viewer: Viewer, params: Params) -> dict[str, Any]:
+        """What its templates are rendered with. Raises NotFound, BadInput, and the errors of the database."""
+        seen = await parts.looks.at(self.key(viewer, params), lambda: self.look(parts, viewer, params))
+        now = clock.now()
+        shown = self.view(seen, viewer, params, now)
+        return {"now": now, "acts": viewer.role.acts, "reveals": viewer.role.reveals, "scope": viewer.scope, **shown}
+
+
+async def show(request: Request, page: Page, *, status: int = 200, **more: Any) -> Response:
+    """The page as a whole."""
+    parts, viewer, params = parts_of(request), viewer_of(request), page.given(request)
+    context = await page.context(parts, viewer, params)
+    return await whole(request, page.name, context | more, active=page.active or page.path, page=page, status=status)
+
+
+async def whole(
+    request: Request,
+    template: str,
+    context: dict[str, Any],
+    *,
+    active: str = "",
+    page: Page | None = None,
+    status: int = 200,
+) -> Response:
+    """A template within the layout."""
+    parts, viewer = parts_of(request), viewer_of(request)
+    badges = await parts.looks.at(("badges", viewer.tenant_id), lambda: nav.badges(parts.reader, viewer.tenant_id))
+    frame = {
+        "viewer": viewer,
+        "nonce": request.scope["nonce"],
+        "theme": theme(request),
+        "rail": nav.rail(viewer, active, badges),
+        "stream": _stream(request, page) if page and page.regions else "",
+        "note": note(request),
+        "banner": "",
+    }
+    now = context.get("now", clock.now())
+    defaults = {"now": now, "acts": viewer.role.acts, "reveals": viewer.role.reveals}
+    return HTMLResponse(parts.templates.render(template, defaults | context | frame), status)
+
+
+def theme(request: Request) -> str:
+    """What the reader has chosen: light, dark, or as the system has it."""
+    chosen = request.cookies.get(THEME_COOKIE, "")
+    return chosen if chosen in THEMES else THEMES[0]
+
+
+# What the address may say about the action before; a page shows no other text of its address.
+NOTES = {
+    "paused": "Paused: no further item starts.",
+    "resumed": "Resumed: its items run again as there is room.",
+    "cancelled": "Cancelled: what was not done will not run; what was done stays.",
+    "retried": "A new run begins with the items that have no answer.",
+    "queued": "Queued.",
+    "revealed": "Shown; this was written to the audit log.",
+    "applied": "The policy is in force; every process follows it within a second.",
+    "revoked": "The session has ended.",
+    "drained": "Drained: it gets no new request. What is in it finishes.",
+    "undrained": "It gets requests again.",
+    "redelivered": "It is sent again now.",
+    "replayed": "What the receiver did not accept in this time is sent again, the oldest first.",
+    "hook-paused": "Paused: its events wait.",
+    "hook-disabled": "Disabled: it gets no events. A replay can send them later.",
+    "hook-enabled": "A test event is sent; when it is accepted, waiting events follow.",
+    "tested": "A test event is sent now.",
+    "key-revoked": "The key is revoked. It stops working everywhere within seconds.",
+}
+
+
+def note(request: Request) -> str:
+    """The sentence about what was just done."""
+    return NOTES.get(request.query_params.get("did", ""), "")
+
+
+def _stream(request: Request, page: Page) -> str:
+    """The address of the page's live parts."""
+    query = {"page": page.name, **page.given(request)}
+    return str(request.url_for("stream").replace_query_params(**query).replace(scheme="", netloc=""))

@@ -1,0 +1,65 @@
+"""The pages, in the order in which their addresses are tried, and the addresses that are no page.
+
+A further page is a module here with a `PAGE`, a view in `views`, templates, and an entry in `nav.GROUPS`.
+"""
+
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute
+
+from app.console.page import Page
+from app.console.pages import (
+    actions,
+    audit,
+    batch,
+    batches,
+    engines,
+    fairness,
+    find,
+    growth,
+    incidents,
+    item,
+    keys,
+    login,
+    new_batch,
+    now,
+    playground,
+    policy,
+    signed_in,
+    spend,
+    webhooks,
+)
+
+PAGES: Sequence[Page] = (
+    now.PAGE,
+    batches.PAGE,
+    signed_in.PAGE,
+    spend.PAGE,
+    growth.PAGE,
+    policy.PAGE,
+    audit.PAGE,
+    batch.PAGE,
+    batch.PAGE,
+    engines.PAGE,
+    engines.ONE,
+    incidents.PAGE,
+    webhooks.PAGE,
+    webhooks.ONE,
+    webhooks.DELIVERY,
+    fairness.PAGE,
+    keys.PAGE,
+)
+ROUTES: Sequence[BaseRoute] = (
+    *login.ROUTES,
+    *signed_in.ROUTES,
+    *spend.ROUTES,
+    *policy.ROUTES,
+    *playground.ROUTES,
+    *new_batch.ROUTES,
+    *item.ROUTES,
+    *actions.ROUTES,
+    *engines.ROUTES,
+    *webhooks.ROUTES,
+    *keys.ROUTES,
+    *find.ROUTES,
+)

@@ -1,0 +1,37 @@
+"""What somebody does to an object that is no batch: the audit row first, then the act; a refusal adds a row that says why."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from app.access import audit
+from app.access.roles import Viewer
+from app.console.pages.actions import write
+from app.console.parts import Parts
+from app.errors import SlackwaterError
+
+T = TypeVar("T")
+log = structlog.get_logger("console")
+
+
+async def recorded(
+    parts: Parts,
+    viewer: Viewer,
+    action: str,
+    target: str,
+    account: str | None,
+    verb: Callable[[], Awaitable[T]],
+    **more: object,
+) -> T:
+    """Write the audit row, then act. Raises the errors of the action, each of which is recorded too."""
+    await write(parts, audit.by(viewer, action, target, account, **more))
+    try:
+        made = await verb()
+    except SlackwaterError as error:
+        await write(parts, audit.by(viewer, action, target, account, outcome=error.message, **more))
+        raise
+    finally:
+        parts.looks.expire()
+    log.info(f"console.{action}", target=target, by=viewer.subject, role=str(viewer.role))
+    return made

@@ -1,0 +1,106 @@
+"""What somebody does to a batch. Each action is confirmed on its page, and leaves a row in the audit log.
+
+The row is written before the action, so that nothing is done without one; a refusal adds a second row that says why.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from app.access import audit
+from app.access.roles import Viewer
+from app.batches import lifecycle
+from app.batches.openai import result_lines
+from app.console.pages import batch
+from app.console.parts import Parts, parts_of, viewer_of
+from app.console.queries import BatchRow
+from app.console.views import batch_state
+from app.errors import AuthenticationError, NotFound, SlackwaterError
+from app.queue import reads
+from app.storage.store import Store
+
+_DID = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried"}
+log = structlog.get_logger("console")
+
+
+def refuse(viewer: Viewer, what: str) -> AuthenticationError:
+    """The error of a role that may not do this."""
+    return AuthenticationError(f"As {viewer.role} you cannot {what}; ask an admin of the account", status=403)
+
+
+async def recorded(
+    parts: Parts, viewer: Viewer, action: str, row: BatchRow, verb: Callable[[], Awaitable[object]], **more: object
+) -> None:
+    """Write the audit row, then act. Raises the errors of the action, each of which is recorded too."""
+    target = str(row.request_id)
+    await write(parts, audit.by(viewer, action, target, row.account, **more))
+    try:
+        await verb()
+    except SlackwaterError as error:
+        await write(parts, audit.by(viewer, action, target, row.account, outcome=error.message, **more))
+        raise
+    finally:
+        parts.looks.expire()
+    log.info(f"console.{action}", request_id=target, by=viewer.subject, role=str(viewer.role))
+
+
+async def write(parts: Parts, record: audit.Record) -> None:
+    """Add a row to the audit log, durably."""
+    async with parts.database.transaction() as conn:
+        await audit.record(conn, record)
+
+
+async def act(request: Request) -> Response:
+    """Pause, resume, cancel or retry a batch."""
+    parts, viewer, verb = parts_of(request), viewer_of(request), str(request.path_params["verb"])
+    row = await batch.find_of(request, parts, viewer)
+    if verb not in _DID:
+        raise NotFound("There is no such action", code=404)
+    if not viewer.role.acts:
+        raise refuse(viewer, f"{verb} a batch")
+    tenant = batch.owner(row)
+    if verb == "retry":
+        run = str((await request.form()).get("run", ""))
+        of_run = int(run) if run.isdecimal() else None
+        await recorded(
+            parts,
+            viewer,
+            "batch.retry",
+            row,
+            lambda: lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, row.request_id, of_run),
+        )
+    else:
+        await recorded(
+            parts,
+            viewer,
+            f"batch.{verb}",
+            row,
+            lambda: lifecycle.change_state(parts.database, tenant, row.request_id, verb),  # type: ignore[arg-type]
+        )
+    return RedirectResponse(f"/console/batches/{row.request_id}?did={_DID[verb]}", 303)
+
+
+async def download(request: Request) -> Response:
+    """The answers so far as a file, for a role that may see them."""
+    parts, viewer = parts_of(request), viewer_of(request)
+    row = await batch.find_of(request, parts, viewer)
+    if not viewer.role.reveals:
+        raise refuse(viewer, "download results")
+    await write(parts, audit.by(viewer, "batch.download", str(row.request_id), row.account))
+    price = batch_state.price_of(row, parts.catalogue)
+    pages = reads.results(parts.reader, row.batch_id, row.run, store=Store.of(parts.settings))
+    lines = result_lines.lines(
+        row.request_id, row.state, pages, of_errors=False, price_of=lambda model: price, numbered=True
+    )
+    name = f"slackwater-{str(row.request_id)[:8]}-results.jsonl"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(lines, media_type="application/octet-stream", headers=headers)
+
+
+ROUTES = (
+    Route("/console/batches/{batch_id}/download", download, methods=["POST"]),
+    Route("/console/batches/{batch_id}/{verb}", act, methods=["POST"]),
+)

@@ -1,0 +1,145 @@
+"""All engines, and one: what they do, what they leave to batch work, and why. An operator can drain them."""
+
+import asyncio
+from datetime import timedelta
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from app import clock
+from app.access.roles import Viewer
+from app.changes import service as changes
+from app.console import queries_engines as queries
+from app.console.page import Page, Params
+from app.console.pages.acting import recorded
+from app.console.parts import Parts, parts_of, viewer_of
+from app.console.queries import EngineRow
+from app.console.views import engine, engine_plots, engines, places
+from app.console.views.engine_plots import RANGES, Frame
+from app.engines import service
+from app.errors import AuthenticationError, NotFound
+from app.headroom import samples, selftest
+from app.headroom.gate_rules import HeadroomLimits
+from app.headroom.selftest import SelfTestError
+
+_SLOW_SECONDS = 10.0  # a sample comes so often
+_DAY_SECONDS = 60.0  # what is drawn of a whole day is as old as this
+_GATES_SHOWN = "15m"  # a longer time is drawn from samples
+_FIXED_SECONDS = 3600.0
+_CHANGES = 8
+_HOUR = 3600.0
+_VERBS = {"drain": "drain", "drain-now": "drain now", "undrain": "undrain"}
+
+
+def _range(params: Params, usual: str) -> str:
+    chosen = params.get("range", usual)
+    return chosen if chosen in RANGES else usual
+
+
+async def look(parts: Parts, viewer: Viewer, params: Params) -> engines.Seen:
+    """A page of the engines, and what each did lately."""
+    chosen = _range(params, engines.USUAL_RANGE)
+    chosen = chosen if chosen in engines.OFFERED else engines.USUAL_RANGE
+    async with parts.reader.relaxed() as conn:
+        found, more = await queries.engines(conn, params.get("after", ""))
+    ids = [each.engine_id for each in found]
+
+    async def tides() -> tuple[dict[int, list[queries.Tide]], Frame]:
+        shown = engine_plots.frame(chosen, clock.now(), engines.POINTS)
+        async with parts.reader.relaxed() as conn:
+            return dict(await queries.tides(conn, ids, shown.start, shown.stretch)), shown
+
+    fresh = _DAY_SECONDS if RANGES[chosen][1] > _HOUR else _SLOW_SECONDS
+    drawn, shown = await parts.looks.at(("tides", tuple(ids), chosen), tides, fresh)
+    return engines.Seen(found, more, drawn, shown)
+
+
+async def find(parts: Parts, name: str) -> tuple[EngineRow, queries.EngineDetail]:
+    """The engine of this name. Raises NotFound."""
+    async with parts.reader.relaxed() as conn:
+        found = await queries.engine(conn, name)
+    if found is None:
+        raise NotFound("There is no such engine", code=404)
+    return found
+
+
+async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Seen:
+    """One engine: its history, its decisions, its changes. Raises NotFound, BadInput."""
+    row, detail = await find(parts, params["name"])
+    chosen = _range(params, engine.USUAL_RANGE)
+    kind = params.get("log", "all") if params.get("log", "all") in queries.KINDS else "all"
+    before = places.at_place(params.get("before", ""))
+    shown = engine_plots.frame(chosen, clock.now(), engine.POINTS)
+    async with parts.reader.relaxed() as conn:
+        log, more = await queries.decisions(conn, row.engine_id, kind, before)
+        gates = await queries.gates(conn, row.engine_id, shown.start) if chosen == _GATES_SHOWN else None
+    whole = gates if gates is not None and len(gates) < queries.MOST_GATES else None
+
+    async def slow() -> tuple[list[samples.StoredSample], queries.Day, list[changes.Change], Frame]:
+        async with parts.reader.relaxed() as conn:
+            drawn = await samples.history(conn, row.engine_id, shown.start, engine.POINTS)
+            day = await queries.day(conn, row.engine_id)
+            since = clock.now() - timedelta(days=7)
+            happened = await changes.page(
+                conn, subject=row.name, since=since, tenant_id=viewer.tenant_id, limit=_CHANGES
+            )
+        return drawn, day, happened, shown
+
+    key = ("engine", row.engine_id, chosen, viewer.tenant_id)
+    drawn, day, happened, shown = await parts.looks.at(key, slow, _SLOW_SECONDS)
+    settings = parts.settings
+    return engine.Seen(
+        row, detail, drawn, whole, day, log, more, happened, await closings(parts, row), settings.kv_ceiling, shown
+    )
+
+
+async def closings(parts: Parts, row: EngineRow) -> list[tuple[str, float]]:
+    """At which value each signal closes the gate of an engine of so many slots, by the settings here."""
+
+    async def prove() -> list[tuple[str, float]]:
+        try:
+            proven = await asyncio.to_thread(selftest.prove, HeadroomLimits.of(parts.settings, row.slots))
+        except SelfTestError:
+            return []
+        return [(each.signal, each.closes_at) for each in proven]
+
+    return await parts.looks.at(("closings", row.slots), prove, _FIXED_SECONDS)
+
+
+async def act(request: Request) -> Response:
+    """Drain or undrain an engine."""
+    parts, viewer, name = parts_of(request), viewer_of(request), str(request.path_params["name"])
+    verb = _VERBS.get(str(request.path_params["verb"]))
+    await find(parts, name)
+    if verb is None:
+        raise NotFound("There is no such action", code=404)
+    if not viewer.role.acts or viewer.role.of_account:
+        raise AuthenticationError(f"As {viewer.role} you cannot {verb} an engine; ask an operator", status=403)
+
+    async def change() -> bool:
+        async with parts.database.durable() as conn:
+            return await service.change_intake(conn, name, verb)  # type: ignore[arg-type]
+
+    await recorded(parts, viewer, f"engine.{verb.replace(' ', '_')}", name, None, change)
+    return RedirectResponse(f"{engines.PATH}/{name}?did={'undrained' if verb == 'undrain' else 'drained'}", 303)
+
+
+PAGE = Page(
+    "engines",
+    engines.PATH,
+    look,
+    lambda seen, viewer, params, now: engines.view(seen, params, now),
+    regions=("top", "figures", "tide"),
+    params=("range", "after"),
+)
+ONE = Page(
+    "engine",
+    f"{engines.PATH}/{{name}}",
+    look_at_one,
+    engine.view,
+    regions=("top", "acts", "panels", "side", "log"),
+    params=("name", "range", "log", "before"),
+    active=engines.PATH,
+)
+ROUTES = (Route(f"{engines.PATH}/{{name}}/{{verb}}", act, methods=["POST"]),)

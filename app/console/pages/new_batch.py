@@ -1,0 +1,131 @@
+"""New batch: a file is dropped, each of its lines is checked while it arrives, its needs are estimated, and it is queued."""
+
+import asyncio
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from app import clock
+from app.access import audit
+from app.access.roles import Viewer
+from app.batches.openai import file_batches, forecast, uploads
+from app.batches.openai.file_batches import FileBatch, NewFileBatch
+from app.batches.openai.uploads import IncomingUpload
+from app.batches.request_labels import RequestLabels
+from app.batches.validation.openai_lines import ROUTES as ENDPOINTS
+from app.console.page import whole
+from app.console.pages.actions import refuse, write
+from app.console.parts import Parts, parts_of, viewer_of
+from app.console.views import new_batch
+from app.errors import BadInput, SlackwaterError
+from app.files import ids
+from app.files import service as files
+from app.files.service import File
+from app.metering.spend_labels import NO_SPEND_LABELS
+from app.quantities import seconds_of
+from app.queue.types import Kind
+from app.tenants.service import Tenant
+
+_NAME_CHARACTERS = 80
+_KEPT_SECONDS = 24 * 3600.0  # a file of which no batch is made is removed after a day
+
+
+def _account(viewer: Viewer) -> Tenant:
+    """The account for which somebody submits. Raises AuthenticationError for a role that cannot."""
+    if not viewer.role.reveals or viewer.tenant_id is None or viewer.account is None:
+        raise refuse(viewer, "submit a batch")
+    return Tenant(viewer.tenant_id, viewer.account)
+
+
+async def show(request: Request) -> Response:
+    """Where a file is dropped; with a file, its check and the order."""
+    parts, tenant = parts_of(request), _account(viewer_of(request))
+    settings, known = parts.settings, sorted(parts.catalogue.models)
+    context: dict[str, object] = {"checked": None, "most_mb": f"{settings.ndjson_body_mb:g}", "model": known[0]}
+    if public_id := request.query_params.get("file", ""):
+        context["checked"] = await _checked(parts, tenant, public_id)
+    return await whole(request, "new_batch", context, active=new_batch.PATH)
+
+
+async def _checked(parts: Parts, tenant: Tenant, public_id: str) -> dict[str, object]:
+    async with parts.reader.relaxed() as conn:
+        file = await files.get(conn, tenant.tenant_id, public_id)
+    estimate = await forecast.of(parts.reader, parts.catalogue, tenant, NO_SPEND_LABELS, file)
+    return new_batch.view(file, estimate, clock.now())
+
+
+async def upload(request: Request) -> Response:
+    """Take a file as it comes. `x-next` is where its check is shown."""
+    parts, tenant = parts_of(request), _account(viewer_of(request))
+    try:
+        file = await _stored(request, parts, tenant)
+    except SlackwaterError as error:
+        return PlainTextResponse(error.message, error.status)
+    public_id = ids.format_id(file.file_id)
+    return PlainTextResponse("checked\n", 201, headers={"x-next": f"{new_batch.PATH}?file={quote(public_id)}"})
+
+
+async def _stored(request: Request, parts: Parts, tenant: Tenant) -> File:
+    settings = parts.settings
+    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as incoming:
+        incoming.purpose = uploads.PURPOSE
+        async for block in request.stream():
+            if block:
+                await asyncio.to_thread(incoming.add, block)
+        await asyncio.to_thread(incoming.close)
+        name = request.query_params.get("name", "")[:200] or "input.jsonl"
+        return await uploads.store(
+            parts.database, settings, tenant, incoming, filename=name, expires_seconds=_KEPT_SECONDS
+        )
+
+
+async def create(request: Request) -> Response:
+    """Queue a batch of a checked file."""
+    parts, viewer = parts_of(request), viewer_of(request)
+    tenant = _account(viewer)
+    form = {name: str(value) for name, value in (await request.form()).items()}
+    order = _order(parts, tenant, form)
+    made = await file_batches.create(
+        parts.database, parts.settings, parts.catalogue, tenant, order, parts.lengths.of(tenant.tenant_id)
+    )
+    await write(
+        parts, audit.by(viewer, "batch.create", str(made.request_id), tenant.account_id, outcome=_outcome(made))
+    )
+    parts.looks.expire()
+    if made.status is None:
+        raise BadInput(f"The file was refused: {(made.problems or [{}])[0].get('message', 'a line is invalid')}")
+    return RedirectResponse(f"/console/batches/{made.request_id}?did=queued", 303)
+
+
+def _outcome(made: FileBatch) -> str:
+    return audit.DONE if made.status is not None else "refused because of its file"
+
+
+def _order(parts: Parts, tenant: Tenant, form: dict[str, str]) -> NewFileBatch:
+    window = form.get("window", "24h")
+    if window not in dict(new_batch.WINDOWS):
+        raise BadInput(f"window: must be one of {', '.join(dict(new_batch.WINDOWS))}")
+    seconds = seconds_of(window)
+    name = form.get("name", "").strip()[:_NAME_CHARACTERS]
+    labels = RequestLabels(metadata={"name": name} if name else None)
+    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, seconds)
+    return NewFileBatch(
+        form.get("file", ""),
+        next(iter(ENDPOINTS)),
+        window,
+        seconds,
+        labels,
+        partial=True,
+        mixed=True,
+        lenient=form.get("lenient") == "on",
+        admission=admission,
+    )
+
+
+ROUTES = (
+    Route(new_batch.PATH, show, name="new_batch"),
+    Route(new_batch.PATH, create, methods=["POST"]),
+    Route(f"{new_batch.PATH}/file", upload, methods=["POST"]),
+)

@@ -1,0 +1,57 @@
+"""Playground: one prompt, at once beside queued. For somebody who may see the answers of an account."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from app.access import audit
+from app.access.roles import Viewer
+from app.console import playground
+from app.console.page import whole
+from app.console.pages.actions import refuse, write
+from app.console.parts import Parts, parts_of, viewer_of
+from app.console.playground import Ask
+from app.console.views import playground as view
+from app.errors import BadInput
+
+PATH = "/console/playground"
+_MOST_CHARACTERS = 20_000
+_MOST_TOKENS = 1024
+
+
+async def show(request: Request) -> Response:
+    """The empty form."""
+    parts, viewer = parts_of(request), viewer_of(request)
+    _account(viewer)
+    return await whole(request, "playground", view.empty(parts.catalogue), active=PATH)
+
+
+async def run(request: Request) -> Response:
+    """Ask both ways, and show the answers side by side."""
+    parts, viewer = parts_of(request), viewer_of(request)
+    ask = await _ask(request, parts, _account(viewer))
+    await write(parts, audit.by(viewer, "playground.run", ask.model, viewer.account))
+    at_once, queued = await playground.both(parts.settings, parts.database, ask)
+    return await whole(request, "playground", view.answered(parts.catalogue, ask, at_once, queued), active=PATH)
+
+
+def _account(viewer: Viewer) -> str:
+    if not viewer.role.reveals or viewer.account is None:
+        raise refuse(viewer, "use the playground")
+    return viewer.account
+
+
+async def _ask(request: Request, parts: Parts, account: str) -> Ask:
+    form = await request.form()
+    model = parts.catalogue.resolve(str(form.get("model", "")))
+    prompt, tokens = str(form.get("prompt", "")).strip(), str(form.get("max_tokens", ""))
+    if model is None or model.task != "text-generation":
+        raise BadInput("model: choose a model that generates text")
+    if not prompt or len(prompt) > _MOST_CHARACTERS:
+        raise BadInput(f"prompt: write one of at most {_MOST_CHARACTERS:,} characters")
+    if not (tokens.isdecimal() and 1 <= int(tokens) <= _MOST_TOKENS):
+        raise BadInput(f"max_tokens: must be a whole number from 1 to {_MOST_TOKENS:,}")
+    return Ask(account, model.name, prompt, int(tokens))
+
+
+ROUTES = (Route(PATH, show), Route(PATH, run, methods=["POST"]))

@@ -1,0 +1,103 @@
+"""Policy: the rules in force, a dry run of a text on recorded requests, its versions. For the installation's roles."""
+
+from datetime import timedelta
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from app import clock
+from app.access import audit
+from app.access.roles import Viewer
+from app.console.page import Page, Params, show
+from app.console.pages.actions import refuse, write
+from app.console.parts import Parts, parts_of, viewer_of
+from app.console.views import policy
+from app.console.views.policy import Seen, Trial
+from app.errors import BadInput, NotFound
+from app.policy import replay, samples, service
+from app.policy.language import parse
+from app.policy.problems import PolicyError
+
+_VERSIONS = 50
+_MOST_BYTES = 256 * 1024
+_BACK = timedelta(days=7)
+
+
+async def look(parts: Parts, viewer: Viewer, params: Params) -> Seen:
+    """The newest versions, and the rules in force. Raises NotFound for the roles of an account: rules name accounts."""
+    if viewer.role.of_account:
+        raise NotFound("There is no such page", code=404)
+    async with parts.reader.relaxed() as conn:
+        versions = await service.history(conn, _VERSIONS)
+    return Seen(versions, parse(versions[0].text, parts.catalogue) if versions else ())
+
+
+async def try_out(request: Request) -> Response:
+    """Show what a text would have done in the last seven days, and to the open batches. Nothing is stored."""
+    parts, viewer = parts_of(request), viewer_of(request)
+    if viewer.role.of_account:
+        raise NotFound("There is no such page", code=404)
+    text = await _text(request)
+    try:
+        rules = parse(text, parts.catalogue)
+    except PolicyError as error:
+        trial = Trial(text, problems=tuple(map(str, error.problems)))
+        return await show(request, PAGE, status=400, **policy.trial_view(trial, viewer))
+    async with parts.database.relaxed() as conn:
+        recent = replay.replay(rules, await samples.since(conn, clock.now() - _BACK), parts.catalogue)
+        waiting = replay.replay(rules, await samples.open_batches(conn), parts.catalogue)
+    return await show(request, PAGE, **policy.trial_view(Trial(text, recent, waiting), viewer))
+
+
+async def apply(request: Request) -> Response:
+    """Put a text in force."""
+    parts, viewer = _operator(request, "apply a policy")
+    text = await _text(request)
+    try:
+        parse(text, parts.catalogue)
+    except PolicyError as error:
+        raise BadInput(f"The policy was not applied. {error.problems[0]}") from None
+    await write(parts, audit.by(viewer, "policy.apply", "policy", None))
+    async with parts.database.transaction() as conn:
+        await service.apply(conn, text, parts.catalogue, viewer.subject)
+    parts.looks.expire()
+    return RedirectResponse("/console/policy?did=applied", 303)
+
+
+async def roll_back(request: Request) -> Response:
+    """Put the text of an earlier version in force again."""
+    parts, viewer = _operator(request, "roll the policy back")
+    policy_id = int(request.path_params["policy_id"])
+    await write(parts, audit.by(viewer, "policy.rollback", f"policy {policy_id}", None))
+    async with parts.database.transaction() as conn:
+        try:
+            await service.roll_back(conn, policy_id, parts.catalogue, viewer.subject)
+        except PolicyError as error:
+            raise BadInput(f"Version {policy_id} does not fit the models of today. {error.problems[0]}") from None
+    parts.looks.expire()
+    return RedirectResponse("/console/policy?did=applied", 303)
+
+
+def _operator(request: Request, what: str) -> tuple[Parts, Viewer]:
+    parts, viewer = parts_of(request), viewer_of(request)
+    if viewer.role.of_account:
+        raise NotFound("There is no such page", code=404)
+    if not viewer.role.acts:
+        raise refuse(viewer, what)
+    return parts, viewer
+
+
+async def _text(request: Request) -> str:
+    text = str((await request.form(max_part_size=_MOST_BYTES)).get("text", "")).replace("\r\n", "\n")
+    if len(text.encode()) > _MOST_BYTES:
+        raise BadInput(f"text: a policy has at most {_MOST_BYTES // 1024} KB; shorten it")
+    return text
+
+
+PAGE = Page("policy", "/console/policy", look, policy.view)
+ROUTES = (
+    Route("/console/policy/test", try_out, methods=["POST"]),
+    Route("/console/policy/apply", apply, methods=["POST"]),
+    Route("/console/policy/versions/{policy_id:int}/rollback", roll_back, methods=["POST"]),
+)

@@ -1,0 +1,38 @@
+"""Who is signed in to the console; a session can be ended at once."""
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from app.access import audit, sessions
+from app.access.roles import Viewer
+from app.access.sessions import SessionInfo
+from app.console.page import Page, Params
+from app.console.pages.actions import refuse, write
+from app.console.parts import Parts, parts_of, viewer_of
+from app.console.views import signed_in as view
+from app.errors import NotFound
+
+
+async def look(parts: Parts, viewer: Viewer, params: Params) -> list[SessionInfo]:
+    """The live sessions that the viewer may see."""
+    async with parts.reader.relaxed() as conn:
+        return await sessions.listing(conn, viewer.tenant_id)
+
+
+async def revoke(request: Request) -> Response:
+    """End a session at once."""
+    parts, viewer, session_id = parts_of(request), viewer_of(request), int(request.path_params["session_id"])
+    if not viewer.role.acts and session_id != viewer.session_id:
+        raise refuse(viewer, "end other sessions")
+    async with parts.database.transaction() as conn:
+        ended = await sessions.revoke(conn, session_id, viewer.tenant_id)
+    if not ended:
+        raise NotFound("There is no such session", code=404)
+    await write(parts, audit.by(viewer, "session.revoke", f"session {session_id}", viewer.account))
+    parts.looks.expire()
+    return RedirectResponse("/console/access?did=revoked", 303)
+
+
+PAGE = Page("access", "/console/access", look, view.view, regions=("list",))
+ROUTES = (Route("/console/access/{session_id:int}/revoke", revoke, methods=["POST"]),)

@@ -1,0 +1,67 @@
+"""The long-lived objects of one console process."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+from starlette.requests import Request
+
+from app.access import origin
+from app.access.roles import Viewer
+from app.admission.control import AdmissionControl
+from app.batches.why_chain import Polls
+from app.console.looks import Looks
+from app.console.render import Templates
+from app.db.pool import Database
+from app.engines.catalogue import Catalogue
+from app.engines.model_registry import ModelRegistry
+from app.queue.answer_lengths import AnswerLengths
+from app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`reader` is for every look, and cannot write. `database` is for what somebody does, and for sessions."""
+
+    settings: Settings
+    database: Database
+    reader: Database
+    models: ModelRegistry
+    admission: AdmissionControl
+    templates: Templates
+    looks: Looks
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The models at this moment."""
+        return self.models.current
+
+    @cached_property
+    def polls(self) -> Polls:
+        """The chains of batches, up to 64 in one query."""
+        return Polls(self.reader)
+
+    @cached_property
+    def lengths(self) -> AnswerLengths:
+        """The usual lengths of answers."""
+        return AnswerLengths(self.reader, tuple(self.catalogue.models))
+
+    @cached_property
+    def origin(self) -> str:
+        """The origin of our own pages."""
+        return origin.of(self.settings)
+
+    @property
+    def secure(self) -> bool:
+        """Whether browsers reach us by https, so that the cookie may have its strictest form."""
+        return self.origin.startswith("https://")
+
+
+def parts_of(request: Request) -> Parts:
+    """The parts that the lifespan created."""
+    return cast(Parts, request.app.state.parts)
+
+
+def viewer_of(request: Request) -> Viewer:
+    """Who asks. The guard has let nobody else in."""
+    return cast(Viewer, request.scope["viewer"])

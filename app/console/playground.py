@@ -1,0 +1,146 @@
+"""One prompt over the API, synchronous and queued side by side, with a key that lives ten minutes."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import orjson
+
+from app import clock, crypto
+from app.db.pool import Database
+from app.settings import Settings
+from app.tenants import service as tenants
+
+KEY_LIFETIME = timedelta(minutes=10)
+PATIENCE_SECONDS = 30.0  # for the queued answer; it is not cancelled after that
+_SYNC_SECONDS = 120.0
+_POLL_SECONDS = 0.25
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a request went. Seconds count from its submission. `batch_id`: of the queued one. None: not known, or not yet."""
+
+    text: str = ""
+    error: str = ""
+    first_token: float | None = None
+    seconds: float | None = None
+    prompt: int = 0
+    cached: int = 0
+    output: int = 0
+    batch_id: str = ""
+
+    def count(self, usage: dict[str, Any] | None) -> None:
+        """Note the tokens of an answer."""
+        used = usage or {}
+        self.prompt, self.output = int(used.get("prompt_tokens") or 0), int(used.get("completion_tokens") or 0)
+        self.cached = int((used.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked of which model."""
+
+    account: str
+    model: str
+    prompt: str
+    max_tokens: int
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Of the chat request."""
+        return {"messages": [{"role": "user", "content": self.prompt}], "max_tokens": self.max_tokens}
+
+
+async def both(settings: Settings, database: Database, ask: Ask) -> tuple[Outcome, Outcome]:
+    """Ask at once and through the queue. Neither raises: an error is part of the outcome."""
+    async with database.transaction() as conn:
+        key = await tenants.create_key(
+            conn, crypto.secret_key(settings), ask.account, "playground of the console", KEY_LIFETIME
+        )
+    try:
+        headers = {"authorization": f"Bearer {key}"}
+        url = f"{_api_url(settings)}/client/v4/accounts/{ask.account}/ai"
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_SYNC_SECONDS, trust_env=False) as client:
+            return await asyncio.gather(_guarded(_at_once, client, ask), _guarded(_queued, client, ask))
+    finally:
+        async with database.transaction() as conn:
+            await tenants.revoke_key(conn, key.key_id)
+
+
+def _api_url(settings: Settings) -> str:
+    if settings.url:
+        return settings.url.rstrip("/")
+    host = _EVERYWHERE.get(settings.host, settings.host)
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+async def _guarded(call: Any, client: httpx.AsyncClient, ask: Ask) -> Outcome:
+    outcome = Outcome()
+    try:
+        await call(client, ask, outcome)
+    except httpx.HTTPError as error:
+        outcome.error = f"The API does not answer ({type(error).__name__})."
+    return outcome
+
+
+async def _at_once(client: httpx.AsyncClient, ask: Ask, outcome: Outcome) -> None:
+    began = clock.monotonic()
+    body = {**ask.body, "model": ask.model, "stream": True, "stream_options": {"include_usage": True}}
+    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        if response.status_code != 200:
+            outcome.error = _message(await response.aread())
+            return
+        async for line in response.aiter_lines():
+            if not line.startswith("data: ") or line == "data: [DONE]":
+                continue
+            event = orjson.loads(line[6:])
+            if event.get("error"):
+                outcome.error = str(event["error"].get("message", "The stream broke off."))
+            outcome.count(event["usage"]) if event.get("usage") else None
+            piece = "".join((choice.get("delta") or {}).get("content") or "" for choice in event.get("choices") or [])
+            if piece and outcome.first_token is None:
+                outcome.first_token = clock.monotonic() - began
+            outcome.text += piece
+    outcome.seconds = clock.monotonic() - began
+
+
+async def _queued(client: httpx.AsyncClient, ask: Ask, outcome: Outcome) -> None:
+    began, path, query = clock.monotonic(), f"/run/{ask.model}", {"queueRequest": "true"}
+    submitted = await client.post(path, params=query, json={"requests": [ask.body]})
+    if submitted.status_code != 200:
+        outcome.error = _message(submitted.content)
+        return
+    outcome.batch_id = submitted.json()["result"]["request_id"]
+    while clock.monotonic() - began < PATIENCE_SECONDS:
+        await asyncio.sleep(_POLL_SECONDS)
+        answer = await client.post(path, params=query, json={"request_id": outcome.batch_id})
+        found = (answer.json().get("result") or {}) if answer.status_code == 200 else {}
+        if found.get("responses"):
+            outcome.seconds = clock.monotonic() - began
+            _read(found["responses"][0], outcome)
+            return
+
+
+def _read(item: dict[str, Any], outcome: Outcome) -> None:
+    if not item.get("success"):
+        outcome.error = str((item.get("error") or {}).get("message") or item.get("error") or "The item failed.")
+        return
+    result = item.get("result") or {}
+    choices = result.get("choices") or []
+    outcome.text = str(result.get("response") or (choices[0]["message"].get("content") if choices else "") or "")
+    outcome.count(result.get("usage"))
+
+
+def _message(content: bytes) -> str:
+    try:
+        found = orjson.loads(content)
+    except ValueError:
+        return "The API's answer cannot be read."
+    if isinstance(found.get("error"), dict):
+        return str(found["error"].get("message"))
+    errors = found.get("errors") or [{}]
+    return str(errors[0].get("message") or "The API refused the request.")

@@ -1,0 +1,130 @@
+"""Reads of the pages about engines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from app.console import queries_engines_sql as sql
+from app.console.queries import EngineRow
+from app.db.pool import Connection
+from app.headroom.decision_log import FAILURES
+
+PAGE_ENGINES = 24
+PAGE_DECISIONS = 30
+MOST_GATES = 600  # changes of the gate in one drawing
+KINDS = tuple(sql.KINDS)
+_SUMMARY = 17  # columns of an EngineRow
+
+
+class Tide(NamedTuple):
+    """What an engine did until `at`, in `seconds`: tokens for batches and for callers; why its gate was closed, or as it was."""
+
+    at: datetime
+    reason: str
+    seconds: float
+    closed_seconds: float
+    batch_tokens: int
+    sync_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDetail:
+    """More about one engine. Times are in seconds. `silent`: since its last heartbeat; `lease`: that its worker's still holds."""
+
+    mode: str
+    url: str
+    version: str | None
+    dialect: str
+    scheduling_policy: str | None
+    max_model_len: int | None
+    served_name: str | None
+    start_seconds: float | None
+    detail: str | None
+    intake_since: datetime
+    silent: float
+    host: str | None
+    pid: int | None
+    lease: float | None
+    expected: float | None
+
+
+class Day(NamedTuple):
+    """What an engine did in the last 24 hours: seconds that are known, of these with the gate closed, and counts."""
+
+    seconds: float
+    closed_seconds: float
+    batch_tokens: int
+    yields: int
+    evictions: int
+
+
+class DecisionRow(NamedTuple):
+    """A change of the allowance: what it was, what it became, and the comparison that decided."""
+
+    at: datetime
+    decision_id: int
+    layer: str
+    was_allowance: int
+    allowance: int
+    was_reason: str
+    reason: str
+    signal: str | None
+    value: float | None
+    threshold: float | None
+    in_flight: int
+    detail: str | None
+
+
+class GateChange(NamedTuple):
+    """The allowance and its reason from `at` on."""
+
+    at: datetime
+    allowance: int
+    reason: str
+
+
+async def engines(conn: Connection, after: str = "", limit: int = PAGE_ENGINES) -> tuple[list[EngineRow], bool]:
+    """A page of the engines that have a worker, or had one within a day, by name; and whether there are more."""
+    rows = await (await conn.execute(sql.PAGE, {"after": after, "limit": limit + 1})).fetchall()
+    return [EngineRow(*row) for row in rows[:limit]], len(rows) > limit
+
+
+async def engine(conn: Connection, name: str) -> tuple[EngineRow, EngineDetail] | None:
+    """One engine. None: there is none of this name."""
+    row = await (await conn.execute(sql.ONE, {"name": name})).fetchone()
+    return None if row is None else (EngineRow(*row[:_SUMMARY]), EngineDetail(*row[_SUMMARY:]))
+
+
+async def tides(
+    conn: Connection, engine_ids: Sequence[int], since: datetime, stretch: float
+) -> Mapping[int, list[Tide]]:
+    """What each of these engines did since then, in stretches of so many seconds, the oldest first. A statement for each."""
+    found: dict[int, list[Tide]] = {}
+    for engine_id in engine_ids:
+        values = {"engine_id": engine_id, "since": since, "stretch": stretch}
+        found[engine_id] = [Tide(*row) for row in await (await conn.execute(sql.TIDE, values)).fetchall()]
+    return found
+
+
+async def day(conn: Connection, engine_id: int) -> Day:
+    """The last 24 hours of an engine."""
+    [row] = await (await conn.execute(sql.DAY, {"engine_id": engine_id})).fetchall()
+    return Day(*row)
+
+
+async def decisions(
+    conn: Connection, engine_id: int, kind: str, before: tuple[datetime, int] | None, limit: int = PAGE_DECISIONS
+) -> tuple[list[DecisionRow], bool]:
+    """A page of an engine's decisions, newest first, and whether there are more. `kind`: one of KINDS."""
+    values: dict[str, Any] = {"engine_id": engine_id, "limit": limit + 1, "failures": sorted(FAILURES)}
+    values |= {"before_at": before and before[0], "before": before and before[1]}
+    rows = await (await conn.execute(sql.decisions(kind).encode(), values)).fetchall()
+    return [DecisionRow(*row) for row in rows[:limit]], len(rows) > limit
+
+
+async def gates(conn: Connection, engine_id: int, since: datetime) -> list[GateChange]:
+    """The newest changes of a gate since then, the oldest first."""
+    values = {"engine_id": engine_id, "since": since, "limit": MOST_GATES}
+    rows = await (await conn.execute(sql.SINCE, values)).fetchall()
+    return [GateChange(*row) for row in reversed(rows)]

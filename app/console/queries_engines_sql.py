@@ -1,0 +1,61 @@
+"""The SQL of the pages about engines. Histories are read in stretches, decisions by their index (engine_id, at, decision_id)."""
+
+from app.headroom.samples_sql import SUMS
+from app.worker_lease import WORKER_LEASE_HOLDS
+
+_COLUMNS = f"""e.engine_id, e.name, coalesce(p.model, '') as model, e.protection, e.state, e.reason, e.signal, e.value,
+       e.threshold, extract(epoch from now() - e.reason_since)::float8 as held, e.slots, e.allowance, e.batch_in_flight,
+       e.sync_in_flight, coalesce(w.{WORKER_LEASE_HOLDS}, false) as alive, e.intake, e.problems"""
+_FROM = "from engine e left join pool p on p.pool_id = e.pool_id left join worker w on w.worker_id = e.worker_id"
+
+PAGE = f"""
+select {_COLUMNS} {_FROM}
+where (w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day') and e.name > %(after)s
+order by e.name limit %(limit)s"""
+
+ONE = f"""
+select {_COLUMNS}, e.mode, e.url, e.version, e.dialect, e.scheduling_policy, e.max_model_len, e.served_name, e.start_seconds,
+       e.detail, e.intake_since, extract(epoch from now() - e.heartbeat_at)::float8, w.host, w.pid,
+       greatest(0, extract(epoch from w.lease_until - now()))::float8,
+       greatest(0, extract(epoch from e.expected_at - now()))::float8
+{_FROM} where e.name = %(name)s"""
+
+_SUMMED = ", ".join(
+    f"sum({name})::{'bigint' if name.endswith('tokens') else 'float8'}"
+    for name in SUMS
+    if name not in ("yields", "evictions")
+)
+
+# What an engine did since then, in stretches of one length: few columns, for a drawing. A stretch in which the gate was closed
+# has the reason for that.
+TIDE = f"""
+select max(at), coalesce(max(reason) filter (where closed_seconds > 0), max(reason)), {_SUMMED}
+from engine_sample where engine_id = %(engine_id)s and at >= %(since)s
+group by floor(extract(epoch from at) / %(stretch)s) order by 1"""
+
+DAY = """
+select coalesce(sum(seconds), 0)::float8, coalesce(sum(closed_seconds), 0)::float8, coalesce(sum(batch_tokens), 0)::bigint,
+       coalesce(sum(yields), 0)::bigint, coalesce(sum(evictions), 0)::bigint
+from engine_sample where engine_id = %(engine_id)s and at > now() - interval '1 day'"""
+
+_DECISION = """at, decision_id, layer, was_allowance, allowance, was_reason, reason, signal, value, threshold,
+      in_flight, detail"""
+
+# A filter looks at so many of the newest rows before the position, and no further.
+MOST_FILTERED = 2_000
+KINDS = {"all": "true", "closed": "allowance = 0", "failures": "reason = any(%(failures)s)"}
+
+
+def decisions(kind: str) -> str:
+    """Up to `limit` decisions of an engine before a position, newest first. `kind`: a key of KINDS."""
+    newest = f"""select {_DECISION} from decision where engine_id = %(engine_id)s
+      and (%(before_at)s::timestamptz is null or (at, decision_id) < (%(before_at)s, %(before)s))
+      order by at desc, decision_id desc"""
+    if kind == "all":
+        return f"{newest} limit %(limit)s"
+    return f"select * from ({newest} limit {MOST_FILTERED}) d where {KINDS[kind]} limit %(limit)s"
+
+
+SINCE = """
+select at, allowance, reason from decision where engine_id = %(engine_id)s and at >= %(since)s
+order by at desc, decision_id desc limit %(limit)s"""

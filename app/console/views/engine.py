@@ -1,0 +1,269 @@
+"""One engine: what it does, why its gate is as it is, and what it did before. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.access.roles import Viewer
+from app.batches import why_text
+from app.changes.service import Change
+from app.console.queries import EngineRow
+from app.console.queries_engines import Day, DecisionRow, EngineDetail, GateChange
+from app.console.views import batch_filter, engine_plots, engines, incidents, places, plots, signs, text, times
+from app.console.views.batch_actions import Action
+from app.console.views.engine_plots import Frame
+from app.headroom.samples import StoredSample
+from app.states import EngineIntake
+
+USUAL_RANGE = "15m"
+POINTS = 120
+_TABS = {"all": "All", "closed": "Closed", "failures": "Failures"}
+_MOST_SQUARES = 256
+_COLUMNS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the page has read. `gates`: changes in the time shown; empty where samples show them. `closings`: (signal, value)."""
+
+    engine: EngineRow
+    detail: EngineDetail
+    samples: Sequence[StoredSample]
+    gates: Sequence[GateChange] | None
+    day: Day
+    decisions: Sequence[DecisionRow]
+    more: bool
+    changes: Sequence[Change]
+    closings: Sequence[tuple[str, float]]
+    kv_ceiling: float
+    shown: Frame
+
+
+def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """What the templates of the page need."""
+    each, path = seen.engine, f"{engines.PATH}/{seen.engine.name}"
+    chosen = params.get("range", USUAL_RANGE)
+    strong, rest = lede(seen)
+    drawn = engine_plots.panels(seen.samples, each.slots, seen.kv_ceiling, seen.shown)
+    return {
+        "name": each.name,
+        "model": each.model,
+        "sign": engines.sign_of(each),
+        "strong": strong,
+        "rest": rest,
+        "ranges": engines.ranges(path, chosen),
+        "actions": actions(each, seen.detail, viewer, path),
+        "panels": drawn,
+        "sampled": bool(seen.samples),
+        "ribbon": _ribbon(seen),
+        "ticks": plots.ticks(seen.shown.start, seen.shown.end),
+        "table": _table(seen.samples),
+        "waffle": waffle(each, seen.samples[-1] if seen.samples else None),
+        "layer": engines.layer(each),
+        "facts": facts(seen, viewer),
+        "problems": [dict(problem) for problem in each.problems],
+        "closings": [(name, _closing(name, value, each.slots)) for name, value in seen.closings],
+        "changes": [_change(change) for change in seen.changes],
+        **_decisions(seen, params, path),
+    }
+
+
+def _closing(signal: str, value: float, slots: int) -> str:
+    """The value at which a signal closes the gate."""
+    if signal == "telemetry":
+        return "unreadable"
+    return why_text.amount(signal, value) + (f" of {slots:,}" if signal == "load" else "")
+
+
+def lede(seen: Seen) -> tuple[str, str]:
+    """What it does now, and how it was in the last day."""
+    each, said = seen.engine, []
+    strong = text.sentence(engines.gate_words(each)) + "."
+    last = seen.samples[-1].sample if seen.samples else None
+    if last and last.frozen >= 1 and each.ready:
+        frozen = round(last.frozen)
+        kept = "is frozen and keeps its memory." if frozen == 1 else "are frozen and keep their memory."
+        said.append(f"{text.plural(frozen, 'batch request')} {kept}")
+    if each.intake != EngineIntake.OPEN:
+        left = each.batch_in_flight + each.sync_in_flight
+        said.append(
+            f"{text.plural(left, 'request')} {'is' if left == 1 else 'are'} still in it."
+            if left
+            else "Nothing is in it."
+        )
+    if seen.detail.expected:
+        said.append(f"It is expected back in about {times.span(seen.detail.expected)}.")
+    if seen.day.seconds:
+        share = text.percent(1 - seen.day.closed_seconds / seen.day.seconds)
+        said.append(f"In the last day its gate was open {share}{text.NBSP}% of the time.")
+    return strong, " ".join(said)
+
+
+def actions(each: EngineRow, detail: EngineDetail, viewer: Viewer, path: str) -> list[Action]:
+    """Drain and undrain, for an operator: an engine belongs to the installation."""
+    if not viewer.role.acts or viewer.role.of_account:
+        return []
+    inside = text.plural(each.batch_in_flight, "batch request")
+    if each.intake != EngineIntake.OPEN:
+        words = f"Callers and batch work get {each.name} again. Its gate decides how much batch work it takes."
+        found = [
+            Action("undrain", "Undrain", f"{path}/undrain", f"Undrain {each.name}?", words,
+                   cli=f"slackwater engine undrain {each.name}", icon="play", primary=True)
+        ]  # fmt: skip
+        if each.intake == EngineIntake.DRAINING:
+            found.append(_drain_now(each, path, inside))
+        return found
+    words = (
+        f"No new request goes to {each.name}: neither batch work nor synchronous requests through the gateway. {inside} and "
+        f"{each.sync_in_flight:,} of callers in it finish. This stays so through restarts, until somebody undrains it."
+    )
+    drain = Action("drain", "Drain", f"{path}/drain", f"Drain {each.name}?", words, confirm="Drain",
+                   cli=f"slackwater engine drain {each.name}", icon="pause", danger=True)  # fmt: skip
+    return [drain, _drain_now(each, path, inside)]
+
+
+def _drain_now(each: EngineRow, path: str, inside: str) -> Action:
+    words = (
+        f"As a drain, and {inside} in it {'goes' if each.batch_in_flight == 1 else 'go'} back to the queue at once, to run on "
+        "another engine. What callers have in it finishes."
+    )
+    return Action("drain-now", "Drain now", f"{path}/drain-now", f"Drain {each.name} now?", words, confirm="Drain now",
+                  cli=f"slackwater engine drain --now {each.name}", danger=True)  # fmt: skip
+
+
+def waffle(each: EngineRow, last: StoredSample | None) -> dict[str, Any]:
+    """Each slot as a square, or several slots a square where there are many: callers, batch, frozen, free."""
+    frozen = min(round(last.sample.frozen) if last else 0, each.batch_in_flight)
+    held = {"s": each.sync_in_flight, "h": each.batch_in_flight - frozen, "z": frozen}
+    slots = max(each.slots, 1)
+    each_square = max(1, -(-slots // _MOST_SQUARES))
+    kinds = [kind for kind, number in held.items() for _ in range(round(number / each_square))]
+    squares = -(-slots // each_square)
+    kinds = (kinds + ["n"] * squares)[:squares]
+    rows = max(1, -(-squares // _COLUMNS))
+    places = [(kind, 10 * (n // rows), 10 * (n % rows)) for n, kind in enumerate(kinds)]
+    free = max(0, slots - sum(held.values()))
+    words = f"{slots:,} slots: {held['s']:,} of callers, {held['h']:,} of batch work, {frozen:,} frozen, {free:,} free"
+    return {
+        "label": words,
+        "places": places,
+        "width": 10 * -(-squares // rows) - 2,
+        "height": 10 * rows - 2,
+        "sync": held["s"],
+        "batch": held["h"],
+        "frozen": frozen,
+        "free": free,
+        "total": f"{slots:,}" + (f", {each_square} a square" if each_square > 1 else ""),
+    }
+
+
+def facts(seen: Seen, viewer: Viewer) -> list[tuple[str, str, bool]]:
+    """Name, value, and whether the value is code. On which machine it runs is for roles of the installation."""
+    each, detail, day = seen.engine, seen.detail, seen.day
+    kind = {"vllm": "vLLM"}.get(detail.dialect, detail.dialect)
+    found = [("Engine", f"{kind} {detail.version or ''}".strip(), False)]
+    found.append(("Started by", "Slackwater" if detail.mode == "managed" else "somebody else, attached", False))
+    if detail.scheduling_policy:
+        found.append(("Scheduler", detail.scheduling_policy, False))
+    if detail.max_model_len:
+        found.append(("Context window", text.plural(detail.max_model_len, "token"), False))
+    if detail.served_name and detail.served_name != each.model:
+        found.append(("Calls its model", detail.served_name, True))
+    found.append(("Harvested in a day", f"{text.compact(day.batch_tokens)} tokens", False))
+    found.append(("Made way in a day", f"{text.plural(day.yields, 'time')}, {day.evictions:,} evicted", False))
+    if detail.start_seconds:
+        found.append(("Last start took", times.span(detail.start_seconds), False))
+    found.append(("Last heard of", f"{times.span(detail.silent)} ago", False))
+    if not viewer.role.of_account:
+        lease = f", lease {times.span(detail.lease)}" if detail.lease else ""
+        found.append(("Worker", f"{detail.host}:{detail.pid}{lease}" if detail.host and each.alive else "none", False))
+        found.append(("Address", detail.url, True))
+    return found
+
+
+def _ribbon(seen: Seen) -> plots.Ribbon:
+    if seen.gates:
+        before = seen.samples[0].sample.reason if seen.samples else seen.gates[0].reason
+        return engine_plots.gate(seen.engine.name, seen.gates, before, seen.shown)
+    if seen.gates is not None and not seen.samples:
+        return plots.ribbon(f"The gate of {seen.engine.name}", [], seen.shown.start, seen.shown.end)
+    folded = [(e.at, e.sample.seconds, e.sample.reason, e.sample.closed_seconds) for e in seen.samples]
+    return engine_plots.folded_gate(seen.engine.name, folded, seen.shown)
+
+
+def _table(samples: Sequence[StoredSample]) -> list[list[str]]:
+    """The drawings as a table of at most twenty rows, the newest first."""
+    step = max(1, len(samples) // 20)
+    rows = []
+    for each in list(reversed(samples))[::step]:
+        s = each.sample
+        rate = [f"{float(tokens) / s.seconds:,.0f}" if s.seconds else "–" for tokens in (s.sync_tokens, s.batch_tokens)]
+        kv = "–" if s.kv_usage is None else f"{text.percent(s.kv_usage)} %"
+        step_ms = "–" if s.step_ms is None else f"{s.step_ms:.1f} ms"
+        rows.append(
+            [
+                times.seconds_time(each.at),
+                *rate,
+                f"{s.sync:,.0f}",
+                f"{s.batch:,.0f}",
+                kv,
+                step_ms,
+                f"{s.allowance:,.0f}",
+            ]
+        )
+    return rows
+
+
+def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, Any]:
+    kind, chosen = params.get("log", "all"), params.get("range", "")
+    last = seen.decisions[-1] if seen.decisions else None
+    older = newer = ""
+    if seen.more and last:
+        place = places.place(last.at, last.decision_id)
+        older = batch_filter.address(path, range=chosen, log=kind if kind != "all" else "", before=place) + "#h-log"
+    if params.get("before"):
+        newer = batch_filter.address(path, range=chosen, log=kind if kind != "all" else "") + "#h-log"
+    return {
+        "tabs": [
+            {"name": name, "href": batch_filter.address(path, range=chosen, log=key if key != "all" else "") + "#h-log",
+             "here": key == kind, "count": ""}
+            for key, name in _TABS.items()
+        ],
+        "log": kind,
+        "decisions": [_decision(row, seen.decisions[n + 1] if n + 1 < len(seen.decisions) else None)
+                      for n, row in enumerate(seen.decisions)],
+        "pages": {"names": (), "cli": "", "words": f"{text.plural(len(seen.decisions), 'decision')}, newest first",
+                  "older": older, "newer": newer},
+    }  # fmt: skip
+
+
+def _decision(row: DecisionRow, before: DecisionRow | None) -> dict[str, Any]:
+    because = why_text.because(row.signal, row.value, row.threshold, row.detail)
+    lasted = times.span((row.at - before.at).total_seconds()) if before else ""
+    return {
+        "at": row.at,
+        "time": f"{row.at:%H:%M:%S}.{row.at.microsecond // 100_000}",
+        "layer": row.layer.upper(),
+        "sign": signs.gate(row.reason, ready=True, is_open=row.allowance > 0),
+        "reason": row.reason,
+        "was": row.was_reason,
+        "lasted": lasted,
+        "was_allowance": f"{row.was_allowance:,}",
+        "allowance": f"{row.allowance:,}",
+        "because": text.inert(because or why_text.gate("", row.reason, None, None, None, None).strip(), 400)[0],
+        "value": why_text.amount(row.signal, row.value) if row.signal and row.value is not None else "",
+        "threshold": why_text.amount(row.signal, row.threshold) if row.signal and row.threshold is not None else "",
+        "in_flight": f"{row.in_flight:,}",
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "at": change.at,
+        "time": f"{change.at:%-d %b, %H:%M}",
+        "sign": incidents.sign_of(change.kind),
+        "code": "",
+        "words": incidents.words(change),
+        "sub": "",
+    }

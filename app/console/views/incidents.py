@@ -1,0 +1,252 @@
+"""What happened in the installation: one timeline, what is still broken, and how long the rest lasted. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.access.roles import Viewer
+from app.batches import why_text
+from app.changes.kinds import TROUBLE, ChangeKind
+from app.changes.kinds import sentence as change_words
+from app.changes.service import Change
+from app.console.views import batch_filter, places, plots, signs, text, times
+from app.console.views.batches import few
+from app.console.views.plots import Bar, Lane
+from app.console.views.signs import Sign
+from app.sentences import ended
+
+PATH = "/console/incidents"
+RANGES = {"1h": ("1 h", 3600.0), "24h": ("24 h", 86_400.0), "7d": ("7 d", 604_800.0), "35d": ("35 d", 3_024_000.0)}
+USUAL_RANGE = "24h"
+VIEWS = {"all": "All", "trouble": "Troubles and their ends", "other": "Starts and versions"}
+_ENDS = {
+    ChangeKind.ENGINE_DOWN: (ChangeKind.ENGINE_READY, ChangeKind.ENGINE_RELEASED),
+    ChangeKind.WORKER_LOST: (ChangeKind.ENGINE_READY, ChangeKind.ENGINE_RELEASED),
+    ChangeKind.GATE_CLOSED: (ChangeKind.GATE_OPENED, ChangeKind.ENGINE_DOWN, ChangeKind.ENGINE_RELEASED),
+    ChangeKind.BREAKER_OPENED: (ChangeKind.BREAKER_CLOSED, ChangeKind.ENDPOINT_DISABLED),
+    ChangeKind.BUDGET_SPENT: (ChangeKind.BUDGET_RENEWED,),
+    ChangeKind.ENGINE_DRAINED: (ChangeKind.ENGINE_UNDRAINED,),
+}
+ROUTINE = (ChangeKind.STEWARD_LEADS, ChangeKind.PART_STARTED, ChangeKind.VERSION_CHANGED, ChangeKind.ENGINE_VERSION)
+OF_VIEW: dict[str, tuple[ChangeKind, ...]] = {
+    "all": (),
+    "trouble": tuple(kind for kind in ChangeKind if kind not in ROUTINE),
+    "other": ROUTINE,
+}
+_SIGNS = {
+    ChangeKind.ENGINE_DOWN: signs.BROKEN,
+    ChangeKind.WORKER_LOST: signs.BROKEN,
+    ChangeKind.GATE_CLOSED: signs.LOOK,
+    ChangeKind.BREAKER_OPENED: signs.LOOK,
+    ChangeKind.ENDPOINT_DISABLED: signs.BROKEN,
+    ChangeKind.BUDGET_SPENT: signs.MONEY,
+    ChangeKind.ENGINE_READY: signs.DONE,
+    ChangeKind.GATE_OPENED: signs.DONE,
+    ChangeKind.BREAKER_CLOSED: signs.DONE,
+    ChangeKind.BUDGET_RENEWED: signs.DONE,
+    ChangeKind.ENGINE_DRAINED: signs.PAUSED,
+    ChangeKind.ENGINE_UNDRAINED: signs.DONE,
+}
+_LANES = {"engine": "Engines", "worker": "Engines", "gate": "Gates", "breaker": "Webhooks", "endpoint": "Webhooks",
+          "budget": "Budgets"}  # fmt: skip
+_SHARPEST = 0.5  # per cent of the time shown that a bar has at least
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A trouble, or a drain, with its end. `until`: None: it lasts."""
+
+    change: Change
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the page has read. `recent`: the changes of the time shown that begin or end something, newest first."""
+
+    changes: Sequence[Change]
+    more: bool
+    recent: Sequence[Change]
+    since: datetime
+
+
+def sign_of(kind: str) -> Sign:
+    """The sign of a kind of change."""
+    return _SIGNS.get(ChangeKind(kind), signs.NOTE) if kind in {*ChangeKind} else signs.NOTE
+
+
+def spans(changes: Sequence[Change]) -> list[Span]:
+    """Each trouble of these changes, which are the newest first, with the change of the same subject that ended it."""
+    later: dict[tuple[str, str | None], list[Change]] = {}
+    found = []
+    for change in changes:
+        of_subject = later.setdefault((change.subject, change.account_id), [])
+        if change.kind in _ENDS or change.kind in TROUBLE:
+            ends = _ENDS.get(ChangeKind(change.kind), ())
+            end = next((each.at for each in reversed(of_subject) if each.kind in ends), None)
+            found.append(Span(change, end if ends else change.at))
+        of_subject.append(change)
+    return found
+
+
+def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """What the templates of the page need."""
+    known = spans(seen.recent)
+    open_now = [span for span in known if span.until is None]
+    lasted = {span.change.change_id: span.until for span in known}
+    chosen, shown, subject = params.get("range", USUAL_RANGE), params.get("view", "all"), params.get("q", "")
+    keep = {"range": chosen if chosen != USUAL_RANGE else "", "view": shown if shown != "all" else ""}
+    return {
+        "title": title(open_now),
+        "sign": _worst(open_now),
+        "rest": rest(open_now, known, chosen, now),
+        "ranges": [
+            {"name": name, "href": batch_filter.address(PATH, range=key, view=keep["view"], q=subject), "here": key == chosen}
+            for key, (name, _) in RANGES.items()
+        ],
+        "tabs": [
+            {"name": name, "href": batch_filter.address(PATH, range=keep["range"], view=key if key != "all" else "", q=subject),
+             "here": key == shown, "count": ""}
+            for key, name in VIEWS.items()
+        ],
+        "chips": [{"name": "about", "value": subject, "raw": subject, "without": batch_filter.address(PATH, **keep)}]
+        if subject else [],
+        "keep": [(name, value) for name, value in keep.items() if value],
+        "lanes": lanes(known, seen.since, now),
+        "ticks": plots.ticks(seen.since, now),
+        "days": _days(seen.changes, lasted, now),
+        "is_filtered": bool(subject or shown != "all"),
+        "clear": batch_filter.address(PATH, range=keep["range"]),
+        "pages": _pages(seen, params, keep, subject),
+    }  # fmt: skip
+
+
+def title(open_now: Sequence[Span]) -> str:
+    """What is broken at this moment."""
+    troubles = [span for span in open_now if span.change.kind in TROUBLE]
+    if not troubles:
+        return "Nothing is broken now"
+    if len(troubles) == 1:
+        return words(troubles[0].change).rstrip(".")
+    return f"{text.sentence(few(len(troubles)))} things are broken now"
+
+
+def _worst(open_now: Sequence[Span]) -> Sign:
+    shown = [sign_of(span.change.kind) for span in open_now]
+    return next((sign for sign in (signs.BROKEN, signs.LOOK, signs.MONEY, signs.PAUSED) if sign in shown), signs.DONE)
+
+
+def rest(open_now: Sequence[Span], known: Sequence[Span], chosen: str, now: datetime) -> str:
+    """Since when things are broken, and how much there was in the time shown."""
+    said = []
+    troubles = [span for span in open_now if span.change.kind in TROUBLE]
+    if len(troubles) == 1:
+        said.append(f"For {times.span((now - troubles[0].change.at).total_seconds())}.")
+    elif troubles:
+        said += [ended(words(span.change)) for span in troubles[:2]]
+    number = sum(span.change.kind in TROUBLE for span in known)
+    period = {"1h": "hour", "24h": "day", "7d": "week", "35d": "35 days"}[chosen]
+    longest = max((span.until - span.change.at for span in known if span.until and span.change.kind in TROUBLE),
+                  default=timedelta())  # fmt: skip
+    if number:
+        said.append(f"{text.sentence(few(number))} {'trouble' if number == 1 else 'troubles'} in the last {period}"
+                    + (f", the longest for {times.span(longest.total_seconds())}." if longest else "."))  # fmt: skip
+    else:
+        said.append(f"No trouble in the last {period}.")
+    return text.inert(" ".join(said), 600)[0]
+
+
+def lanes(known: Sequence[Span], start: datetime, end: datetime) -> list[Lane]:
+    """The troubles over time, by what they befell."""
+    groups: dict[str, list[Span]] = {"Engines": [], "Gates": [], "Webhooks": [], "Budgets": []}
+    for span in known:
+        groups[_LANES[span.change.kind.partition(".")[0]]].append(span)
+    found = []
+    for name, members in groups.items():
+        bars = []
+        for span in members:
+            x = 100 * plots.place(span.change.at, start, end)
+            width = max(_SHARPEST, 100 * plots.place(span.until or end, start, end) - x)
+            told = f"{span.change.at:%H:%M:%S} {words(span.change)}"
+            kind = {"bad": "r-bad", "warn": "r-warn"}.get(sign_of(span.change.kind).colour, "r-full")
+            bars.append(Bar(kind, round(min(x, 100 - width), 2), round(width, 2), told))
+        found.append(Lane(name, f"{len(members):,}" if members else "–", bars))
+    return found
+
+
+def words(change: Change) -> str:
+    """A change as the begin of a sentence. Codes of a gate are said in words; a name keeps its case."""
+    data = dict(change.data)
+    if (code := data.get("reason")) in why_text.GATE_CODES:
+        data["reason"] = f"it {why_text.gate('', str(code), None, None, None, None).strip()}"
+    if "until" in data:
+        data["until"] = str(data["until"])[11:16]
+    said = change_words(change.kind, change.subject, data)
+    return text.inert(said if said.startswith(change.subject) else text.sentence(said), 400)[0]
+
+
+def _days(changes: Sequence[Change], lasted: Mapping[int, datetime | None], now: datetime) -> list[dict[str, Any]]:
+    """The changes by day."""
+    found: list[dict[str, Any]] = []
+    for change in changes:
+        name = "Today" if change.at.date() == now.date() else f"{change.at:%A, %-d %B}"
+        if not found or found[-1]["name"] != name:
+            found.append({"name": name, "entries": []})
+        found[-1]["entries"].append(_entry(change, lasted, now))
+    return found
+
+
+def _entry(change: Change, lasted: Mapping[int, datetime | None], now: datetime) -> dict[str, Any]:
+    until = lasted.get(change.change_id, change.at)
+    trouble = change.kind in TROUBLE
+    span = ""
+    if until is None:
+        span = f"still, for {times.span((now - change.at).total_seconds())}"
+    elif until != change.at:
+        span = f"for {times.span((until - change.at).total_seconds())}"
+    return {
+        "at": change.at,
+        "time": times.seconds_time(change.at),
+        "sign": sign_of(change.kind),
+        "words": words(change),
+        "kind": change.kind,
+        "account": change.account_id or "",
+        "lasted": span,
+        "lasts": until is None and trouble,
+        "links": _links(change),
+    }
+
+
+def _links(change: Change) -> list[tuple[str, str]]:
+    """What it names, with the address of its page; an empty one where it has none."""
+    data, found = change.data, []
+    if "engine" in data:
+        found.append((str(data["engine"]), f"/console/engines/{data['engine']}"))
+    if "endpoint" in data:
+        hook = f"/console/webhooks/{data['endpoint']}"
+        found.append((change.subject, hook))
+        if "delivery" in data:
+            found.append((f"delivery {data['delivery']}", f"{hook}/deliveries/{data['delivery']}"))
+    if "batch" in data:
+        found.append((f"batch {text.short(data['batch'])}", f"/console/batches/{data['batch']}"))
+    if "trace" in data:
+        parts = str(data["trace"]).split("-")
+        found.append((f"trace {parts[1] if len(parts) > 1 else parts[0]}", ""))
+    return [(text.inert(name, 120)[0], href) for name, href in found]
+
+
+def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], subject: str) -> dict[str, Any]:
+    older = ""
+    if seen.more and seen.changes:
+        last = seen.changes[-1]
+        older = batch_filter.address(PATH, **keep, q=subject, before=places.place(last.at, last.change_id))
+    newer = batch_filter.address(PATH, **keep, q=subject) if params.get("before") else ""
+    words = f"{text.plural(len(seen.changes), 'change')}, newest first"
+    return {
+        "names": (),
+        "words": words,
+        "older": older,
+        "newer": newer,
+        "cli": f"slackwater incidents --since {params.get('range', USUAL_RANGE)}",
+    }

@@ -1,0 +1,237 @@
+"""Now: engines, callers and open batches to words. The drawings are in `now_plots`. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.access.roles import Viewer
+from app.batches import why_text
+from app.batches.incidents import Incident
+from app.batches.protection import Protection
+from app.console.queries import MOST_COUNTED, EngineRow, PoolRow, WaitRow
+from app.console.views import batch_filter, now_plots, plots, signs, text, times
+from app.console.views.batches import few
+from app.console.views.figures import Figure, Part, figure
+from app.console.views.signs import Sign
+from app.headroom.samples import StoredSample
+from app.states import EngineIntake
+
+OBJECTIVE = 1.10  # of the first token beside batch work, over alone
+RANGES = {
+    "15m": ("15 min", timedelta(minutes=15)),
+    "1h": ("1 h", timedelta(hours=1)),
+    "6h": ("6 h", timedelta(hours=6)),
+    "24h": ("24 h", timedelta(hours=24)),
+    "7d": ("7 d", timedelta(days=7)),
+}
+USUAL = "1h"
+_QUIET_CODES = {"open", "harvest", "ramp", "hold", "deadline_ramp", "shrink_latency"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the page has read. `open`: how many batches are open, at most MOST_COUNTED. `history`: by engine."""
+
+    engines: Sequence[EngineRow]
+    pools: Sequence[PoolRow]
+    open: int
+    waits: Sequence[WaitRow]
+    history: Mapping[int, Sequence[StoredSample]]
+    calls: Protection
+    events: Sequence[Incident]
+    span: timedelta
+
+
+def span_of(params: Mapping[str, str]) -> timedelta:
+    """How far the page looks back."""
+    return RANGES.get(params.get("range", USUAL), RANGES[USUAL])[1]
+
+
+def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """What the templates of the page need."""
+    sign, title = headline(seen)
+    strong, rest = sentences(seen)
+    start = now - seen.span
+    chosen = params.get("range", USUAL)
+    words = RANGES.get(chosen, RANGES[USUAL])[0]
+    return {
+        "sign": sign,
+        "title": title,
+        "strong": strong,
+        "rest": rest,
+        "ranges": [
+            {
+                "name": name,
+                "href": batch_filter.address("/console/now", range=key if key != USUAL else ""),
+                "here": key == chosen,
+            }
+            for key, (name, _) in RANGES.items()
+        ],
+        "last": f"last {words}",
+        "figures": figures(seen, now),
+        "engines": [engine(each, seen.history.get(each.engine_id, ()), start, now) for each in seen.engines],
+        "ticks": plots.ticks(start, now),
+        "first_token": now_plots.latency(seen.calls, "first_token_p95", start, now, _objective(seen.calls)),
+        "gap": now_plots.latency(seen.calls, "gap_p95", start, now, None),
+        "tide_table": now_plots.tide_table({each.engine_id: each.name for each in seen.engines}, seen.history),
+        "first_token_table": now_plots.latency_table(seen.calls, "first_token_p95"),
+        "gap_table": now_plots.latency_table(seen.calls, "gap_p95"),
+        "has_calls": seen.calls.everything.requests > 0,
+        "requests": text.plural(seen.calls.everything.requests, "streamed answer"),
+        "waits": waits(seen.waits, now),
+        "open": f"{seen.open:,}{'+' if seen.open >= MOST_COUNTED else ''} open",
+        "events": [event(each) for each in seen.events],
+    }
+
+
+def _objective(calls: Protection) -> float | None:
+    usual = calls.usual.first_token_p95 if calls.usual else None
+    return usual * OBJECTIVE if usual else None
+
+
+def headline(seen: Seen) -> tuple[Sign, str]:
+    """Whether synchronous callers are served and protected."""
+    ready = [each for each in seen.engines if each.ready]
+    if not seen.engines:
+        return signs.AWAY, "No engine has a worker"
+    if not ready:
+        return signs.BROKEN, "No engine answers"
+    ratio = seen.calls.first_token_ratio
+    if ratio is not None and ratio > OBJECTIVE:
+        return signs.LOOK, "Synchronous callers wait longer than they should"
+    blind = [each for each in ready if signs.gate(each.code, ready=True, is_open=each.allowance > 0) is signs.BROKEN]
+    if blind:
+        return signs.LOOK, f"{blind[0].name} cannot be seen, so batch work has stopped there"
+    return signs.DONE, "Synchronous callers are protected"
+
+
+def sentences(seen: Seen) -> tuple[str, str]:
+    """How long callers wait, and what is remarkable about engines, in at most three sentences."""
+    said = [_gate(each) + "." for each in seen.engines if not each.ready or each.code not in _QUIET_CODES]
+    if not said and seen.engines:
+        number = len(seen.engines)
+        verb = "engine gives" if number == 1 else "engines give"
+        said.append(f"{text.sentence(few(number))} {verb} batch work what callers leave.")
+    if not seen.open:
+        said.append("No batch is open.")
+    return _calls(seen.calls), " ".join(said[:3])
+
+
+def _calls(calls: Protection) -> str:
+    p95 = calls.everything.first_token_p95
+    if p95 is None:
+        return "Nobody has called through the gateway in this time."
+    ratio = calls.first_token_ratio
+    beside = f", {ratio:.2f} times what it takes alone" if ratio is not None else ""
+    return f"Their first token takes {times.span(p95 / 1000)} at p95{beside}."
+
+
+def _gate(each: EngineRow) -> str:
+    held = max(0.0, each.held_seconds)
+    return text.sentence(why_text.gate(each.name, each.code, each.signal, each.value, each.threshold, held))
+
+
+def figures(seen: Seen, now: datetime) -> list[Figure]:
+    """At most five numbers."""
+    calls = seen.calls
+    pace = now_plots.pace(seen.history, now)
+    value, unit = text.si(pace[-1] if pace else None)
+    harvested = sum(each.sample.batch_tokens for history in seen.history.values() for each in history)
+    done, done_unit = text.si(harvested)
+    slots = sum(each.slots for each in seen.engines if each.ready)
+    batch = sum(each.batch_in_flight for each in seen.engines)
+    words = RANGES[next((key for key, (_, span) in RANGES.items() if span == seen.span), USUAL)][0]
+    return [
+        _milliseconds("First token, p95", calls.everything.first_token_p95, calls.first_token_ratio,
+                      now_plots.spark(calls, "first_token_p95")),
+        _milliseconds("Between tokens, p95", calls.everything.gap_p95, calls.gap_ratio, now_plots.spark(calls, "gap_p95")),
+        figure("Harvest", value, f"{unit} tok/s".strip(), f"{batch:,} batch requests in {slots:,} slots",
+               spark=plots.spark(pace, "h")),
+        _waiting(seen, now),
+        figure("Harvested", done, f"{done_unit} tokens".strip(), f"in the last {words}, prompts and answers"),
+    ]  # fmt: skip
+
+
+def _milliseconds(name: str, value: float | None, ratio: float | None, spark: plots.Spark | None) -> Figure:
+    if value is None:
+        return figure(name, "–", "", "no synchronous answer in this time")
+    shown = f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+    words = Part("alone not known yet")
+    if ratio is not None:
+        words = Part(f"{ratio:.2f} × alone; objective {OBJECTIVE:.2f}", "warn" if ratio > OBJECTIVE else "")
+    return figure(name, shown, "ms", words, spark=spark)
+
+
+def _waiting(seen: Seen, now: datetime) -> Figure:
+    left = sum(each.tokens or 0.0 for each in seen.waits)
+    able = sum(each.tokens or 0.0 for each in seen.waits if each.code != "paused")
+    value, unit = text.si(left or None)
+    pace = sum(pool.pace or 0.0 for pool in seen.pools)
+    batches = text.plural(seen.open, "batch", "batches")
+    ends = ""
+    if able and pace:
+        ends = f"; what can run ends at about {times.clock_time(now + timedelta(seconds=able / pace), now)}"
+    return figure(
+        "Waiting", value if left else f"{seen.open:,}", f"{unit} tokens".strip() if left else "", f"{batches}{ends}"
+    )
+
+
+def engine(each: EngineRow, history: Sequence[StoredSample], start: datetime, now: datetime) -> dict[str, Any]:
+    """An engine's name, what its gate does, its numbers and its tide."""
+    sign = signs.gate(each.code, ready=each.ready, is_open=each.allowance > 0)
+    held = max(0.0, each.held_seconds)
+    words = why_text.gate("", each.code, each.signal, each.value, each.threshold, held).strip()
+    if each.code in _QUIET_CODES:  # what is normal is said in few words
+        words = why_text.gate("", each.code, None, None, None, None).strip()
+    if each.intake != EngineIntake.OPEN:
+        words = "drained by an operator"
+    harvest, sync = now_plots.latest(history, now)
+    return {
+        "name": each.name,
+        "model": each.model or "no model",
+        "layer": "L2" if each.protection == "inside" else "L1",
+        "sign": sign,
+        "words": words,
+        "harvest": text.count(harvest),
+        "sync": text.count(sync),
+        "in_flight": f"{each.batch_in_flight:,}",
+        "plot": now_plots.tide(each.name, history, start, now),
+        "ribbon": now_plots.gate(each.name, history, start, now),
+    }
+
+
+def waits(found: Sequence[WaitRow], now: datetime) -> list[dict[str, Any]]:
+    """What batches wait for, by reason: those that run first, then the most frequent."""
+    groups: dict[tuple[str, Sign], list[WaitRow]] = {}
+    for wait in found:
+        sign, _, words = signs.waiting(wait.code)
+        groups.setdefault((words, sign), []).append(wait)
+    ordered = sorted(
+        groups.items(), key=lambda group: (group[0][1] is not signs.RUNS, -sum(w.batches for w in group[1]))
+    )
+    return [_group(sign, words, group, now) for (words, sign), group in ordered]
+
+
+def _group(sign: Sign, words: str, group: Sequence[WaitRow], now: datetime) -> dict[str, Any]:
+    tokens = sum(each.tokens or 0.0 for each in group)
+    href = batch_filter.address("/console/batches", q=f"waits:{group[0].code}") if len(group) == 1 else ""
+    return {
+        "sign": sign,
+        "words": words,
+        "href": href,
+        "count": f"{sum(each.batches for each in group):,}",
+        "tokens": text.compact(tokens) if tokens else "–",
+        "longest": "–" if sign is signs.RUNS else times.span((now - min(each.since for each in group)).total_seconds()),
+    }
+
+
+def event(each: Incident) -> dict[str, Any]:
+    """An incident as an entry of the feed."""
+    sign = signs.LOOK if each.trouble else signs.NOTE
+    if each.trouble and each.kind in {"engine.down", "worker.lost"}:
+        sign = signs.BROKEN
+    at = each.position.at
+    words = text.sentence(each.message)
+    words = f"API{words.removeprefix('Api')}" if words.startswith("Api ") else words
+    return {"at": at, "time": f"{at:%H:%M}", "sign": sign, "code": "", "words": words, "sub": ""}

@@ -1,0 +1,159 @@
+"""The drawings of Now: the tide of each engine, its gate, and how long callers wait. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from app.batches.protection import Protection, Stretch
+from app.console.views import plots, signs, text, times
+from app.console.views.plots import Plot, Word
+from app.headroom.samples import StoredSample
+
+_GAP = 3.0  # stretches without a sample, after which the tide is broken
+_FRESH = timedelta(seconds=45)
+_LINE = 11.0  # per cent of the height that a word takes
+_TABLE_ROWS = 12
+_HEAD = 1.18  # room above the highest point
+
+
+def latest(history: Sequence[StoredSample], now: datetime) -> tuple[float | None, float | None]:
+    """Harvested and synchronous tokens a second in the newest sample; None: it is old."""
+    if not history or now - history[-1].at > max(_FRESH, 2 * _stretch(history)):
+        return None, None
+    sample = history[-1].sample
+    seconds = sample.seconds or 1.0
+    return sample.batch_tokens / seconds, sample.sync_tokens / seconds
+
+
+def _stretch(history: Sequence[StoredSample]) -> timedelta:
+    return timedelta(seconds=max((each.sample.seconds for each in history), default=10.0))
+
+
+def pace(history: Mapping[int, Sequence[StoredSample]], now: datetime) -> list[float]:
+    """Harvested tokens a second of all engines together, by stretch."""
+    found: dict[int, float] = {}
+    for samples in history.values():
+        step = max(1.0, _stretch(samples).total_seconds())
+        for each in samples:
+            index = int(each.at.timestamp() // step)
+            found[index] = found.get(index, 0.0) + each.sample.batch_tokens / (each.sample.seconds or 1.0)
+    values = [found[index] for index in sorted(found)]
+    return values[:-1] if len(values) > 2 else values  # the newest stretch is not over
+
+
+def tide(name: str, history: Sequence[StoredSample], start: datetime, end: datetime) -> Plot:
+    """Synchronous tokens as the ground, harvested ones as the water on it, tokens a second."""
+    label = f"{name}: synchronous and harvested tokens a second, since {times.clock_time(start, end)}"
+    grid = [tick.x for tick in plots.ticks(start, end)[1:-1]]
+    rates = [_rates(each) for each in history]
+    most = max((harvest + sync for harvest, sync in rates), default=0.0)
+    if most <= 0:
+        return Plot(label, grid=grid)
+    top = most * _HEAD
+    shapes = []
+    for piece in _pieces(history):
+        points = [(plots.place(history[n].at, start, end), *rates[n]) for n in piece]
+        ground = [(x, sync / top) for x, _, sync in points]
+        water = [(x, (sync + harvest) / top) for x, harvest, sync in points]
+        shapes += [plots.area(water, "a-water"), plots.area(ground, "a-sync"), plots.line(water, "l-water")]
+    cap = round(100 - 100 / _HEAD, 1)
+    words = [Word(100, 0, text.compact(most), 0, 11, "end")]
+    return Plot(label, shapes, grid, caps=[cap], words=words, group="tide")
+
+
+def _rates(each: StoredSample) -> tuple[float, float]:
+    seconds = each.sample.seconds or 1.0
+    return each.sample.batch_tokens / seconds, each.sample.sync_tokens / seconds
+
+
+def _pieces(history: Sequence[StoredSample]) -> list[list[int]]:
+    """The numbers of samples that follow one another without a gap."""
+    step = _stretch(history)
+    found: list[list[int]] = [[]]
+    for n, each in enumerate(history):
+        if n and each.at - history[n - 1].at > _GAP * step:
+            found.append([])
+        found[-1].append(n)
+    return [piece for piece in found if len(piece) > 1]
+
+
+def tide_table(
+    names: Mapping[int, str], history: Mapping[int, Sequence[StoredSample]]
+) -> tuple[list[str], list[list[str]]]:
+    """The tides in numbers: harvested and synchronous tokens a second of each engine, at some times."""
+    head = ["Until", *(name for engine in names.values() for name in (f"{engine}: harvested", "callers"))]
+    rows: dict[str, list[str]] = {}
+    for n, engine_id in enumerate(names):
+        samples = history.get(engine_id, ())
+        for each in samples[:: max(1, len(samples) // _TABLE_ROWS)]:
+            row = rows.setdefault(f"{each.at:%H:%M}", ["–"] * (2 * len(names)))
+            row[2 * n : 2 * n + 2] = [text.count(rate) for rate in _rates(each)]
+    return head, [[at, *row] for at, row in sorted(rows.items())]
+
+
+def latency_table(calls: Protection, name: str) -> list[list[str]]:
+    """A quantile in numbers: time, beside batch work, alone."""
+    stretches = calls.stretches[:: max(1, len(calls.stretches) // _TABLE_ROWS)]
+    return [[f"{each.start:%H:%M}", *(text.count(value) for value in _values(each, name))] for each in stretches]
+
+
+def gate(name: str, history: Sequence[StoredSample], start: datetime, end: datetime) -> plots.Ribbon:
+    """What the gate did, from the reason of each sample."""
+    spans = []
+    for n, each in enumerate(history):
+        begin = each.at - timedelta(seconds=each.sample.seconds)
+        if n and abs((begin - history[n - 1].at).total_seconds()) < 0.5 * each.sample.seconds:
+            begin = history[n - 1].at  # samples follow one another; small differences would be drawn as gaps
+        reason = each.sample.reason
+        spans.append((begin, each.at, signs.ribbon(reason), f"{reason}, {each.at:%H:%M:%S}"))
+    return plots.ribbon(f"{name}: state of the gate, since {times.clock_time(start, end)}", spans, start, end)
+
+
+def _values(stretch: Stretch, name: str) -> tuple[float | None, float | None]:
+    return getattr(stretch.beside, name), getattr(stretch.alone, name)
+
+
+def spark(calls: Protection, name: str) -> plots.Spark | None:
+    """The quantile of each stretch, beside batch work where that was measured, else alone."""
+    found = [next((value for value in _values(each, name) if value is not None), None) for each in calls.stretches]
+    return plots.spark([value for value in found if value is not None], "s")
+
+
+def latency(calls: Protection, name: str, start: datetime, end: datetime, objective: float | None) -> Plot:
+    """A quantile over time: beside batch work as the strong line, alone as the quiet one."""
+    beside = [(each.start, _values(each, name)[0]) for each in calls.stretches]
+    alone = [(each.start, _values(each, name)[1]) for each in calls.stretches]
+    known = [value for _, value in (*beside, *alone) if value is not None]
+    what = "first token" if name.startswith("first") else "time between tokens"
+    label = f"p95 of the {what} of synchronous requests, beside batch work and alone"
+    grid = [tick.x for tick in plots.ticks(start, end)[1:-1]]
+    if not known:
+        return Plot(label, grid=grid)
+    top = max(known + ([objective] if objective else [])) * _HEAD
+    shapes, words = [], []
+    for values, kind, said in ((alone, "l-q", "alone"), (beside, "l-sync", "beside batch")):
+        points = [(plots.place(at, start, end), value / top) for at, value in values if value is not None]
+        if len(points) > 1:
+            shapes.append(plots.line(points, kind))
+        elif points:
+            x, y = points[0]
+            shapes.append(plots.line([(max(0.0, x - 0.004), y), (min(1.0, x + 0.004), y)], kind))
+        if points:
+            last = next(value for _, value in reversed(values) if value is not None)
+            colour = "k" if kind == "l-sync" else ""
+            words.append(Word(100, round(100 - 100 * last / top, 1), f"{said} {last:.0f}", colour=colour))
+    limits = []
+    if objective:
+        y = round(100 - 100 * objective / top, 1)
+        limits.append(y)
+        words.append(Word(0, y, f"objective {objective:.0f} ms", 0, -5, "", "bad"))
+    return Plot(label, shapes, grid, limits=limits, words=_apart(words))
+
+
+def _apart(words: list[Word]) -> list[Word]:
+    """The words behind the ends of the lines, moved so that they do not meet."""
+    found = sorted((word for word in words if word.x == 100), key=lambda word: word.y)
+    near = len(found) == 2 and found[1].y - found[0].y < _LINE
+    shifts = (-5, 11) if near else (4, 4)
+    rest = [word for word in words if word.x != 100]
+    return rest + [replace(word, dx=8, dy=shift) for word, shift in zip(found, shifts, strict=False)]

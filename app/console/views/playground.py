@@ -1,0 +1,71 @@
+"""The playground's outcomes to words and figures. Pure."""
+
+from typing import Any
+
+from app.console.playground import KEY_LIFETIME, PATIENCE_SECONDS, Ask, Outcome
+from app.console.views import text, times
+from app.engines.catalogue import Catalogue
+from app.metering import money
+from app.metering.money import TokenPrice
+
+_PROMPT = "Explain in two sentences why the sea has tides."
+
+
+def empty(models: Catalogue) -> dict[str, Any]:
+    """The page before a prompt."""
+    return {
+        "title": "Ask once, both ways",
+        "rest": "One prompt goes to the model at once, as a caller's, and through the queue, as a batch of one.",
+        "models": _models(models),
+        "given": {"model": "", "prompt": _PROMPT, "max_tokens": 128},
+        "outcomes": [],
+        "minutes": int(KEY_LIFETIME.total_seconds() // 60),
+    }
+
+
+def answered(models: Catalogue, ask: Ask, at_once: Outcome, queued: Outcome) -> dict[str, Any]:
+    """The page with both answers."""
+    return empty(models) | {
+        "title": headline(at_once, queued),
+        "rest": "The queued answer costs the caller patience and the engine nothing that another caller wanted.",
+        "given": {"model": ask.model, "prompt": ask.prompt, "max_tokens": ask.max_tokens},
+        "outcomes": [_outcome("At once", at_once, models, ask), _outcome("Queued", queued, models, ask)],
+    }
+
+
+def headline(at_once: Outcome, queued: Outcome) -> str:
+    """Which was how long."""
+    if at_once.error and queued.error:
+        return "Neither was answered"
+    if queued.seconds is None and not queued.error:
+        return f"The queued prompt still waits after {PATIENCE_SECONDS:.0f}{text.NBSP}s"
+    if at_once.seconds is None or queued.seconds is None:
+        return "One of the two was answered"
+    return f"{times.span(at_once.seconds)} at once, {times.span(queued.seconds)} through the queue"
+
+
+def _models(models: Catalogue) -> list[str]:
+    return sorted(name for name, model in models.models.items() if model.task == "text-generation")
+
+
+def _outcome(name: str, found: Outcome, models: Catalogue, ask: Ask) -> dict[str, Any]:
+    model = models.resolve(ask.model)
+    price = model.price if model else None
+    cost = "no price"
+    if price is not None and found.seconds is not None:
+        each = TokenPrice.of(price, ask.model)
+        cost = money.shown(money.cost(found.prompt, found.cached, found.output, each), each.currency)
+    waits = found.seconds is None and not found.error
+    return {
+        "name": name,
+        "text": found.text,
+        "error": found.error,
+        "waits": waits,
+        "batch_id": found.batch_id,
+        "facts": [
+            ("First token", times.span(found.first_token) if found.first_token is not None else "not streamed"),
+            ("Answered in", times.span(found.seconds)),
+            ("Tokens", f"{text.count(found.prompt)} in, {text.count(found.output)} out"),
+            ("Cost", cost),
+        ],
+    }

@@ -1,0 +1,235 @@
+"""Lines and areas of the plots that the server draws. Pure.
+
+The inner drawing is 360 wide and 100 high and is stretched; words and rules are placed in per cent beside it, so that text keeps
+its form. Zero is at the bottom.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+WIDTH, HEIGHT = 360.0, 100.0
+_STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
+_NEAR = 22.0  # per cent; nearer to the begin than this, now takes its place on a narrow page
+_EDGE = 7.0  # per cent; a tick nearer to the edge than this has no label, which would meet that of the edge
+
+Point = tuple[float, float]  # across and up, each from 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One path. `kind`: its class, as a-water or l-sync."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A text at a place in per cent; `dx`, `dy`: moved by so many pixels."""
+
+    x: float
+    y: float
+    text: str
+    dx: int = 0
+    dy: int = 0
+    anchor: str = ""
+    colour: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A time below a plot. `minor`: left out where there is little room."""
+
+    x: float
+    text: str
+    anchor: str = "middle"
+    minor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """What the macro `plot` draws. `grid`, `rules`, `caps`, `limits`, `now`: places in per cent."""
+
+    label: str
+    shapes: Sequence[Shape] = ()
+    grid: Sequence[float] = ()
+    rules: Sequence[float] = ()
+    caps: Sequence[float] = ()
+    limits: Sequence[float] = ()
+    words: Sequence[Word] = ()
+    now: float | None = None
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch of a ribbon, a lane or a meter, in per cent of its length."""
+
+    kind: str
+    x: float
+    width: float
+    title: str = ""
+    y: float = 0
+    height: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ribbon:
+    """The gate of an engine over time."""
+
+    label: str
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One reason over time, and its sum in words."""
+
+    name: str
+    total: str
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A bar of parts, as the words say."""
+
+    label: str
+    parts: Sequence[Bar] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A small line without an axis. `last`: its end; `limit`: the height of a line that it should stay below."""
+
+    path: str
+    colour: str = ""
+    last: tuple[float, float] | None = None
+    limit: float | None = None
+
+
+def spark(values: Sequence[float], colour: str = "", limit: float | None = None) -> Spark | None:
+    """A spark of values from left to right. None: fewer than two."""
+    if len(values) < 2:
+        return None
+    top = max([*values, limit or 0.0]) or 1.0
+    low = min([*values, limit if limit is not None else values[0]])
+    low = 0.0 if low < top * 0.6 else low
+    span = (top - low) or 1.0
+
+    def up(value: float) -> float:
+        return round(23 - 20 * (value - low) / span, 1)
+
+    places = [(round(1 + 70 * n / (len(values) - 1), 1), up(value)) for n, value in enumerate(values)]
+    return Spark(_joined(places), colour, places[-1], None if limit is None else up(limit))
+
+
+def line(points: Sequence[Point], kind: str) -> Shape:
+    """A line through the points."""
+    return Shape(kind, _joined(_placed(points)))
+
+
+def area(points: Sequence[Point], kind: str, below: Sequence[Point] = ()) -> Shape:
+    """The area under the points, down to those of `below`, or to the ground."""
+    if not points:
+        return Shape(kind, "")
+    floor = list(reversed(below)) or [(points[-1][0], 0.0), (points[0][0], 0.0)]
+    return Shape(kind, _joined(_placed([*points, *floor])) + "Z")
+
+
+def pieces(points: Sequence[tuple[float, float | None]]) -> list[list[Point]]:
+    """The points in stretches without a gap: a value of None ends one."""
+    found: list[list[Point]] = [[]]
+    for across, up in points:
+        if up is None:
+            found.append([])
+        else:
+            found[-1].append((across, up))
+    return [piece for piece in found if len(piece) > 1]
+
+
+def _placed(points: Iterable[Point]) -> list[tuple[float, float]]:
+    return [(round(WIDTH * across, 1), round(HEIGHT * (1 - up), 1)) for across, up in points]
+
+
+def _joined(places: Sequence[tuple[float, float]]) -> str:
+    steps = (f"{'L' if n else 'M'}{x:g} {y:g}" for n, (x, y) in enumerate(places))
+    return "".join(steps)
+
+
+def nice_top(most: float) -> float:
+    """A round number at or above `most`, for the top of a scale."""
+    if most <= 0:
+        return 1.0
+    step = 10.0 ** (len(str(int(most))) - 1) if most >= 1 else 0.1
+    return float(next((step * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * factor >= most), most))
+
+
+def place(moment: datetime, start: datetime, end: datetime) -> float:
+    """Where a moment is between start and end, from 0 to 1."""
+    whole = (end - start).total_seconds() or 1.0
+    return min(1.0, max(0.0, (moment - start).total_seconds() / whole))
+
+
+def ticks(
+    start: datetime, end: datetime, *, ends: str = "now", most: int = 5, now: datetime | None = None
+) -> list[Tick]:
+    """The times below a plot: its start, round times, and its end, which is called `ends` if that is not empty.
+
+    `now`: a moment within that gets its own word.
+    """
+    seconds = (end - start).total_seconds()
+    step = next((step for step in _STEPS if seconds / step <= most), _STEPS[-1])
+    first = datetime.fromtimestamp((start.timestamp() // step + 1) * step, UTC)
+    form = "%H:%M" if seconds < 2 * 86_400 else "%-d %b"
+    marks = [] if now is None else [round(100 * place(now, start, end), 1)]
+    found = [Tick(0, f"{start.astimezone(UTC):{form}}", "start")] if not marks or marks[0] > _NEAR else []
+    moment = first
+    while moment < end:
+        x = round(100 * place(moment, start, end), 1)
+        if _EDGE < x < 100 - _EDGE and all(abs(x - mark) > _EDGE for mark in marks):
+            found.append(Tick(x, f"{moment:{form}}", minor=len(found) % 2 == 0))
+        moment += timedelta(seconds=step)
+    found += [Tick(mark, "now") for mark in marks]
+    return [*found, Tick(100, ends or f"{end.astimezone(UTC):{form}}", "end")]
+
+
+def stretches(
+    spans: Sequence[tuple[datetime, datetime | None, str, str]], start: datetime, end: datetime
+) -> list[tuple[str, str, float, float]]:
+    """(kind, title, from, width in per cent) of (from, until, kind, title), cut to the plot; equal neighbours become one."""
+    found: list[tuple[str, str, float, float]] = []
+    for begin, until, kind, title in spans:
+        left, right = place(begin, start, end), place(until or end, start, end)
+        if right <= left:
+            continue
+        if found and found[-1][0] == kind and abs(found[-1][2] + found[-1][3] - 100 * left) < 0.05:
+            found[-1] = (kind, found[-1][1], found[-1][2], round(100 * right - found[-1][2], 2))
+        else:
+            found.append((kind, title, round(100 * left, 2), round(100 * (right - left), 2)))
+    return found
+
+
+def ribbon(
+    label: str, spans: Sequence[tuple[datetime, datetime | None, str, str]], start: datetime, end: datetime
+) -> Ribbon:
+    """The ribbon of (from, until, kind, title): thin where batch has room, thick where something holds it."""
+    bars = []
+    for kind, title, x, width in stretches(spans, start, end):
+        thin = kind in {"r-open", "r-hold"}
+        bars.append(Bar(kind, x, width, title, 2 if thin else 0, 2 if thin else 6))
+    return Ribbon(label, bars)
+
+
+def meter(label: str, total: float, *parts: tuple[str, float]) -> Meter:
+    """A bar of (kind, amount) of a total. What is there is at least visible."""
+    bars, x = [], 0.0
+    for kind, amount in parts:
+        width = 100 * amount / total if total else 0.0
+        width = max(width, 0.8) if amount else 0.0
+        width = min(width, 100 - x)
+        if width > 0:
+            bars.append(Bar(kind, round(x, 2), round(width, 2)))
+        x += width
+    return Meter(label, bars)

@@ -1,0 +1,106 @@
+"""A browser for the console: Debian's Chromium, driven by Playwright. Nothing is downloaded.
+
+Without one the tests are skipped, with the reason that says how to get one; with CI=true they fail.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from app.access import sessions
+from app.access.roles import Grant, Role
+from app.cli.database import on_database
+from app.db.pool import Connection
+from app.tenants import service as tenants
+from tests.system.stack import Stack
+
+HOW = "`deploy/install-browser.sh`, or name one with SLACKWATER_TEST_BROWSER"
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def missing() -> str:
+    """Why no browser can be driven here; empty: one can."""
+    try:
+        import playwright.sync_api  # noqa: F401
+    except ImportError:
+        return "playwright is not installed: `make install`"
+    return "" if path() else f"no Chromium is installed: {HOW}"
+
+
+def path() -> str | None:
+    """The installed browser."""
+    return os.environ.get("SLACKWATER_TEST_BROWSER") or next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+def require() -> None:
+    """Skip the test, or fail it with CI=true, where there is no browser."""
+    if reason := missing():
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+@contextmanager
+def launched() -> Iterator[Any]:
+    """A running browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=path(), args=sandbox)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Reader:
+    """A page in the browser of somebody who has signed in, and what it has complained about."""
+
+    def __init__(self, browser: Any, stack: Stack, **context: Any) -> None:
+        usual = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", "timezone_id": "UTC"}
+        self.context = browser.new_context(**usual | context)
+        self.base = f"http://127.0.0.1:{stack.settings.console_port}"
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(60_000)
+        self.complaints: list[str] = []
+        self.page.on("console", lambda message: self._hear(message.type, message.text))
+        self.page.on("pageerror", lambda error: self._hear("error", str(error)))
+        self._stack = stack
+
+    def _hear(self, kind: str, text: str) -> None:
+        expected = "Failed to load resource" in text  # a refused page, which a test asked for
+        if kind in ("error", "warning") and not expected:
+            self.complaints.append(text)
+
+    def sign_in(self, role: Role = Role.ADMIN, account: str | None = "acme", name: str = "ada") -> None:
+        """Open a one-time link and press its button."""
+
+        async def invite(conn: Connection) -> str:
+            tenant_id = await tenants.ensure_tenant(conn, account) if account and role.of_account else None
+            return await sessions.invite(conn, Grant(name, role, tenant_id))
+
+        with ThreadPoolExecutor(1) as apart:  # Playwright keeps an event loop in this thread
+            token = apart.submit(on_database, self._stack.settings, invite).result()
+        self.open(f"/console/login?token={token}")
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url("**/console/now")
+
+    def open(self, address: str) -> int:
+        """Go to an address of the console. Returns the HTTP status."""
+        answer = self.page.goto(self.base + address)
+        assert answer is not None
+        return int(answer.status)
+
+    def confirm(self, name: str, again: str | None = None) -> str:
+        """Press a button that opens a confirmation, read it, and confirm. Returns what it said."""
+        self.page.get_by_role("button", name=name, exact=True).first.click()
+        dialog = self.page.locator("[popover]:popover-open")
+        said = str(dialog.inner_text())
+        dialog.get_by_role("button", name=again or name, exact=True).click()
+        return said

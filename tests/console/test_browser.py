@@ -1,0 +1,208 @@
+"""Claims about the console in a real browser: the main path of somebody who submits a batch, on a whole installation."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from app import processes
+from app.access.roles import Role
+from tests.console import browser
+from tests.console.browser import Reader
+from tests.system import stack as installations
+from tests.system.stack import MODEL, Stack
+
+EVIL = (
+    '<script>window.hacked = 1</script><img src="/x" onerror="window.hacked = 2">'
+    '<button hx-get="/console/now" hx-trigger="load" hx-target="body">x</button>'
+    '<div hx-sse:connect="/console/stream?page=now" hx-on:load="window.hacked = 3">\u202e</div></pre></hx-partial>'
+)
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    browser.require()
+    with installations.running(console_port=processes.free_port()) as stack:
+        address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
+        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def chromium(stack: Stack) -> Iterator[Any]:
+    """A browser, launched after the installation, as it keeps an event loop in this thread."""
+    with browser.launched() as found:
+        yield found
+
+
+@pytest.fixture
+def reader(chromium: Any, stack: Stack) -> Iterator[Reader]:
+    """An admin of the account `acme`. Nothing may complain: no error of a script, no report of the policy."""
+    reader = Reader(chromium, stack)
+    reader.sign_in()
+    yield reader
+    assert reader.complaints == []
+    reader.context.close()
+
+
+def script(stack: Stack, *rules: dict[str, Any]) -> None:
+    """What the fake engine does with which prompts."""
+    httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=rules, trust_env=False).raise_for_status()
+
+
+def file_of(folder: Path, prompts: list[str], name: str = "prompts.jsonl") -> Path:
+    """A batch file with a chat for each prompt."""
+    lines = []
+    for n, prompt in enumerate(prompts):
+        body = {"model": MODEL, "messages": [{"role": "user", "content": prompt}], "max_tokens": 8}
+        lines.append({"custom_id": f"item-{n}", "method": "POST", "url": "/v1/chat/completions", "body": body})
+    file = folder / name
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def drop(reader: Reader, file: Path, name: str) -> str:
+    """Drop a file on the page, and queue it. Returns the batch's id."""
+    page = reader.page
+    reader.open("/console/batches/new")
+    page.locator("input[type=file]").set_input_files(file)
+    page.wait_for_url("**/console/batches/new?file=*")
+    page.get_by_label("Name").fill(name)
+    page.get_by_role("button", name="Queue").click()
+    page.wait_for_url("**?did=queued")
+    return str(page.url.split("/batches/")[1].split("?")[0])
+
+
+def test_a_file_is_dropped_watched_to_its_end_read_and_retried(reader: Reader, stack: Stack, tmp_path: Path) -> None:
+    page = reader.page
+    script(
+        stack,
+        {"match": "wrong", "mode": "status", "status": 400, "message": "too long"},
+        {"match": "q", "mode": "slow", "seconds": 2},
+    )
+    drop(reader, file_of(tmp_path, [f"question {n}" for n in range(30)] + ["wrong"]), "first try")
+    page.get_by_role("heading", name="first try").wait_for()
+    page.evaluate("window.same = true")  # no reload: what follows comes by the stream
+    page.locator("#batch-figures", has_text="with engines").wait_for()
+    page.locator("#batch-top", has_text="Completed after").wait_for()
+    assert page.evaluate("window.same")
+    assert "30 answered" in page.locator("#batch-figures").inner_text()
+
+    page.get_by_role("link", name="Failed").click()
+    page.locator("#batch-items", has_text="too long").wait_for()
+    page.locator("#batch-items tbody tr a").last.click()
+    page.get_by_role("heading", name="Item 30").wait_for()
+    assert "Hidden." in page.locator("main").inner_text()
+    page.get_by_role("button", name="Reveal", exact=True).click()
+    page.get_by_label("Reason").fill("to see why it failed")
+    page.locator("[popover]:popover-open").get_by_role("button", name="Reveal").click()
+    page.get_by_role("group", name="Prompt").wait_for()
+    assert "wrong" in page.get_by_role("group", name="Prompt").inner_text()
+
+    script(stack)
+    page.get_by_role("link", name="first try").click()
+    said = reader.confirm("Retry 1 unanswered", "Retry")
+    assert "Run 2 begins with 1 item without an answer" in said
+    assert "slackwater batch retry" in said
+    page.locator("#batch-figures", has_text="31 answered").wait_for()
+
+
+def test_a_batch_is_paused_resumed_and_cancelled_where_one_sees_it(
+    reader: Reader, stack: Stack, tmp_path: Path
+) -> None:
+    page = reader.page
+    script(stack, {"match": "long", "mode": "slow", "seconds": 3})
+    drop(reader, file_of(tmp_path, [f"long {n}" for n in range(2000)]), "long one")
+    assert "No further item" in reader.confirm("Pause")
+    page.locator("#batch-top", has_text="Paused").wait_for()
+    page.keyboard.press("p")
+    page.locator("[popover]:popover-open").get_by_role("button", name="Resume").click()
+    page.get_by_text("Resumed: ").wait_for()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    dialog = page.locator("[popover]:popover-open")
+    assert "will not run" in dialog.inner_text()
+    dialog.locator("button.stop").click()
+    page.locator("#batch-top", has_text="Cancelled after").wait_for()
+
+
+def test_what_prompts_answers_and_names_contain_stays_text(reader: Reader, stack: Stack, tmp_path: Path) -> None:
+    page = reader.page
+    script(stack, {"match": "odd", "mode": "status", "status": 400, "message": EVIL})
+    request_id = drop(
+        reader, file_of(tmp_path, [f"odd {EVIL}", EVIL], f"{EVIL[:40]}.jsonl".replace("/", "")), EVIL[:80]
+    )
+    page.locator("#batch-top", has_text="Completed after").wait_for()
+    for address in (
+        f"/console/batches/{request_id}?items=failed",
+        "/console/batches?view=ended",
+        f"/console/batches/{request_id}/items/1",
+    ):
+        reader.open(address)
+        page.wait_for_timeout(1500)  # a stream's first message replaces every part
+        assert page.evaluate("window.hacked === undefined")
+        assert page.locator("main img, main script, main [hx-get], main [hx-on\\:load]").count() == 0
+    page.get_by_role("button", name="Reveal", exact=True).click()
+    page.get_by_label("Reason").fill("to look")
+    page.locator("[popover]:popover-open").get_by_role("button", name="Reveal").click()
+    shown = page.get_by_role("group", name="Prompt").inner_text()
+    assert "<script>window.hacked = 1</script>" in shown
+    assert "⟨U+202E⟩" in shown
+    assert page.evaluate("window.hacked === undefined")
+
+
+def test_a_session_that_ends_leaves_the_page(chromium: Any, stack: Stack) -> None:
+    reader = Reader(chromium, stack)
+    reader.sign_in(Role.VIEWER)
+    stack_query(stack, "update console_session set revoked_at = now() where subject = 'ada'")
+    reader.page.wait_for_url("**/console/login**")
+    assert "slackwater console login" in reader.page.locator("main").inner_text()
+    reader.context.close()
+
+
+def stack_query(stack: Stack, statement: str) -> None:
+    import psycopg
+
+    from app.db import embedded
+
+    with psycopg.connect(embedded.database_url(stack.settings), autocommit=True) as conn:
+        conn.execute(statement.encode())
+
+
+def test_a_viewer_is_offered_nothing_and_sees_no_other_account(chromium: Any, stack: Stack, tmp_path: Path) -> None:
+    admin, viewer = Reader(chromium, stack), Reader(chromium, stack)
+    admin.sign_in()
+    script(stack)
+    request_id = drop(admin, file_of(tmp_path, ["hello"]), "mine")
+    viewer.sign_in(Role.VIEWER, "acme", "vera")
+    assert viewer.open(f"/console/batches/{request_id}") == 200
+    assert viewer.page.locator("#batch-acts button").count() == 0
+    assert viewer.open("/console/batches/new") == 403
+    stranger = Reader(chromium, stack)
+    stranger.sign_in(Role.ADMIN, "globex", "eve")
+    assert stranger.open(f"/console/batches/{request_id}") == 404
+    assert stranger.open(f"/console/batches/{uuid4()}") == 404
+    for each in (admin, viewer, stranger):
+        assert each.complaints == []
+        each.context.close()
+
+
+def test_a_hidden_page_reads_nothing_and_catches_up(reader: Reader, stack: Stack) -> None:
+    page, asked = reader.page, list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    hide = """hidden => {
+        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.wait_for_timeout(1500)
+    page.evaluate(hide, True)
+    page.wait_for_timeout(1000)
+    asked.clear()
+    page.wait_for_timeout(4000)
+    assert [url for url in asked if "/console/" in url] == []
+    page.evaluate(hide, False)
+    with page.expect_request("**/console/stream**"):
+        pass

@@ -1,0 +1,158 @@
+"""Spend, sessions and families, policy, audit: what each role sees, and what may be done."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from app.access.roles import Role
+from app.console.views import policy, spend, spend_change
+from app.db.pool import Database
+from app.engines import catalogue
+from app.metering.explained import Explanation
+from app.metering.reports import UsageRow
+from app.settings import Settings
+from app.usage_counts import UsageCounts
+from testing.fakes import ledger_month
+from tests.console.conftest import SignIn
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+DAYS = spend.days_until(NOW.date())
+RULES = """[[rule]]
+id = "no-drafts"
+when = { workflow = "draft" }
+deny = "Drafts are not answered here"
+"""
+
+
+def row(back: int, name: str, cost: int, currency: str | None = "USD") -> UsageRow:
+    day = (NOW.date() - timedelta(days=back)).isoformat()
+    return UsageRow((day, name), currency, Decimal(cost), UsageCounts(requests=10, ok=10, prompt=100, output=50))
+
+
+@pytest.fixture
+async def month(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A month of the account `acme` that ends today."""
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    monkeypatch.setattr(ledger_month, "BEGIN", midnight - timedelta(days=30))
+    monkeypatch.setattr(ledger_month, "CHANGE", midnight - timedelta(days=4))
+    async with database.transaction() as conn:
+        await ledger_month.write(conn, catalogue.load(settings.models_file))
+
+
+def test_amounts_are_in_the_currency_that_most_was_spent_in() -> None:
+    table = spend.Table.of([row(1, "a", 5), row(1, "a", 900, "EUR"), row(2, "b", 7, None)], DAYS)
+    assert (table.currency, table.others) == ("EUR", ("USD",))
+    assert [line.recent for line in table.lines] == [900.0, 0.0]
+
+
+def test_without_prices_amounts_are_tokens() -> None:
+    table = spend.Table.of([UsageRow((DAYS[-1].isoformat(), "a"), None, None, UsageCounts(prompt=7, output=3))], DAYS)
+    assert table.currency is None
+    assert table.shown(table.lines[0].recent) == "10 tokens"
+
+
+def test_the_remarkable_day_is_the_whole_day_that_rose_most_from_the_week_before() -> None:
+    rows = [row(0, "a", 500), row(7, "a", 1), row(3, "a", 40), row(10, "a", 10), row(4, "a", 30), row(11, "a", 29)]
+    assert spend.Table.of(rows, DAYS).remarkable_day(NOW) == NOW.date() - timedelta(days=3)
+    assert spend.Table.of(rows[:1], DAYS).remarkable_day(NOW) is None
+
+
+def test_the_steps_of_a_change_lead_from_one_amount_to_the_other() -> None:
+    bridge = spend_change.of(Explanation("USD", 10 * 10**9, 20 * 10**9, []), "workflow", date(2026, 11, 17))
+    assert bridge.title == "Why Tuesday the 17th cost more"
+    assert [(step.name, step.amount) for step in bridge.steps] == [("Tue 10 Nov", "$10.00"), ("Tue 17 Nov", "$20.00")]
+
+
+@pytest.mark.usefixtures("month")
+async def test_spend_begins_with_the_day_that_cost_more_and_why(sign_in: SignIn) -> None:
+    client = await sign_in(Role.VIEWER)
+    page = (await client.get("/console/spend")).text
+    assert " % more</h1>" in page or "% more</h1>" in page
+    assert "Prompt tokens per request of" in page
+    assert "slackwater spend explain" in page
+    for by in ("model", "key"):
+        assert (await client.get("/console/spend", params={"by": by})).status_code == 200
+    assert (await client.get("/console/spend", params={"by": "account"})).status_code == 400
+    assert (await client.get("/console/spend", params={"day": "yesterday"})).status_code == 400
+
+
+@pytest.mark.usefixtures("month")
+async def test_an_account_sees_its_own_spend_only(sign_in: SignIn) -> None:
+    page = (await (await sign_in(Role.VIEWER, "other")).get("/console/spend")).text
+    assert "Nothing was used in four weeks" in page
+    everything = (await (await sign_in(Role.AUDITOR)).get("/console/spend")).text
+    assert "acme" in everything
+
+
+@pytest.mark.usefixtures("month")
+async def test_the_export_is_csv_whose_cells_no_spreadsheet_computes(sign_in: SignIn, database: Database) -> None:
+    async with database.transaction() as conn:
+        await conn.execute("update line set workflow = '=1+1' where workflow = 'support'")
+    client = await sign_in(Role.VIEWER)
+    answer = await client.get("/console/spend/export", params={"format": "csv"})
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert "'=1+1" in answer.text
+    assert ",=1+1" not in answer.text
+    assert (await client.get("/console/spend/export", params={"format": "pdf"})).status_code == 400
+
+
+async def test_a_session_that_fills_its_window_soon_is_named(sign_in: SignIn, database: Database) -> None:
+    client = await sign_in(Role.VIEWER)
+    assert "No session and no family" in (await client.get("/console/sessions")).text
+    async with database.transaction() as conn:
+        await conn.execute(
+            """insert into session_growth (tenant_id, session, workflow, variant, model, endpoint, turns, prompts, fresh)
+               select tenant_id, '\\x0102030405060708', 'search', '-', %s, '/v1/chat/completions', 3,
+                      '{1000,4000,7000}', '{9,9,9}' from tenant where account_id = 'acme'""",
+            [ledger_month.SMALL],
+        )
+    operator = await sign_in(Role.OPERATOR)
+    page = (await operator.get("/console/sessions")).text
+    assert "1 session will fill its window soon" in page
+    assert "01020304" in page
+
+
+async def test_the_policy_is_shown_to_the_installation_only(sign_in: SignIn) -> None:
+    assert (await (await sign_in(Role.ADMIN)).get("/console/policy")).status_code == 404
+    assert (await (await sign_in(Role.ADMIN)).post("/console/policy/apply", data={"text": RULES})).status_code == 404
+    auditor = await sign_in(Role.AUDITOR)
+    assert "No policy was ever applied" in (await auditor.get("/console/policy")).text
+    assert (await auditor.post("/console/policy/apply", data={"text": RULES})).status_code == 403
+
+
+async def test_a_policy_is_tried_applied_and_rolled_back(sign_in: SignIn, database: Database) -> None:
+    operator = await sign_in(Role.OPERATOR)
+    broken = await operator.post("/console/policy/test", data={"text": "[[rule]]\nid = 7\n"})
+    assert broken.status_code == 400
+    assert "line 2" in broken.text
+    tried = (await operator.post("/console/policy/test", data={"text": RULES})).text
+    assert "would be denied" in tried
+    assert "No policy was ever applied" in tried
+    assert (await operator.post("/console/policy/test", data={"text": policy.EXAMPLE})).status_code == 200
+    for text in (RULES, RULES.replace("draft", "sketch")):
+        assert (await operator.post("/console/policy/apply", data={"text": text})).status_code == 303
+    assert "workflow sketch" in (await operator.get("/console/policy")).text
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute("select policy_id from policy order by policy_id")).fetchall()
+    assert (await operator.post(f"/console/policy/versions/{rows[0][0]}/rollback")).status_code == 303
+    assert (await operator.post("/console/policy/versions/999/rollback")).status_code == 404
+    audit = (await operator.get("/console/audit")).text
+    assert audit.count("policy.apply") >= 2
+    assert "policy.rollback" in audit
+
+
+async def test_an_account_reads_its_own_part_of_the_audit_log_by_pages(sign_in: SignIn, database: Database) -> None:
+    async with database.transaction() as conn:
+        await conn.execute(
+            """insert into console_audit (subject, role, account, action, target, outcome)
+               select 'bob', 'admin', case when n % 2 = 0 then 'acme' else 'other' end, 'batch.pause', 'b' || n, 'done'
+               from generate_series(1, 130) n"""
+        )
+    client = await sign_in(Role.ADMIN)
+    first = (await client.get("/console/audit")).text
+    assert "b130" in first
+    assert "b129" not in first
+    older = first.split("/console/audit?before=")[1].split('"')[0]
+    assert "b30<" in (await client.get("/console/audit", params={"before": older})).text
+    assert (await client.get("/console/audit", params={"before": "x"})).status_code == 400

@@ -1,0 +1,281 @@
+"""Claims about the pages for those who run an installation: who sees and does what, on an installation with a history."""
+
+import re
+
+import httpx
+import pytest
+
+from app.access import audit
+from app.access.roles import Role
+from app.console import queries_engines, queries_fairness_sql, queries_find_sql, queries_keys_sql, queries_webhooks_sql
+from app.console import queries_engines_sql as engines_sql
+from app.db.pool import Connection, Database
+from app.engines import service as engines
+from app.headroom.samples_sql import SAMPLES
+from tests.console import operations_data
+from tests.console.conftest import SignIn
+from tests.console.operations_data import HOOK
+
+PAGES = (
+    "/console/engines",
+    "/console/engines?range=24h&after=east-1",
+    "/console/engines/east-2",
+    "/console/engines/east-2?range=7d&log=closed",
+    "/console/engines/south-1?log=failures",
+    "/console/fairness",
+    "/console/incidents",
+    "/console/incidents?range=7d&view=trouble&q=west-1",
+    "/console/webhooks",
+    "/console/webhooks?view=failing",
+    "/console/webhooks?view=queues",
+    f"/console/webhooks/{HOOK}",
+    f"/console/webhooks/{HOOK}?state=dead",
+    "/console/keys",
+    "/console/keys?view=ended",
+    "/console/find",
+    "/console/find?q=nothing",
+)
+
+
+@pytest.fixture
+async def history(database: Database) -> None:
+    async with database.transaction() as conn:
+        await operations_data.fill(conn, samples=400)
+
+
+async def entries(database: Database) -> list[tuple[str, str, str]]:
+    """The audit log without sign-ins, oldest first."""
+    async with database.durable() as conn:
+        found = await audit.latest(conn)
+    return [(each.action, each.target, each.outcome) for each in reversed(found) if each.action != "session.start"]
+
+
+async def delivery_of(client: httpx.AsyncClient, state: str, hook: str = HOOK) -> str:
+    """The path of the newest delivery of a webhook in a state."""
+    found = re.search(
+        rf"/console/webhooks/{hook}/deliveries/\d+", (await client.get(f"/console/webhooks/{hook}?state={state}")).text
+    )
+    assert found
+    return found[0]
+
+
+# ------------------------------------------------------------ seeing
+
+
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.usefixtures("history")
+async def test_every_role_opens_every_page_and_every_link_of_a_list_leads_somewhere(
+    sign_in: SignIn, role: Role
+) -> None:
+    client = await sign_in(role)
+    links = set()
+    for path in (*PAGES, await delivery_of(client, "pending")):
+        answer = await client.get(path)
+        assert answer.status_code == 200, f"{role} {path}: {answer.text[-500:]}"
+        found = re.findall(r'href="(/console/(?:engines|incidents|webhooks|keys)[^"#]*)', answer.text)
+        links |= {each.replace("&amp;", "&") for each in found}
+    for link in sorted(links)[:60:3]:
+        assert (await client.get(link)).status_code == 200, link
+
+
+@pytest.mark.usefixtures("history")
+async def test_a_role_of_one_account_sees_no_name_key_or_webhook_of_another(sign_in: SignIn) -> None:
+    client = await sign_in(Role.ADMIN, "acme")
+    for path in PAGES:
+        shown = (await client.get(path)).text
+        for secret in ("globex", "initech", "umbrella", "k0e77b12", "search-eval", "old importer&"):
+            assert secret not in shown, f"{secret} in {path}"
+    assert "three other accounts" in (await client.get("/console/fairness")).text
+    eve = await sign_in(Role.ADMIN, "globex", "eve")
+    mine = await delivery_of(client, "pending")
+    for path in (f"/console/webhooks/{HOOK}", mine, "/console/webhooks/unknown", "/console/engines/unknown"):
+        assert (await eve.get(path)).status_code == 404, path
+    for path in (f"{mine}/redeliver", f"/console/webhooks/{HOOK}/replay", f"/console/webhooks/{HOOK}/rotate",
+                 f"/console/webhooks/{HOOK}/pause", "/console/keys/k7f3a9c2/revoke"):  # fmt: skip
+        assert (await eve.post(path, data={"since": "24h"})).status_code == 404, path
+    assert (await eve.get("/console/find?q=k7f3a9c2")).text.count("support service") == 0
+
+
+@pytest.mark.usefixtures("history")
+async def test_machines_and_receivers_answers_are_shown_to_those_whom_they_concern(sign_in: SignIn) -> None:
+    admin, operator = await sign_in(Role.ADMIN, "acme"), await sign_in(Role.OPERATOR, None, "chief")
+    assert "gpu-07" not in (await admin.get("/console/engines/east-2")).text
+    assert "gpu-07" in (await operator.get("/console/engines/east-2")).text
+    path = await delivery_of(admin, "pending")
+    answer = (await admin.get(path)).text
+    assert "&lt;script&gt;alert(1)" in answer
+    assert "<script>alert" not in answer
+    assert "alert(1)" not in (await operator.get(path)).text
+    assert "key=abc" not in answer + (await admin.get(f"/console/webhooks/{HOOK}")).text
+
+
+@pytest.mark.usefixtures("history")
+async def test_an_address_that_names_no_place_in_a_list_is_refused(sign_in: SignIn) -> None:
+    client = await sign_in(Role.OPERATOR)
+    for path in ("engines/east-2?before=x", "incidents?before=2026_1", "webhooks?after=x", "keys?after=y"):
+        assert (await client.get(f"/console/{path}")).status_code == 400, path
+    for path in (f"webhooks/{HOOK}/deliveries/{2**63}", f"webhooks/{HOOK}?before=x", f"webhooks/{HOOK}/deliveries/0"):
+        assert (await client.get(f"/console/{path}")).status_code == 404, path
+
+
+@pytest.mark.usefixtures("history")
+async def test_decisions_are_paged_without_a_gap(sign_in: SignIn, database: Database) -> None:
+    async with database.transaction() as conn:
+        await conn.execute(
+            "insert into decision (engine_id, at, layer, was_allowance, allowance, was_reason, reason, in_flight, credited)"
+            " select engine_id, now() - n * interval '1 hour', 'l1', n, n + 1, 'hold', 'open', 0, 0"
+            " from engine, generate_series(1, 70) n where name = 'east-2'"
+        )
+    client, seen, path = await sign_in(Role.OPERATOR), list[tuple[str, str]](), "/console/engines/east-2"
+    while path:
+        page = (await client.get(path)).text
+        seen += re.findall(r"(\d+) → <b>(\d+)</b>", page)
+        older = re.search(r'href="([^"]+)" rel="next"', page)
+        path = older[1].replace("&amp;", "&") if older else ""
+    assert len(seen) == 77
+    assert {(str(n), str(n + 1)) for n in range(1, 71)} <= set(seen)
+
+
+@pytest.mark.usefixtures("history")
+async def test_one_hit_opens_its_page_and_several_are_listed(sign_in: SignIn) -> None:
+    client = await sign_in(Role.OPERATOR)
+    for asked, place in (
+        ("east-2", "/console/engines/east-2"),
+        (HOOK, f"/console/webhooks/{HOOK}"),
+        ("k7f3a9c2", "/console/keys?view=all#key-k7f3a9c2"),
+    ):
+        answer = await client.get("/console/find", params={"q": asked})
+        assert (answer.status_code, answer.headers["location"]) == (303, place), asked
+    assert "Nothing is called &lt;b&gt;" in (await client.get("/console/find", params={"q": "<b>"})).text
+    assert (await client.get("/console/find", params={"q": "%"})).status_code == 200
+
+
+# ------------------------------------------------------------ acting
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.AUDITOR])
+@pytest.mark.usefixtures("history")
+async def test_a_role_that_does_not_act_is_offered_nothing_and_refused(
+    sign_in: SignIn, database: Database, role: Role
+) -> None:
+    client = await sign_in(role)
+    for path in (*PAGES, await delivery_of(client, "pending")):
+        assert 'class="confirm"' not in (await client.get(path)).text, path
+    delivery = await delivery_of(client, "pending")
+    for path in (f"{delivery}/redeliver", f"/console/webhooks/{HOOK}/replay", f"/console/webhooks/{HOOK}/rotate",
+                 f"/console/webhooks/{HOOK}/test", "/console/keys/k7f3a9c2/revoke", "/console/engines/east-1/drain"):  # fmt: skip
+        assert (await client.post(path, data={"since": "24h"})).status_code == 403, path
+    assert await entries(database) == []
+
+
+@pytest.mark.usefixtures("history")
+async def test_an_operator_drains_and_undrains_an_engine_and_an_admin_does_not(
+    sign_in: SignIn, database: Database
+) -> None:
+    admin, operator = await sign_in(Role.ADMIN), await sign_in(Role.OPERATOR, None, "chief")
+    assert (await admin.post("/console/engines/east-1/drain")).status_code == 403
+    assert "slackwater engine drain east-1" in (await operator.get("/console/engines/east-1")).text
+    assert (await operator.post("/console/engines/east-1/drain")).status_code == 303
+    async with database.durable() as conn:
+        assert {e.name: e.intake for e in await engines.list_engines(conn)}["east-1"] == "draining"
+    assert "Undrain east-1?" in (await operator.get("/console/engines/east-1")).text
+    assert (await operator.post("/console/engines/east-1/undrain")).status_code == 303
+    assert (await operator.post("/console/engines/east-1/explode")).status_code == 404
+    assert await entries(database) == [("engine.drain", "east-1", "done"), ("engine.undrain", "east-1", "done")]
+
+
+@pytest.mark.usefixtures("history")
+async def test_a_delivery_is_sent_again_and_a_refusal_is_recorded_with_its_reason(
+    sign_in: SignIn, database: Database
+) -> None:
+    client = await sign_in(Role.ADMIN)
+    path = await delivery_of(client, "delivered")
+    assert (await client.post(f"{path}/redeliver")).headers["location"] == f"{path}?did=redelivered"
+    assert "Waits to be sent." in (await client.get(path)).text
+    assert (await client.post(f"/console/webhooks/{HOOK}/pause")).status_code == 303
+    assert (await client.post(f"{path}/redeliver")).status_code == 409
+    done = await entries(database)
+    assert [(action, outcome == "done") for action, _, outcome in done] == [
+        ("webhook.redeliver", True),
+        ("webhook.pause", True),
+        ("webhook.redeliver", True),
+        ("webhook.redeliver", False),
+    ]
+
+
+@pytest.mark.usefixtures("history")
+async def test_a_replay_sends_what_was_given_up(sign_in: SignIn, database: Database) -> None:
+    client = await sign_in(Role.ADMIN)
+    async with database.durable() as conn:
+        await conn.execute("update delivery set state = 'dead' where endpoint_id = %s and state = 'pending'", [HOOK])
+    assert (await client.post(f"/console/webhooks/{HOOK}/replay", data={"since": "fortnight"})).status_code == 400
+    assert (await client.post(f"/console/webhooks/{HOOK}/replay", data={"since": "7d"})).status_code == 303
+    async with database.durable() as conn:
+        [(dead,)] = await (
+            await conn.execute("select count(*) from delivery where endpoint_id = %s and state = 'dead'", [HOOK])
+        ).fetchall()
+    assert dead == 0
+
+
+@pytest.mark.usefixtures("history")
+async def test_a_new_secret_is_shown_once_and_only_to_an_admin_of_its_account(sign_in: SignIn) -> None:
+    admin, operator = await sign_in(Role.ADMIN), await sign_in(Role.OPERATOR, None, "chief")
+    assert (await operator.post(f"/console/webhooks/{HOOK}/rotate")).status_code == 403
+    answer = await admin.post(f"/console/webhooks/{HOOK}/rotate", data={"overlap": "24"})
+    [secret] = set(re.findall(r"whsec_[A-Za-z0-9+/=]+", answer.text))
+    assert answer.headers["cache-control"] == "no-store"
+    assert secret not in (await admin.get(f"/console/webhooks/{HOOK}")).text
+    assert "Old secret signs until" in (await admin.get(f"/console/webhooks/{HOOK}")).text
+
+
+@pytest.mark.usefixtures("history")
+async def test_a_revoked_key_is_refused_and_revoking_it_twice_says_so(sign_in: SignIn, database: Database) -> None:
+    client = await sign_in(Role.ADMIN)
+    assert "slackwater key revoke k93c11fa" in (await client.get("/console/keys")).text
+    assert (await client.post("/console/keys/k93c11fa/revoke")).status_code == 303
+    assert "k93c11fa" not in (await client.get("/console/keys")).text
+    assert "k93c11fa" in (await client.get("/console/keys?view=ended")).text
+    assert (await client.post("/console/keys/k93c11fa/revoke")).status_code == 409
+    assert [(each[0], each[1]) for each in await entries(database)] == [("key.revoke", "k93c11fa")] * 3
+
+
+# ------------------------------------------------------------ cost
+
+
+async def plan(conn: Connection, statement: str, **values: object) -> str:
+    """The plan of a statement with these values."""
+    rows = await (await conn.execute(f"explain (costs off) {statement}".encode(), values)).fetchall()
+    return "\n".join(row[0] for row in rows)
+
+
+async def test_an_index_serves_every_statement_on_a_table_that_grows(database: Database) -> None:
+    async with database.transaction() as conn:
+        await operations_data.fill(conn)
+        await conn.execute(
+            "set local enable_seqscan = off"
+        )  # few rows are here; without an index there is no other way
+        for table in ("engine_sample", "decision", "delivery", "attempt", "event", "change", "endpoint", "engine"):
+            await conn.execute(f"analyze {table}".encode())
+        [(engine_id,)] = await (await conn.execute("select engine_id from engine where name = 'east-2'")).fetchall()
+        [(since,)] = await (await conn.execute("select now() - interval '15 min'")).fetchall()
+        place = {"before_at": None, "before": None, "limit": 31, "failures": []}
+        hooks = {"tenant_id": None, "account": None, "after_at": None, "after": None, "limit": 51}
+        plans = {
+            "tide": await plan(conn, engines_sql.TIDE, engine_id=engine_id, since=since, stretch=10.0),
+            "samples": await plan(conn, SAMPLES, engine_id=engine_id, since=since, stretch=10.0),
+            "day": await plan(conn, engines_sql.DAY, engine_id=engine_id),
+            **{
+                kind: await plan(conn, engines_sql.decisions(kind), engine_id=engine_id, **place)
+                for kind in queries_engines.KINDS
+            },
+            "hooks": await plan(conn, queries_webhooks_sql.page("all"), **hooks),
+            "hook": await plan(conn, queries_webhooks_sql.ONE, tenant_id=None, endpoint_id=HOOK),
+            "served": await plan(conn, queries_fairness_sql.SERVED, since=since),
+            "by id": await plan(conn, queries_find_sql.BATCHES_BY_ID, tenant_id=None, id_from=HOOK, id_to=HOOK),
+            "keys": await plan(conn, queries_keys_sql.page("live"), **hooks),
+        }
+    for name, found in plans.items():
+        scanned = set(re.findall(r"Seq Scan on (\w+)", found))
+        assert not scanned & {"engine_sample", "decision", "delivery", "attempt", "event", "batch", "item_result"}, (
+            f"{name}\n{found}"
+        )

@@ -1,0 +1,99 @@
+"""Claims about the pages for those who run an installation, in a real browser: sent again, revoked, drained, found."""
+
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvicorn
+
+from app import processes
+from app.access.roles import Role
+from app.cli.database import on_database
+from app.console.app import create_app
+from app.db.pool import Connection
+from app.settings import Settings
+from tests.console import browser, operations_data
+from tests.console.browser import Reader
+from tests.console.operations_data import HOOK
+
+
+@pytest.fixture
+def console(settings: Settings) -> Iterator[Any]:
+    """The console in a thread of this process, on an installation with a history."""
+    browser.require()
+    served = settings.model_copy(update={"console_port": processes.free_port()})
+
+    async def fill(conn: Connection) -> None:
+        async with conn.transaction():
+            await operations_data.fill(conn, samples=200)
+
+    on_database(served, fill)
+    config = uvicorn.Config(create_app(served), port=served.console_port, log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    yield SimpleNamespace(settings=served)
+    server.should_exit = True
+    thread.join(10)
+
+
+def test_deliveries_are_sent_again_and_keys_revoked_where_one_sees_it(console: Any) -> None:
+    with browser.launched() as chromium:
+        reader = Reader(chromium, console)
+        page = reader.page
+        reader.sign_in(Role.ADMIN, "acme")
+
+        reader.open(f"/console/webhooks/{HOOK}?state=delivered")
+        page.locator("#webhook-log tbody a").first.click()
+        page.get_by_role("heading", name="Delivery").wait_for()
+        said = reader.confirm("Redeliver", "Send again")
+        assert "it gets it a second time, with the same id" in said
+        assert "slackwater subscription redeliver" in said
+        page.locator("#delivery-top", has_text="Waits to be sent").wait_for()
+
+        reader.open("/console/keys")
+        page.evaluate("window.same = true")
+        row = page.locator("#key-k7f3a9c2")
+        row.get_by_role("button", name="Revoke").click()
+        dialog = page.locator("[popover]:popover-open")
+        assert "Whoever uses it is refused" in dialog.inner_text()
+        dialog.get_by_role("button", name="Revoke it").click()
+        page.get_by_text("The key is revoked.").wait_for()
+        row.wait_for(state="detached")
+
+        reader.open("/console/now")
+        page.keyboard.press("/")
+        page.keyboard.type("k7f3a9c2")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/console/keys?view=all#key-k7f3a9c2")
+        assert "Revoked" in row.inner_text()
+        assert reader.complaints == []
+
+
+def test_an_engine_is_drained_after_a_confirmation_and_its_page_lives(console: Any) -> None:
+    with browser.launched() as chromium:
+        reader = Reader(chromium, console)
+        page = reader.page
+        reader.sign_in(Role.OPERATOR, None)
+        reader.open("/console/engines/east-1")
+        assert page.locator(".panels .plot").count() == 5
+        said = reader.confirm("Drain")
+        assert "neither batch work nor synchronous requests" in said
+        assert "slackwater engine drain east-1" in said
+        page.locator("#engine-top", has_text="Is drained by an operator").wait_for()
+        page.evaluate("window.same = true")  # no reload: what follows comes by the stream
+
+        async def undrain(conn: Connection) -> None:
+            await conn.execute("update engine set intake = 'open' where name = 'east-1'")
+
+        apart = threading.Thread(target=on_database, args=(console.settings, undrain))
+        apart.start()
+        apart.join()
+        page.locator("#engine-top", has_text="Gives batch work what synchronous requests leave").wait_for()
+        assert page.evaluate("window.same")
+        assert reader.complaints == []

@@ -1,0 +1,279 @@
+"""Claims about what the pages for those who run an installation say and draw, without a database."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from app.access.roles import Role, Viewer
+from app.changes.service import Change
+from app.console.queries import EngineRow
+from app.console.queries_engines import GateChange, Tide
+from app.console.queries_fairness import ShareRow
+from app.console.queries_find import Found, FoundBatch
+from app.console.queries_keys import KeyRow
+from app.console.queries_webhooks import HookRow, Summary
+from app.console.views import engine, engine_plots, engines, fairness, find, incidents, keys, places, signs, webhooks
+from app.console.views.engine_plots import Frame
+from app.errors import BadInput
+from app.tenants.rate_limits import KeyLimits
+
+NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
+FRAME = Frame(NOW - timedelta(minutes=10), NOW, 10.0)
+
+
+def viewer(role: Role, tenant_id: int | None = None) -> Viewer:
+    return Viewer(1, "ada", role, tenant_id, "acme" if tenant_id else None, NOW, NOW)
+
+
+def an_engine(name: str = "east-1", **changes: Any) -> EngineRow:
+    usual: dict[str, Any] = {
+        "engine_id": 1, "name": name, "model": "m", "protection": "inside", "state": "ready", "reason": "harvest",
+        "signal": None, "value": None, "threshold": None, "held_seconds": 40.0, "slots": 256, "allowance": 100,
+        "batch_in_flight": 90, "sync_in_flight": 60, "alive": True, "intake": "open", "problems": [],
+    }  # fmt: skip
+    return EngineRow(**usual | changes)
+
+
+DEAD = {"state": "down", "alive": False, "allowance": 0}
+
+
+@pytest.mark.parametrize(
+    ("found", "title", "sign"),
+    [
+        ([], "No engine has a worker", signs.AWAY),
+        ([an_engine()], "One engine serves", signs.DONE),
+        ([an_engine(), an_engine("b", **DEAD)], "One of two engines serves", signs.BROKEN),
+        ([an_engine(**DEAD)], "No engine serves", signs.BROKEN),
+        ([an_engine(), an_engine("b", reason="closed_stale", allowance=0)], "Two engines serve", signs.BROKEN),
+    ],
+)
+def test_engines_are_counted_by_what_they_do(found: list[EngineRow], title: str, sign: signs.Sign) -> None:
+    assert engines.title(found) == title
+    assert engines.worst(found) is sign
+
+
+def test_the_sentence_about_engines_names_those_that_somebody_should_know_of() -> None:
+    waiting = an_engine(
+        "east-2", reason="closed_sync_waiting", signal="sync_waiting", value=6.0, threshold=0.0, allowance=0
+    )
+    said = engines.rest([an_engine(), waiting, an_engine("south-1", **DEAD), an_engine("b", intake="draining")])
+    assert said == (
+        "south-1 does not answer for 40 s. east-2 serves synchronous requests first: 6 waiting, for 40 s. "
+        "b is drained by an operator."
+    )
+    assert engines.rest([an_engine()]) == "It gives batch work what callers leave."
+
+
+def tide(seconds_ago: float, batch: int = 100, sync: int = 50) -> Tide:
+    return Tide(NOW - timedelta(seconds=seconds_ago), "harvest", 10.0, 0.0, batch, sync)
+
+
+def test_a_hole_in_the_samples_is_a_hole_in_the_drawing() -> None:
+    whole = engine_plots.tide("e", [tide(n) for n in (40, 30, 20, 10)], FRAME)
+    torn = engine_plots.tide("e", [tide(n) for n in (400, 390, 20, 10)], FRAME)
+    assert [len(whole.shapes), len(torn.shapes)] == [3, 6]
+    assert engine_plots.tide("e", [], FRAME).shapes == ()
+
+
+def test_one_sample_is_drawn_as_wide_as_its_time() -> None:
+    [[begin, end]] = engine_plots.runs([(NOW - timedelta(seconds=300), 10.0, 1.0)], FRAME)
+    assert end[0] - begin[0] == pytest.approx(10 / 600)
+
+
+def test_the_ribbon_of_a_gate_goes_from_change_to_change() -> None:
+    changes = [
+        GateChange(NOW - timedelta(minutes=5), 0, "closed_sync_waiting"),
+        GateChange(NOW - timedelta(minutes=4), 9, "open"),
+    ]
+    bars = engine_plots.gate("e", changes, "harvest", FRAME).bars
+    assert [(bar.kind, bar.x, bar.width) for bar in bars] == [("r-open", 0, 50), ("r-sync", 50, 10), ("r-open", 60, 40)]
+
+
+@pytest.mark.parametrize(
+    ("slots", "batch", "sync", "squares", "kinds"),
+    [(4, 1, 2, 4, "sshn"), (256, 0, 256, 256, "s" * 256), (1024, 512, 256, 256, "s" * 64 + "h" * 128 + "n" * 64)],
+)
+def test_slots_are_squares_of_who_holds_them(slots: int, batch: int, sync: int, squares: int, kinds: str) -> None:
+    drawn = engine.waffle(an_engine(slots=slots, batch_in_flight=batch, sync_in_flight=sync), None)
+    assert "".join(kind for kind, _, _ in drawn["places"]) == kinds
+    assert len(drawn["places"]) == squares
+
+
+def change(minutes_ago: float, kind: str, subject: str = "a", **data: Any) -> Change:
+    return Change(int(minutes_ago), NOW - timedelta(minutes=minutes_ago), kind, subject, None, data)
+
+
+def test_a_trouble_lasts_until_what_ends_it_for_the_same_subject() -> None:
+    found = incidents.spans(
+        [
+            change(1, "gate.closed", "b"),
+            change(2, "engine.ready", "a"),
+            change(5, "gate.opened", "b"),
+            change(6, "gate.closed", "b"),
+            change(8, "engine.down", "a"),
+        ]
+    )
+    lengths = {(s.change.kind, s.change.subject, s.change.change_id): s.until for s in found}
+    assert lengths == {
+        ("gate.closed", "b", 1): None,
+        ("gate.closed", "b", 6): NOW - timedelta(minutes=5),
+        ("engine.down", "a", 8): NOW - timedelta(minutes=2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (change(1, "engine.down", "s-1", reason="it has ended"), "s-1 does not serve any more: it has ended"),
+        (change(1, "gate.closed", "b", reason="closed_stale"), "The gate of b closed: it sends no fresh telemetry"),
+        (change(1, "budget.spent", "x\u202e", message="1"), "Budget x⟨U+202E⟩ is spent: 1"),
+        (change(1, "something.new", "b"), "Something.new: b"),
+    ],
+)  # fmt: skip
+def test_a_change_is_told_as_a_sentence(given: Change, words: str) -> None:
+    assert incidents.words(given) == words
+
+
+@pytest.mark.parametrize(
+    ("found", "title"),
+    [
+        ([], "Nothing is broken now"),
+        ([change(1, "engine.drained")], "Nothing is broken now"),
+        ([change(1, "breaker.opened", "hook", failures=5, until="2026-11-23T14:40:00Z")],
+         "Webhook hook failed 5 times in a row; nothing is sent until 14:40"),
+        ([change(1, "engine.down", "a"), change(1, "engine.down", "b")], "Two things are broken now"),
+    ],
+)  # fmt: skip
+def test_the_title_of_incidents_is_what_is_broken(found: list[Change], title: str) -> None:
+    assert incidents.title(incidents.spans(found)) == title
+
+
+@pytest.mark.parametrize(
+    ("found", "title"),
+    [
+        (Summary(0, 0, 0, 0), "No webhook has been made"),
+        (Summary(1, 0, 0, 0), "The webhook accepts its events"),
+        (Summary(9, 0, 0, 0), "All webhooks accept their events"),
+        (Summary(9, 1, 0, 0), "One of nine webhooks is disabled"),
+        (Summary(9, 1, 1, 1), "Two of nine webhooks do not accept their events"),
+    ],
+)
+def test_the_title_of_webhooks_is_whether_events_arrive(found: Summary, title: str) -> None:
+    assert webhooks.title(found) == title
+
+
+def hook(**changes: Any) -> HookRow:
+    usual: dict[str, Any] = {
+        "endpoint_id": UUID(int=1), "tenant_id": 1, "account": "acme", "name": "h", "url": "https://u:p@a.example:8443/x?key=1",
+        "queue_id": None, "model": None, "kinds": [], "format": "openai", "state": "active", "reason": None,
+        "failing_since": None, "failures": 0, "open_until": None, "previous_until": None, "ordered": False, "max_in_flight": 8,
+        "max_per_second": None, "tags": [], "metadata": {}, "created_at": NOW, "pending": 0, "held": 0, "sending": 0, "dead": 0,
+        "latest": [],
+    }  # fmt: skip
+    return HookRow(**usual | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "sign"),
+    [
+        ({}, "Accepts its events", signs.DONE),
+        ({"state": "pending"}, "Has to accept a test event first", signs.WAITS),
+        ({"state": "paused"}, "Paused", signs.PAUSED),
+        ({"state": "disabled", "failing_since": NOW}, "Disabled", signs.BROKEN),
+        ({"failing_since": NOW - timedelta(minutes=14), "failures": 2}, "Fails since 14:02", signs.LOOK),
+        (
+            {"failing_since": NOW, "failures": 7, "open_until": NOW + timedelta(minutes=4)},
+            "Nothing is sent until 14:20",
+            signs.LOOK,
+        ),
+        ({"url": None, "queue_id": "q", "pending": 3}, "Events wait to be fetched", signs.DONE),
+    ],
+)
+def test_the_state_of_a_webhook_is_told_with_what_comes_next(
+    changes: dict[str, Any], words: str, sign: signs.Sign
+) -> None:
+    state = webhooks.health(hook(**changes), NOW)
+    assert (state.words, state.sign) == (words, sign)
+
+
+def test_the_address_of_a_webhook_is_shown_without_what_may_be_a_secret() -> None:
+    assert webhooks.destination(hook()) == "a.example:8443/x?…"
+
+
+def share(account: str, tenant_id: int, **changes: Any) -> ShareRow:
+    usual: dict[str, Any] = {"weight": 1.0, "max_inflight": 1000, "vtime": 0.0, "ready": 1, "inflight": 0}
+    return ShareRow("m", tenant_id, account, **usual | changes)
+
+
+def test_a_share_is_the_weight_among_those_with_work() -> None:
+    rows = [share("a", 1, weight=3.0, vtime=10.0), share("b", 2, vtime=5.0)]
+    [first, second] = fairness.shares(rows, {("m", 1): 60, ("m", 2): 40})["m"]
+    assert (first.due, first.got, first.ahead, first.next) == (0.75, 0.6, 15.0, True)
+    assert (second.due, second.got, second.short) == (0.25, 0.4, False)
+
+
+@pytest.mark.parametrize(
+    ("inflight", "title", "why"),
+    [
+        (0, "Every account is served by its weight", "had no work"),
+        (1000, "a is held by its limit of tokens in flight below its share", "as much in flight"),
+    ],
+)  # fmt: skip
+def test_who_got_too_little_is_told_with_the_reason(inflight: int, title: str, why: str) -> None:
+    found = fairness.shares([share("a", 1, inflight=inflight), share("b", 2)], {("m", 1): 10, ("m", 2): 90})
+    assert fairness.headline(found, viewer(Role.OPERATOR))[1] == title
+    assert why in fairness.rest(found, viewer(Role.OPERATOR))
+    assert "b" not in fairness.rest(found, viewer(Role.ADMIN, 1)).split()
+
+
+def a_key(**changes: Any) -> KeyRow:
+    usual: dict[str, Any] = {
+        "key_id": "k1", "account": "acme", "name": "n", "created_at": NOW, "last_used_at": None, "expires_at": None,
+        "revoked_at": None, "requests_per_minute": None, "tokens_per_minute": None, "pins": None, "requests": None,
+        "tokens": None,
+    }  # fmt: skip
+    return KeyRow(**usual | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "Live"),
+        ({"expires_at": NOW + timedelta(days=12)}, "Expires in 12 days"),
+        ({"expires_at": NOW + timedelta(days=40)}, "Live"),
+        ({"expires_at": NOW - timedelta(minutes=16)}, "Expired 14:00"),
+        ({"revoked_at": NOW - timedelta(minutes=16)}, "Revoked 14:00"),
+    ],
+)
+def test_the_state_of_a_key_is_whether_it_opens_anything(changes: dict[str, Any], words: str) -> None:
+    assert keys.state(a_key(**changes), NOW)[1].replace("\u00a0", " ") == words
+
+
+def test_a_key_is_measured_by_its_nearest_limit_its_own_or_the_usual_one() -> None:
+    row = a_key(requests_per_minute=100, requests=10, tokens=900)
+    bar, words = keys.minute(row, KeyLimits(None, 1000))
+    assert words == "10 of 100 requests, 900 of 1k tokens"
+    assert bar is not None
+    assert (bar.parts[0].kind, bar.parts[0].width) == ("warn", 90.0)
+    assert keys.minute(a_key(requests=3), KeyLimits()) == (None, "3 requests, no limit")
+
+
+def test_what_was_found_is_named_once_and_leads_to_its_page() -> None:
+    batch = FoundBatch(UUID(int=5), "nightly", "acme", "m", "open")
+    hits = find.hits([batch, batch], [Found("engine", "a/b", "a/b", "m"), Found("account", "acme", "acme", "")], "x&y")
+    assert [(hit.kind, hit.href) for hit in hits] == [
+        ("Engine", "/console/engines/a%2Fb"),
+        ("Account", "/console/batches?view=all&q=account%3Aacme"),
+        ("Batch", f"/console/batches/{UUID(int=5)}"),
+        ("Tag", "/console/batches?view=all&q=tag%3Ax%26y"),
+    ]
+
+
+def test_a_place_in_a_list_survives_its_address() -> None:
+    assert places.at_place(places.place(NOW, 7).replace("+", " ")) == (NOW, 7)
+    assert places.at_place("") is None
+    for wrong in ("x", "2026-11-23T14:16:02_7", f"{NOW.isoformat()}_-1", f"{NOW.isoformat()}_x"):
+        with pytest.raises(BadInput):
+            places.at_place(wrong)

@@ -1,0 +1,119 @@
+"""PostgreSQL's plans for the console's statements with 10,000 batches and a batch of a million items: pages decide, not time.
+
+A page of the console may cost the database 200 of its pages for each statement, and no scan of a table that grows.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from app.console import queries_sql as sql
+from app.settings import Settings
+from tests.queue import support
+from tests.queue.plans import explain
+
+BATCHES, ITEMS, FAILED = 10_000, 1_000_000, 37
+MOST_PAGES = 200
+pytestmark = pytest.mark.slow
+
+FILL = f"""
+insert into pool (model) values ('toy');
+insert into tenant (tenant_id, account_id, name) select g, 'account-' || g, g from generate_series(1, 25) g;
+insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, ok, failed, deadline, state, finalized_at, created_at,
+                   name, tags, meta)
+  select (select next_batch_id() >> 36 << 36) + g, ('00000000-0000-0000-0000-' || lpad(g::text, 12, '0'))::uuid, 1 + g % 25,
+         'toy', '/v1', 100, 60, (g % 10 = 0)::int, now(), case when g % 100 = 0 then 'open' else 'completed' end,
+         case when g % 100 <> 0 then now() end, now() - make_interval(secs => {BATCHES} - g), 'name-' || g,
+         case when g % 50 = 0 then '{{nightly}}'::text[] else '{{}}' end, jsonb_build_object('team', g % 40)
+  from generate_series(1, {BATCHES}) g;
+insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, ok, failed, deadline)
+  select (select next_batch_id() >> 36 << 36) + {BATCHES + 1}, 'ffffffff-0000-0000-0000-000000000000', 1, 'toy', '/v1', {ITEMS},
+         {ITEMS - FAILED}, {FAILED}, now();
+insert into item_payload (batch_id, seq, est_tokens, wants_json, body)
+  select (select next_batch_id() >> 36 << 36) + {BATCHES + 1}, g, 100, false, '{{}}' from generate_series(0, {ITEMS - 1}) g;
+insert into item_result (batch_id, seq, run, ok, attempt, error, body)
+  select (select next_batch_id() >> 36 << 36) + {BATCHES + 1}, g, 1, case when g % {ITEMS // FAILED} = 5 then 0 else 1 end, 1,
+         case when g % {ITEMS // FAILED} = 5 then 'invalid' end, '{{}}' from generate_series(0, {ITEMS - 1}) g;
+insert into batch_phase (batch_id, tenant_id, code) select batch_id, tenant_id, 'fair_share' from batch where finalized_at is null
+"""
+
+
+@pytest.fixture(scope="module")
+def database(server_settings: Settings, template: str) -> Iterator[psycopg.Connection]:
+    with (
+        support.copied(server_settings, template, "console_plans") as url,
+        psycopg.connect(url, autocommit=True, prepare_threshold=None, options="-c synchronous_commit=off") as conn,
+    ):
+        conn.execute(FILL.encode())
+        conn.execute("vacuum (analyze)")
+        yield conn
+
+
+@pytest.fixture(scope="module")
+def values(database: psycopg.Connection) -> dict[str, Any]:
+    row = database.execute("select batch_id, request_id from batch where total > 1000").fetchone()
+    assert row
+    return {
+        "batch_id": row[0],
+        "request_id": row[1],
+        "total": ITEMS,
+        "run": 1,
+        "tenant_id": 1,
+        "after": 500_000,
+        "limit": 21,
+    }
+
+
+def test_the_pages_of_a_batch_look_keys_up(database: psycopg.Connection, values: dict[str, Any]) -> None:
+    statements = {
+        "one": (sql.ONE, 0),
+        "running": (sql.RUNNING, 0),
+        "answered": (sql.ANSWERED_ITEMS, 0),
+        "tries": (sql.TRIES, 0),
+        "bodies": (sql.BODIES, 0),
+        "events": (sql.EVENTS, 0),
+        "progress": (sql.PROGRESS, 150),  # sixty look-ups in the index of a million
+    }
+    for name, (statement, more) in statements.items():
+        plan = explain(database, statement, values | {"seq": 777_777}, prepared=True)
+        assert plan.scanned == [], name
+        assert plan.pages <= MOST_PAGES + more, f"{name}: {plan.pages} pages"
+
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"tenant_id": 3},
+    {"open": True},
+    {"tenant_id": 3, "open": True},
+    {"tenant_id": 3, "ended": True},
+    {"tenant_id": 3, "state": "completed"},
+    {"tenant_id": 3, "model": "toy"},
+    {"tenant_id": 3, "name": "name-5", "name_end": "name-5\U0010ffff"},
+    {"id_from": UUID(int=5_000), "id_to": UUID(int=5_050)},
+]
+
+
+@pytest.mark.parametrize("given", CASES, ids=lambda given: "-".join(given) or "all")
+@pytest.mark.parametrize("place", ["first", "after", "before"])
+def test_a_list_reads_a_page_of_its_index(database: psycopg.Connection, given: dict[str, Any], place: str) -> None:
+    middle = datetime.now(UTC) - timedelta(seconds=BATCHES / 2)
+    here = {
+        "first": {},
+        "after": {"after": UUID(int=5_000), "after_at": middle},
+        "before": {"before": UUID(int=5_000), "before_at": middle},
+    }
+    asked = given | here[place]
+    plan = explain(database, sql.page(asked), asked | {"limit": 51}, prepared=True)
+    assert plan.scanned == []
+    assert plan.pages <= 4 * MOST_PAGES, f"{plan.pages} pages"
+
+
+def test_the_numbers_of_the_rail_and_the_reasons_are_bounded(database: psycopg.Connection) -> None:
+    for statement in (sql.RAIL, sql.WAITS):
+        for tenant_id in (None, 3):
+            plan = explain(database, statement, {"tenant_id": tenant_id}, prepared=False)
+            assert plan.pages <= 4 * MOST_PAGES, f"{plan.pages} pages"

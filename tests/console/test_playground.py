@@ -1,0 +1,37 @@
+"""The playground asks both ways with a key of its own, and says what went wrong."""
+
+import pytest
+
+from app.access.roles import Role
+from app.db.pool import Database
+from app.settings import Settings
+from tests.console.conftest import SignIn
+
+GIVEN = {"model": "smollm2-135m-instruct", "prompt": "Hello", "max_tokens": "5"}
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.AUDITOR])
+async def test_who_may_not_see_answers_cannot_use_it(sign_in: SignIn, role: Role) -> None:
+    client = await sign_in(role)
+    assert (await client.get("/console/playground")).status_code == 403
+    assert (await client.post("/console/playground", data=GIVEN)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"model": "nothing"}, {"prompt": "  "}, {"max_tokens": "many"}, {"max_tokens": "0"}, {"max_tokens": "5000"}],
+)
+async def test_what_cannot_be_asked_is_refused_with_its_field(sign_in: SignIn, wrong: dict[str, str]) -> None:
+    answer = await (await sign_in(Role.ADMIN)).post("/console/playground", data=GIVEN | wrong)
+    assert answer.status_code == 400
+    assert next(iter(wrong)) in answer.text
+
+
+async def test_without_an_api_both_say_so_and_the_key_is_revoked(
+    sign_in: SignIn, settings: Settings, database: Database
+) -> None:
+    answer = await (await sign_in(Role.ADMIN)).post("/console/playground", data=GIVEN)
+    assert answer.text.count("The API does not answer") == 2
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute("select revoked_at is not null from api_key")).fetchall()
+    assert rows == [(True,)]

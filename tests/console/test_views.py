@@ -1,0 +1,153 @@
+"""Claims about the words and drawings of the console, without a database."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from app.access.roles import Role
+from app.console.views import batch_filter, item, plots, text, times
+from app.errors import BadInput
+
+NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("plain\n\ttext", "plain\n\ttext"),
+        ("right\u202eleft", "right⟨U+202E⟩left"),
+        ("a\u2066b\u2069", "a⟨U+2066⟩b⟨U+2069⟩"),
+        ("bell\x07 esc\x1b[31m", "bell⟨U+0007⟩ esc⟨U+001B⟩[31m"),
+        ("zero\u200bwidth\ufeff", "zero⟨U+200B⟩width⟨U+FEFF⟩"),
+        ("👩\u200d👧", "👩\u200d👧"),
+        ("line\u2028break\r", "line⟨U+2028⟩break⟨U+000D⟩"),
+        ("\udc80", "���"),
+    ],
+)
+def test_hidden_and_reordering_characters_are_spelled_out(given: str, shown: str) -> None:
+    assert text.inert(given) == (shown, 0)
+
+
+def test_a_long_text_is_cut_between_characters_and_says_how_much_is_missing() -> None:
+    shown, cut = text.inert("é" * 40_000)
+    assert len(shown.encode()) == text.MOST_BYTES
+    assert cut == 80_000 - text.MOST_BYTES
+    assert text.inert("aé", 2) == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "–"),
+        (0.25, "250 ms"),
+        (2.1, "2.1 s"),
+        (40, "40 s"),
+        (480, "8 min"),
+        (7800, "2 h 10 min"),
+        (86_400, "24 h"),
+        (172_800, "2 days"),
+    ],
+)
+def test_a_length_of_time_is_told_as_a_person_would(seconds: float | None, words: str) -> None:
+    assert times.span(seconds).replace(text.NBSP, " ") == words
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(0, "0"), (820, "820"), (4280, "4.3k"), (15_900, "15.9k"), (138e6, "138 M"), (5.62e9, "5.6 B")],
+)
+def test_a_large_number_has_three_digits(number: float, words: str) -> None:
+    assert text.compact(number).replace(text.NBSP, " ") == words
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0, "0"), (1, "100"), (0.9999, "99.9"), (0.0001, "0.1"), (0.766, "76.6"), (0.73, "73")]
+)
+def test_a_share_is_never_all_or_nothing_unless_it_is(share: float, words: str) -> None:
+    assert text.percent(share) == words
+
+
+def test_money_below_a_cent_keeps_its_digits() -> None:
+    assert [text.money(amount) for amount in (0, 3.881, 0.0042, 0.000038, None)] == [
+        "$0.00",
+        "$3.88",
+        "$0.0042",
+        "$0.000038",
+        "–",
+    ]
+    assert text.money(5, "CHF") == f"5.00{text.NBSP}CHF"
+
+
+def test_a_clock_time_names_another_day() -> None:
+    assert times.clock_time(NOW, NOW) == "14:16"
+    assert times.clock_time(NOW + timedelta(days=2), NOW) == "Wed 14:16"
+    assert times.clock_time(NOW - timedelta(days=20), NOW) == "3 Nov 14:16"
+
+
+def test_ticks_begin_and_end_with_the_plot_and_do_not_meet() -> None:
+    found = plots.ticks(NOW - timedelta(hours=1), NOW)
+    assert [tick.text for tick in found] == ["13:16", "13:30", "13:45", "14:00", "now"]
+    places = [tick.x for tick in found]
+    assert places == sorted(places)
+    assert min(b - a for a, b in pairwise(places)) > 5
+
+
+def test_a_meter_shows_what_is_there_and_never_more_than_all() -> None:
+    drawn = plots.meter("m", 10_000, ("ok", 9_999), ("bad", 1), ("run", 0))
+    assert [part.kind for part in drawn.parts] == ["ok", "bad"]
+    assert drawn.parts[1].width > 0
+    assert sum(part.width for part in drawn.parts) <= 100
+
+
+def test_a_stretch_is_cut_to_the_plot_and_joined_with_an_equal_neighbour() -> None:
+    start, end = NOW - timedelta(minutes=10), NOW
+    middle = NOW - timedelta(minutes=5)
+    spans = [(start - timedelta(hours=1), middle, "a", "x"), (middle, None, "a", "y")]
+    assert plots.stretches(spans, start, end) == [("a", "x", 0, 100)]
+
+
+def test_a_filter_says_which_word_it_does_not_know() -> None:
+    found = batch_filter.parse("state:paused meta.team:x tag:a tag:b 5f1c")
+    assert (found.state, found.meta, found.tags, found.text) == ("paused", {"team": "x"}, ["a", "b"], "5f1c")
+    with pytest.raises(BadInput, match=r"colour.*state, model"):
+        batch_filter.parse("colour:red")
+    with pytest.raises(BadInput, match="no state gone"):
+        batch_filter.parse("state:gone")
+
+
+def test_first_digits_are_a_range_of_ids() -> None:
+    found = batch_filter.id_range("batch_5f1c-9")
+    assert found is not None
+    assert (found[0].hex[:5], found[1].hex[:5]) == ("5f1c9", "5f1c9")
+    assert batch_filter.id_range("name") is None
+    assert batch_filter.id_range("5f") is None
+
+
+def test_a_cursor_is_read_back_as_it_was_written() -> None:
+    identity = batch_filter.id_range("5f1c")
+    assert identity is not None
+    assert batch_filter.at_cursor(batch_filter.cursor(NOW, identity[0])) == (NOW, identity[0])
+    with pytest.raises(BadInput, match="open the list again"):
+        batch_filter.at_cursor("nonsense")
+
+
+def test_a_prompt_is_shown_as_text_whatever_its_form() -> None:
+    chat = b'{"messages": [{"role": "user", "content": "<b>x</b>"}, {"role": "tool", "content": [1]}]}'
+    assert item.prompt(chat) == "user:\n<b>x</b>\n\ntool:\n[\n  1\n]"
+    assert item.prompt(b'{"prompt": "p"}') == "p"
+    assert item.prompt(b"no json") == "no json"
+    assert item.answer(b'{"choices": [{"message": {"content": "a"}}]}') == "a"
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [
+        (Role.VIEWER, (False, False)),
+        (Role.ADMIN, (True, True)),
+        (Role.OPERATOR, (True, False)),
+        (Role.AUDITOR, (False, False)),
+    ],
+)
+def test_only_an_admin_reveals_and_only_admins_and_operators_act(role: Role, may: tuple[bool, bool]) -> None:
+    assert (role.acts, role.reveals) == may
