@@ -39,7 +39,6 @@ PAGES: Sequence[Page] = (
     policy.PAGE,
     audit.PAGE,
     batch.PAGE,
-    batch.PAGE,
     engines.PAGE,
     engines.ONE,
     incidents.PAGE,
