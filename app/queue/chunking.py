@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +32,23 @@ class ItemWorsts:
     most_cost: int | None = None
     most_tokens: int | None = None
 
+    def all_fit(self) -> bool:
+        """Whether one chunk could have all items."""
+        return not self.exceed(sum(self.likely_cost), sum(self.likely_tokens))
+
     def exceed(self, cost: int, tokens: int) -> bool:
         """Whether items of this likely cost and these likely tokens are too much for one chunk."""
         return (self.most_cost is not None and cost > self.most_cost) or (
             self.most_tokens is not None and tokens > self.most_tokens
         )
 
-    def of(self, items: Sequence[int]) -> Worst:
-        """The most of a chunk of these items."""
-        cost, tokens = sum(self.cost[i] for i in items), sum(self.tokens[i] for i in items)
-        likely_cost, likely_tokens = sum(self.likely_cost[i] for i in items), sum(self.likely_tokens[i] for i in items)
+    def of(self, items: Sequence[int], *, ranged: bool) -> Worst:
+        """The most of a chunk of these items. `ranged`: they follow one another."""
+        columns = self.cost, self.tokens, self.likely_cost, self.likely_tokens
+        if ranged:
+            cost, tokens, likely_cost, likely_tokens = (sum(column[items[0] : items[-1] + 1]) for column in columns)
+        else:
+            cost, tokens, likely_cost, likely_tokens = (sum(map(column.__getitem__, items)) for column in columns)
         likely = max(_per_mille(likely_cost, cost), _per_mille(likely_tokens, tokens))
         return Worst(self.lane_id, cost, tokens, likely if likely < 1000 else None)
 
@@ -87,7 +93,8 @@ def cut(
     """
     chunks: list[NewChunk] = []
     chunk: list[int] = []
-    tokens = likely_cost = likely_tokens = 0
+    limits = None if worsts is None or worsts.all_fit() else worsts
+    tokens = likely_cost = likely_tokens = cost = used = 0
 
     def close() -> None:
         nonlocal chunk, tokens, likely_cost, likely_tokens
@@ -102,8 +109,10 @@ def cut(
                 close()
         for i in group:
             full = tokens + est_tokens[i] > max_tokens or len(chunk) >= max_items
-            cost, used = (worsts.likely_cost[i], worsts.likely_tokens[i]) if worsts else (0, 0)
-            if chunk and (full or (worsts and worsts.exceed(likely_cost + cost, likely_tokens + used))):
+            if limits:
+                cost, used = limits.likely_cost[i], limits.likely_tokens[i]
+                full = full or limits.exceed(likely_cost + cost, likely_tokens + used)
+            if chunk and full:
                 close()
             chunk.append(i)
             tokens, likely_cost, likely_tokens = tokens + est_tokens[i], likely_cost + cost, likely_tokens + used
@@ -128,7 +137,10 @@ def _numbered(
 ) -> NewChunk:
     """The chunk with the items' numbers. `seqs` is left out if it would equal the range."""
     items = chunk if seqs is None else [seqs[i] for i in chunk]
-    lo, hi = min(items), max(items)
-    ranged = items[0] == lo and all(b - a == 1 for a, b in pairwise(items))
-    worst = worsts.of(chunk) if worsts else None
-    return NewChunk(lo, hi, len(items), tokens, None if ranged else items, line_id, worst)
+    worst = worsts.of(chunk, ranged=_ranged(chunk)) if worsts else None
+    return NewChunk(min(items), max(items), len(items), tokens, None if _ranged(items) else items, line_id, worst)
+
+
+def _ranged(numbers: list[int]) -> bool:
+    """Whether each number is one more than the one before it."""
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))

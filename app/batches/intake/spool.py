@@ -140,8 +140,7 @@ class Spool(ABC):
         self.body_bytes.append(len(body))
         self.warm_keys.append(hash((facts.affinity, facts.prefix)))
         self.has_sessions |= bool(facts.affinity)
-        begins = self.beginnings.get(facts.beginning)
-        self.beginning_of.append(self._new_beginning(facts.beginning) if begins is None else begins)
+        self._add_beginning(facts.beginning)
         self.endpoint_of.append(0 if endpoint is None or endpoint == UNFIT else self._endpoint_index(endpoint))
         place = self._model_index(model)
         self.model_of.append(place)
@@ -175,11 +174,11 @@ class Spool(ABC):
             self.models.append(model)
         return self.models.index(model)
 
-    def _new_beginning(self, beginning: str) -> int:
-        if len(self.beginnings) >= _MOST_BEGINNINGS:
-            return -1
-        self.beginnings[beginning] = len(self.beginnings)
-        return self.beginnings[beginning]
+    def _add_beginning(self, beginning: str) -> None:
+        place = self.beginnings.get(beginning, -1)
+        if place < 0 and len(self.beginnings) < _MOST_BEGINNINGS:
+            place = self.beginnings[beginning] = len(self.beginnings)
+        self.beginning_of.append(place)
 
     def _endpoint_index(self, endpoint: str) -> int:
         if endpoint not in self.endpoints:

@@ -138,10 +138,12 @@ def _prefix(item: dict[str, Any]) -> str:
 def _system_text(item: dict[str, Any]) -> str:
     """The beginning of a valid item's instructions to the model; empty if they are short."""
     messages = item.get("messages")
-    if not messages or item.get("prompt") or item.get("input"):  # besides these, `messages` is not checked
-        text = item.get("instructions")  # of a response
+    if messages and not (item.get("prompt") or item.get("input")):  # besides these, `messages` is not checked
+        if messages[0]["role"] not in _INSTRUCTING:
+            return ""
+        text = messages[0].get("content")
     else:
-        text = messages[0].get("content") if messages[0].get("role") in _INSTRUCTING else None
+        text = item.get("instructions")  # of a response
     return text[:_SYSTEM_CHARACTERS] if type(text) is str and len(text) >= _LEAST_SYSTEM_CHARACTERS else ""
 
 

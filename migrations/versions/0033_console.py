@@ -1,15 +1,15 @@
 """The console: one-time links, sessions, and the audit log, which is only ever added to.
 
-Revision ID: 0032
-Revises: 0031
+Revision ID: 0033
+Revises: 0032
 """
 
 from alembic import op
 
 from app.db.migrate import run_script
 
-revision = "0032"
-down_revision = "0031"
+revision = "0033"
+down_revision = "0032"
 branch_labels = None
 depends_on = None
 
