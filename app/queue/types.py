@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from uuid import UUID
 
 from app.states import BatchState
 
@@ -67,7 +68,7 @@ class Item:
     """One inference request without a durable result. `body`: the caller's JSON, verbatim; if `stored`, the key of its object.
 
     `notify`: its result writes an event. `kind`: of its batch. `open_ended`: an answer without a limit may use the rest of the
-    context.
+    context. `request_id`: of its batch.
     """
 
     seq: int
@@ -79,6 +80,7 @@ class Item:
     notify: bool = False
     kind: str = Kind.BATCH
     open_ended: bool = False
+    request_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

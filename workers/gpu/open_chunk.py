@@ -14,6 +14,7 @@ from app.metering import sketch
 from app.queue import poison
 from app.queue.poison import ChunkVerdict
 from app.queue.types import ChunkTimes, Item, Lease, Result
+from workers.gpu.chunk_spans import ChunkSpan
 from workers.gpu.requests_in_engine import ItemProgress
 
 
@@ -25,7 +26,8 @@ class OpenChunk:
     `retried` hold the reason for some of these. `progress`: what an item keeps between its calls. The requests of items in
     `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `has_events`: each
     result is also an event. `faults`: how often in a row the first of `results` could not be stored. `engine_seconds`: what its
-    items had of the engine. `first_tokens`, `durations`: those of stored results, as in `ChunkTimes`.
+    items had of the engine. `first_tokens`, `durations`: those of stored results, as in `ChunkTimes`. `span`: None while no spans
+    are recorded.
     """
 
     lease: Lease
@@ -45,11 +47,12 @@ class OpenChunk:
     engine_seconds: float = 0.0
     first_tokens: bytearray = field(default_factory=bytearray)
     durations: bytearray = field(default_factory=bytearray)
+    span: ChunkSpan | None = None
 
     @classmethod
-    def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
+    def of(cls, lease: Lease, items: Iterable[Item], limit: int, span: ChunkSpan | None = None) -> "OpenChunk":
         """A chunk of which nothing has started. After too many deaths it is split, or its item is given up."""
-        chunk = cls(lease, deque(items))
+        chunk = cls(lease, deque(items), span=span)
         chunk.has_events = any(item.notify for item in chunk.pending)
         match poison.verdict(lease, len(chunk.pending), limit):
             case ChunkVerdict.ALONE:
@@ -120,6 +123,8 @@ class OpenChunk:
         progress = self._without(seq)
         yields = progress.yields if progress else 0
         self.yielding.discard(seq)
+        if self.span is not None:
+            self.span.settled(seq, *((progress.item, progress.sent_at) if progress else (None, None)), outcome)
         attempt = self.lease.attempt + self.lease.deaths + self.lease.retries + tries
         if isinstance(outcome, Done):
             result = _result(seq, True, attempt, outcome.usage, outcome.body, yields)
@@ -129,7 +134,10 @@ class OpenChunk:
             self.results.append(_result(seq, False, attempt, Usage(), body, yields))
 
     def note_stored(self, results: Iterable[Result]) -> None:
-        """Count the times of results that are stored."""
+        """Count the times of results that are stored, and record the spans of their items."""
+        results = list(results)
+        if self.span is not None:
+            self.span.stored(results)
         for result in results:
             if result.ok and result.first_token_ms is not None:
                 self.first_tokens.append(sketch.bucket(result.first_token_ms))

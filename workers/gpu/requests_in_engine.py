@@ -35,6 +35,7 @@ class ItemProgress:
 
     `log`: the log of its events, if a caller may follow them. `count`: the events of its present call, if they are counted.
     `engine_seconds`: its share of the engine's time. `sent_at`, `first_token_at`: monotonic seconds; None: not yet, or not known.
+    `traceparent`: what goes with its requests; None: while no spans are recorded, the submit's.
     """
 
     item: Item
@@ -45,6 +46,7 @@ class ItemProgress:
     engine_seconds: float = 0.0
     sent_at: float | None = None
     first_token_at: float | None = None
+    traceparent: str | None = None
 
     def note_sent(self) -> None:
         """Its first call begins."""
