@@ -7,10 +7,10 @@ from typing import Any
 
 from fastapi import Request
 
-from app import trace_context
+from app import clock, trace_context
 from app.admission import control
 from app.admission.admission import Admission, Admitted
-from app.api import policy_header
+from app.api import policy_header, response_headers
 from app.api.deps import Parts
 from app.batches.request_labels import RequestLabels
 from app.batches.submit import Order, rules_of
@@ -20,6 +20,8 @@ from app.errors import BadInput
 from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
 from app.tenants.service import Tenant
+from app.tracing import recorder
+from app.tracing.span import Origin
 
 CheckItem = Callable[[Model, dict[str, Any]], ItemFacts]
 
@@ -42,11 +44,22 @@ def labels_of(
     """
     headers = request.headers
     session = next((headers[name] for name in _SESSION_HEADERS if headers.get(name)), None)
-    traceparent = trace_context.parse(headers.get(trace_context.HEADER))
+    traceparent, origin = _trace(request)
     own = item.get("metadata")
     named = own if metadata is None and isinstance(own, Mapping) else metadata
     spend = control.labels_of(tenant, headers, named, tags)
-    return RequestLabels(request.state.request_id, traceparent, session, tags, metadata, idempotency_key, spend)
+    return RequestLabels(request.state.request_id, traceparent, session, tags, metadata, idempotency_key, spend, origin)
+
+
+def _trace(request: Request) -> tuple[str | None, Origin | None]:
+    """The trace context of a request, and its span if spans are recorded. Its answer and its log lines name the trace."""
+    traceparent = trace_context.parse(request.headers.get(trace_context.HEADER))
+    origin = Origin.of(traceparent, clock.wall_ns()) if recorder.on() else None
+    traceparent = origin.context.header if origin else traceparent
+    trace_context.enter(traceparent)
+    if traceparent is not None:
+        response_headers.add(request, {response_headers.TRACE_ID: str(trace_context.trace_id(traceparent))})
+    return traceparent, origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slices import CallSize
 from app.metering.spend_labels import SpendLabels
 from app.tenants.service import Tenant
+from app.tracing import sampling
+from app.tracing.span import Origin
 
 Render = Callable[[SseEvent], bytes]
 Events = AsyncGenerator[SseEvent, None]
@@ -70,7 +72,11 @@ async def prepare(
     examine = request_parsing.examined_by(route.examine, usual)
     admitted = request_parsing.admit(admission, model, item, route.endpoint, examine)
     await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
-    calls = [_call(each, tenant, labels, parts, route) for each in (admitted, *admission.others(admitted, examine))]
+    origin = _sampled(labels.origin, parts.settings.trace_sync_share)
+    labels = replace(labels, origin=origin)
+    calls = [_call(admitted, tenant, labels, parts, route)]
+    for other in admission.others(admitted, examine):
+        calls.append(_call(other, tenant, replace(labels, origin=origin and origin.again()), parts, route))
     return PreparedCall(calls, admission, admitted.facts)
 
 
@@ -91,7 +97,12 @@ def _call(
         labels.traceparent,
         _line(model, tenant, labels.spend, facts, parts, route.endpoint),
         _size(admitted.item, facts),
+        labels.origin,
     )
+
+
+def _sampled(origin: Origin | None, share: float) -> Origin | None:
+    return origin and origin.sampled_if(sampling.chosen_trace(origin.context.trace_id, share))
 
 
 def _size(item: dict[str, Any], facts: ItemFacts) -> CallSize:

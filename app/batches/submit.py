@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.admission import quotas
 from app.admission.admission import NO_ADMISSION, Admission
-from app.batches import batch_chunks, batch_usage, budget_lanes
+from app.batches import batch_chunks, batch_spans, batch_usage, budget_lanes
 from app.batches.batch_chunks import BatchLines, Owner
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
@@ -188,6 +188,8 @@ async def commit(
     if request_id == batch.request_id and order.kind == Kind.BATCH:
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, *sums)
+    if request_id == batch.request_id:
+        batch_spans.submitted(order.labels.origin, batch, order.tenant.account_id, order.admission.outcome.rules)
     return request_id
 
 

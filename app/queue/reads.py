@@ -44,6 +44,7 @@ class BatchStatus:
     tags: Sequence[str] = ()
     metadata: dict[str, str] | None = None
     policy: dict[str, Any] | None = None
+    traceparent: str | None = None
 
     @property
     def has_one_model(self) -> bool:

@@ -124,7 +124,8 @@ class OpenChunk:
         yields = progress.yields if progress else 0
         self.yielding.discard(seq)
         if self.span is not None:
-            self.span.settled(seq, *((progress.item, progress.sent_at) if progress else (None, None)), outcome)
+            item, sent_at = (progress.item, progress.sent_at) if progress else (None, None)
+            self.span.settled(seq, item, sent_at, outcome)
         attempt = self.lease.attempt + self.lease.deaths + self.lease.retries + tries
         if isinstance(outcome, Done):
             result = _result(seq, True, attempt, outcome.usage, outcome.body, yields)

@@ -8,7 +8,7 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
-from app.batches import accounts
+from app.batches import accounts, batch_spans
 from app.batches import lifecycle as batches
 from app.batches.progress_events import ProgressEvents
 from app.clock import monotonic, now
@@ -139,6 +139,7 @@ class Rounds:
             settled = await batches.settle(conn, moved.append)
         _log(self._batches.moved(moved))
         _log(self._batches.ended(settled))
+        batch_spans.ended(settled)
         return bool(swept or settled)
 
     async def _keep_partitions(self) -> None:
