@@ -36,6 +36,7 @@ _OVERVIEW = {
     "tags": [],
     "metadata": None,
     "policy": None,
+    "trace_id": None,
     "created_at": _AT,
     "finished_at": _DONE,
     "expires_at": None,
@@ -86,6 +87,7 @@ _NEW_BATCH = {
     },
     "metadata": None,
     "policy": None,
+    "trace_id": None,
     "progress": 0.0,
     "eta": 1_795_357_122,
 }

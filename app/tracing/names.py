@@ -41,7 +41,6 @@ CORRELATION = "slackwater.correlation_id"
 DELIVERY = "slackwater.delivery"
 ENDPOINT = "slackwater.endpoint"
 ENGINE = "slackwater.engine"
-ENGINES = "slackwater.engines"
 ENGINE_SECONDS = "slackwater.engine_seconds"
 EVENT = "slackwater.event"
 FIRST_TOKEN_SECONDS = "slackwater.first_token_seconds"  # noqa: S105

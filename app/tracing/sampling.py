@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 
-FIRST_CREDIT = 100.0  # spans beyond the sampled ones, of one batch at one worker
-CREDIT_AN_ITEM = 0.002
-RESERVED = 50.0  # only failed items may use the last part
+FIRST_CREDIT = 50.0  # spans beyond the sampled ones, of one batch at one worker
+CREDIT_AN_ITEM = 0.001
+RESERVED = 20.0  # only failed items may use the last part
 MOST_UNTOLD = 256  # failed items in one span's list
 SLOW_FACTOR = 4.0
 SLOW_SECONDS = 1.0

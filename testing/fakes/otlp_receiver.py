@@ -14,6 +14,8 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from app.tracing import names
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -48,6 +50,15 @@ class Receiver:
     def named(self, name: str) -> list[Seen]:
         """The spans of this name, or whose name begins with it and a space."""
         return [span for span in list(self.spans) if span.name == name or span.name.startswith(f"{name} ")]
+
+    def failed_items(self) -> set[tuple[str, int]]:
+        """Batch and position of each failed item that a span is about or lists."""
+        found = set()
+        for span in list(self.spans):
+            batch, listed = span.attributes.get(names.BATCH, ""), span.attributes.get(names.UNTOLD_ITEMS, [])
+            own = [span.attributes[names.ITEM]] if span.failed and names.ITEM in span.attributes else []
+            found |= {(batch, seq) for seq in (*own, *listed)}
+        return found
 
     def wait(self, condition: Callable[["Receiver"], Any], seconds: float = 20) -> Any:
         """What the condition returns, once that is true."""
@@ -122,13 +133,13 @@ def receiver(port: int = 0) -> Iterator[Receiver]:
 
 
 def main() -> None:
-    """Print the URL, and then the number of spans each time a line is read from stdin, until that ends."""
+    """Print the URL, and then for each line of stdin the number of spans and of the failed items that they tell of."""
     parser = argparse.ArgumentParser(description="A collector without a store.")
     parser.add_argument("--port", type=int, default=0)
     with receiver(parser.parse_args().port) as found:
         print(found.url, flush=True)
         for _ in sys.stdin:
-            print(len(found.spans), flush=True)
+            print(len(found.spans), len(found.failed_items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The way to the collector: what is lost is counted, and nothing waits for it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -104,6 +105,13 @@ def test_without_an_endpoint_nothing_is_said_or_recorded(settings: Settings) -> 
 def test_the_endpoint_is_read_under_both_names(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "http://collector:4318")
     assert Settings().otlp_endpoint == "http://collector:4318"
+
+
+def test_every_attribute_and_span_is_on_the_page_of_traces() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+    ours = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+    missing = [value for value in ours if value.startswith("slackwater.") or " " in value if f"`{value}`" not in page]
+    assert not missing
 
 
 def test_no_attribute_is_for_content() -> None:

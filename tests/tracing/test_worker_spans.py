@@ -3,12 +3,14 @@
 import pytest
 
 from app import trace_context
+from app.engines.outcome import Retry
 from app.queue.types import Item, Lease, Result
 from app.tracing import names, recorder, sampling
 from testing.fakes.otlp_receiver import Receiver
 from tests.gpu.conftest import world as _world
 from tests.gpu.world import World
-from workers.gpu.chunk_spans import ChunkSpans
+from workers.gpu.batch_share import BatchShares
+from workers.gpu.chunk_span import ChunkSpan
 from workers.gpu.open_chunk import OpenChunk
 
 world = _world
@@ -74,6 +76,26 @@ async def test_without_an_endpoint_nothing_is_recorded_and_no_trace_is_made_up(w
     assert world.engine.traces == [None]
 
 
+async def test_an_item_that_goes_back_to_the_queue_has_a_span_while_its_batch_has_credit() -> None:
+    kept = Kept()
+    recorder.use(kept)
+    try:
+        spans, lease = BatchShares("engine-0", 1.0), Lease(1, 1, 1, 7, 1, 1, 0, 0, None, 1, 100)
+        item = Item(0, "m", "/v1/chat/completions", b"{}", traceparent=TRACE)
+        for _ in range(300):
+            span = ChunkSpan.of(spans, lease, [item])
+            assert span is not None
+            span.header(item)
+            span.sent_back(item, None, Retry("no room", busy=True), 1)
+            span.closed(1, 0.0)
+    finally:
+        recorder.use(None)
+    backs = [span for span in kept.spans if names.ITEM in span.attributes]
+    assert {(span.attributes[names.STORY], span.error) for span in backs} == {("retried", "engine_busy")}
+    assert len(backs) == sampling.FIRST_CREDIT - sampling.RESERVED
+    assert len(kept.spans) == 2 * len(backs)
+
+
 # ---------------------------------------------------------------- the bound
 
 
@@ -101,7 +123,7 @@ async def test_50_000_items_make_fewer_than_1500_spans_whatever_fails_and_each_f
     kept = Kept()
     recorder.use(kept)
     try:
-        spans, failed = ChunkSpans("engine-0", 0.01), set()
+        spans, failed = BatchShares("engine-0", 0.01), set()
         for lo in range(0, 50_000, in_chunk):
             seqs = range(lo, lo + in_chunk)
             failed |= {seq for seq in seqs if sampling.chosen(f"fails {seq}", failing)}
@@ -113,11 +135,11 @@ async def test_50_000_items_make_fewer_than_1500_spans_whatever_fails_and_each_f
     assert _told(kept.spans) == failed
 
 
-def _run(spans: ChunkSpans, seqs: range, failed: set[int]) -> None:
+def _run(spans: BatchShares, seqs: range, failed: set[int]) -> None:
     """Take a chunk through the worker's code, without a database and an engine."""
     lease = Lease(seqs[0], 1, 1, 7, 1, 1, seqs[0], seqs[-1], None, len(seqs), 100)
     items = [Item(seq, "m", "/v1/chat/completions", b"{}", traceparent=TRACE) for seq in seqs]
-    chunk = OpenChunk.of(lease, items, 4, spans.open(lease, items))
+    chunk = OpenChunk.of(lease, items, 4, ChunkSpan.of(spans, lease, items))
     assert chunk.span is not None
     for item in items:
         chunk.span.header(item)

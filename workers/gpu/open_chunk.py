@@ -14,7 +14,7 @@ from app.metering import sketch
 from app.queue import poison
 from app.queue.poison import ChunkVerdict
 from app.queue.types import ChunkTimes, Item, Lease, Result
-from workers.gpu.chunk_spans import ChunkSpan
+from workers.gpu.chunk_span import ChunkSpan
 from workers.gpu.requests_in_engine import ItemProgress
 
 

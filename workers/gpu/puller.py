@@ -22,7 +22,8 @@ from app.settings import Settings
 from app.states import BatchState
 from workers.engine.step_budget import UNLIMITED_TOKENS
 from workers.gpu.admission import Admission
-from workers.gpu.chunk_spans import ChunkSpans
+from workers.gpu.batch_share import BatchShares
+from workers.gpu.chunk_span import ChunkSpan
 from workers.gpu.claimer import Claimer
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk, OpenChunks
@@ -58,7 +59,7 @@ class Puller:
         self._writer = ResultWriter(settings, database, self._chunks, tuning)
         self._admission = Admission(self._chunks, runner, tuning)
         self._claimer = Claimer(settings, database, self._chunks, self._admission, self._take)
-        self._spans = ChunkSpans(settings.engine_name, settings.trace_item_share)
+        self._spans = BatchShares(settings.engine_name, settings.trace_item_share)
         self._closed_since: float | None = None
 
     async def run(self) -> None:
@@ -183,7 +184,7 @@ class Puller:
     def _take(self, lease: Lease, items: list[Item]) -> None:
         if (old := self._chunks.get(lease.chunk_id)) is not None:
             self._writer.drop(old)  # a crash of the database lost our claim, and we have claimed the chunk again
-        span = self._spans.open(lease, items)
+        span = ChunkSpan.of(self._spans, lease, items)
         chunk = self._chunks[lease.chunk_id] = OpenChunk.of(lease, items, self._settings.item_attempts, span)
         how = {"alone": chunk.alone, "split": chunk.split, "given_up": bool(chunk.results)}
         past = {"attempt": lease.attempt, "deaths": lease.deaths, "retries": lease.retries}

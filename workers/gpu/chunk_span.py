@@ -5,43 +5,20 @@ context of each request in the engine is decided before it is sent: where the it
 span hangs below it, and otherwise the context says that nothing is recorded.
 """
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import orjson
 
-from app import clock, trace_context
+from app import clock
 from app.engines.outcome import Done, EngineDown, Outcome, Reject, Retry
 from app.queue.types import Item, Lease, Result
 from app.trace_context import SpanContext
 from app.tracing import names, recorder, sampling
-from app.tracing.sampling import Credit, SlowItems, Story
+from app.tracing.sampling import Story
 from app.tracing.span import Kind, Span, Value
-
-UNTOLD_SECONDS = 30.0  # a failed item without a span is listed on one at the latest after this time
-_MOST_BATCHES = 1024  # whose credit is remembered
-
-
-@dataclass
-class _BatchShare:
-    """What this worker has left for a run of a batch. `untold`: its failed items that no span tells of yet."""
-
-    credit: Credit = field(default_factory=Credit)
-    untold: list[int] = field(default_factory=list)
-    submit: SpanContext | None = None
-    request_id: str | None = None
-    waiting: asyncio.TimerHandle | None = None
-
-    def told(self) -> list[int]:
-        """Take what is untold, for a span that tells it."""
-        if self.waiting is not None:
-            self.waiting.cancel()
-            self.waiting = None
-        taken, self.untold = self.untold[: sampling.MOST_UNTOLD], self.untold[sampling.MOST_UNTOLD :]
-        return taken
+from workers.gpu.batch_share import BatchShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,67 +31,15 @@ class _Ending:
     error: str | None
 
 
-class ChunkSpans:
-    """The spans of all chunks of a worker. `share`: of the items that are sampled."""
-
-    def __init__(self, engine: str, share: float) -> None:
-        self.engine = engine
-        self.share = share
-        self.slow = SlowItems()
-        self._batches: OrderedDict[tuple[int, int], _BatchShare] = OrderedDict()
-
-    def open(self, lease: Lease, items: Iterable[Item]) -> "ChunkSpan | None":
-        """The span of a chunk that was claimed; None while no spans are recorded."""
-        return ChunkSpan(self, lease, list(items)) if recorder.on() else None
-
-    def batch(self, lease: Lease, first: Item | None) -> _BatchShare:
-        """The share of the chunk's batch, which earns credit for its items."""
-        key = lease.batch_id, lease.run
-        share = self._batches.setdefault(key, _BatchShare())
-        self._batches.move_to_end(key)
-        if len(self._batches) > _MOST_BATCHES:
-            self.report(self._batches.popitem(last=False)[1])
-        share.credit.earn(lease.n)
-        if first is not None:
-            share.submit = trace_context.context_of(first.traceparent)
-            share.request_id = None if first.request_id is None else str(first.request_id)
-        return share
-
-    def leave_untold(self, batch: _BatchShare, seqs: list[int]) -> None:
-        """Failed items have no span. One that lists them follows soon, if no chunk's span does before."""
-        batch.untold += seqs
-        if batch.untold and batch.waiting is None:
-            loop = asyncio.get_running_loop()
-            batch.waiting = loop.call_later(UNTOLD_SECONDS, self.report, batch)
-
-    def report(self, batch: _BatchShare) -> None:
-        """Record spans that list a batch's untold items."""
-        while seqs := batch.told():
-            now = clock.wall_ns()
-            attributes = _batch_attributes(batch) | {names.UNTOLD_ITEMS: seqs, names.ENGINE: self.engine}
-            recorder.record(
-                Span(
-                    name=names.UNTOLD,
-                    kind=Kind.INTERNAL,
-                    context=SpanContext.new(),
-                    start_ns=now,
-                    end_ns=now,
-                    attributes=attributes,
-                    links=_links(batch),
-                    error=Story.FAILED,
-                )
-            )
-
-    def close(self) -> None:
-        """Report all that is untold."""
-        for batch in self._batches.values():
-            self.report(batch)
-
-
 class ChunkSpan:
     """The span of one lease, and of its items."""
 
-    def __init__(self, spans: ChunkSpans, lease: Lease, items: list[Item]) -> None:
+    @classmethod
+    def of(cls, spans: BatchShares, lease: Lease, items: Sequence[Item]) -> "ChunkSpan | None":
+        """The span of a chunk that was claimed; None while no spans are recorded."""
+        return cls(spans, lease, items) if recorder.on() else None
+
+    def __init__(self, spans: BatchShares, lease: Lease, items: Sequence[Item]) -> None:
         self._spans = spans
         self._lease = lease
         self._first = items[0] if items else None
@@ -150,11 +75,13 @@ class ChunkSpan:
 
     def sent_back(self, item: Item, sent_at: float | None, outcome: Outcome, tries: int) -> None:
         """An item goes back to the queue, to be tried again later."""
-        context, story = self._contexts.pop(item.seq, (None, Story.RETRIED))
-        if context is None and not self._batch.credit.pays(story):
-            return
+        context, known = self._contexts.pop(item.seq, (None, None))
+        if known is not Story.RETRIED and not self._batch.credit.pays(Story.RETRIED):
+            return  # a sampled item too: it may go back without end
         ending = _ending(item, sent_at, outcome)
-        self._record_item(item.seq, ending, story, context, {names.ATTEMPT: self._before + max(1, tries)}, ending.error)
+        self._record_item(
+            item.seq, ending, Story.RETRIED, context, {names.ATTEMPT: self._before + max(1, tries)}, ending.error
+        )
 
     def stored(self, results: Iterable[Result]) -> None:
         """Results were stored. Record the spans of their items."""
@@ -183,10 +110,12 @@ class ChunkSpan:
         batch = self._batch
         batch.untold += self._untold
         story = Story.SAMPLED if self._recorded else Story.FAILED if returned is None else Story.BARE
-        if len(batch.untold) < sampling.MOST_UNTOLD and not batch.credit.pays(story):
-            self._spans.leave_untold(batch, [])
-            return
-        lease = self._lease
+        if len(batch.untold) >= sampling.MOST_UNTOLD or batch.credit.pays(story):
+            self._record(returned, engine_seconds)
+        self._spans.report_soon(batch)
+
+    def _record(self, returned: int | None, engine_seconds: float) -> None:
+        lease, batch = self._lease, self._batch
         attributes: dict[str, Value | None] = {
             names.MESSAGING_SYSTEM: names.SYSTEM,
             names.MESSAGING_OPERATION: "process",
@@ -207,12 +136,11 @@ class ChunkSpan:
                 context=self._context,
                 start_ns=self._start_ns,
                 end_ns=clock.wall_ns(),
-                attributes=attributes | self._counts | self._tokens | _batch_attributes(batch),
-                links=_links(batch),
+                attributes=attributes | self._counts | self._tokens | batch.attributes,
+                links=batch.links,
                 error="lease_lost" if returned is None else None,
             )
         )
-        self._spans.leave_untold(batch, [])
 
     def _count(self, result: Result) -> None:
         self._counts[names.ITEMS_OK if result.ok else names.ITEMS_FAILED] += 1
@@ -251,7 +179,7 @@ class ChunkSpan:
                 parent=self._context,
                 start_ns=ending.start_ns or ending.end_ns,
                 end_ns=ending.end_ns,
-                attributes=attributes | more | _batch_attributes(self._batch),
+                attributes=attributes | more | self._batch.attributes,
                 error=error,
             )
         )
@@ -294,11 +222,3 @@ def _finish_reasons(result: Result) -> list[str]:
             reasons = [choice.get("finish_reason") for choice in orjson.loads(result.body)["choices"]]
             return [reason for reason in reasons if isinstance(reason, str)]
     return []
-
-
-def _batch_attributes(batch: _BatchShare) -> dict[str, Value | None]:
-    return {names.BATCH: batch.request_id, names.SUBMIT_TRACE: batch.submit.trace_id if batch.submit else None}
-
-
-def _links(batch: _BatchShare) -> list[SpanContext]:
-    return [batch.submit] if batch.submit else []
