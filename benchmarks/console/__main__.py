@@ -28,7 +28,7 @@ class ConsoleSizes:
     pairs: int = 5
 
 
-QUICK = ConsoleSizes(2000, 1)
+QUICK = ConsoleSizes(4000, 1)
 
 
 def arms(sizes: ConsoleSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:

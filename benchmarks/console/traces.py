@@ -2,15 +2,19 @@
 
 Worker, steward, engine and collector are processes of their own. The engine is the tests' fake; it answers at once, so the worker
 itself is the bottleneck, and what a span costs it is seen at its largest. One in a thousand items is refused by the engine. A
-drain is timed from the first result to the last one, by the database's clock.
+drain is timed from the first result until the batch is final, by the database's clock. `trace_worker_cpu_ratio` compares the
+processor time of the worker in that time, which moves less with what else the machine does.
 """
 
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 from typing import Any
@@ -28,51 +32,61 @@ _ENDS_IN = "0007 "  # the numbers of the items that the engine refuses; each ite
 _LIMIT_SECONDS = 900.0
 
 
+@dataclass(frozen=True)
+class Drain:
+    """How a drain went. `cpu_seconds`: of the worker."""
+
+    rate: float
+    cpu_seconds: float
+    failed: int
+
+
 def drains(testbed: Testbed, items: int, pairs: int) -> dict[str, Any]:
-    """Spans and failures of one drain, and the ratio of the rates with and without traces."""
-    rates: dict[bool, list[float]] = {True: [], False: []}
+    """Spans and failures of the traced drains, and the ratio of the rates with and without traces."""
+    runs: dict[bool, list[Drain]] = {True: [], False: []}
     spans: list[int] = []
-    found: set[bool] = set()
+    all_told = True
     for pair in range(pairs):
         for traced in (True, False) if pair % 2 == 0 else (False, True):
             with _collector() as collector:
-                rate, failed = _drain(testbed, items, collector.url if traced else "")
-                rates[traced].append(rate)
-                if traced:
-                    count, told = collector.counts()
-                    spans.append(count)
-                    found.add(told == failed)
+                run = _drain(testbed, items, collector.url if traced else "")
+                count, told = collector.counts()
+            runs[traced].append(run)
+            if traced:
+                spans.append(count)
+                all_told &= told == run.failed
             testbed.clear()
-            say(f"drain {'with' if traced else 'without'} traces: {rate:,.0f} items/s")
-    ratios = [with_traces / without for with_traces, without in zip(rates[True], rates[False], strict=True)]
+            say(f"drain {'with' if traced else 'without'} traces: {run.rate:,.0f} items/s")
+    ratios = [with_traces.rate / plain.rate for with_traces, plain in zip(runs[True], runs[False], strict=True)]
     middle, low, high = interval(ratios)
+    cpu = [sum(run.cpu_seconds for run in runs[traced]) for traced in (True, False)]
     return {
         "spans_per_50k_items": round(max(spans) * 50_000 / items),
         "spans_samples": spans,
-        "every_failed_item_found": found == {True},
+        "every_failed_item_found": all_told,
         "trace_drain_ratio": round(middle, 4),
         "trace_drain_ratio_interval": [round(low, 4), round(high, 4)],
         "trace_drain_ratio_samples": [round(ratio, 4) for ratio in ratios],
-        "traced_drain_items_s": round(median(rates[True])),
-        "plain_drain_items_s": round(median(rates[False])),
+        "trace_worker_cpu_ratio": round(cpu[0] / cpu[1], 4),
+        "traced_drain_items_s": round(median(run.rate for run in runs[True])),
+        "plain_drain_items_s": round(median(run.rate for run in runs[False])),
         "trace_drain_items": items,
     }
 
 
-def _drain(testbed: Testbed, items: int, otlp_endpoint: str) -> tuple[float, int]:
-    """Items per second, and how many failed."""
+def _drain(testbed: Testbed, items: int, otlp_endpoint: str) -> Drain:
     with _engine() as url:
         changes = {"engine_url": url, "otlp_endpoint": otlp_endpoint, "batch_max_in_flight": 64}
         settings = testbed.settings(testbed.database(), worker_metrics_port=0, headroom="static", **changes)
         asyncio.run(fill(settings, items))
-        with part(settings, "workers.steward"), part(settings, "workers.gpu"):
-            return _timed(settings, items)
+        with part(settings, "workers.steward"), part(settings, "workers.gpu") as worker:
+            return _timed(settings, items, worker.pid)
 
 
-def _timed(settings: Settings, items: int) -> tuple[float, int]:
+def _timed(settings: Settings, items: int, pid: int) -> Drain:
     """Wait until the batch is final."""
     deadline = monotonic() + _LIMIT_SECONDS
-    began: float | None = None
+    began: tuple[float, float] | None = None
     with psycopg.connect(settings.database_url, autocommit=True) as conn:
         while monotonic() < deadline:
             row = conn.execute(
@@ -81,13 +95,20 @@ def _timed(settings: Settings, items: int) -> tuple[float, int]:
             ).fetchone()
             assert row
             final, failed, begun, done, now = row
-            began = now if began is None and begun else began
+            if began is None and begun:
+                began = now, _cpu_seconds(pid)
             if final:
                 if done != items or began is None:
                     raise SystemExit(f"the batch ended with {done} of {items} items")
-                return items / (now - began), failed
+                return Drain(items / (now - began[0]), _cpu_seconds(pid) - began[1], failed)
             sleep(0.05)
     raise SystemExit(f"the batch was not drained within {_LIMIT_SECONDS:g} s")
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Processor time of a process and its threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
