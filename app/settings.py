@@ -282,7 +282,10 @@ class Settings(BaseSettings):
         0.01, ge=0, le=1, description="share of a batch's items that have a span although nothing happened to them"
     )
     trace_sync_share: float = Field(
-        1.0, ge=0, le=1, description="share of synchronous requests that have a span; a caller's own decision wins"
+        1.0,
+        ge=0,
+        le=1,
+        description="share of single requests (synchronous, background, flex) that have a span; a caller's own decision wins",
     )
 
     @property

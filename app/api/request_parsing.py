@@ -1,7 +1,7 @@
 """From an HTTP request to its labels and to the order of what it queues. Every route that runs or queues a request uses this."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +20,7 @@ from app.errors import BadInput
 from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
 from app.tenants.service import Tenant
-from app.tracing import recorder
+from app.tracing import recorder, sampling
 from app.tracing.span import Origin
 
 CheckItem = Callable[[Model, dict[str, Any]], ItemFacts]
@@ -49,6 +49,14 @@ def labels_of(
     named = own if metadata is None and isinstance(own, Mapping) else metadata
     spend = control.labels_of(tenant, headers, named, tags)
     return RequestLabels(request.state.request_id, traceparent, session, tags, metadata, idempotency_key, spend, origin)
+
+
+def thinned(labels: RequestLabels, share: float) -> RequestLabels:
+    """The labels of a single request: without a decision of its caller, only a share of such requests has spans."""
+    if labels.origin is None:
+        return labels
+    origin = labels.origin.sampled_if(sampling.chosen_trace(labels.origin.context.trace_id, share))
+    return replace(labels, origin=origin, traceparent=origin.context.header)
 
 
 def _trace(request: Request) -> tuple[str | None, Origin | None]:
@@ -83,6 +91,7 @@ def single_order(
 ) -> tuple[Order, Admitted[ItemFacts]]:
     """The order of one request that waits in the queue on OpenAI's routes, and the request as admitted. Raises BadInput."""
     labels = labels_of(request, tenant, idempotency_key=idempotency_key, item=item)
+    labels = thinned(labels, parts.settings.trace_sync_share)
     admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue)
     usual = parts.lengths.of(tenant.tenant_id)
     examine = examined_by(route.examine, usual)

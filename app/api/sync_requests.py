@@ -27,8 +27,6 @@ from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slices import CallSize
 from app.metering.spend_labels import SpendLabels
 from app.tenants.service import Tenant
-from app.tracing import sampling
-from app.tracing.span import Origin
 
 Render = Callable[[SseEvent], bytes]
 Events = AsyncGenerator[SseEvent, None]
@@ -72,11 +70,12 @@ async def prepare(
     examine = request_parsing.examined_by(route.examine, usual)
     admitted = request_parsing.admit(admission, model, item, route.endpoint, examine)
     await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
-    origin = _sampled(labels.origin, parts.settings.trace_sync_share)
-    labels = replace(labels, origin=origin)
+    labels = request_parsing.thinned(labels, parts.settings.trace_sync_share)
     calls = [_call(admitted, tenant, labels, parts, route)]
     for other in admission.others(admitted, examine):
-        calls.append(_call(other, tenant, replace(labels, origin=origin and origin.again()), parts, route))
+        calls.append(
+            _call(other, tenant, replace(labels, origin=labels.origin and labels.origin.again()), parts, route)
+        )
     return PreparedCall(calls, admission, admitted.facts)
 
 
@@ -99,10 +98,6 @@ def _call(
         _size(admitted.item, facts),
         labels.origin,
     )
-
-
-def _sampled(origin: Origin | None, share: float) -> Origin | None:
-    return origin and origin.sampled_if(sampling.chosen_trace(origin.context.trace_id, share))
 
 
 def _size(item: dict[str, Any], facts: ItemFacts) -> CallSize:

@@ -55,6 +55,25 @@ class CallSpan:
         self.moments.append(Moment(name, clock.wall_ns(), attributes))
 
 
+class _NoSpan(CallSpan):
+    """Keeps nothing: no spans are recorded."""
+
+    def sent(self, engine: str) -> None:
+        """Nothing."""
+
+    def token(self) -> None:
+        """Nothing."""
+
+    def used(self, usage: Usage | None) -> None:
+        """Nothing."""
+
+    def failed(self, error: SlackwaterError) -> None:
+        """Nothing."""
+
+
+_NO_SPAN = _NoSpan("", {})
+
+
 @asynccontextmanager
 async def spanning(
     origin: Origin | None, model: str, endpoint: str, workflow: str | None, *, streamed: bool
@@ -62,6 +81,9 @@ async def spanning(
     """Record the span of a request when the block ends. A failure of ours is recorded even if the request is not sampled,
     unless its caller has declined.
     """
+    if origin is None:
+        yield _NO_SPAN
+        return
     operation = names.operation(endpoint)
     span = CallSpan(
         f"{operation} {model}",
@@ -82,8 +104,7 @@ async def spanning(
         span.error = span.error or CALLER_GONE
         raise
     finally:
-        if origin is not None and recorder.on():
-            _record(origin, span)
+        _record(origin, span)
 
 
 def _record(origin: Origin, span: CallSpan) -> None:

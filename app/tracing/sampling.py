@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
+from typing import Self
 
 FIRST_CREDIT = 50.0  # spans beyond the sampled ones, of one batch at one worker
 CREDIT_AN_ITEM = 0.001
@@ -64,6 +65,11 @@ class Credit:
     """How many more spans a batch may have at this worker beyond the sampled ones."""
 
     left: float = FIRST_CREDIT
+
+    @classmethod
+    def of_single(cls, *, traced: bool) -> Self:
+        """That of one request that waits in the queue: for its failure only, and if it is `traced`, for its chunk."""
+        return cls(RESERVED + 1 if traced else 1.0)
 
     def earn(self, items: int) -> None:
         """So many items were claimed."""

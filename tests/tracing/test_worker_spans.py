@@ -4,7 +4,7 @@ import pytest
 
 from app import trace_context
 from app.engines.outcome import Retry
-from app.queue.types import Item, Lease, Result
+from app.queue.types import Item, Kind, Lease, Result
 from app.tracing import names, recorder, sampling
 from testing.fakes.otlp_receiver import Receiver
 from tests.gpu.conftest import world as _world
@@ -15,6 +15,7 @@ from workers.gpu.open_chunk import OpenChunk
 
 world = _world
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+DECLINED = TRACE[:-1] + "0"
 SECRET = "a very private prompt"
 
 
@@ -151,3 +152,24 @@ def _run(spans: BatchShares, seqs: range, failed: set[int]) -> None:
 def _told(spans: list) -> set[int]:
     own = {span.attributes[names.ITEM] for span in spans if span.error and names.ITEM in span.attributes}
     return own | {seq for span in spans for seq in span.attributes.get(names.UNTOLD_ITEMS) or ()}
+
+
+@pytest.mark.parametrize(
+    ("header", "failing", "spans"), [(TRACE, False, 1), (TRACE, True, 2), (DECLINED, False, 0), (DECLINED, True, 2)]
+)
+async def test_a_single_request_has_a_chunk_span_if_it_is_traced_or_fails(
+    header: str, failing: bool, spans: int
+) -> None:
+    kept = Kept()
+    recorder.use(kept)
+    try:
+        shares, lease = BatchShares("engine-0", 0.0), Lease(1, 1, 1, 7, 1, 1, 0, 0, None, 1, 100)
+        item = Item(0, "m", "/v1/chat/completions", b"{}", traceparent=header, kind=Kind.FLEX)
+        span = ChunkSpan.of(shares, lease, [item])
+        assert span is not None
+        span.header(item)
+        span.stored([Result(0, not failing, 1, 5, 0, 5, b"{}")])
+        span.closed(0, 0.0)
+    finally:
+        recorder.use(None)
+    assert len(kept.spans) == spans

@@ -5,11 +5,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from app import clock, trace_context
-from app.queue.types import Item, Lease
+from app.queue.types import Item, Kind, Lease
 from app.trace_context import SpanContext
 from app.tracing import names, recorder, sampling
 from app.tracing.sampling import Credit, SlowItems, Story
-from app.tracing.span import Kind, Span, Value
+from app.tracing.span import Kind as SpanKind
+from app.tracing.span import Span, Value
 
 UNTOLD_SECONDS = 30.0  # a failed item without a span is listed on one at the latest after this time
 _MOST_BATCHES = 1024  # whose credit is remembered
@@ -56,14 +57,13 @@ class BatchShares:
     def batch(self, lease: Lease, first: Item | None) -> BatchShare:
         """The share of the chunk's batch, which earns credit for its items."""
         key = lease.batch_id, lease.run
-        share = self._batches.setdefault(key, BatchShare())
+        share = self._batches.get(key)
+        if share is None:
+            share = self._batches[key] = _new_share(first)
         self._batches.move_to_end(key)
         if len(self._batches) > _MOST_BATCHES:
             self.report(self._batches.popitem(last=False)[1])
         share.credit.earn(lease.n)
-        if first is not None:
-            share.submit = trace_context.context_of(first.traceparent)
-            share.request_id = None if first.request_id is None else str(first.request_id)
         return share
 
     def report_soon(self, batch: BatchShare) -> None:
@@ -80,7 +80,7 @@ class BatchShares:
             recorder.record(
                 Span(
                     name=names.UNTOLD,
-                    kind=Kind.INTERNAL,
+                    kind=SpanKind.INTERNAL,
                     context=SpanContext.new(),
                     start_ns=now,
                     end_ns=now,
@@ -94,3 +94,13 @@ class BatchShares:
         """Report all that is untold."""
         for batch in self._batches.values():
             self.report(batch)
+
+
+def _new_share(item: Item | None) -> BatchShare:
+    if item is None:
+        return BatchShare()
+    submit = trace_context.context_of(item.traceparent)
+    request_id = None if item.request_id is None else str(item.request_id)
+    single = item.kind != Kind.BATCH
+    credit = Credit.of_single(traced=submit is not None and submit.sampled) if single else Credit()
+    return BatchShare(credit, submit=submit, request_id=request_id)
