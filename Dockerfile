@@ -9,7 +9,7 @@ COPY deploy/install.sh deploy/
 COPY app app
 COPY workers workers
 COPY migrations migrations
-RUN ENGINE=${EXTRA} EXTRAS=parquet,redis,s3 deploy/install.sh
+RUN ENGINE=${EXTRA} EXTRAS=otel,parquet,redis,s3 deploy/install.sh
 
 FROM python:3.11-slim
 # vLLM for CPU loads libnuma1. On CUDA, triton calls the compiler.

@@ -18,6 +18,16 @@ def iso(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds") if moment else None
 
 
+def wall_ns() -> int:
+    """The wall clock in nanoseconds since 1970, as spans have it."""
+    return time.time_ns()
+
+
+def wall_ns_of(moment: float) -> int:
+    """The wall clock at a moment of the monotonic clock, in nanoseconds."""
+    return time.time_ns() - round((time.monotonic() - moment) * 1e9)
+
+
 def monotonic() -> float:
     """Seconds of a clock that never jumps; compare only within one process."""
     return time.monotonic()

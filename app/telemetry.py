@@ -8,6 +8,7 @@ from typing import TextIO, cast
 
 import structlog
 
+from app import trace_context
 from app.settings import Settings
 
 FILE_BYTES = 10 << 20  # size of a part's log at which it replaces the previous log
@@ -23,6 +24,7 @@ def configure(settings: Settings, part: str, stream: TextIO | None = None) -> No
     json = settings.log_format == "json"
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _traced,
         _naming(part, in_front=not json),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso" if json or not out.isatty() else "%H:%M:%S", utc=True),
@@ -101,6 +103,14 @@ class _Unfailing:
 
     def isatty(self) -> bool:
         return self._stream.isatty()
+
+
+def _traced(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A processor that adds the trace id of the work that the line is about, if it has one."""
+    trace_id = trace_context.current.get()
+    if trace_id is not None:
+        event.setdefault("trace_id", trace_id)
+    return event
 
 
 def _naming(part: str, *, in_front: bool) -> structlog.typing.Processor:

@@ -33,12 +33,14 @@ OPTIONAL = [
     "numpy",
     "yaml",
     "requests",
+    "opentelemetry",
 ]
 ELSEWHERE = (
     "app.engines.gguf_conversion",
     "app.engines.cpu_seeds",
     "workers.engine.",
     "app.storage.s3",
+    "app.tracing.otlp",
 )  # with their extras
 IMPORT_ALL = """
 import importlib, sys

@@ -20,6 +20,7 @@ from app.db.transient_errors import TRANSIENT
 from app.engines import catalogue
 from app.files import shared_storage
 from app.settings import Settings
+from app.tracing import recorder
 from app.user_errors import guarded
 
 _PATIENCE_SECONDS = 5.0
@@ -40,6 +41,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal again at its end
     settings = configuration.load()
     telemetry.configure(settings, "api")
+    recorder.configure(settings, "api")
     # Errors that the user can correct are reported before uvicorn can turn them into a traceback.
     catalogue.load(settings.models_file)
     secret_key(settings)

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from app.api.deps import PartsDep
 from app.errors import AuthenticationError
+from app.tracing.recorder import SpanCounts
 
 router = APIRouter()
 
@@ -76,6 +77,7 @@ async def metrics(request: Request, parts: PartsDep) -> Response:
     gauges = await parts.gauges.read()
     registry = CollectorRegistry()
     registry.register(Gauges(gauges))
+    registry.register(SpanCounts())
     return Response(generate_latest(REGISTRY) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 

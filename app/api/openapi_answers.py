@@ -38,6 +38,7 @@ _OVERVIEW: dict[str, Any] = {
     "metadata": None,
     "policy": None,
     "diverted_to": None,
+    "trace_id": None,
     "created_at": _AT,
     "finished_at": _DONE,
     "expires_at": None,
@@ -89,6 +90,7 @@ _NEW_BATCH = {
     "metadata": None,
     "policy": None,
     "diverted_to": None,
+    "trace_id": None,
     "progress": 0.0,
     "eta": 1_795_357_122,
 }

@@ -1,16 +1,16 @@
 """From an HTTP request to its labels and to the order of what it queues. Every route that runs or queues a request uses this."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from fastapi import Request
 
-from app import trace_context
+from app import clock, trace_context
 from app.admission import control
 from app.admission.admission import Admission, Admitted
-from app.api import policy_header
+from app.api import policy_header, response_headers
 from app.api.deps import Parts
 from app.batches.request_labels import RequestLabels
 from app.batches.submit import Order, rules_of
@@ -20,6 +20,8 @@ from app.errors import BadInput
 from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
 from app.tenants.service import Tenant
+from app.tracing import recorder, sampling
+from app.tracing.span import Origin
 
 CheckItem = Callable[[Model, dict[str, Any]], ItemFacts]
 
@@ -42,11 +44,30 @@ def labels_of(
     """
     headers = request.headers
     session = next((headers[name] for name in _SESSION_HEADERS if headers.get(name)), None)
-    traceparent = trace_context.parse(headers.get(trace_context.HEADER))
+    traceparent, origin = _trace(request)
     own = item.get("metadata")
     named = own if metadata is None and isinstance(own, Mapping) else metadata
     spend = control.labels_of(tenant, headers, named, tags)
-    return RequestLabels(request.state.request_id, traceparent, session, tags, metadata, idempotency_key, spend)
+    return RequestLabels(request.state.request_id, traceparent, session, tags, metadata, idempotency_key, spend, origin)
+
+
+def thinned(labels: RequestLabels, share: float) -> RequestLabels:
+    """The labels of a single request: without a decision of its caller, only a share of such requests has spans."""
+    if labels.origin is None:
+        return labels
+    origin = labels.origin.sampled_if(sampling.chosen_trace(labels.origin.context.trace_id, share))
+    return replace(labels, origin=origin, traceparent=origin.context.header)
+
+
+def _trace(request: Request) -> tuple[str | None, Origin | None]:
+    """The trace context of a request, and its span if spans are recorded. Its answer and its log lines name the trace."""
+    traceparent = trace_context.parse(request.headers.get(trace_context.HEADER))
+    origin = Origin.of(traceparent, clock.wall_ns()) if recorder.on() else None
+    traceparent = origin.context.header if origin else traceparent
+    trace_context.enter(traceparent)
+    if traceparent is not None:
+        response_headers.add(request, {response_headers.TRACE_ID: str(trace_context.trace_id(traceparent))})
+    return traceparent, origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +91,7 @@ def single_order(
 ) -> tuple[Order, Admitted[ItemFacts]]:
     """The order of one request that waits in the queue on OpenAI's routes, and the request as admitted. Raises BadInput."""
     labels = labels_of(request, tenant, idempotency_key=idempotency_key, item=item)
+    labels = thinned(labels, parts.settings.trace_sync_share)
     admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue)
     usual = parts.lengths.of(tenant.tenant_id)
     examine = examined_by(route.examine, usual)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 REQUEST_ID = "x-request-id"
 CLOUDFLARE_ID = "cf-ai-req-id"
 COMPLETE = "x-slackwater-complete"  # whether the content is final
+TRACE_ID = "x-slackwater-trace-id"  # of the request; a batch keeps it
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 

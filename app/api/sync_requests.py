@@ -70,7 +70,12 @@ async def prepare(
     examine = request_parsing.examined_by(route.examine, usual)
     admitted = request_parsing.admit(admission, model, item, route.endpoint, examine)
     await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
-    calls = [_call(each, tenant, labels, parts, route) for each in (admitted, *admission.others(admitted, examine))]
+    labels = request_parsing.thinned(labels, parts.settings.trace_sync_share)
+    calls = [_call(admitted, tenant, labels, parts, route)]
+    for other in admission.others(admitted, examine):
+        calls.append(
+            _call(other, tenant, replace(labels, origin=labels.origin and labels.origin.again()), parts, route)
+        )
     return PreparedCall(calls, admission, admitted.facts)
 
 
@@ -91,6 +96,7 @@ def _call(
         labels.traceparent,
         _line(model, tenant, labels.spend, facts, parts, route.endpoint),
         _size(admitted.item, facts),
+        labels.origin,
     )
 
 

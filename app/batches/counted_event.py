@@ -14,12 +14,13 @@ async def emit(
     *,
     n: int = 0,
     failure: BatchFailure | None = None,
+    traceparent: str | None = None,
 ) -> None:
-    """Write the event. A second one of the same run, kind and `n` is ignored."""
+    """Write the event. A second one of the same run, kind and `n` is ignored. `traceparent`: the event's, if not the submit's."""
     data = BatchData(
         request_id=str(batch.request_id),
         account_id=batch.account_id,
-        traceparent=batch.traceparent,
+        traceparent=traceparent or batch.traceparent,
         counts=Counts.of(batch.total, batch.ok, batch.failed),
         failure=failure,
         policy_rules=batch.rules,

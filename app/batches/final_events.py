@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from app.batches import counted_event
+from app.batches import batch_spans, counted_event
 from app.db.pool import Connection
 from app.events import BatchFailure, EventKind
 from app.queue import failures, response_log
@@ -32,7 +32,7 @@ async def write(conn: Connection, settled: Sequence[Settled]) -> None:
         failure = None
         if batch.state == BatchState.FAILED:
             failure = _REFUSED if await failures.all_refused(conn, batch.batch_id, batch.run) else _FAILED
-        await counted_event.emit(conn, batch, kind, failure=failure)
+        await counted_event.emit(conn, batch, kind, failure=failure, traceparent=batch_spans.end_of(batch))
 
 
 async def _event(conn: Connection, batch: Settled) -> EventKind | None:

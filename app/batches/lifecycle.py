@@ -17,8 +17,9 @@ from uuid import UUID
 
 import structlog
 
+from app import trace_context
 from app.admission import quota_events, quotas
-from app.batches import batch_usage, budget_lanes, final_events, funding
+from app.batches import batch_spans, batch_usage, budget_lanes, final_events, funding
 from app.batches.budget_lanes import Lanes, LanesChanged
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
@@ -59,9 +60,11 @@ async def change_state(database: Database, tenant: Tenant, request_id: UUID, ver
         ended = await settling.finalise(conn, [batch_id]) if verb == "cancel" else []
         await final_events.write(conn, ended)
     for batch in ended:  # a batch without items in an engine ends here, so the steward does not log it
+        trace_context.enter(batch.traceparent)
         log.info(
             f"batch.{batch.state}", request_id=str(request_id), ok=batch.ok, failed=batch.failed, items=batch.total
         )
+    batch_spans.ended(ended)
     return ended
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
+from app.tracing.span import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +12,8 @@ class RequestLabels:
     """The labels of one request. None: the caller set none.
 
     `correlation_id`: the caller's id of the HTTP request. `session`: synchronous requests of one session go to the same engine
-    while it has room; a queued request only stores its session.
+    while it has room; a queued request only stores its session. `origin`: its span; None: no spans are recorded. Then
+    `traceparent` is the caller's, otherwise that of the span.
     """
 
     correlation_id: str | None = None
@@ -21,6 +23,7 @@ class RequestLabels:
     metadata: Mapping[str, str] | None = None
     idempotency_key: str | None = None
     spend: SpendLabels = NO_SPEND_LABELS
+    origin: Origin | None = None
 
 
 NO_LABELS = RequestLabels()

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from app.admission import quota_events, quotas
 from app.admission.admission import NO_ADMISSION, Admission
-from app.batches import batch_chunks
+from app.batches import batch_chunks, batch_spans
 from app.batches.batch_chunks import Owner
 from app.batches.budget_lanes import LanesChanged
 from app.batches.intake import prompt_length
@@ -195,6 +195,8 @@ async def commit(
     if request_id == batch.request_id and order.kind == Kind.BATCH:
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, *sums)
+    if request_id == batch.request_id:
+        batch_spans.submitted(order.labels.origin, batch, order.tenant.account_id, order.admission.outcome.rules)
     return request_id
 
 

@@ -77,7 +77,7 @@ class EngineClient:
         limit = self._freeze_timeout if patient else self._timeout
         url = self.url + request.route
         try:
-            headers = trace_context.onward(request.traceparent)
+            headers = trace_context.sent(request.traceparent)
             async with self._session.post(
                 url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
             ) as response:
@@ -120,7 +120,7 @@ class EngineClient:
     ) -> T | Outcome:
         """The result of `read` on the stream that answers a request, or the outcome if the request failed."""
         assert self._session is not None
-        url, headers = self.url + request.route, trace_context.onward(request.traceparent)
+        url, headers = self.url + request.route, trace_context.sent(request.traceparent)
         try:
             async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:

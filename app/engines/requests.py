@@ -46,7 +46,7 @@ _LENGTHS = {
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One call of an engine: POST `body` to `route`, on behalf of the W3C trace context `traceparent`."""
+    """One call of an engine: POST `body` to `route`. `traceparent`: the W3C trace context that goes with it, as it is."""
 
     route: str
     body: bytes

@@ -7,13 +7,13 @@ another engine once. If an engine is lost later, the caller gets an error. `rout
 
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 import aiohttp
 
-from app import clock, trace_context
+from app import clock
 from app.crypto import bearer_token
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
@@ -22,8 +22,9 @@ from app.engines.outcome import Usage, from_stream_error, usage_of
 from app.engines.requests import CHAT, EngineRequest, Target, build, tenant_salt
 from app.engines.service import Engine
 from app.errors import NoCapacity, SlackwaterError
-from app.gateway import sse_frames
+from app.gateway import call_span, sse_frames
 from app.gateway.announcer import Announcer
+from app.gateway.call_span import CallSpan
 from app.gateway.engine_attempt import EngineAttempt, attempt_at
 from app.gateway.engine_directory import EngineDirectory
 from app.gateway.engine_response import (
@@ -50,6 +51,7 @@ from app.metering.slices import CallHold, CallSize, OnChange, Slices
 from app.metering.sync_usage import SyncUsage
 from app.quantities import duration
 from app.settings import Settings
+from app.tracing.span import Origin
 from app.usage_counts import UsageCounts
 
 CONNECT_SECONDS = 2.0
@@ -70,7 +72,8 @@ class SyncCall:
     """A valid synchronous request. `item` is the caller's body. The token counts are estimates; `answer_tokens` is a maximum.
 
     `hurried`: refuse it at once instead of letting it wait in the queue. `open_ended`: see `build`. `line`: where its usage is
-    booked; None: nowhere. `size`: what its budgets hold; None: nothing.
+    booked; None: nowhere. `size`: what its budgets hold; None: nothing. `origin`: its span; None: no
+    spans are recorded.
     """
 
     model: Model
@@ -85,6 +88,7 @@ class SyncCall:
     traceparent: str | None = None
     line: LineParts | None = None
     size: CallSize | None = None
+    origin: Origin | None = None
 
 
 class Gateway:
@@ -125,10 +129,12 @@ class Gateway:
         """
         timer = RequestTimer(call.model.served, streamed=False)
         async with (
+            _spanning(call, streamed=False) as span,
             self.slices.holding(call.line, call.size) as hold,
-            self._begun(call, timer, read_whole, stream=False) as (attempt, done),
+            self._begun(call, timer, span, read_whole, stream=False) as (attempt, done),
         ):
             attempt.answered(None)
+            span.used(done.usage)
             timer.output_tokens = done.usage.completion_tokens
             timer.end()
             self._meter(call, timer, hold, done.usage)
@@ -141,8 +147,9 @@ class Gateway:
         """
         timer, usage = RequestTimer(call.model.served, streamed=True), None
         async with (
+            _spanning(call, streamed=True) as span,
             self.slices.holding(call.line, call.size) as hold,
-            self._begun(call, timer, read_first_event, stream=True) as (attempt, (first, rest)),
+            self._begun(call, timer, span, read_first_event, stream=True) as (attempt, (first, rest)),
         ):
             try:
                 event: SseEvent | None = first
@@ -154,6 +161,7 @@ class Gateway:
                         timer.output_tokens = usage.completion_tokens if usage else timer.output_tokens
                     elif event.carries_tokens and (ttft_ms := timer.token()) is not None:
                         attempt.answered(ttft_ms)
+                        span.token()
                     yield event
                     event = await anext(rest, None)
             except SlackwaterError as error:
@@ -164,8 +172,10 @@ class Gateway:
                 timer.end()
                 return
             finally:
+                span.used(usage)
                 self._meter(call, timer, hold, usage)
                 self._time(call, timer, attempt)
+            span.failed(failure)
             yield sse_frames.failed(failure.code, failure.message)
 
     def _meter(self, call: SyncCall, timer: RequestTimer, hold: CallHold, usage: Usage | None) -> None:
@@ -191,7 +201,7 @@ class Gateway:
 
     @asynccontextmanager
     async def _begun(
-        self, call: SyncCall, timer: RequestTimer, begin: Begin[T], *, stream: bool
+        self, call: SyncCall, timer: RequestTimer, span: CallSpan, begin: Begin[T], *, stream: bool
     ) -> AsyncIterator[tuple[EngineAttempt, T]]:
         """Send the request to an engine, and let `begin` read the start of its answer. Until that succeeds, another engine
         may be tried once. Raises SlackwaterError.
@@ -205,6 +215,7 @@ class Gateway:
             engine = candidates[0]
             request = self._request(call, engine, stream=stream)
             tried.add(engine.name)
+            span.sent(engine.name)
             async with attempt_at(engine, self._balance, self._queue, self._announcer, timer, *tokens) as attempt:
                 begun = False
                 try:
@@ -259,7 +270,7 @@ class Gateway:
 
     def _headers(self, call: SyncCall, engine: Engine) -> dict[str, str]:
         shown = engine_headers(self._settings, self._secret, engine.name, engine.mode)
-        return {**trace_context.onward(call.traceparent), **shown}
+        return {**call_span.headers(call.origin, call.traceparent), **shown}
 
     def _request(self, call: SyncCall, engine: Engine, *, stream: bool) -> EngineRequest:
         target = replace(Target.of(call.model), model=engine.request_model, terms=engine.terms)
@@ -273,3 +284,8 @@ class Gateway:
             stream=stream,
             open_ended=call.open_ended,
         )
+
+
+def _spanning(call: SyncCall, *, streamed: bool) -> AbstractAsyncContextManager[CallSpan]:
+    workflow = call.line.workflow if call.line else None
+    return call_span.spanning(call.origin, call.model.name, call.endpoint, workflow, streamed=streamed)

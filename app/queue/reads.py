@@ -46,6 +46,7 @@ class BatchStatus:
     policy: dict[str, Any] | None = None
     diverted_to: list[str] | None = None
     name: str | None = None
+    traceparent: str | None = None
 
     @property
     def has_one_model(self) -> bool:

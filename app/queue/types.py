@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from uuid import UUID
 
 from app.states import BatchState
 
@@ -67,7 +68,7 @@ class Item:
     """One inference request without a durable result. `body`: the caller's JSON, verbatim; if `stored`, the key of its object.
 
     `notify`: its result writes an event. `kind`: of its batch. `open_ended`: an answer without a limit may use the rest of the
-    context. `waited_seconds`: since the begin of its run, when it was loaded.
+    context. `waited_seconds`: since the begin of its run, when it was loaded. `request_id`: of its batch.
     """
 
     seq: int
@@ -80,6 +81,7 @@ class Item:
     kind: str = Kind.BATCH
     open_ended: bool = False
     waited_seconds: float | None = None
+    request_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from app.engines.model_weights import ModelUnavailable
 from app.files import shared_storage
 from app.headroom.selftest import SelfTestError
 from app.settings import Settings
+from app.tracing import recorder
 from app.user_errors import guarded
 from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.managed_engine import ManagedEngine
@@ -43,6 +44,7 @@ def main() -> int:
     processes.keep_private()
     settings = configuration.load()
     telemetry.configure(settings, f"gpu/{settings.engine_name}")
+    recorder.configure(settings, f"gpu/{settings.engine_name}")
     code = 0
     try:
         asyncio.run(serve(settings))

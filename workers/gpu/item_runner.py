@@ -10,6 +10,7 @@ import orjson
 import structlog
 from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
+from app import trace_context
 from app.engines import context_window
 from app.engines.client import EngineClient
 from app.engines.continuation import Continuation, joined, resumable
@@ -113,7 +114,8 @@ class ItemRunner:
         """The request of an item at batch priority. Prepares `progress` for how its answer will be read."""
         item, followed = progress.item, progress.log is not None and bool(body.get("stream"))
         request = build(body, item.endpoint, self.target, salt, stream=followed, open_ended=item.open_ended)
-        request = replace(request, traceparent=item.traceparent)
+        traceparent = progress.traceparent or trace_context.onward(item.traceparent).get(trace_context.HEADER)
+        request = replace(request, traceparent=traceparent)
         if not followed:
             progress.log = None
         if progress.log is None and progress.transcript is None and self._continuable(request):

@@ -45,12 +45,19 @@ log = structlog.get_logger()
 
 
 def vllm_command(
-    model: Model, data_dir: Path, port: int, *, host: str = "127.0.0.1", harvest: bool = False, guarded: bool = False
+    model: Model,
+    data_dir: Path,
+    port: int,
+    *,
+    host: str = "127.0.0.1",
+    harvest: bool = False,
+    guarded: bool = False,
+    otlp_endpoint: str = "",
 ) -> list[str]:
     """The command line of vLLM's server for a catalogue model.
 
     It starts a module, because the `vllm` command needs a wheel of exactly that name. `harvest`: with our scheduler. `guarded`:
-    all paths except `/health` and `/metrics` require the key that the environment has.
+    all paths except `/health` and `/metrics` require the key that the environment has. `otlp_endpoint`: where it sends its spans.
     """
     return [
         *processes.python_module("vllm.entrypoints.openai.api_server"),
@@ -61,6 +68,7 @@ def vllm_command(
         *("--allowed-media-domains", NO_DOMAIN),
         *(("--scheduler-cls", SCHEDULER) if harvest else ()),
         *(("--middleware", MIDDLEWARE) if guarded else ()),
+        *(("--otlp-traces-endpoint", f"{otlp_endpoint.rstrip('/')}/v1/traces") if otlp_endpoint else ()),
         *model.engine_arguments(data_dir, processes.cpu_dtype()),
     ]
 
@@ -70,7 +78,11 @@ def vllm_environment(model: Model) -> dict[str, str]:
     launch = model.to_launch()
     local = "{data_dir}" in launch.model_path
     quiet = {"VLLM_NO_USAGE_STATS": "1"} | ({"HF_HUB_OFFLINE": "1"} if local else {})
-    overridable = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # hides PyTorch's warnings of NUMA nodes
+    overridable = {
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # hides PyTorch's warnings of NUMA nodes
+        "OTEL_SERVICE_NAME": "vllm",
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",  # as our own parts; vLLM's default is gRPC
+    }
     return {**overridable, **foreign_environment(), **quiet, **launch.env}
 
 
@@ -91,7 +103,13 @@ class ManagedEngine:
         self._model = model
         harvests = settings.harvest and command is None
         self._command = command or vllm_command(
-            model, settings.data_dir, self.port, host=settings.engine_host, harvest=harvests, guarded=True
+            model,
+            settings.data_dir,
+            self.port,
+            host=settings.engine_host,
+            harvest=harvests,
+            guarded=True,
+            otlp_endpoint=settings.otlp_endpoint,
         )
         self.harvest = HarvestControl.of(settings) if harvests else HarvestControl.without_scheduler(settings)
         self.comeback = RecoveryTime(own=True)

@@ -14,6 +14,7 @@ from app.engines.adoption import DOWN, KEY, MISSING, TOO_SMALL
 from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
+from app.tracing.recorder import SpanCounts
 from workers.gpu.control_loop import ControlLoop
 from workers.gpu.harvest_control import HarvestControl
 from workers.gpu.item_runner import ItemRunner
@@ -139,6 +140,7 @@ def exposition(view: View) -> bytes:
     """The view as Prometheus text."""
     registry = CollectorRegistry()
     registry.register(_Collector(view))
+    registry.register(SpanCounts())
     return generate_latest(registry)
 
 

@@ -14,6 +14,7 @@ from app.metering import sketch
 from app.queue import poison
 from app.queue.poison import ChunkVerdict
 from app.queue.types import ChunkTimes, Item, Lease, Result
+from workers.gpu.chunk_span import ChunkSpan
 from workers.gpu.requests_in_engine import ItemProgress
 
 
@@ -26,7 +27,7 @@ class OpenChunk:
     `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `has_events`: each
     result is also an event. `faults`: how often in a row the first of `results` could not be stored. `engine_seconds`: what its
     items had of the engine. `first_tokens`, `durations`: those of stored results, as in `ChunkTimes`. `loaded_at`: the
-    monotonic second at which its items were read.
+    monotonic second at which its items were read. `span`: None while no spans are recorded.
     """
 
     lease: Lease
@@ -47,11 +48,12 @@ class OpenChunk:
     first_tokens: bytearray = field(default_factory=bytearray)
     durations: bytearray = field(default_factory=bytearray)
     loaded_at: float = field(default_factory=clock.monotonic)
+    span: ChunkSpan | None = None
 
     @classmethod
-    def of(cls, lease: Lease, items: Iterable[Item], limit: int) -> "OpenChunk":
+    def of(cls, lease: Lease, items: Iterable[Item], limit: int, span: ChunkSpan | None = None) -> "OpenChunk":
         """A chunk of which nothing has started. After too many deaths it is split, or its item is given up."""
-        chunk = cls(lease, deque(items))
+        chunk = cls(lease, deque(items), span=span)
         chunk.has_events = any(item.notify for item in chunk.pending)
         match poison.verdict(lease, len(chunk.pending), limit):
             case ChunkVerdict.ALONE:
@@ -122,6 +124,9 @@ class OpenChunk:
         progress = self._without(seq)
         yields = progress.yields if progress else 0
         self.yielding.discard(seq)
+        if self.span is not None:
+            item, sent_at = (progress.item, progress.sent_at) if progress else (None, None)
+            self.span.settled(seq, item, sent_at, outcome)
         attempt = self.lease.attempt + self.lease.deaths + self.lease.retries + tries
         if isinstance(outcome, Done):
             result = _result(seq, True, attempt, outcome.usage, outcome.body, yields)
@@ -132,7 +137,10 @@ class OpenChunk:
         self.results.append(_timed(result, progress) if progress else result)
 
     def note_stored(self, results: Iterable[Result]) -> None:
-        """Count the times of results that are stored."""
+        """Count the times of results that are stored, and record the spans of their items."""
+        results = list(results)
+        if self.span is not None:
+            self.span.stored(results)
         for result in results:
             if result.ok and result.first_token_ms is not None:
                 self.first_tokens.append(sketch.bucket(result.first_token_ms))

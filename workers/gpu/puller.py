@@ -14,14 +14,16 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from app import clock
+from app import clock, trace_context
 from app.db.pool import Database
-from app.engines.outcome import EngineDown, Retry
+from app.engines.outcome import EngineDown, Outcome, Retry
 from app.queue.types import HeldLease, Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
 from workers.engine.step_budget import UNLIMITED_TOKENS
 from workers.gpu.admission import Admission
+from workers.gpu.batch_share import BatchShares
+from workers.gpu.chunk_span import ChunkSpan
 from workers.gpu.claimer import Claimer
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk, OpenChunks
@@ -57,6 +59,7 @@ class Puller:
         self._writer = ResultWriter(settings, database, self._chunks, tuning)
         self._admission = Admission(self._chunks, runner, tuning)
         self._claimer = Claimer(settings, database, self._chunks, self._admission, self._take)
+        self._spans = BatchShares(settings.engine_name, settings.trace_item_share)
         self._closed_since: float | None = None
 
     async def run(self) -> None:
@@ -157,6 +160,7 @@ class Puller:
         while self._writer.unfinished and clock.monotonic() < deadline:
             self._writer.hurry()
             await asyncio.sleep(0.01)
+        self._spans.close()
 
     def _cancel_outside_engine(self) -> "list[asyncio.Task[None]]":
         """Cancel the items that are not in the engine now. Returns all tasks, those in the engine included."""
@@ -181,7 +185,8 @@ class Puller:
     def _take(self, lease: Lease, items: list[Item]) -> None:
         if (old := self._chunks.get(lease.chunk_id)) is not None:
             self._writer.drop(old)  # a crash of the database lost our claim, and we have claimed the chunk again
-        chunk = self._chunks[lease.chunk_id] = OpenChunk.of(lease, items, self._settings.item_attempts)
+        span = ChunkSpan.of(self._spans, lease, items)
+        chunk = self._chunks[lease.chunk_id] = OpenChunk.of(lease, items, self._settings.item_attempts, span)
         how = {"alone": chunk.alone, "split": chunk.split, "given_up": bool(chunk.results)}
         past = {"attempt": lease.attempt, "deaths": lease.deaths, "retries": lease.retries}
         notable = {name: value for name, value in (past | how).items() if value}
@@ -203,10 +208,19 @@ class Puller:
 
     async def _serve(self, chunk: OpenChunk, item: Item) -> None:
         progress = chunk.progress[item.seq]
+        trace_context.enter(item.traceparent)
+        if chunk.span is not None and progress.traceparent is None:
+            progress.traceparent = chunk.span.header(item)
         if item.kind in (Kind.RESPONSE, Kind.FLEX) and progress.log is None:
             progress.log = StreamLogWriter(self._database, chunk.lease)
         task = chunk.running[item.seq]
         outcome, tries = await self._runner.run(task, progress, chunk.lease.tenant_id, self._admit)
+        back = not self._handled(chunk, item, outcome, tries)
+        if back and chunk.span is not None:
+            chunk.span.sent_back(item, progress.sent_at, outcome, tries)
+
+    def _handled(self, chunk: OpenChunk, item: Item, outcome: Outcome, tries: int) -> bool:
+        """Act on an outcome. False: the item goes back to the queue."""
         match outcome:
             case EngineDown():
                 if outcome.suspect:
@@ -220,6 +234,8 @@ class Puller:
                 chunk.retried.add(item.seq)
             case _:
                 chunk.settled(item.seq, outcome, tries)
+                return True
+        return False
 
     def _ended(self, chunk: OpenChunk, seq: int) -> None:
         """A callback of the task and not its `finally`, because a task cancelled before its first step runs no line."""

@@ -36,6 +36,7 @@ class ItemProgress:
     `log`: the log of its events, if a caller may follow them. `count`: the events of its present call, if they are counted.
     `engine_seconds`: its share of the engine's time. `sent_at`, `first_token_at`: monotonic seconds; None: not yet, or not known.
     `loaded_at`: when the item was read from the queue.
+    `traceparent`: what goes with its requests; None: while no spans are recorded, the submit's.
     """
 
     item: Item
@@ -47,6 +48,7 @@ class ItemProgress:
     sent_at: float | None = None
     first_token_at: float | None = None
     loaded_at: float = field(default_factory=clock.monotonic)
+    traceparent: str | None = None
 
     def note_sent(self) -> None:
         """Its first call begins."""

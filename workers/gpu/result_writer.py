@@ -84,6 +84,8 @@ class ResultWriter:
         chunk.results.clear()
         chunk.abort()
         self._forget(chunk)
+        if chunk.span is not None:
+            chunk.span.closed(None, chunk.engine_seconds)
 
     async def run(self) -> None:
         """Flush until cancelled."""
@@ -196,6 +198,8 @@ class ResultWriter:
             )
         self._forget(chunk)
         returned = None if done is None else done.returned
+        if chunk.span is not None:
+            chunk.span.closed(returned, chunk.engine_seconds)
         log.debug("chunk.finished", chunk=chunk.lease.chunk_id, held=done is not None, returned=returned)
 
     async def _strays_ended(self) -> bool:

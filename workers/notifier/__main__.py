@@ -5,6 +5,7 @@ import structlog
 from app import processes
 from app.settings import load
 from app.telemetry import configure
+from app.tracing import recorder
 from app.user_errors import guarded
 from workers.notifier.app import run
 
@@ -14,6 +15,7 @@ def main() -> int:
     processes.keep_private()
     settings = load()
     configure(settings, "notifier")
+    recorder.configure(settings, "notifier")
     log = structlog.get_logger()
     log.info(
         "notifier.starting", broker=settings.broker_url.split(":", 1)[0] or "pgmq", sends=settings.webhook_concurrency

@@ -1,6 +1,7 @@
 """Sends the due deliveries of endpoints: claim, sign, POST with no transaction open, record the outcome under the fence."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from app.webhooks import claims, due_sweep, formats, signing
 from app.webhooks.claims import Claim
 from app.webhooks.egress import EgressClient
 from app.webhooks.response_policy import Answer
+from workers.notifier.attempt_span import AttemptSpan
 from workers.notifier.concurrency_limiter import ConcurrencyLimiter
 from workers.notifier.metrics import LATE, Metrics
 from workers.notifier.outcome_writer import OutcomeWriter
@@ -33,6 +35,7 @@ class Sender:
         self._database = database
         self._egress = egress
         self._key = key
+        self._item_share = settings.trace_item_share
         self._lease = 2 * settings.webhook_timeout_seconds
         self.metrics = Metrics()
         self._places = ConcurrencyLimiter(settings.webhook_concurrency)  # over all endpoints
@@ -105,12 +108,15 @@ class Sender:
         return [by_endpoint[endpoint_id] for endpoint_id in endpoint_ids]
 
     async def _attempt(self, claim: Claim) -> None:
+        span = AttemptSpan(claim, self._item_share)
+        trace_context.enter(claim.event.data.traceparent)
         try:
             with self._places.taken(), self.metrics.in_flight.track_inprogress():
-                answer = await self._post(claim)
+                answer = await self._post(claim, span.headers)
             verdict = await self._recorder.record(claim, answer)
             self.metrics.attempts.labels(verdict.verb if verdict else LATE).inc()
             self.metrics.seconds.observe(answer.duration_ms / 1000)
+            span.end(answer, verdict.verb if verdict else LATE)
         except TRANSIENT as error:
             log.warning("outcome.not_recorded", delivery=claim.delivery_id, error=str(error).strip())
             return
@@ -125,7 +131,7 @@ class Sender:
             verdict=verdict.verb if verdict else "late: another attempt has taken over",
         )
 
-    async def _post(self, claim: Claim) -> Answer:
+    async def _post(self, claim: Claim, trace: Mapping[str, str]) -> Answer:
         now, context = clock.now(), claim.endpoint_id.bytes
         try:
             secrets = [crypto.unseal(self._key, sealed, context).decode() for sealed in claim.secrets]
@@ -134,6 +140,6 @@ class Sender:
             return Answer(0, error="secret_unreadable")
         content_type, body = formats.render(claim.format, claim.event, claim.endpoint_id)
         headers = {"content-type": content_type, "user-agent": _USER_AGENT}
-        headers |= trace_context.onward(claim.event.data.traceparent)
+        headers |= trace
         headers |= signing.headers(secrets, claim.event.webhook_id, body, now, private)
         return await self._egress.post(claim.url, headers, body, claim.hosts, owner=claim.tenant_id)

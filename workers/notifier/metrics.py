@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from app.tracing.recorder import SpanCounts
+
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 LATE = "late"  # the claim was lost before the outcome was recorded
 
@@ -26,6 +28,8 @@ class Metrics:
         self.in_flight = Gauge(
             "slackwater_notifier_in_flight", "attempts that wait for a response", registry=self.registry
         )
+
+        self.registry.register(SpanCounts())
 
     def exposition(self) -> bytes:
         """The metrics in the Prometheus text format."""

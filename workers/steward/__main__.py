@@ -15,6 +15,7 @@ from app.db.transient_errors import TRANSIENT
 from app.files import shared_storage
 from app.settings import Settings
 from app.tasks.producer import Hints
+from app.tracing import recorder
 from app.user_errors import guarded
 from workers.steward.leader import leadership
 from workers.steward.rounds import Rounds
@@ -77,6 +78,7 @@ def main() -> None:
     processes.keep_private()
     settings = configuration.load()
     telemetry.configure(settings, "steward")
+    recorder.configure(settings, "steward")
     asyncio.run(_run_until_signal(settings))
 
 

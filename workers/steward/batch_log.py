@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app import clock
+from app import clock, trace_context
 from app.queue.running_batches import BatchProgress
 from app.queue.settling import Settled
 from app.queue.types import Kind
@@ -66,7 +66,8 @@ class BatchLog:
                 "completion_tokens": batch.completion_tokens,
                 "seconds": round(batch.seconds, 1),
             }
-            yield f"batch.{batch.state}", facts | pace
+            trace_id = trace_context.trace_id(batch.traceparent)
+            yield f"batch.{batch.state}", facts | pace | ({"trace_id": trace_id} if trace_id else {})
 
     def _start(self, batch: BatchProgress) -> LogLine:
         self._seen[batch.batch_id, batch.run] = _Seen(self._now(), batch.done)

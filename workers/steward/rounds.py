@@ -10,7 +10,7 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
-from app.batches import accounts, long_answers, queued_sessions
+from app.batches import accounts, batch_spans, long_answers, queued_sessions
 from app.batches import lifecycle as batches
 from app.batches.phases import PhaseLog
 from app.batches.progress_events import ProgressEvents
@@ -159,6 +159,7 @@ class Rounds:
             settled = await batches.settle(conn, moved.append)
         _log(self._batches.moved(moved))
         _log(self._batches.ended(settled))
+        batch_spans.ended(settled)
         await queued_sessions.note(self._database, settled, self._settings)
         return bool(swept or settled)
 

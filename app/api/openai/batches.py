@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app import clock
+from app import clock, trace_context
 from app.api import body, policy_header, request_parsing, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
@@ -251,6 +251,7 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
         "metadata": batch.metadata,
         "policy": status.policy if status else None,
         "diverted_to": status.diverted_to if status else None,
+        "trace_id": trace_context.trace_id(status.traceparent) if status else None,
         "progress": round((status.ok + status.failed) / status.total, 4) if status else None,
         "eta": None if batch.eta_seconds is None else int(clock.now().timestamp() + batch.eta_seconds),
     }

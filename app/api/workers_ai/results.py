@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from app import clock
+from app import clock, trace_context
 from app.batches.listing import REFUSED
 from app.batches.refused_batches import RefusedBatch
 from app.batches.why_chain import Link, Why
@@ -55,6 +55,7 @@ def overview(why: Why, models: Catalogue) -> dict[str, Any]:
         "metadata": status.metadata,
         "policy": status.policy,
         "diverted_to": status.diverted_to,
+        "trace_id": trace_context.trace_id(status.traceparent),
         "created_at": clock.iso(status.created_at),
         "finished_at": clock.iso(status.finalized_at),
         "expires_at": clock.iso(status.expires_at),
@@ -77,6 +78,7 @@ def refusal(batch: RefusedBatch) -> dict[str, Any]:
         "metadata": batch.metadata,
         "policy": None,
         "diverted_to": None,
+        "trace_id": None,
         "created_at": clock.iso(batch.created_at),
         "finished_at": clock.iso(batch.created_at),
         "expires_at": None,

@@ -1,0 +1,1 @@
+"""What traces, dashboards and the console cost."""
