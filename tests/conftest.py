@@ -89,6 +89,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
         webhook_allow_private="loopback",
         worker_metrics_port=0,
         notifier_metrics_port=0,
+        steward_metrics_port=0,
     )
 
 

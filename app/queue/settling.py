@@ -38,6 +38,7 @@ class Settled:
     kind: str
     seconds: float
     rules: list[str] | None = None
+    has_deadline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class Stack:
             steward_seconds=0.1,
             webhook_sweep_seconds=0.5,
             webhook_allow_private="loopback",
-            **{"worker_metrics_port": 0, "notifier_metrics_port": 0} | changes,
+            **{"worker_metrics_port": 0, "notifier_metrics_port": 0, "steward_metrics_port": 0} | changes,
         )
         self.log = folder / "up.log"
         self.engine_port = processes.free_port()

@@ -105,6 +105,7 @@ class Sender:
         return [by_endpoint[endpoint_id] for endpoint_id in endpoint_ids]
 
     async def _attempt(self, claim: Claim) -> None:
+        self.metrics.begun(claim)
         try:
             with self._places.taken(), self.metrics.in_flight.track_inprogress():
                 answer = await self._post(claim)
