@@ -210,7 +210,7 @@ def _stored(stored: UsageCounts) -> Iterator[Metric]:
     tokens.add_metric(["output"], stored.output)
     yield tokens
     meaning = "time in which the engine had batch work, counted when a chunk ends"
-    yield _counter("harvest_engine_seconds", meaning, stored.engine_ms / 1000)
+    yield _counter("batch_engine_seconds", meaning, stored.engine_ms / 1000)
 
 
 def _seconds(view: View) -> Iterator[Metric]:
