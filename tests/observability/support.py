@@ -105,10 +105,15 @@ def series(expression: str) -> set[str]:
 def script(name: str) -> ModuleType:
     """A script of deploy/observability as a module."""
     found = importlib.util.spec_from_file_location(name, DEPLOY / f"{name}.py")
-    assert found and found.loader
+    assert found
+    assert found.loader
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module  # dataclasses look for their module
-    found.loader.exec_module(module)
+    sys.path.insert(0, str(DEPLOY))  # as for a script that is started
+    try:
+        found.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(DEPLOY))
     return module
 
 

@@ -28,11 +28,16 @@ def state(case: Case, given: Series, *, firing: bool) -> dict[str, Any]:
     return {"interval": f"{case.step}m", "input_series": series(given), "promql_expr_test": [test]}
 
 
-def passes(promtool: str, folder: Path, *tests: dict[str, Any]) -> None:
-    files = [str(file) for file in sorted((DEPLOY / "rules").glob("*.yml"))]
+def passes(promtool: str, folder: Path, *tests: dict[str, Any], step: int = 1, rules: str = "*") -> None:
+    files = [str(file) for file in sorted((DEPLOY / "rules").glob(f"{rules}.yml"))]
     file = folder / "cases.yml"
-    file.write_text(yaml.safe_dump({"rule_files": files, "evaluation_interval": "1m", "tests": list(tests)}))
+    file.write_text(yaml.safe_dump({"rule_files": files, "evaluation_interval": f"{step}m", "tests": list(tests)}))
     run(promtool, "test", "rules", file)
+
+
+def behaves(case: Case, promtool: str, folder: Path) -> None:
+    both = state(case, case.fires, firing=True), state(case, case.calm, firing=False)
+    passes(promtool, folder, *both, step=case.step, rules="objectives" if case.severity else "*")
 
 
 def test_the_configuration_and_every_rule_pass_promtool(promtool: str) -> None:
@@ -42,12 +47,12 @@ def test_the_configuration_and_every_rule_pass_promtool(promtool: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_alert_fires_on_what_it_is_for_and_not_on_what_is_normal(case: Case, promtool: str, tmp_path: Path) -> None:
-    passes(promtool, tmp_path, state(case, case.fires, firing=True), state(case, case.calm, firing=False))
+    behaves(case, promtool, tmp_path)
 
 
 @pytest.mark.parametrize("case", RARE, ids=lambda case: case.name)
 def test_few_bad_events_call_nobody(case: Case, promtool: str, tmp_path: Path) -> None:
-    passes(promtool, tmp_path, state(case, case.fires, firing=True), state(case, case.calm, firing=False))
+    behaves(case, promtool, tmp_path)
 
 
 def test_every_alert_has_a_case() -> None:
