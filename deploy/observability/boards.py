@@ -14,6 +14,7 @@ NOW = [
             (1.1, WARN),
             (1.25, BAD),
             about="TTFT p95 of callers beside batch work, over that without. The objective is 1.10.",
+            to="callers",
         ),
         figure(
             "Streams slower than 2 s, 1 h",
@@ -21,17 +22,21 @@ NOW = [
             "percentunit",
             (0.01, WARN),
             (0.05, BAD),
+            to="callers",
         ),
-        figure("Oldest waiting work", "max(slackwater_oldest_ready_seconds)", "s", (3600, WARN), (21600, BAD)),
-        figure("Harvested tokens/s", "sum(slackwater:harvested_tokens:rate_5m)", "short"),
+        figure(
+            "Oldest waiting work", "max(slackwater_oldest_ready_seconds)", "s", (3600, WARN), (21600, BAD), to="queue"
+        ),
+        figure("Harvested tokens/s", "sum(slackwater:harvested_tokens:rate_5m)", "short", to="engines"),
         figure("Alerts", 'count(ALERTS{alertstate="firing"}) or vector(0)', "none", (1, WARN)),
-        figure("Parts that answer", 'sum(up{job=~"slackwater-.+"})', "none"),
+        figure("Parts that answer", 'sum(up{job=~"slackwater-.+"})', "none", to="database"),
     ],
     [
         Panel(
             "Protected? Callers' TTFT p95, beside batch work and alone",
             {beside("slackwater_worker_caller_ttft_seconds"): "{{beside}}"},
             "s",
+            to="callers",
         ),
         Panel(
             "Why does work wait? What holds each gate",
@@ -39,6 +44,7 @@ NOW = [
             "none",
             stacked=True,
             about="docs/headroom.md explains each reason. `slackwater why ID` says it for one batch.",
+            to="engines",
         ),
     ],
     [
@@ -49,6 +55,7 @@ NOW = [
                 "max by (model) (slackwater_inflight_tokens)": "{{model}} running",
             },
             "short",
+            to="queue",
         ),
         Panel(
             "What broke? Alerts that fire",

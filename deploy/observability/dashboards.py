@@ -36,6 +36,7 @@ def dashboard(uid: str, title: str, rows: list[list[Panel]]) -> dict[str, Any]:
         "schemaVersion": 39,
         "editable": False,
         "refresh": "15s",
+        "graphTooltip": 1,
         "time": {"from": "now-3h", "to": "now"},
         "links": [link],
         "annotations": {"list": [_annotation(name, expr) for name, expr in ANNOTATIONS.items()]},

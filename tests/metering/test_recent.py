@@ -85,6 +85,32 @@ async def test_hours_before_the_last_one_do_not_count(database: Database, tenant
         assert await read(conn) == {}
 
 
+async def test_a_reading_does_not_grow_with_the_hours_that_are_kept(database: Database, tenant: int) -> None:
+    usage = SyncUsage(database)
+    for n in range(40):
+        usage.add(line(tenant, f"w{n}"), UsageCounts(1, 1, prompt=9), first_token_ms=10)
+    await usage.book()
+
+    async def pages(conn: Connection) -> int:
+        row = await (
+            await conn.execute(f"explain (analyze, buffers, format json) {recent_sql.FIRST_TOKENS}".encode())
+        ).fetchone()
+        assert row
+        plan = row[0][0]["Plan"]
+        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+    async with database.durable() as conn:
+        await conn.execute("vacuum analyze usage")
+        few = await pages(conn)
+        await conn.execute(
+            "insert into usage (hour, line_id, requests, first_token)"
+            " select hour - n * interval '1 h', line_id, 1, first_token from usage, generate_series(2, 800) n"
+        )
+        await conn.execute("vacuum analyze usage")
+        many = await pages(conn)
+    assert many < 3 * few + 50, (few, many)
+
+
 async def test_the_labels_are_bounded_and_the_rest_is_one_row(database: Database) -> None:
     usage, accounts = SyncUsage(database), 3
     async with database.durable() as conn:

@@ -35,6 +35,16 @@ def test_no_panel_lies_on_another(board: dict[str, Any]) -> None:
     assert len({panel["id"] for panel in board["panels"]}) == len(places)
 
 
+def test_every_link_leads_to_a_dashboard_and_the_first_one_answers_the_four_questions() -> None:
+    known = {f"/d/{board['uid']}" for board in BOARDS.values()}
+    links = {link["url"] for board in BOARDS.values() for panel in board["panels"] for link in panel["links"]}
+    assert links
+    assert links <= known
+    titles = " ".join(panel["title"] for panel in BOARDS["now.json"]["panels"])
+    for question in ("Protected?", "Why does work wait?", "What broke?", "What changed?"):
+        assert question in titles
+
+
 def test_every_metric_of_every_rule_and_panel_is_served_by_a_live_part(installation: Installed) -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     expressions = [rule["expr"] for rule in rules()]
