@@ -296,7 +296,7 @@ WORK = [
             "How far beyond a budget, and how far at most?",
             {
                 "max by (budget) (slackwater_budget_overshoot)": "{{budget}}",
-                "max by (account) (slackwater_budget_overshoot_bound)": "{{account}}: bound",
+                "slackwater_budget_overshoot_bound": "{{account}}{{budget}}: bound",
             },
         ),
     ],

