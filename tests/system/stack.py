@@ -96,7 +96,7 @@ class Stack:
             self.process = subprocess.Popen(
                 command, env=child_environment(self.settings, {}), stdout=log, stderr=log, umask=USUAL_UMASK
             )
-        wait_for(lambda: self.client.get("/ready").status_code == 200, what=f"API up; see {self.log}")
+        wait_for(lambda: self.client.get("/ready").status_code == 200, 180, f"API up; see {self.log}")
         key = create_key(self.settings, ACCOUNT, "test", 1)
         self.client.headers["authorization"] = f"Bearer {key}"
 
