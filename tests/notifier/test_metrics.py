@@ -27,6 +27,9 @@ def test_attempts_are_counted_by_their_outcome(settings: Settings) -> None:
             page = eventually('slackwater_notifier_attempts_total{outcome="retry"} 1.0', port)
     assert "slackwater_notifier_attempt_seconds_count 1.0" in page
     assert "slackwater_notifier_in_flight 0.0" in page
+    assert (
+        'outcome="give_up"} 0.0' in page
+    )  # an alert on its increase would miss the first one of a series that appears with it
 
 
 def test_the_delay_is_from_when_a_delivery_was_due_and_a_failing_receiver_does_not_count(settings: Settings) -> None:

@@ -62,7 +62,9 @@ def installed() -> Iterator[Installed]:
         wait_for(lambda: stack.poll(request_id), what="the batch is done")
         chat = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "stream": True}
         assert stack.client.post("/v1/chat/completions", json=chat).status_code == 200
-        wait_for(lambda: 'outcome="deliver"' in _page(ports["notifier_metrics_port"]), what="a webhook is counted")
+        wait_for(
+            lambda: "delay_seconds_count 0.0" not in _page(ports["notifier_metrics_port"]), what="a webhook is sent"
+        )
         wait_for(
             lambda: "slackwater_open_batches 0.0" in stack.client.get("/metrics").text, what="the API has read again"
         )

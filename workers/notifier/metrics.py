@@ -8,6 +8,7 @@ from app.webhooks.claims import Claim
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _DELAYS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 LATE = "late"  # the claim was lost before the outcome was recorded
+OUTCOMES = ("deliver", "retry", "give_up", LATE)
 
 
 class Metrics:
@@ -21,6 +22,8 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        for outcome in OUTCOMES:  # so that the first of each is an increase
+            self.attempts.labels(outcome)
         self.seconds = Histogram(
             "slackwater_notifier_attempt_seconds",
             "time until the receiver has responded, in seconds",
