@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow engines lint check plugin clean
+.PHONY: help install tools demo test slow engines lint check plugin clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -12,10 +12,14 @@ help: ## list the targets
 install: ## create .venv with everything, the engine included (instant when nothing changed)
 	@PYTHON=$(PYTHON) deploy/install.sh
 
+tools: ## get what tests use and pip has not, (promtool, Chromium); instant when it is there
+	@deploy/install-tools.sh
+
 demo: install ## run a batch of real prompts through the whole system on this machine
 	@$(BIN)/slackwater demo
 
 test: install ## run every test, including those on the real engine, in two processes, and print the time per folder
+	-@deploy/install-tools.sh
 	@$(BIN)/python -m $(PYTEST) -n 2 --no-loadscope-reorder
 
 slow: install ## run the tests that take minutes each: vLLM killed or crashed by a request, an encoder, answers in bfloat16, the size of the core
@@ -37,5 +41,5 @@ plugin: install ## build the wheel of the plug-in for vLLM into dist/
 	@deploy/build-plugin.sh dist
 
 clean: ## remove .venv and caches (the data directory with models stays)
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .tools build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

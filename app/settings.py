@@ -271,6 +271,7 @@ class Settings(BaseSettings):
     webhook_concurrency: int = Field(
         256, gt=0, description="delivery attempts at once in one notifier, over all endpoints"
     )
+    steward_metrics_port: int = Field(8708, ge=0, le=65535, description="port of a steward's `/metrics`; 0: no page")
     notifier_metrics_port: int = Field(8709, ge=0, le=65535, description="port of a notifier's `/metrics`; 0: no page")
     webhook_progress_seconds: float = Field(
         10, gt=0, description="shortest time between two `batch.progress` of a batch"

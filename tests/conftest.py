@@ -90,6 +90,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
         worker_metrics_port=0,
         notifier_metrics_port=0,
         console_port=0,
+        steward_metrics_port=0,
     )
 
 

@@ -5,26 +5,28 @@ from collections.abc import Iterable
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app import part_metrics
 from app.api.deps import PartsDep
+from app.api.queue_gauges import Gauge
 from app.errors import AuthenticationError
 from app.tracing.recorder import SpanCounts
 
 router = APIRouter()
+part_metrics.describe(REGISTRY, "api")
 
 PREFIX = "slackwater_"
-# name: (label, description)
+# name: (labels, description); with the label `quantile` it is a summary
 MEANINGS = {
     "oldest_snapshot_seconds": ("", "age of the oldest open snapshot; an old one slows every claim down"),
     "dead_tuples": ("table", "dead rows in the hot tables; grows if vacuum does not keep up"),
-    "partitions_ahead_days": (
+    "partitions_ahead_seconds": (
         "",
-        "days ahead for which item partitions exist; at 0 or less the submits of tomorrow fail",
+        "how far ahead, in whole days, for which item partitions exist; at 0 or less the submits of tomorrow fail",
     ),
     "fold_lag_deltas": ("", "finished chunks not yet counted in their batches; grows if no steward leads"),
-    "ledger_lag_seconds": ("", "age of the oldest finished chunk that the ledger does not have yet; 0: it has all"),
     "ledger_drift": ("", "differences between ledger and queue in the last check, every ten minutes; should be 0"),
     "oldest_ready_seconds": ("", "age of the oldest run that has a chunk waiting for a worker"),
     "open_batches": ("", "batches that are not final"),
@@ -40,6 +42,34 @@ MEANINGS = {
     ),
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
     "cache_drifts_total": ("", "corrections of wrong scheduler caches; should be 0"),
+    "waiting_tokens": ("model", "estimated tokens of the chunks that wait for a worker, from a sample of them"),
+    "pace_tokens_per_second": ("model", "tokens that the pool has served per second of its last minutes with work"),
+    "forecast_error_ratio": (
+        "model",
+        "relative error that four of five of the latest forecasts stayed within; it is the error of an ETA",
+    ),
+    "fold_lag_seconds": ("", "age of the oldest finished chunk that is not yet counted in its batch and in the ledger"),
+    "overdue_batches": ("", "batches that should have expired a minute ago or earlier; 1000: or more"),
+    "steward_leads": ("", "1 while a steward leads"),
+    "notifier_connected": ("", "1 while a notifier is connected to the database"),
+    "engines": ("state", "engines that are known"),
+    "workflow_ttft_seconds": (
+        "workflow class quantile",
+        "time to first token in this hour and the one before; class: sync or batch",
+    ),
+    "family_cached_ratio": (
+        "family",
+        "share of prompt tokens from the prefix cache in this hour and the one before; the 20 largest prompt families",
+    ),
+    "retry_success_ratio": (
+        "workflow",
+        "share of queued requests with more than one attempt that ended with an answer, in this hour and the one before",
+    ),
+    "recent_sessions": ("workflow", "sessions with a request in the last hour, of the latest 2000"),
+    "session_growth_tokens": (
+        "workflow quantile",
+        "tokens by which a session's prompt is longer than the one before it",
+    ),
     "live_workers": ("", "GPU workers with a valid lease"),
     "deliveries": (
         "state",
@@ -54,19 +84,21 @@ MEANINGS = {
 class Gauges(Collector):
     """One reading of the gauges in Prometheus's form."""
 
-    def __init__(self, gauges: list[tuple[str, str, float]]) -> None:
+    def __init__(self, gauges: list[Gauge]) -> None:
         self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:
         """A family for each name, and whether the database answered."""
         up = "1 while the database answers this scrape"
         yield GaugeMetricFamily(f"{PREFIX}database_up", up, value=1.0 if self._gauges else 0.0)
-        for name, (label, meaning) in MEANINGS.items():
-            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            family = kind(PREFIX + name, meaning, labels=[label] if label else None)
+        for name, (label_names, meaning) in MEANINGS.items():
+            labels = label_names.split()
+            kind = "summary" if "quantile" in labels else "counter" if name.endswith("_total") else "gauge"
+            family = Metric(PREFIX + name.removesuffix("_total"), meaning, kind)
             for gauge, part, value in self._gauges:
                 if gauge == name:
-                    family.add_metric([part] if label else [], value)
+                    values = (part,) if isinstance(part, str) else part
+                    family.add_sample(PREFIX + name, dict(zip(labels, values, strict=False)), value)
             yield family
 
 

@@ -6,12 +6,15 @@ import math
 from app import clock
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
-from app.metering import budgets, ledger
+from app.metering import budgets, ledger, recent
 from app.queue import funding, overview
 from app.webhooks import deliveries
 
 PATIENCE_SECONDS = 2.0
 FRESH_SECONDS = 5.0
+USAGE_SECONDS = 60.0  # between two readings of the ledger, whose hours change slowly
+
+Gauge = tuple[str, str | tuple[str, ...], float]
 
 
 class QueueGauges:
@@ -20,22 +23,35 @@ class QueueGauges:
     def __init__(self, watch: Pool) -> None:
         self._watch = watch
         self._reading = asyncio.Lock()
-        self._gauges: list[tuple[str, str, float]] = []
+        self._gauges: list[Gauge] = []
         self._read_at = -math.inf
+        self._usage: list[Gauge] = []
+        self._usage_read_at = -math.inf
 
-    async def read(self) -> list[tuple[str, str, float]]:
-        """Every gauge as (name, label, value); empty while the database does not answer. One query runs at a time."""
+    async def read(self) -> list[Gauge]:
+        """Every gauge as (name, label or labels, value); empty while the database does not answer. One query runs at a time."""
         async with self._reading:
             if clock.monotonic() - self._read_at >= FRESH_SECONDS:
                 self._gauges = await self._query()
                 self._read_at = clock.monotonic()
-            return self._gauges
+            if self._gauges and clock.monotonic() - self._usage_read_at >= USAGE_SECONDS:
+                self._usage = await self._query_usage()
+                self._usage_read_at = clock.monotonic()
+            return [*self._gauges, *self._usage] if self._gauges else []
 
-    async def _query(self) -> list[tuple[str, str, float]]:
+    async def _query(self) -> list[Gauge]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
                 queue = await overview.gauges(conn) + await funding.gauges(conn)
                 money = await budgets.gauges(conn, await funding.beyond(conn)) + await ledger.gauges(conn)
-                return queue + await deliveries.gauges(conn) + money
+                return [*queue, *await deliveries.gauges(conn), *money]
+        except (TimeoutError, *TRANSIENT):
+            return []
+
+    async def _query_usage(self) -> list[Gauge]:
+        """A reading that takes too long must not hide the gauges of the queue."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
+                return [*await recent.gauges(conn)]
         except (TimeoutError, *TRANSIENT):
             return []

@@ -57,11 +57,8 @@ def demo(settings: Settings, console: Console, requests: Path | None) -> None:
     items = read_items(requests or _EXAMPLES)
     settings = require_engine(settings, answering=True)
     changes = {"port": processes.free_port(), "webhook_allow_private": "loopback", "log_format": "console"}
-    changes |= {
-        "worker_metrics_port": 0,
-        "notifier_metrics_port": 0,
-        "console_port": 0,
-    }  # a running `slackwater up` may use these ports
+    # a running `slackwater up` may use these ports
+    changes |= {"worker_metrics_port": 0, "notifier_metrics_port": 0, "steward_metrics_port": 0, "console_port": 0}
     asyncio.run(_demo(DemoPlan(settings.model_copy(update=changes), console, items, model_name(settings))))
 
 

@@ -35,3 +35,5 @@ ANNOUNCEMENTS = Counter(
     "requests announced to the engine's worker: told, failed, skipped (no worker, or a recent failure)",
     ("outcome",),
 )
+for _outcome in ("told", "failed", "skipped"):
+    ANNOUNCEMENTS.labels(_outcome)

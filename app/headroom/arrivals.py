@@ -9,13 +9,16 @@ added. `observed` corrects lost messages by a scrape of the engine. A request th
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 ANNOUNCING = "arrivals"  # purpose of the bearer token that gateways send to workers
 RECENT = 512  # latencies of each kind that are kept
 SENT_SECONDS = 2.0  # this long after its announcement a request has reached the engine or never will
+Reported = Literal["first_token", "gap"]
+Watch = Callable[[Reported, float, float], None]  # what was reported, in seconds, and the second at which it began
 _MOST_EARLY = 1024  # kept messages that came before the announcement of their request
 
 
@@ -64,10 +67,11 @@ class _Entry:
 
 
 class Arrivals:
-    """The announced requests of one engine. Unknown ids are ignored."""
+    """The announced requests of one engine. Unknown ids are ignored. `watch` gets each TTFT, and each stream's median gap."""
 
-    def __init__(self, expire_seconds: float) -> None:
+    def __init__(self, expire_seconds: float, watch: Watch = lambda what, seconds, began: None) -> None:
         self._expire = expire_seconds
+        self._watch = watch
         self._open: dict[str, _Entry] = {}
         self._early: dict[str, float | None] = {}  # id: second of the first token, None: finished
         self._last = -math.inf
@@ -92,6 +96,7 @@ class Arrivals:
         if ttft_ms is not None:
             self._ttft.append(ttft_ms)
             self._reported.append((now, RecentLatency(first_token=ttft_ms / 1000)))
+            self._watch("first_token", ttft_ms / 1000, now - ttft_ms / 1000)
         entry = self._open.get(request_id)
         if entry is None:
             self._early.setdefault(request_id, now)
@@ -106,6 +111,8 @@ class Arrivals:
         if itl_p50_ms is not None:
             self._itl_p50.append(itl_p50_ms)
             self._reported.append((now, RecentLatency(gap=itl_p50_ms / 1000)))
+            entry = self._open.get(request_id)
+            self._watch("gap", itl_p50_ms / 1000, now if entry is None else entry.first_token or entry.since)
         if itl_p95_ms is not None:
             self._itl_p95.append(itl_p95_ms)
         if self._open.pop(request_id, None) is None:

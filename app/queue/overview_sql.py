@@ -1,13 +1,23 @@
 """The SQL of the overview and of the queue's gauges."""
 
-from app.states import BATCH, CHUNK
+from app.queue.forecast_sql import latest_pace
+from app.states import BATCH, CHUNK, ENGINE, BatchState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
 MAX_BATCHES = 100_000  # more are not counted
 MOST_COUNTED = 1000  # of a gauge; this value means so many or more
 _MOST_LOOKED_AT = 10_000  # open batches, from the oldest on
 
-# Leased chunks are few, whatever the backlog. A steward leads as long as its connection holds the advisory lock.
+_SAMPLED_ACCOUNTS, _SAMPLED_CHUNKS = 100, 20  # by whose chunks the waiting tokens are estimated
+
+# A steward leads as long as its connection holds the advisory lock.
+_STEWARD_LEADS = """exists (select from pg_locks where locktype = 'advisory' and granted and objsubid = 1
+               and database = (select oid from pg_database where datname = current_database())
+               and (classid::bigint << 32) | objid::bigint = hashtext('slackwater steward')::bigint)"""
+_NOTIFIER_CONNECTED = """exists (select from pg_stat_activity
+               where datname = current_database() and application_name = 'slackwater notifier')"""
+
+# Leased chunks are few, whatever the backlog.
 OVERVIEW = f"""
 with open as materialized (
   select batch_id, opened_at, created_at, total - ok - failed as items from batch where finalized_at is null limit {MAX_BATCHES}),
@@ -19,12 +29,11 @@ select (select count(*) from open),
         where exists (select from chunk c where c.batch_id = o.batch_id and {CHUNK.guard("claim", "c.")})
         order by o.created_at limit 1),
        (select count(*) from worker where {WORKER_LEASE_HOLDS}),
-       exists (select from pg_locks where locktype = 'advisory' and granted and objsubid = 1
-               and database = (select oid from pg_database where datname = current_database())
-               and (classid::bigint << 32) | objid::bigint = hashtext('slackwater steward')::bigint),
-       exists (select from pg_stat_activity
-               where datname = current_database() and application_name = 'slackwater notifier')
+       {_STEWARD_LEADS},
+       {_NOTIFIER_CONNECTED}
 from leased"""
+
+_ENGINE_STATES = ", ".join(f"('{state}')" for state in ENGINE.stored())
 
 # What an operator watches: (name, table or model, value).
 GAUGES = f"""
@@ -32,12 +41,10 @@ select 'oldest_snapshot_seconds', '', coalesce(max(extract(epoch from now() - xa
   from pg_stat_activity where backend_xmin is not null and pid <> pg_backend_pid()
 union all select 'dead_tuples', relname, n_dead_tup from pg_stat_user_tables
   where schemaname = current_schema() and relname in ('chunk', 'sched', 'worker', 'batch_delta', 'batch')
-union all select 'partitions_ahead_days', '',
-  coalesce(max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() at time zone 'utc')::date, -1)
+union all select 'partitions_ahead_seconds', '',
+  86400.0 * coalesce(max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() at time zone 'utc')::date, -1)
   from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'item_payload'::regclass
 union all select 'fold_lag_deltas', '', count(*) from (select from batch_delta limit {MOST_COUNTED}) d
-union all select 'ledger_lag_seconds', '', coalesce(extract(epoch from now() - (
-    select at from batch_delta order by delta_id limit 1)), 0)
 union all select 'oldest_ready_seconds', '', coalesce(extract(epoch from now() - (
     select b.opened_at from (
       select * from (select * from batch where finalized_at is null order by created_at limit {_MOST_LOOKED_AT}) oldest
@@ -49,4 +56,25 @@ union all select 'ready_chunks', p.model, coalesce(sum(s.ready), 0) from pool p 
 union all select 'inflight_tokens', p.model, coalesce(sum(s.inflight_tokens), 0)
   from pool p left join sched s using (pool_id) group by 2
 union all select 'cache_drifts_total', '', coalesce(sum(drifts), 0) from sched
-union all select 'live_workers', '', count(*) from worker where {WORKER_LEASE_HOLDS}"""
+union all select 'live_workers', '', count(*) from worker where {WORKER_LEASE_HOLDS}
+union all select 'fold_lag_seconds', '', coalesce(
+  (select extract(epoch from now() - at) from batch_delta order by delta_id limit 1), 0)::float8
+union all select 'overdue_batches', '', count(*) from (
+  select from batch where expires_at < now() - interval '1 minute' and state in ('{BatchState.OPEN}', '{BatchState.PAUSED}')
+  limit {MOST_COUNTED}) late
+union all select 'steward_leads', '', {_STEWARD_LEADS}::int
+union all select 'notifier_connected', '', {_NOTIFIER_CONNECTED}::int
+union all select 'engines', x.state, (select count(*) from engine e where e.state = x.state)
+  from (values {_ENGINE_STATES}) x (state)
+union all (
+ with waiting as materialized (
+  select pool_id, tenant_id, ready from sched where ready > 0 order by ready desc limit {_SAMPLED_ACCOUNTS}),
+ sampled as materialized (
+  select w.pool_id, avg(c.est_tokens) as mean from waiting w cross join lateral (
+    select est_tokens from chunk where {CHUNK.guard("claim")} and pool_id = w.pool_id and tenant_id = w.tenant_id
+    order by deadline, chunk_id limit {_SAMPLED_CHUNKS}) c group by 1)
+ select 'waiting_tokens', p.model, coalesce(sum(s.ready) * max(m.mean), 0)
+ from pool p left join sched s using (pool_id) left join sampled m using (pool_id) group by 2)
+union all select 'pace_tokens_per_second', p.model, x.pace from pool p join lateral {latest_pace("p.pool_id")} x on true
+union all select 'forecast_error_ratio', p.model, x.spread from pool p join lateral {latest_pace("p.pool_id")} x on true
+  where x.spread is not null"""

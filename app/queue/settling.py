@@ -42,6 +42,7 @@ class Settled:
     rules: list[str] | None = None
     diverted_to: list[str] | None = None
     has_sessions: bool = False
+    has_deadline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

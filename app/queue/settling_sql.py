@@ -55,4 +55,4 @@ from ending e, tenant t
 where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
 returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
           b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind, extract(epoch from now() - b.opened_at)::float8,
-          b.policy->'rules', b.diverted_to, b.has_sessions"""
+          b.policy->'rules', b.diverted_to, b.has_sessions, b.expires_at is not null"""

@@ -16,8 +16,8 @@ from app.webhooks.formats import Event
 class Claim:
     """A delivery that this process may attempt once, until its lease ends.
 
-    `attempt`: counts from 1, and again from 1 after a redelivery. `probe`: a test event. `begun`: by the database's clock.
-    `secrets`: sealed; the endpoint's own and, during a rotation, the previous one. `signing_key`: sealed, or None.
+    `attempt`: counts from 1, and again from 1 after a redelivery. `probe`: a test event. `begun`, `due_at`: by the database's
+    clock. `secrets`: sealed; the endpoint's own and, during a rotation, the previous one. `signing_key`: sealed, or None.
     `watched`: the endpoint is failing or not verified, so a success changes its state. `hosts`: the only hosts that webhooks of
     this tenant may go to; None: any.
     """
@@ -35,6 +35,7 @@ class Claim:
     watched: bool
     hosts: tuple[str, ...] | None
     begun: datetime
+    due_at: datetime
     event: Event
 
 

@@ -50,8 +50,8 @@ with capacity as materialized (
       and (e.open_until is null or e.open_until <= now())
 ),
 due as materialized (
-    select d.delivery_id from capacity cross join lateral (
-      select delivery_id from delivery d
+    select d.delivery_id, d.next_attempt_at from capacity cross join lateral (
+      select delivery_id, next_attempt_at from delivery d
       where d.endpoint_id = capacity.endpoint_id and {DELIVERY.guard("claim", "d.")} and d.next_attempt_at <= now()
         and not (capacity.ordered and exists (
           select from delivery o where o.endpoint_id = d.endpoint_id and o.batch_id = d.batch_id
@@ -63,7 +63,8 @@ claimed as (
     set state = '{DeliveryState.SENDING}', fence = fence + 1, attempts = attempts + 1, claimed_at = now(),
         lease_until = now() + make_interval(secs => %(lease)s)
     from due where d.delivery_id = due.delivery_id
-    returning d.delivery_id, d.endpoint_id, d.fence, d.attempts - d.attempts_before as attempt, d.event_id, d.probe
+    returning d.delivery_id, d.endpoint_id, d.fence, d.attempts - d.attempts_before as attempt, d.event_id, d.probe,
+      due.next_attempt_at as due_at
 ),
 updated_endpoints as (
     update endpoint e
@@ -77,7 +78,7 @@ updated_endpoints as (
 select t.delivery_id, t.fence, t.attempt, t.probe, p.endpoint_id, p.tenant_id, p.url, p.secret,
        case when p.previous_until > now() then p.previous_secret end, p.signing_key, p.format,
        p.failures > 0 or p.state = '{EndpointState.PENDING}', o.webhook_hosts,
-       now(), v.message_id, v.kind, v.model, v.data, v.occurred_at
+       now(), t.due_at, v.message_id, v.kind, v.model, v.data, v.occurred_at
 from claimed t join capacity p using (endpoint_id) join event v using (event_id)
 join tenant o on o.tenant_id = p.tenant_id
 """

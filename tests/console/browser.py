@@ -19,7 +19,7 @@ from app.db.pool import Connection
 from app.tenants import service as tenants
 from tests.system.stack import Stack
 
-HOW = "`deploy/install-browser.sh`, or name one with SLACKWATER_TEST_BROWSER"
+HOW = "`deploy/install-tools.sh`, or name one with SLACKWATER_TEST_BROWSER"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 

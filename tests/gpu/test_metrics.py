@@ -10,6 +10,7 @@ from app import processes
 from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
+from app.usage_counts import UsageCounts
 from tests.gpu.world import World
 from workers.gpu.metrics import PREFIX, REASONS, HarvestView, Latency, View, exposition
 from workers.gpu.metrics import port as fixed_port
@@ -37,6 +38,7 @@ BUSY = View(
     ttft=Latency(0.1, 0.4),
     itl=Latency(0.02, 0.03),
     harvest=HarvestView(active=True, tripped=False, frozen=7, evictions=2, faults=0, plan_seconds=0.0001),
+    stored=UsageCounts(10, 8, prompt=100, cached=40, output=30, retried=3, retried_ok=2, engine_ms=1500),
     gpus=[Gpu("GPU-a", "NVIDIA H200", 0.87, 30, 120, 412.5), Gpu("MIG-b", "NVIDIA H200", None, 1, 2, None)],
 )
 
@@ -98,9 +100,30 @@ def test_a_busy_worker_shows_gate_work_steps_plug_in_and_gpus() -> None:
         ("gpu_memory_total_bytes", "GPU-a"): 120,
         ("gpu_power_watts", "GPU-a"): 412.5,
         ("engine_info", "engine-0"): 1,
+        ("harvested_tokens_total", "prompt"): 60,
+        ("harvested_tokens_total", "cached"): 40,
+        ("harvested_tokens_total", "output"): 30,
+        ("batch_engine_seconds_total", ""): 1.5,
     }
     assert {key: found.get(key) for key in expected} == expected
     assert ("gpu_utilization", "MIG-b") not in found
+
+
+def test_results_are_told_apart_by_their_outcome_and_by_whether_they_were_retried() -> None:
+    families = text_string_to_metric_families(exposition(BUSY).decode())
+    [results] = [family for family in families if family.name == f"{PREFIX}results"]
+    found = {(s.labels["outcome"], s.labels["retried"]): s.value for s in results.samples}
+    assert found == {("ok", "yes"): 2, ("ok", "no"): 6, ("failed", "yes"): 1, ("failed", "no"): 1}
+
+
+async def test_a_worker_counts_what_it_has_stored(world: World) -> None:
+    async with world.worker() as running:
+        await world.finished(await world.submit([f"item {n}" for n in range(20)]))
+        stored = running.worker._puller.stored
+    [sums] = await world.fetch("select sum(prompt_tokens), sum(cached_tokens), sum(completion_tokens) from batch")
+    assert (stored.requests, stored.ok, stored.retried) == (20, 20, 0)
+    assert (stored.prompt, stored.cached, stored.output) == tuple(sums)
+    assert stored.engine_ms > 0
 
 
 def test_a_reason_of_the_engine_that_is_new_to_us_is_shown_all_the_same() -> None:

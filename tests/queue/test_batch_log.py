@@ -124,3 +124,24 @@ async def test_the_steward_logs_a_batch_from_its_first_lease_to_its_end(database
         *(("batch.progress", name, percent) for percent in (25, 50, 75)),
         ("batch.completed", name, None),
     ]
+
+
+async def test_the_stewards_page_counts_how_batches_end_and_whether_they_had_a_deadline(
+    database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await ensure_pool(conn, "toy")
+        worker = await service.register_worker(conn, pool_id=pool, host="h", pid=1, lease_seconds=60)
+    rounds = Rounds(database, NoHints(), settings)  # type: ignore[arg-type]
+    for expires in (True, False, False):
+        async with database.transaction() as conn:
+            batch = await support.new_batch(conn, tenant, pool, 4, expires=expires)
+            await support.put(conn, batch, [100] * 4)
+        await support.drain(database, pool, worker)
+        await rounds.run()
+    page = rounds.metrics.exposition().decode()
+    assert 'batches_ended_total{deadline="yes",state="completed"} 1.0' in page
+    assert 'batches_ended_total{deadline="no",state="completed"} 2.0' in page
+    assert 'batches_ended_total{deadline="yes",state="expired"} 0.0' in page
+    assert "slackwater_steward_round_seconds_count 3.0" in page
+    assert "slackwater_steward_leading 0.0" in page

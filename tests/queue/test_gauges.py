@@ -50,3 +50,50 @@ async def test_the_oldest_ready_run_shows_behind_paused_ones(database: Database)
         await conn.execute("update batch set opened_at = now() - interval '9 s' where state = 'open'")
         told = {name: value for name, _, value in await overview.gauges(conn)}
     assert 9 <= told["oldest_ready_seconds"] < 60
+
+
+async def told(database: Database) -> dict[tuple[str, str], float]:
+    async with database.durable() as conn:
+        return {(name, label): value for name, label, value in await overview.gauges(conn)}
+
+
+async def test_the_depth_of_the_queue_is_that_of_its_chunks_by_model(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, busy, idle = await support.make_tenant(conn), await support.make_pool(conn), "idle"
+        await support.make_pool(conn, idle)
+    await support.submit(database, tenant, busy, items=32, tokens=50, max_items=16)
+    found = await told(database)
+    assert found["waiting_tokens", "toy"] == 32 * 50
+    assert found["waiting_tokens", idle] == 0
+
+
+async def test_parts_that_are_away_late_batches_and_uncounted_chunks_show(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant = await support.make_tenant(conn)
+        await conn.execute(FILL, {"tenant": tenant, "first": 1, "last": 3, "state": "open"})
+        await conn.execute("update batch set expires_at = now() - batch_id * interval '50 s'")
+        await conn.execute(DELTAS, {"first": 1, "last": 2})
+        await conn.execute("update batch_delta set at = now() - interval '90 s'")
+        found = await told(database)
+        assert (found["steward_leads", ""], found["notifier_connected", ""]) == (0, 0)
+        assert found["overdue_batches", ""] == 2  # one is late by less than a minute
+        assert 90 <= found["fold_lag_seconds", ""] < 150
+        await conn.execute("select pg_advisory_lock(hashtext('slackwater steward'))")
+        await conn.execute("set application_name = 'slackwater notifier'")
+        found = await told(database)
+        await conn.execute("select pg_advisory_unlock_all()")
+    assert (found["steward_leads", ""], found["notifier_connected", ""]) == (1, 1)
+
+
+async def test_the_pace_and_the_error_of_forecasts_are_those_of_the_last_note(database: Database) -> None:
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        for seconds, pace, spread in ((60, 10, 0.5), (30, 20, 0.25), (0, None, None)):
+            await conn.execute(
+                "insert into pace (pool_id, at, served_tokens, tokens_per_second, spread)"
+                " values (%s, now() - make_interval(secs => %s), 0, %s, %s)",
+                (pool, seconds, pace, spread),
+            )
+    found = await told(database)
+    assert found["pace_tokens_per_second", "toy"] == 20
+    assert found["forecast_error_ratio", "toy"] == 0.25

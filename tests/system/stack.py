@@ -65,7 +65,13 @@ class Stack:
             steward_seconds=0.1,
             webhook_sweep_seconds=0.5,
             webhook_allow_private="loopback",
-            **{"worker_metrics_port": 0, "notifier_metrics_port": 0, "console_port": 0} | changes,
+            **{
+                "worker_metrics_port": 0,
+                "notifier_metrics_port": 0,
+                "steward_metrics_port": 0,
+                "console_port": 0,
+            }
+            | changes,
         )
         self.log = folder / "up.log"
         self.engine_port = processes.free_port()
@@ -96,7 +102,7 @@ class Stack:
             self.process = subprocess.Popen(
                 command, env=child_environment(self.settings, {}), stdout=log, stderr=log, umask=USUAL_UMASK
             )
-        wait_for(lambda: self.client.get("/ready").status_code == 200, what=f"API up; see {self.log}")
+        wait_for(lambda: self.client.get("/ready").status_code == 200, 180, f"API up; see {self.log}")
         key = create_key(self.settings, ACCOUNT, "test", 1)
         self.client.headers["authorization"] = f"Bearer {key}"
 

@@ -30,6 +30,7 @@ from app.headroom.silence_limit import Pulse
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
 from workers.engine.step_stats_receiver import StepReceiver, StepStats
+from workers.gpu.caller_times import CallerTimes
 from workers.gpu.harvest_control import HarvestControl
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.puller import Puller
@@ -73,7 +74,8 @@ class ControlLoop:
         journal: DecisionLog,
         serving: Callable[[], bool],
     ) -> None:
-        self.arrivals = Arrivals(settings.request_timeout_seconds)
+        self.caller_times = CallerTimes(runner.ledger.busy_since)
+        self.arrivals = Arrivals(settings.request_timeout_seconds, self.caller_times.observe)
         self.pulse = Pulse(_BEATS * settings.control_seconds)
         self.meter = StepMeter()
         self.changes: Counter[str] = Counter()

@@ -5,16 +5,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app import part_metrics
 from app.engines import page_problems
 from app.engines.adoption import DOWN, KEY, MISSING, TOO_SMALL
 from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
 from app.tracing.recorder import SpanCounts
+from app.usage_counts import UsageCounts
+from workers.gpu.caller_times import CallerTimes
 from workers.gpu.control_loop import ControlLoop
 from workers.gpu.harvest_control import HarvestControl
 from workers.gpu.item_runner import ItemRunner
@@ -50,7 +53,7 @@ class View:
 
     `allowance` and `in_flight`: batch requests. `tokens_allowed`: their tokens of context. `changes`: how often each reason
     began. `probes`: one-token requests that test a closed gate. `harvest` None: the engine has no plug-in. `obstacle`: the code
-    of why the plug-in does not rule, although somebody asked for it.
+    of why the plug-in does not rule, although somebody asked for it. `stored`: what the stored results used.
     """
 
     engine: str
@@ -75,6 +78,7 @@ class View:
     harvest: HarvestView | None = None
     obstacle: str | None = None
     gpus: Sequence[Gpu] = ()
+    stored: UsageCounts = field(default_factory=UsageCounts)
 
 
 def port(settings: Settings) -> int:
@@ -122,6 +126,7 @@ def view_of(
         harvest=_harvest_view(control.harvest),
         obstacle=control.harvest.obstacle,
         gpus=gpus,
+        stored=puller.stored,
     )
 
 
@@ -136,12 +141,12 @@ def _latency(p50_ms: float, p95_ms: float) -> Latency | None:
     return None if math.isnan(p50_ms) else Latency(p50_ms / 1000, p95_ms / 1000)
 
 
-def exposition(view: View) -> bytes:
-    """The view as Prometheus text."""
-    registry = CollectorRegistry()
+def exposition(view: View, times: CallerTimes | None = None) -> bytes:
+    """The view, and the times of callers, as Prometheus text."""
+    registry = part_metrics.new_registry("gpu-worker")
     registry.register(_Collector(view))
     registry.register(SpanCounts())
-    return generate_latest(registry)
+    return generate_latest(registry) + (generate_latest(times.registry) if times else b"")
 
 
 class _Collector(Collector):
@@ -154,6 +159,7 @@ class _Collector(Collector):
         yield InfoMetricFamily(f"{PREFIX}engine", "the engine that this worker controls", value=info)
         yield from _gate(view)
         yield from _work(view)
+        yield from _stored(view.stored)
         yield from _seconds(view)
         yield from _latencies(view)
         yield from _harvest(view.harvest)
@@ -186,6 +192,29 @@ def _work(view: View) -> Iterator[Metric]:
     yield _counter("dropped_decisions", meaning, view.dropped_decisions)
 
 
+def _stored(stored: UsageCounts) -> Iterator[Metric]:
+    results = CounterMetricFamily(
+        f"{PREFIX}results",
+        "results that were stored: ok or failed; retried: after more than one attempt",
+        labels=["outcome", "retried"],
+    )
+    again, failed = stored.retried, stored.requests - stored.ok
+    results.add_metric(["ok", "yes"], stored.retried_ok)
+    results.add_metric(["ok", "no"], stored.ok - stored.retried_ok)
+    results.add_metric(["failed", "yes"], again - stored.retried_ok)
+    results.add_metric(["failed", "no"], failed - (again - stored.retried_ok))
+    yield results
+    tokens = CounterMetricFamily(
+        f"{PREFIX}harvested_tokens", "tokens of stored results: prompt (computed), cached, output", labels=["kind"]
+    )
+    tokens.add_metric(["prompt"], stored.prompt - stored.cached)
+    tokens.add_metric(["cached"], stored.cached)
+    tokens.add_metric(["output"], stored.output)
+    yield tokens
+    meaning = "time in which the engine had batch work, counted when a chunk ends"
+    yield _counter("batch_engine_seconds", meaning, stored.engine_ms / 1000)
+
+
 def _seconds(view: View) -> Iterator[Metric]:
     yield _gauge("telemetry_age_seconds", "time since the last scrape of the engine", view.telemetry_age)
     meaning = (
@@ -200,10 +229,10 @@ def _latencies(view: View) -> Iterator[Metric]:
         ("sync_ttft_seconds", "time to first token of recent synchronous requests", view.ttft),
         ("sync_itl_seconds", "time between tokens of recent synchronous requests", view.itl),
     ):
-        family = GaugeMetricFamily(PREFIX + name, meaning, labels=["quantile"])
+        family = Metric(PREFIX + name, meaning, "summary")
         if latency is not None:
-            family.add_metric(["0.5"], latency.p50)
-            family.add_metric(["0.95"], latency.p95)
+            family.add_sample(family.name, {"quantile": "0.5"}, latency.p50)
+            family.add_sample(family.name, {"quantile": "0.95"}, latency.p95)
         yield family
 
 
@@ -211,15 +240,16 @@ def _harvest(harvest: HarvestView | None) -> Iterator[Metric]:
     yield _gauge(
         "harvest_active", "1 while the scheduler plug-in plans the steps", float(bool(harvest and harvest.active))
     )
-    if harvest is None:
-        return
-    yield _gauge("harvest_tripped", "1 after a fault in the plug-in, until the engine restarts", float(harvest.tripped))
-    yield _gauge(
-        "harvest_frozen_requests", "batch requests that are left out of steps and keep their KV cache", harvest.frozen
-    )
-    yield _counter("harvest_evictions", "batch requests that gave slot and KV cache back", harvest.evictions)
-    yield _counter("harvest_faults", "exceptions in the plug-in", harvest.faults)
-    yield _gauge("harvest_plan_seconds", "time that the last step's plan took", harvest.plan_seconds)
+    known = harvest is not None
+    h = harvest or HarvestView(False, False, 0, 0, 0, 0)
+    meaning = "1 after a fault in the plug-in, until the engine restarts"
+    yield _gauge("harvest_tripped", meaning, float(h.tripped) if known else None)
+    meaning = "batch requests that are left out of steps and keep their KV cache"
+    yield _gauge("harvest_frozen_requests", meaning, h.frozen if known else None)
+    meaning = "batch requests that gave slot and KV cache back"
+    yield _counter("harvest_evictions", meaning, h.evictions if known else None)
+    yield _counter("harvest_faults", "exceptions in the plug-in", h.faults if known else None)
+    yield _gauge("harvest_plan_seconds", "time that the last step's plan took", h.plan_seconds if known else None)
 
 
 def _obstacle(view: View) -> Metric:
@@ -231,8 +261,6 @@ def _obstacle(view: View) -> Metric:
 
 
 def _gpus(gpus: Sequence[Gpu]) -> Iterator[Metric]:
-    if not gpus:
-        return
     for name, meaning, values in (
         ("gpu_utilization", "share of time in which some kernel ran", [gpu.utilization for gpu in gpus]),
         ("gpu_memory_used_bytes", "GPU memory in use by all processes", [gpu.memory_used for gpu in gpus]),
@@ -253,5 +281,5 @@ def _gauge(name: str, meaning: str, value: float | None) -> GaugeMetricFamily:
     return family
 
 
-def _counter(name: str, meaning: str, value: float) -> CounterMetricFamily:
+def _counter(name: str, meaning: str, value: float | None) -> CounterMetricFamily:
     return CounterMetricFamily(PREFIX + name, meaning, value=value)

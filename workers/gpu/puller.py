@@ -20,6 +20,7 @@ from app.engines.outcome import EngineDown, Outcome, Retry
 from app.queue.types import HeldLease, Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
+from app.usage_counts import UsageCounts
 from workers.engine.step_budget import UNLIMITED_TOKENS
 from workers.gpu.admission import Admission
 from workers.gpu.batch_share import BatchShares
@@ -104,6 +105,11 @@ class Puller:
     def yields(self) -> int:
         """Requests that have yielded so far."""
         return self._admission.yields
+
+    @property
+    def stored(self) -> UsageCounts:
+        """What the results that were stored so far used."""
+        return self._writer.stored
 
     def allow(
         self, allowance: int, *, prefill_tokens: int = UNLIMITED_TOKENS, surplus: int = 0, sync_idle: bool = True

@@ -1,6 +1,7 @@
 """Our own requests in the engine and their progress. They are subtracted from scrapes, and some of them yield."""
 
 import asyncio
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -141,6 +142,7 @@ class RequestsInEngine:
         self._computed = 0
         self._shared = 0.0  # seconds that a call would have got that was always there
         self._shared_at = clock.monotonic()
+        self._busy_at = -math.inf
 
     def enter(self, task: Task, call: SentRequest) -> None:
         """Add a request that is about to be sent."""
@@ -151,10 +153,15 @@ class RequestsInEngine:
         """Remove a request. `tokens`: computed for it, if it was not streamed. Returns its share of the time, in seconds."""
         shared = self._share()
         call = self.calls.pop(task, None)
+        self._busy_at = clock.monotonic()
         if call is None:
             return 0.0
         self._computed += call.computed_tokens or tokens
         return shared - call.shared_before
+
+    def busy_since(self, second: float) -> bool:
+        """Whether a call was in the engine at any moment since this second of the monotonic clock."""
+        return bool(self.calls) or self._busy_at >= second
 
     def _share(self) -> float:
         now = clock.monotonic()

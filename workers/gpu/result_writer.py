@@ -1,6 +1,7 @@
 """Stores the results of the open chunks, and ends the leases of finished chunks."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from app.queue.types import Fence, Lease, Result
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
+from app.usage_counts import UsageCounts
 from app.webhooks import emitter
 from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.tuning import MB, TUNING, WorkerTuning
@@ -31,7 +33,7 @@ log = structlog.get_logger()
 class ResultWriter:
     """The flush loop over the puller's `chunks`. It removes the chunks that are finished or lost.
 
-    `engine_id`: the engine that the results are of; None: not known.
+    `engine_id`: the engine that the results are of; None: not known. `stored`: of all results.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class ResultWriter:
         self._objects = Store.of(settings)
         self._database = database
         self._chunks = chunks
+        self.stored = UsageCounts()
         self._work = asyncio.Event()  # there is work
         self._due = asyncio.Event()  # the work must not wait for more results
 
@@ -146,6 +149,7 @@ class ResultWriter:
                 log.warning("chunk.lost", chunk=chunk.lease.chunk_id, results=len(results))
                 return self.drop(chunk)
             chunk.note_stored(results)
+            self.stored += counted(results)
             del chunk.results[: len(results)]
             chunk.faults = 0
         if chunk.idle and self._chunks.get(chunk.lease.chunk_id) is chunk:
@@ -197,6 +201,7 @@ class ResultWriter:
                 times=chunk.times,
             )
         self._forget(chunk)
+        self.stored.engine_ms += chunk.times.engine_ms if done is not None else 0
         returned = None if done is None else done.returned
         if chunk.span is not None:
             chunk.span.closed(returned, chunk.engine_seconds)
@@ -222,6 +227,24 @@ class ResultWriter:
         """Remove the chunk, unless the same chunk is open under a newer lease."""
         if self._chunks.get(chunk.lease.chunk_id) is chunk:
             del self._chunks[chunk.lease.chunk_id]
+
+
+def counted(results: Iterable[Result]) -> UsageCounts:
+    """What these results used. The time of the engine is that of whole chunks, so it is not part of it."""
+    sums = UsageCounts()
+    for result in results:
+        retried = result.attempt > 1
+        sums += UsageCounts(
+            1,
+            int(result.ok),
+            result.prompt_tokens,
+            result.cached_tokens,
+            result.completion_tokens,
+            retried=int(retried),
+            retried_ok=int(retried and result.ok),
+            yields=result.yields,
+        )
+    return sums
 
 
 def _next(chunk: OpenChunk, flush_bytes: int) -> list[Result]:

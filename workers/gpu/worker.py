@@ -119,7 +119,7 @@ class Worker:
             secret,
             self._control.arrivals,
             on_arrival=self._control.on_arrival,
-            metrics=lambda: metrics.exposition(self._view()).decode(),
+            metrics=lambda: self._page().decode(),
         )
         folder = Path(settings.page_dir) if settings.page_dir else None
         self._door = ArrivalSocket(folder, ArrivalEvents(self._control.arrivals, self._control.on_arrival))
@@ -179,7 +179,7 @@ class Worker:
                 self._settings.host,
                 metrics.port(self._settings),
                 "SLACKWATER_WORKER_METRICS_PORT",
-                lambda: metrics.exposition(self._view()),
+                self._page,
             ),
         ]
 
@@ -257,6 +257,9 @@ class Worker:
     def _down(self, reason: str) -> None:
         """A request found the engine dead. It gets nothing until the next good health check."""
         self._health.lost()
+
+    def _page(self) -> bytes:
+        return metrics.exposition(self._view(), self._control.caller_times)
 
     def _view(self) -> metrics.View:
         return metrics.view_of(

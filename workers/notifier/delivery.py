@@ -108,6 +108,7 @@ class Sender:
         return [by_endpoint[endpoint_id] for endpoint_id in endpoint_ids]
 
     async def _attempt(self, claim: Claim) -> None:
+        self.metrics.begun(claim)
         span = AttemptSpan(claim, self._item_share)
         trace_context.enter(claim.event.data.traceparent)
         try:

@@ -17,7 +17,8 @@ from app.settings import Settings
 from app.tasks.producer import Hints
 from app.tracing import recorder
 from app.user_errors import guarded
-from workers.steward.leader import leadership
+from workers import metrics_page
+from workers.steward.leader import Leadership, leadership
 from workers.steward.rounds import Rounds
 
 _RECONNECT_SECONDS = 0.5
@@ -31,20 +32,36 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
         async with Database.of(settings, "steward") as database:
             await changes.started(database, "steward")
             rounds = Rounds(database, hints, settings)
-            unavailable = False
-            while not stopping.is_set():
-                try:
-                    await shared_storage.require(database, settings, "steward")
-                    await _lead(rounds, settings, stopping)
-                except TRANSIENT as error:
-                    if not unavailable:
-                        log.warning("database.away", error=str(error).strip().split("\n")[0])
-                    unavailable = True
-                    await _pause(stopping, _RECONNECT_SECONDS)
-                else:
-                    unavailable = False
+            page = asyncio.create_task(_serve_metrics(rounds, settings))
+            try:
+                await _lead_again_and_again(database, rounds, settings, stopping)
+            finally:
+                page.cancel()
+                await asyncio.wait([page])
     finally:
         await hints.close()
+
+
+async def _lead_again_and_again(
+    database: Database, rounds: Rounds, settings: Settings, stopping: asyncio.Event
+) -> None:
+    unavailable = False
+    while not stopping.is_set():
+        try:
+            await shared_storage.require(database, settings, "steward")
+            await _lead(rounds, settings, stopping)
+        except TRANSIENT as error:
+            if not unavailable:
+                log.warning("database.away", error=str(error).strip().split("\n")[0])
+            unavailable = True
+            await _pause(stopping, _RECONNECT_SECONDS)
+        else:
+            unavailable = False
+
+
+async def _serve_metrics(rounds: Rounds, settings: Settings) -> None:
+    port, variable = settings.steward_metrics_port, "SLACKWATER_STEWARD_METRICS_PORT"
+    await metrics_page.serve(settings.host, port, variable, rounds.metrics.exposition)
 
 
 async def _lead(rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> None:
@@ -54,10 +71,15 @@ async def _lead(rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> 
         log.info("steward.leads")
         await rounds.begin()
         async with rounds.watching():
-            while not stopping.is_set():
-                await lead.confirm()
-                busy = await rounds.run()
-                await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)
+            with rounds.metrics.leading.track_inprogress():
+                await _keep_rounds(lead, rounds, settings, stopping)
+
+
+async def _keep_rounds(lead: Leadership, rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> None:
+    while not stopping.is_set():
+        await lead.confirm()
+        busy = await rounds.run()
+        await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)
 
 
 async def _pause(stopping: asyncio.Event, seconds: float) -> None:

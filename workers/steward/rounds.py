@@ -45,6 +45,7 @@ from app.version import version
 from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, LogLine
+from workers.steward.metrics import Metrics
 from workers.steward.money import Money
 
 PROGRESS_SECONDS = 1.0
@@ -93,6 +94,7 @@ class Rounds:
         ]
         self._money = Money(database, settings)
         self._phases = PhaseLog(database)
+        self.metrics = Metrics()
         self._batches = BatchLog()
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
@@ -124,6 +126,10 @@ class Rounds:
 
     async def run(self) -> bool:
         """Run one round. Returns whether something changed, so that the next round should follow soon."""
+        with self.metrics.rounds.time():
+            return await self._round()
+
+    async def _round(self) -> bool:
         for i, (seconds, step) in enumerate(self._periodic):
             if monotonic() >= self._due[i] and await self._attempted(step):
                 self._due[i] = monotonic() + seconds
@@ -134,6 +140,8 @@ class Rounds:
             has_work = await settling.has_work(conn)
         if workers:
             log.warning("worker.reaped", workers=workers, chunks=chunks)
+            self.metrics.workers_lost.inc(workers)
+            self.metrics.chunks_reaped.inc(chunks)
         funded = await self._attempted(self._money.run)
         moved = await self._attempted(self._settle) if has_work else False
         hinted = await sweep(self._database, self._hints, self._settings)
@@ -146,6 +154,7 @@ class Rounds:
         except TRANSIENT as error:
             if away(error):
                 raise
+            self.metrics.refused.inc()
             log.warning("round.failed", step=getattr(step, "__name__", ""), error=str(error).strip())
             return False
 
@@ -161,6 +170,7 @@ class Rounds:
         _log(self._batches.ended(settled))
         batch_spans.ended(settled)
         await queued_sessions.note(self._database, settled, self._settings)
+        self.metrics.count_ended(settled)
         return bool(swept or settled)
 
     async def _keep_partitions(self) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from app import clock, trace_context
-from app.api import body, policy_header, request_parsing, submit_params, unknown_fields
+from app.api import body, policy_header, request_parsing, submit_metrics, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
@@ -52,6 +52,11 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     line makes a batch that has failed, with the reason; with `validation: lenient` only that line fails.
     """
     given = await body.read_json(request, parts.settings.json_body_mb)
+    with submit_metrics.counted():
+        return await _create(given, request, tenant, parts)
+
+
+async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
     unknown_fields.check(request, given, unknown_fields.BATCH)
     requests = given.pop("requests", None)
     new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant)

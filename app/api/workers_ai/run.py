@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.api import body
+from app.api import body, submit_metrics
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.fast_route import FastRoute
 from app.api.workers_ai import run_poll, run_submit, run_sync
@@ -22,7 +22,8 @@ async def run(model: str, request: Request, tenant: Caller, parts: PartsDep) -> 
     """Submit with `requests`, poll with `request_id`; any other body is one request, answered synchronously."""
     model = model.rstrip("/")  # some clients end a base URL in a slash
     if body.content_type(request) == body.NDJSON:
-        return await run_submit.lines(model, request, tenant, parts)
+        with submit_metrics.counted():
+            return await run_submit.lines(model, request, tenant, parts)
     content = await body.read_json(request, parts.settings.json_body_mb)
     return await _dispatch(model, content, request, tenant, parts)
 
@@ -47,7 +48,8 @@ async def _dispatch(name: str, content: dict[str, Any], request: Request, tenant
     if "request_id" in content:
         return await run_poll.poll(content["request_id"], tenant, parts)
     if "requests" in content:
-        return await run_submit.items(name, content, request, tenant, parts)
+        with submit_metrics.counted():
+            return await run_submit.items(name, content, request, tenant, parts)
     model = parts.model(name)
     run_submit.check_not_queued(model, request)
     return await run_sync.answer(model, content, request, tenant, parts)

@@ -1,0 +1,65 @@
+"""Claims about docs/runbooks: every page has the same parts, and its commands run on a real installation."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.environment import child_environment, foreign_environment
+from tests.observability.support import PORTS, ROOT, RUNBOOKS, Installed
+from tests.walking import Shell, blocks
+
+PAGES = sorted(RUNBOOKS.glob("*.md"))
+PARTS = ["What it means", "Check", "Mend", "Escalate"]
+ACTS = re.compile(r"\b(drain|migrate|vacuum)\b")
+
+
+@pytest.fixture(scope="module")
+def shell(installation: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """One shell, in which the first page has set its variables."""
+    settings, stack = installation.stack.settings, installation.stack
+    folder = tmp_path_factory.mktemp("runbooks")
+    bearer = stack.client.headers["authorization"].removeprefix("Bearer ")
+    environment = (
+        foreign_environment()
+        | child_environment(settings, {})
+        | {
+            "HOME": str(folder),
+            "PATH": os.pathsep.join([f"{sys.prefix}/bin", os.environ["PATH"]]),
+            "PYTHONPATH": str(ROOT),
+            "SLACKWATER_URL": str(stack.client.base_url).rstrip("/"),
+            "SLACKWATER_API_KEY": bearer,
+            "WORKER_URL": f"http://127.0.0.1:{getattr(settings, PORTS['worker'])}",
+            "NOTIFIER_URL": f"http://127.0.0.1:{getattr(settings, PORTS['notifier'])}",
+        }
+    )
+    with Shell(folder, environment) as shell:
+        for block in blocks((RUNBOOKS / "README.md").read_text()):
+            shell.paste(block)
+        yield shell
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_a_runbook_run(page: Path, shell: Shell) -> None:
+    runnable = [block for block in blocks(page.read_text()) if not block.skipped]
+    assert runnable
+    for block in runnable:
+        shell.paste(block)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem)
+def test_a_runbook_says_what_it_means_what_to_check_how_to_mend_and_whom_to_call(page: Path) -> None:
+    text = page.read_text()
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == PARTS
+    check = text.partition("## Check")[2].partition("## Mend")[0]
+    assert "```bash" in check
+    assert len(re.findall(r"^\| .+ \| .+ \|$", check, re.MULTILINE)) >= 3  # its head, and two findings
+    assert not [block.code for block in blocks(check) if ACTS.search(block.code)], "a check changes nothing"
+
+
+def test_the_first_page_lists_every_runbook() -> None:
+    listed = re.findall(r"^- \[(\w+)\]\(\1\.md\)", (RUNBOOKS / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.stem for page in PAGES if page.stem != "README")

@@ -1,0 +1,49 @@
+"""The `/metrics` of a steward: whether it leads, its rounds, and what they did. A steward that waits for the lead shows zeros."""
+
+from collections.abc import Iterable
+
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
+
+from app import part_metrics
+from app.queue.settling import Settled
+from app.states import BATCH
+from app.tracing.recorder import SpanCounts
+
+PREFIX = "slackwater_steward_"
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """The metrics of one process."""
+
+    def __init__(self) -> None:
+        self.registry = part_metrics.new_registry("steward")
+        self.leading = Gauge(f"{PREFIX}leading", "1 while this steward leads", registry=self.registry)
+        self.rounds = Histogram(
+            f"{PREFIX}round_seconds", "duration of a round of maintenance", buckets=_BUCKETS, registry=self.registry
+        )
+        self.refused = self._counter("refused_steps", "steps that the database refused; they run again")
+        self.workers_lost = self._counter("workers_lost", "workers whose lease lapsed")
+        self.chunks_reaped = self._counter("chunks_reaped", "chunks that were taken back from lost workers")
+        self.ended = Counter(
+            f"{PREFIX}batches_ended",
+            "batches that ended, by their state; deadline: whether they had one",
+            ["state", "deadline"],
+            registry=self.registry,
+        )
+        for state in BATCH.final():
+            for deadline in ("yes", "no"):
+                self.ended.labels(str(state), deadline)
+        self.registry.register(SpanCounts())
+
+    def count_ended(self, batches: Iterable[Settled]) -> None:
+        """Count batches that ended. Call after the commit."""
+        for batch in batches:
+            self.ended.labels(str(batch.state), "yes" if batch.has_deadline else "no").inc()
+
+    def exposition(self) -> bytes:
+        """The metrics in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, meaning: str) -> Counter:
+        return Counter(PREFIX + name, meaning, registry=self.registry)
