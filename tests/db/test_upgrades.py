@@ -12,7 +12,7 @@ from app.db.pool import Database
 from app.metering.report_sql import CHECK
 from app.queue import chunk_sweeps, partitions, reaping
 from app.settings import Settings
-from tests.metering.world import World
+from tests.metering.world import TOY, World
 from tests.queue import support
 
 BEFORE_THE_LEDGER = "0021"
@@ -108,7 +108,7 @@ async def _drained(world: World) -> int:
     for _ in range(30):
         async with world.database.relaxed() as conn:
             await chunk_sweeps.promote(conn)
-        await funding.move(world.database, world.tenant)
+        await funding.move(world.database, TOY, world.tenant)
         await world.fund()
         await world.drain()
         await world.settle()
