@@ -29,7 +29,9 @@ price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD"
 
 @dataclass(slots=True)
 class Tight:
-    """A budget whose money ends and is raised. `max`, `step` and `item`, the hold of one item: in tokens, or in 10^-9 USD."""
+    """A budget whose money ends and is raised. Amounts are tokens, or 10^-9 USD. `item`: the most that the next chunk may need,
+    which is more after a retry, when only the estimate of an item is known.
+    """
 
     account: str
     terms: dict[str, Any]
@@ -52,8 +54,8 @@ def tight_budgets() -> list[Tight]:
     """Of birch one that is strict and in tokens, of coral one in money, with a fallback from half of it on."""
     diverting = {"divert_at": 50, "fallback": [SPARE], "soft": [25]}
     return [
-        Tight(STRICT, {"strict": True}, max=1_500, step=1_500, item=200),
-        Tight(DIVERTED, diverting, max=6_000, step=9_000, item=1_000),
+        Tight(STRICT, {"strict": True}, max=1_500, step=1_500, item=700),
+        Tight(DIVERTED, diverting, max=15_000, step=9_000, item=9_000),
     ]
 
 
@@ -114,9 +116,18 @@ left join (select l.tenant_id, sum(prompt + output) as tokens, sum(prompt + outp
 left join (select b.tenant_id, sum(r.prompt_tokens + r.completion_tokens) as tokens
            from item_result r join batch b using (batch_id) group by 1) r using (tenant_id)"""
 
+_WAITING = """
+select format('%s chunks wait for money of budgets %s: the first has %s items, and may cost %s and %s tokens', count(*),
+         (select string_agg(format('%s (max %s, spent %s, held %s)', name, max, spent, held), ', ') from budget
+          where budget_id = any(lane.budget_ids)),
+         (array_agg(c.n order by c.deadline, c.chunk_id))[1], (array_agg(c.worst order by c.deadline, c.chunk_id))[1],
+         (array_agg(c.worst_tokens order by c.deadline, c.chunk_id))[1])
+from chunk c join lane on lane_id = c.lane where c.state = 'unfunded' group by lane_id"""
+
 
 async def judge(postgres: Postgres, history: History) -> None:
     """Check that nothing is held any more, that each budget has spent what the ledger has, and that none was overspent."""
+    history.details += [text for (text,) in await postgres.rows(_WAITING)]
     for account, name, most, held, spent, booked in await postgres.rows(_BUDGETS):
         history.notes[f"{account} has spent of budget {name}"] = spent
         if held or spent != booked:
