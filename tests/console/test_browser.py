@@ -206,3 +206,16 @@ def test_a_hidden_page_reads_nothing_and_catches_up(reader: Reader, stack: Stack
     page.evaluate(hide, False)
     with page.expect_request("**/console/stream**"):
         pass
+
+
+def test_the_playground_shows_both_answers_with_their_times(reader: Reader, stack: Stack) -> None:
+    page = reader.page
+    script(stack)
+    reader.open("/console/playground")
+    page.get_by_label("Model").select_option(MODEL)
+    page.get_by_label("Prompt").fill("Why tides?")
+    page.get_by_role("button", name="Ask both ways").click()
+    page.get_by_role("heading", name="through the queue").wait_for()
+    for name in ("At once", "Queued"):
+        assert page.get_by_role("group", name=f"Answer, {name}").inner_text()
+    assert "first token" in page.locator("main").inner_text().lower()
