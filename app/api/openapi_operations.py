@@ -32,7 +32,7 @@ SUMMARIES: Mapping[str, str] = {
     "put ai/budgets/{name}": "Create or update a budget",
     "delete ai/budgets/{name}": "Delete a budget",
     "get ai/usage/explain": "Explain why the cost changed",
-    "get ai/usage/compare": "Compare two variants",
+    "get ai/usage/compare": "Get the comparison of two variants",
     "get ai/latency": "Get how long answers took",
     "get ai/sessions": "Get how the prompts of sessions grow",
     "get ai/models/search": "Search models",

@@ -15,6 +15,14 @@ NOW = datetime.now(UTC)
 HOUR = NOW.replace(minute=0, second=0, microsecond=0)
 
 
+@pytest.fixture(autouse=True)
+def _hour_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hour in which the test runs; the module may have been read in an earlier one."""
+    now = datetime.now(UTC)
+    monkeypatch.setitem(globals(), "NOW", now)
+    monkeypatch.setitem(globals(), "HOUR", now.replace(minute=0, second=0, microsecond=0))
+
+
 async def _used(world: World, hour: datetime, tokens: int, line_id: int = 0) -> None:
     async with world.database.transaction() as conn:
         counts = UsageCounts(requests=1, ok=1, prompt=tokens)

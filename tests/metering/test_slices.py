@@ -227,7 +227,7 @@ async def test_the_share_in_the_metric_is_the_one_that_a_policy_compares_and_hol
     await world.budget(max_tokens=1000)
     async with world.database.durable() as conn:
         await conn.execute("update budget set spent = 500, held = 400")
-        found = {name: value for name, _, value in await budgets.gauges(conn)}
+        found = {name: value for name, _, value in await budgets.gauges(conn, ())}
     slices = Slices(world.database, budget_events.reached)
     await slices.refresh()
     assert slices.used(world.tenant, "key", "w") == 100 * found["budget_used_ratio"] == 50

@@ -165,7 +165,8 @@ def test_after_kill_9_of_up_the_next_start_needs_no_hand_and_leaves_no_orphan() 
         stack.start()
         result = wait_for(lambda: stack.poll(request_id))
         assert len(result["responses"]) == ITEMS
-        assert [len(stack.pids(part)) for part in PARTS] == [1] * len(PARTS)
+        started = [part for part in PARTS if part != "console"]  # its port is 0 here
+        assert [len(stack.pids(part)) for part in started] == [1] * len(started)
         assert stack.stop() == 0
         assert stack.marked() == []
         assert not _pid_file(stack).exists()

@@ -18,6 +18,7 @@ class Pages:
 
     words: str
     cli: str = ""
+    names: tuple[str, str] | None = None
     newer: str = ""
     older: str = ""
 
