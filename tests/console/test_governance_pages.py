@@ -9,6 +9,7 @@ from app.access.roles import Role
 from app.console.views import policy, spend, spend_change
 from app.db.pool import Database
 from app.engines import catalogue
+from app.metering import explained
 from app.metering.explained import Explanation
 from app.metering.reports import UsageRow
 from app.settings import Settings
@@ -72,7 +73,9 @@ async def test_spend_begins_with_the_day_that_cost_more_and_why(sign_in: SignIn)
     assert "Prompt tokens per request of" in page
     assert "slackwater spend explain" in page
     for by in ("model", "key"):
-        assert (await client.get("/console/spend", params={"by": by})).status_code == 200
+        shown = await client.get("/console/spend", params={"by": by})
+        assert shown.status_code == 200
+        assert f"--by {by if by in explained.BY else 'workflow'}<" in shown.text  # a command that there is
     assert (await client.get("/console/spend", params={"by": "account"})).status_code == 400
     assert (await client.get("/console/spend", params={"day": "yesterday"})).status_code == 400
 

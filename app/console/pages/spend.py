@@ -42,7 +42,7 @@ async def _look(parts: Parts, tenant_id: int | None, by: str, day: date | None) 
         table = spend.Table.of(rows, days)
         chosen = day or table.remarkable_day(now)
         change = await _change(conn, by, chosen, midnight, now, tenant_id) if chosen else []
-    return Seen(by, table, harvested, priced, held, chosen, change)
+    return Seen(by, table, harvested, priced, held, chosen, change, _explained_by(by))
 
 
 async def _change(
@@ -51,7 +51,14 @@ async def _change(
     begin = datetime(day.year, day.month, day.day, tzinfo=midnight.tzinfo)
     length = min(timedelta(days=1), now - begin)  # today is compared with the same hours
     before = begin - timedelta(days=7)
-    return await explained.change(conn, by, Period(before, before + length), Period(begin, begin + length), tenant_id)
+    return await explained.change(
+        conn, _explained_by(by), Period(before, before + length), Period(begin, begin + length), tenant_id
+    )
+
+
+def _explained_by(by: str) -> str:
+    """By what a change is explained. Each term has its model in any case."""
+    return by if by in explained.BY else "workflow"
 
 
 def _day(written: str) -> date | None:

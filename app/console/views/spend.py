@@ -127,13 +127,14 @@ class Seen:
     budgets: Sequence[Budget]
     day: date | None
     change: Sequence[Explanation]
+    explained_by: str = "workflow"
 
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the template of the page needs."""
     table, one_account = seen.table, viewer.tenant_id is not None
     shown = [each for each in seen.change if each.currency == table.currency] or list(seen.change)
-    change = spend_change.of(shown[0], seen.by, seen.day) if shown and seen.day else None
+    change = spend_change.of(shown[0], seen.explained_by, seen.day) if shown and seen.day else None
     title, rest = headline(seen, change)
     known = GROUPINGS[1:] if one_account else GROUPINGS
     return {
