@@ -6,15 +6,8 @@ from contextlib import suppress
 
 import httpx
 
+from app.api_url import base_url
 from app.settings import Settings
-
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
-
-
-def base_url(settings: Settings) -> str:
-    """The URL at which this machine reaches the API."""
-    host = _EVERYWHERE.get(settings.host, settings.host)
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
 def bind_problem(settings: Settings) -> str:

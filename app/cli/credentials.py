@@ -8,7 +8,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from app.cli.api_address import base_url
+from app.api_url import base_url
 from app.settings import Settings
 from app.user_errors import Failure
 

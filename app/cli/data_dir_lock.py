@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TextIO
 
 from app import clock
-from app.cli.api_address import base_url
+from app.api_url import base_url
 from app.quantities import duration
 from app.settings import Settings
 from app.user_errors import Failure

@@ -14,8 +14,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from app import processes, telemetry
+from app.api_url import base_url
 from app.cli import demo_output, engine, privacy
-from app.cli.api_address import base_url, until_ready
+from app.cli.api_address import until_ready
 from app.cli.doctor import require_engine
 from app.cli.key import create_key, revoke_key
 from app.cli.receiver import Receiver

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from app.api_url import base_url
 from app.cli import credentials
-from app.cli.api_address import base_url
 from app.cli.client import Client
 from app.cli.options import console, settings
 

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from app import private_targets
 from app.access import origin
+from app.api_url import base_url
 from app.batches import why_text
 from app.cli import credentials, key
-from app.cli.api_address import base_url
 from app.cli.database import on_database
 from app.cli.doctor import attached_engine
 from app.engines import catalogue

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from app import private_targets, telemetry
 from app.access import origin
+from app.api_url import base_url
 from app.cli import privacy, ready_message
-from app.cli.api_address import base_url, bind_problem, port_problem, until_ready
+from app.cli.api_address import bind_problem, port_problem, until_ready
 from app.cli.data_dir_lock import refuse_second
 from app.cli.doctor import attached_engine, require_engine
 from app.cli.doctor.machine import our_api

@@ -9,6 +9,7 @@ import httpx
 import orjson
 
 from app import clock, crypto
+from app.api_url import base_url
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
@@ -17,7 +18,6 @@ KEY_LIFETIME = timedelta(minutes=10)
 PATIENCE_SECONDS = 30.0  # for the queued answer; it is not cancelled after that
 _SYNC_SECONDS = 120.0
 _POLL_SECONDS = 0.25
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 @dataclass(slots=True)
@@ -63,19 +63,12 @@ async def both(settings: Settings, database: Database, ask: Ask) -> tuple[Outcom
         )
     try:
         headers = {"authorization": f"Bearer {key}"}
-        url = f"{_api_url(settings)}/client/v4/accounts/{ask.account}/ai"
+        url = f"{settings.url.rstrip('/') or base_url(settings)}/client/v4/accounts/{ask.account}/ai"
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_SYNC_SECONDS, trust_env=False) as client:
             return await asyncio.gather(_guarded(_at_once, client, ask), _guarded(_queued, client, ask))
     finally:
         async with database.transaction() as conn:
             await tenants.revoke_key(conn, key.key_id)
-
-
-def _api_url(settings: Settings) -> str:
-    if settings.url:
-        return settings.url.rstrip("/")
-    host = _EVERYWHERE.get(settings.host, settings.host)
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
 async def _guarded(call: Any, client: httpx.AsyncClient, ask: Ask) -> Outcome:

@@ -28,8 +28,8 @@ from typing import Any
 import psycopg
 
 from app import processes
+from app.api_url import base_url
 from app.cli import subscription
-from app.cli.api_address import base_url
 from app.cli.client import Client
 from app.cli.key import create_key
 from benchmarks.gateway.installation import running

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from app import processes
 from app import settings as configuration
-from app.cli import api_address, demo, doctor, installation, up
+from app.api_url import base_url
+from app.cli import demo, doctor, installation, up
 from app.cli.supervisor import ENGINE_MARK, MARK, Child, Supervisor
 from app.cli.up_output import Screen
 from app.db import embedded
@@ -173,7 +174,7 @@ def test_neither_does_the_api(settings: Settings) -> None:
     [("0.0.0.0", "http://127.0.0.1:8700"), ("::", "http://[::1]:8700"), ("localhost", "http://localhost:8700")],
 )
 def test_the_api_is_reached_where_it_listens(host: str, url: str) -> None:
-    assert api_address.base_url(Settings(host=host)) == url
+    assert base_url(Settings(host=host)) == url
 
 
 @pytest.mark.parametrize(

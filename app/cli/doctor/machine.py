@@ -8,8 +8,9 @@ from pathlib import Path
 
 import httpx
 
+from app.api_url import base_url
 from app.cli import privacy as modes
-from app.cli.api_address import base_url, bind_problem
+from app.cli.api_address import bind_problem
 from app.cli.doctor.check import Check, fail, ok, warn
 from app.settings import Settings
 

@@ -1,7 +1,7 @@
 """Checks the installation that already runs, from its status. Its engines may differ from this shell's settings."""
 
+from app.api_url import base_url
 from app.cli import credentials, status
-from app.cli.api_address import base_url
 from app.cli.doctor.check import Check, fail, ok
 from app.cli.doctor.machine import slackwater_at
 from app.settings import Settings
