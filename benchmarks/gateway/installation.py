@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
-from typing import Any
+from typing import IO, Any
 
 import psycopg
 
@@ -82,12 +82,13 @@ def timed_engine(**options: Any) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """Run a process until the block ends."""
+def running(command: Sequence[str], log: IO[str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Run a process until the block ends. With a log, all that it prints goes there; else the caller reads its output."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=log or subprocess.PIPE,
+        stderr=log,
         text=True,
         cwd=ROOT,
         env=foreign_environment(),

@@ -36,7 +36,8 @@ def proxy(folder: Path, engine: str, tokens: int) -> Iterator[Budgeted | str]:
     config, port = folder / "litellm.json", processes.free_port()  # JSON is YAML too
     config.write_text(json.dumps(_config(engine, tokens)))
     base = f"http://127.0.0.1:{port}"
-    with running([command, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]) as process:
+    arguments = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "litellm.log").open("w") as log, running([command, *arguments], log) as process:
         if not _healthy(f"{base}/health/liveliness", process):
             yield f"{NAME} {VERSION} did not start within {START_SECONDS:.0f} s"
             return
