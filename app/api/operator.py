@@ -13,9 +13,9 @@ from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Texts
 from app.api.workers_ai import batch_views
-from app.api.workers_ai.history import IncidentQuery, moment
+from app.api.workers_ai.history import IncidentQuery, incidents_page
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
-from app.batches import all_accounts, incidents
+from app.batches import all_accounts
 from app.errors import AuthenticationError, NotFound
 
 
@@ -61,17 +61,4 @@ async def batches(parts: PartsDep, query: Annotated[AccountsQuery, Query()]) -> 
 @router.get("/incidents")
 async def timeline(parts: PartsDep, query: Annotated[IncidentQuery, Query()]) -> Response:
     """What died, closed, stopped, started and changed, of all accounts, with hosts, newest first."""
-    before = incidents.position_of(query.after) if query.after is not None else None
-    async with parts.database.relaxed() as conn:
-        found = await incidents.timeline(
-            conn,
-            since=moment(query.since),
-            before=before,
-            only_trouble=query.trouble,
-            subject=query.subject,
-            limit=query.limit + 1,
-        )
-    page = found[: query.limit]
-    next_cursor = incidents.cursor_of(page[-1].position) if len(found) > len(page) else None
-    info = {"count": len(page), "per_page": query.limit, "cursor": next_cursor}
-    return success([incidents.document(each) for each in page], result_info=info)
+    return await incidents_page(parts, query, None)

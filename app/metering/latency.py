@@ -4,12 +4,11 @@ Each API process counts its own streamed answers. It stores what it has counted 
 at most that. The ledger has the same latencies by hour and line, but does not know what ran beside.
 """
 
-import asyncio
 import itertools
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,7 +16,7 @@ import structlog
 
 from app import clock
 from app.db.pool import Connection, Database
-from app.db.transient_errors import TRANSIENT
+from app.db.repeated import repeated
 from app.metering import latency_sql as sql
 from app.metering import sketch
 
@@ -59,16 +58,9 @@ class MinuteLatencies:
         step = -(-len(gaps) // MOST_GAPS) or 1
         found.gap.update(sketch.bucket(gap * 1000) for gap in itertools.islice(gaps, 0, None, step))
 
-    @asynccontextmanager
-    async def keeping(self) -> AsyncIterator[None]:
+    def keeping(self) -> AbstractAsyncContextManager[None]:
         """Store every ten seconds, and once more at the end."""
-        task = asyncio.create_task(self._keep())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            await self._attempt()
+        return repeated(self.store, STORE_SECONDS, _log, "latency.not_stored")
 
     async def store(self) -> None:
         """Store what was counted since. Forget the minutes that are over. Raises database errors."""
@@ -88,19 +80,6 @@ class MinuteLatencies:
         async with self._database.relaxed() as conn:
             await conn.execute(sql.STORE, values)
         found.stored = requests
-
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(STORE_SECONDS)
-            await self._attempt()
-
-    async def _attempt(self) -> None:
-        try:
-            await self.store()
-        except (TimeoutError, *TRANSIENT) as error:
-            _log.warning("latency.not_stored", error=str(error).strip())
-        except Exception:  # it is tried again; the loop has to go on
-            _log.exception("latency.not_stored")
 
 
 def _pairs(counts: Counter[int]) -> list[int]:

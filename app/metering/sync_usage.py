@@ -4,11 +4,9 @@ A group of sums has a number, which is stored in the transaction that books it. 
 not booked twice. A process that is killed loses what it had not booked: at most BOOK_SECONDS, or the time the database was away.
 """
 
-import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,7 +15,7 @@ from psycopg.errors import ForeignKeyViolation
 
 from app import clock
 from app.db.pool import Connection, Database
-from app.db.transient_errors import TRANSIENT
+from app.db.repeated import repeated
 from app.metering import ledger, sessions, sketch, sql
 from app.metering.ledger import Booking
 from app.metering.lines import LineParts, Lines, without_labels
@@ -91,16 +89,9 @@ class SyncUsage:
         if key in known or len(known) < _MOST_SESSIONS:
             known.setdefault(key, Turns()).add(line, prompt, fresh)
 
-    @asynccontextmanager
-    async def keeping(self) -> AsyncIterator[None]:
+    def keeping(self) -> AbstractAsyncContextManager[None]:
         """Book once a second, and once more at the end."""
-        task = asyncio.create_task(self._keep())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            await self._attempt()
+        return repeated(self.book, BOOK_SECONDS, _log, "usage.not_booked")
 
     async def book(self) -> None:
         """Book what was added. Raises database errors; then it is booked by the next call."""
@@ -147,16 +138,3 @@ class SyncUsage:
         """Store the group's number. False: a commit that seemed to fail has stored it."""
         values = {"writer": self._writer, "number": self._number}
         return await (await conn.execute(sql.NEXT_GROUP, values)).fetchone() is not None
-
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(BOOK_SECONDS)
-            await self._attempt()
-
-    async def _attempt(self) -> None:
-        try:
-            await self.book()
-        except TRANSIENT as error:
-            _log.warning("usage.not_booked", error=str(error).strip())
-        except Exception:  # it is tried again each second; the loop has to go on
-            _log.exception("usage.not_booked")

@@ -205,6 +205,22 @@ COUNTS = [
         {'slackwater_budget_used_ratio{budget="acme/month"}': steady(0.9)},
     ),
     Case(
+        "BudgetOverrun",
+        {
+            'slackwater_budget_overshoot{budget="acme/month"}': "0x20 500x60",
+            'slackwater_budget_overshoot_bound{budget="acme/month"}': "400x20 0x60",
+        },
+        {
+            'slackwater_budget_overshoot{budget="acme/month"}': "0x20 300x60",
+            'slackwater_budget_overshoot_bound{budget="acme/month"}': "400x20 0x60",
+        },
+    ),
+    Case(
+        "LedgerDrifted",
+        {"slackwater_ledger_drift": steady(12)},
+        {"slackwater_ledger_drift": "12x20 0x60"},
+    ),
+    Case(
         "DeliveriesStuck",
         {"slackwater_oldest_due_delivery_seconds": steady(400)},
         {"slackwater_oldest_due_delivery_seconds": steady(30)},

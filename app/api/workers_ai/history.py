@@ -71,6 +71,11 @@ async def timeline(tenant: Caller, parts: PartsDep, query: Annotated[IncidentQue
     """What died, closed, stopped, started and changed in the installation and for this account, newest first, in words, with the
     ids of batches, engines, deliveries and traces.
     """
+    return await incidents_page(parts, query, tenant.tenant_id)
+
+
+async def incidents_page(parts: PartsDep, query: IncidentQuery, tenant_id: int | None) -> Response:
+    """A page of the timeline as an account may see it, or the operator (None)."""
     before = incidents.position_of(query.after) if query.after is not None else None
     async with parts.database.relaxed() as conn:
         found = await incidents.timeline(
@@ -79,7 +84,7 @@ async def timeline(tenant: Caller, parts: PartsDep, query: Annotated[IncidentQue
             before=before,
             only_trouble=query.trouble,
             subject=query.subject,
-            tenant_id=tenant.tenant_id,
+            tenant_id=tenant_id,
             limit=query.limit + 1,
         )
     page = found[: query.limit]
