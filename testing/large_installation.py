@@ -76,4 +76,5 @@ _ACCOUNTS = """
 insert into pool (model) values ('toy');
 insert into tenant (account_id, name) select 'account-' || g, g from generate_series(1, 25) g"""
 _PHASES = """
-insert into batch_phase (batch_id, tenant_id, code) select batch_id, tenant_id, 'fair_share' from batch where finalized_at is null"""
+insert into batch_phase (batch_id, tenant_id, code)
+  select batch_id, tenant_id, 'fair_share' from batch where finalized_at is null"""

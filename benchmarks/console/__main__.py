@@ -40,13 +40,15 @@ class ConsoleSizes:
     stored_items: int = 1_000_000
     page_rounds: int = 40
     changes: int = 100
+    drain_items: int = 100_000
+    drain_pairs: int = 8
     consoles: int = 50
     ttft_rounds: int = 4
     themes: int = 2
     widths: int = 3
 
 
-QUICK = ConsoleSizes(4000, 1, 1000, 20_000, 3, 10, 50, 1, 1, 1)
+QUICK = ConsoleSizes(4000, 1, 1000, 20_000, 3, 10, 4000, 1, 50, 1, 1, 1)
 
 
 def arms(sizes: ConsoleSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
@@ -55,7 +57,7 @@ def arms(sizes: ConsoleSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
     return {
         "pages": lambda testbed: pages.pages(testbed, *stored, sizes.page_rounds),
         "live": lambda testbed: live.live(testbed, *stored, sizes.changes, sizes.consoles),
-        "drain": lambda testbed: beside.drain(testbed, sizes.items, sizes.pairs, sizes.consoles),
+        "drain": lambda testbed: beside.drain(testbed, sizes.drain_items, sizes.drain_pairs, sizes.consoles),
         "ttft": lambda testbed: beside.ttft(testbed, sizes.ttft_rounds, sizes.pairs, sizes.consoles),
         "axe": lambda testbed: accessibility.accessibility(sizes.themes, sizes.widths),
         "traces": lambda testbed: traces.drains(testbed, sizes.items, sizes.pairs),

@@ -12,10 +12,11 @@ from statistics import median
 from time import monotonic
 from typing import Any
 
+import psycopg
+
 from app.settings import Settings
 from benchmarks import queue_drain
-from benchmarks.console.live import LIVE
-from benchmarks.console.open_pages import open_pages
+from benchmarks.console.open_pages import PLAIN, open_pages, stream
 from benchmarks.console.site import console
 from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.gateway.installation import CHAT, installation, timed_engine
@@ -28,8 +29,8 @@ _FLUSH_ROWS = 64
 _ENGINE = {"latency": 0.03, "token_seconds": 0.01, "answer_tokens": 4}  # as in benchmarks.gateway
 _RATE = 50.0  # requests per second, as there
 _WAYS = ("with", "without")
-# The pages that an installation has without a large batch or a certain engine.
-_PAGES = tuple(path for path in LIVE if "&" not in path)
+# Of what is there now: the newest batch, and any engine.
+_NEWEST = "select (select request_id from batch order by batch_id desc limit 1), (select name from engine limit 1)"
 
 
 @contextlib.contextmanager
@@ -38,11 +39,20 @@ def _consoles(settings: Settings, count: int, shares: list[float]) -> Iterator[N
     if not count:
         yield
         return
-    with console(settings) as site, open_pages(site, _PAGES, count) as pages:
+    with console(settings) as site, open_pages(site, _live_pages(settings), count) as pages:
         began, spent = monotonic(), cpu_seconds(site.process.pid)
         yield
         shares.append((cpu_seconds(site.process.pid) - spent) / (monotonic() - began))
-        pages.report()
+        say(f"{count} open pages: {shares[-1]:.1%} of a core, {pages.report()}")
+
+
+def _live_pages(settings: Settings) -> list[str]:
+    """The live parts of every page of which there is something to see."""
+    with psycopg.connect(settings.database_url) as conn:
+        batch, engine = conn.execute(_NEWEST).fetchone() or (None, None)
+    own = [stream("batch", batch_id=batch)] if batch else []
+    own += [stream("engine", name=engine)] if engine else []
+    return [*map(stream, PLAIN), *own]
 
 
 def drain(testbed: Testbed, items: int, pairs: int, consoles: int) -> dict[str, Any]:
@@ -53,8 +63,8 @@ def drain(testbed: Testbed, items: int, pairs: int, consoles: int) -> dict[str, 
     with part(settings, "workers.steward"):
         for pair in range(pairs + 1):
             for way in _WAYS if pair % 2 == 0 else _WAYS[::-1]:
+                pool_id = asyncio.run(fill(settings, items))
                 with _consoles(settings, consoles if way == "with" else 0, shares):
-                    pool_id = asyncio.run(fill(settings, items))
                     seconds, _ = queue_drain.race(settings.database_url, pool_id, _FLUSH_ROWS)
                     queue_drain.settled(settings.database_url)
                 say(

@@ -16,27 +16,16 @@ import psycopg
 from app.access.roles import Role
 from benchmarks.console.installed import ENGINE, LARGE_BATCH, Installed, install
 from benchmarks.console.live_stream import LiveStream, opened
-from benchmarks.console.open_pages import open_pages
+from benchmarks.console.open_pages import PLAIN, open_pages, stream
 from benchmarks.console.site import Site, console
 from benchmarks.harness import Testbed, say
 
-# The live parts that 50 people look at: every page that has any.
-LIVE = tuple(
-    f"/console/stream?page={query}"
-    for query in (
-        "now",
-        "batches",
-        f"batch&batch_id={LARGE_BATCH}",
-        "engines",
-        f"engine&name={ENGINE}",
-        "fairness",
-        "incidents",
-        "webhooks",
-        "keys",
-        "access",
-    )
-)
-_WATCHED = {"now": LIVE[0], "batches": LIVE[1], "batch": LIVE[2]}
+_WATCHED = {
+    "now": stream("now"),
+    "batches": stream("batches"),
+    "batch": stream("batch", batch_id=LARGE_BATCH),
+}
+_OPEN = (*map(stream, PLAIN), _WATCHED["batch"], stream("engine", name=ENGINE))
 _STREAMS_EACH = 3
 _LIMIT_SECONDS = 10.0
 _CHANGE = """
@@ -47,7 +36,7 @@ update engine set batch_in_flight = %(number)s where name = %(engine)s"""
 def live(testbed: Testbed, batches: int, items: int, changes: int, consoles: int) -> dict[str, Any]:
     """The lag of all changes at all watched streams."""
     installed = install(testbed, batches, items)
-    with console(installed.settings) as site, open_pages(site, LIVE, consoles) as others:
+    with console(installed.settings) as site, open_pages(site, _OPEN, consoles) as others:
         lags = asyncio.run(_measured(site, installed, changes))
         others.report()
     found = {name: [round(ms) for ms in values] for name, values in lags.items()}
@@ -81,9 +70,9 @@ class _Watch:
         self._arrived = asyncio.get_running_loop().create_future()
         return self._arrived
 
-    async def follow(self, stream: LiveStream) -> None:
+    async def follow(self, live_stream: LiveStream) -> None:
         """Read the stream until it is cancelled. Raises StreamEndedError."""
-        async for arrived, event in stream.events():
+        async for arrived, event in live_stream.events():
             if self._arrived and not self._arrived.done() and self._marker in event:
                 self._arrived.set_result(arrived)
 
@@ -112,8 +101,8 @@ async def _measured(site: Site, installed: Installed, changes: int) -> dict[str,
 async def _follow(site: Site, watch: _Watch, cookie: str, delay: float) -> None:
     """Open the stream after `delay` seconds, so that streams begin at any part of a second."""
     await asyncio.sleep(delay)
-    async with opened(site.port, _WATCHED[watch.name], cookie) as stream:
-        await watch.follow(stream)
+    async with opened(site.port, _WATCHED[watch.name], cookie) as live_stream:
+        await watch.follow(live_stream)
 
 
 async def _change(

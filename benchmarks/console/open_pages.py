@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 import uvloop
 
@@ -20,6 +21,14 @@ from app.environment import foreign_environment
 from benchmarks.console.live_stream import LiveStream, opened
 from benchmarks.console.site import Site
 from benchmarks.harness import ROOT, end
+
+# The pages with live parts that need no id.
+PLAIN = ("now", "batches", "engines", "fairness", "incidents", "webhooks", "keys", "access")
+
+
+def stream(page: str, **params: object) -> str:
+    """The address of a page's live parts."""
+    return f"/console/stream?{urlencode({'page': page, **params})}"
 
 
 @dataclass(frozen=True)
