@@ -8,8 +8,8 @@ ITEMS_PER_CHUNK = 64
 
 @dataclass(frozen=True)
 class LargeInstallation:
-    """Its sizes. Of the large batch, `answered` items have a result, `failed` of a million such results are failures, and the
-    others wait in chunks. One batch in a hundred is open.
+    """Its sizes. Of the large batch, `answered` items have a result; if all had, `failed` of those would be failures. One of the
+    other batches in a hundred is open.
     """
 
     batches: int = 10_000
@@ -34,7 +34,7 @@ class LargeInstallation:
 
     def sql(self) -> str:
         """The statements that fill an empty database with today's partitions. They are one transaction."""
-        return f"{_ACCOUNTS}; {self._batches()}; {self._large()}; {self._chunks()}; {_PHASES}"
+        return f"{_ACCOUNTS}; {self._batches()}; {self._large()}; {_PHASES}"
 
     def _batches(self) -> str:
         return f"""
@@ -59,8 +59,8 @@ insert into item_result (batch_id, seq, run, ok, attempt, error, body)
          case when {failed} then 'invalid' end, '{{}}' from generate_series(0, {self.answered - 1}) g;
 insert into batch_error (batch_id, run, error, tenant_id, n) select {self.large_batch}, 1, 'invalid', 1, {self.failures}"""
 
-    def _chunks(self) -> str:
-        """Chunks of the items without a result, of the large batch and of the other open ones."""
+    def chunks(self) -> str:
+        """The statements that queue the items without a result, of the large batch and of the other open ones."""
         return f"""
 insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, n, est_tokens, deadline)
   select {self.large_batch}, 1, 1, 1, lo, hi, hi - lo + 1, 100 * (hi - lo + 1), now()

@@ -38,6 +38,7 @@ def install(testbed: Testbed, batches: int, items: int) -> Installed:
     options = "-c synchronous_commit=off"
     with psycopg.connect(settings.database_url, autocommit=True, options=options) as conn:
         conn.execute(large.sql().encode())
+        conn.execute(large.chunks().encode())
         on_database(settings, _history)
         conn.execute("vacuum (analyze)")
         conn.execute("checkpoint")

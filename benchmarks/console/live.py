@@ -79,7 +79,8 @@ class _Watch:
 
 async def _measured(site: Site, installed: Installed, changes: int) -> dict[str, list[float]]:
     """Milliseconds of each change, by page."""
-    rng, lags = random.Random(7), {name: [] for name in _WATCHED}  # type: dict[str, list[float]]
+    rng = random.Random(7)
+    lags: dict[str, list[float]] = {name: [] for name in _WATCHED}
     watches = [_Watch(name) for name in _WATCHED for _ in range(_STREAMS_EACH)]
     cookies = await asyncio.to_thread(lambda: [site.sign_in(Role.OPERATOR, name="watcher") for _ in watches])
     connection = await psycopg.AsyncConnection.connect(installed.settings.database_url, autocommit=True)
