@@ -1,4 +1,4 @@
-"""Shared reads: whatever the number of open pages, the database is asked for the same thing at most once a second."""
+"""Shared reads: however many pages are open, together they ask the database for the same thing about once a second."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable

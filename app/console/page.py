@@ -51,9 +51,13 @@ class Page:
         given |= {name: str(value) for name, value in request.path_params.items()}
         return {name: given[name][:_LONGEST] for name in self.params if given.get(name)}
 
-    async def context(self, parts: Parts, viewer: Viewer, params: Params) -> dict[str, Any]:
-        """What its templates are rendered with. Raises NotFound, BadInput, and the errors of the database."""
-        seen = await parts.looks.at(self.key(viewer, params), lambda: self.look(parts, viewer, params))
+    async def context(
+        self, parts: Parts, viewer: Viewer, params: Params, fresh_seconds: float | None = None
+    ) -> dict[str, Any]:
+        """What its templates are rendered with, as old as `Looks.at` allows. Raises NotFound, BadInput, and the errors of the
+        database.
+        """
+        seen = await parts.looks.at(self.key(viewer, params), lambda: self.look(parts, viewer, params), fresh_seconds)
         now = clock.now()
         shown = self.view(seen, viewer, params, now)
         return {"now": now, "acts": viewer.role.acts, "reveals": viewer.role.reveals, "scope": viewer.scope, **shown}

@@ -1,5 +1,8 @@
 """The live parts of a page, as server-sent events: at once all of them, then every second those that changed.
 
+All streams of what is the same to see wake at the same moment of a second, so one look serves all of them and none shows what was
+read for another one before. Other pages have other moments, which spreads the work over the second.
+
 A message holds no attributes of htmx but those of its envelope, so that a text within can never act. A browser pauses the stream
 while its page is hidden; then nothing is read for it here.
 """
@@ -54,19 +57,21 @@ def _page(request: Request) -> Page:
 async def fragments(parts: Parts, page: Page, viewer: Viewer, params: Params) -> dict[str, str]:
     """The HTML of each live part. It is rendered once for everybody who sees the same."""
 
+    shared = EVERY_SECONDS / 2  # streams that wake together share a look, however long its rendering takes
+
     async def render() -> dict[str, str]:
-        context: dict[str, Any] = await page.context(parts, viewer, params)
+        context: dict[str, Any] = await page.context(parts, viewer, params, shared)
         return {region: parts.templates.render(f"{page.name}/{region}", context) for region in page.regions}
 
-    return await parts.looks.at(("html", page.key(viewer, params)), render)
+    return await parts.looks.at(("html", page.key(viewer, params)), render, shared)
 
 
 async def _frames(request: Request, page: Page, params: Params) -> AsyncIterator[str]:
     parts, viewer = parts_of(request), viewer_of(request)
     sent: dict[str, str] = {}
     pinged, away = clock.monotonic(), False
+    moment = hash(page.key(viewer, params)) % 1000 / 1000 * EVERY_SECONDS
     while True:
-        began = clock.monotonic()
         try:
             found = await fragments(parts, page, viewer, params)
             changed = {region: html for region, html in found.items() if sent.get(region) != html}
@@ -88,7 +93,7 @@ async def _frames(request: Request, page: Page, params: Params) -> AsyncIterator
                 yield "event: signed-out\ndata: -\n\n"
                 return
             yield f"event: ping\ndata: {clock.iso(clock.now())}\n\n"
-        await asyncio.sleep(max(0.0, EVERY_SECONDS - (clock.monotonic() - began)))
+        await asyncio.sleep(EVERY_SECONDS - (clock.monotonic() - moment) % EVERY_SECONDS)
 
 
 def envelope(page: Page, region: str, html: str) -> str:

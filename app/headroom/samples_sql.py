@@ -33,7 +33,7 @@ def history(table: str) -> str:
     return f"""
 select max(at), {_FOLDED} from {table}
 where engine_id = %(engine_id)s and at >= %(since)s
-group by floor(extract(epoch from at) / %(stretch)s) order by 1"""
+group by date_bin(make_interval(secs => %(stretch)s), at, 'epoch') order by 1"""
 
 
 SAMPLES, MINUTES = history("engine_sample"), history("engine_minute")

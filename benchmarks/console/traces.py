@@ -9,12 +9,10 @@ processor time of the worker in that time, which moves less with what else the m
 import asyncio
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 from typing import Any
@@ -24,7 +22,7 @@ import psycopg
 from app import processes
 from app.environment import foreign_environment
 from app.settings import Settings
-from benchmarks.harness import ROOT, Testbed, end, part, say
+from benchmarks.harness import ROOT, Testbed, cpu_seconds, end, part, say
 from benchmarks.queue_workload import fill
 from benchmarks.statistics import interval
 
@@ -96,19 +94,13 @@ def _timed(settings: Settings, items: int, pid: int) -> Drain:
             assert row
             final, failed, begun, done, now = row
             if began is None and begun:
-                began = now, _cpu_seconds(pid)
+                began = now, cpu_seconds(pid)
             if final:
                 if done != items or began is None:
                     raise SystemExit(f"the batch ended with {done} of {items} items")
-                return Drain(items / (now - began[0]), _cpu_seconds(pid) - began[1], failed)
+                return Drain(items / (now - began[0]), cpu_seconds(pid) - began[1], failed)
             sleep(0.05)
     raise SystemExit(f"the batch was not drained within {_LIMIT_SECONDS:g} s")
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Processor time of a process and its threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

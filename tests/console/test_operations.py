@@ -12,9 +12,9 @@ from app.console import queries_engines_sql as engines_sql
 from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.headroom.samples_sql import SAMPLES
-from tests.console import operations_data
+from testing import operations_data
+from testing.operations_data import HOOK
 from tests.console.conftest import SignIn
-from tests.console.operations_data import HOOK
 
 PAGES = (
     "/console/engines",

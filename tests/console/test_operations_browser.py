@@ -15,9 +15,10 @@ from app.cli.database import on_database
 from app.console.app import create_app
 from app.db.pool import Connection
 from app.settings import Settings
-from tests.console import browser, operations_data
+from testing import operations_data
+from testing.operations_data import HOOK
+from tests.console import browser
 from tests.console.browser import Reader
-from tests.console.operations_data import HOOK
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Claims about the pages: who sees and does what, on a real database with batches in every state."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
@@ -9,6 +10,7 @@ import orjson
 import pytest
 from starlette.applications import Starlette
 
+from app import clock
 from app.access import audit
 from app.access.roles import Role
 from app.console import stream
@@ -348,6 +350,31 @@ async def test_a_stream_sends_all_parts_first_and_then_only_what_changed(
             assert "hx-target" in message or "event:" in message
     assert 'hx-target="#batch-events"' not in message
     await messages.aclose()
+
+
+async def test_streams_of_the_same_page_look_together_and_anew_in_every_period(
+    world: World, sign_in: SignIn, site: Starlette, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "EVERY_SECONDS", 0.5)
+    looks: list[float] = []
+    page = site.state.pages["now"]
+
+    async def look(*given: Any) -> Any:
+        looks.append(clock.monotonic())
+        return await page.look(*given)
+
+    site.state.pages = site.state.pages | {"now": replace(page, look=look)}
+    cookie = (await sign_in(Role.ADMIN)).cookies["sw"]
+    opened = []
+    for _ in range(3):
+        opened.append(_listen(site, "page=now", cookie))
+        await anext(opened[-1])
+        await asyncio.sleep(0.17)
+    began = clock.monotonic()
+    await asyncio.sleep(3)
+    assert 5 <= sum(1 for at in looks if at >= began) <= 7
+    for messages in opened:
+        await messages.aclose()
 
 
 async def test_a_revoked_session_ends_its_streams(

@@ -13,33 +13,14 @@ import pytest
 
 from app.console import queries_sql as sql
 from app.settings import Settings
+from testing.large_installation import LargeInstallation
 from tests.queue import support
 from tests.queue.plans import explain
 
-BATCHES, ITEMS, FAILED = 10_000, 1_000_000, 37
+LARGE = LargeInstallation()
+BATCHES, ITEMS = LARGE.batches, LARGE.items
 MOST_PAGES = 200
 pytestmark = pytest.mark.slow
-
-FILL = f"""
-insert into pool (model) values ('toy');
-insert into tenant (tenant_id, account_id, name) select g, 'account-' || g, g from generate_series(1, 25) g;
-insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, ok, failed, deadline, state, finalized_at, created_at,
-                   name, tags, meta)
-  select (select next_batch_id() >> 36 << 36) + g, ('00000000-0000-0000-0000-' || lpad(g::text, 12, '0'))::uuid, 1 + g % 25,
-         'toy', '/v1', 100, 60, (g % 10 = 0)::int, now(), case when g % 100 = 0 then 'open' else 'completed' end,
-         case when g % 100 <> 0 then now() end, now() - make_interval(secs => {BATCHES} - g), 'name-' || g,
-         case when g % 50 = 0 then '{{nightly}}'::text[] else '{{}}' end, jsonb_build_object('team', g % 40)
-  from generate_series(1, {BATCHES}) g;
-insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, ok, failed, deadline)
-  select (select next_batch_id() >> 36 << 36) + {BATCHES + 1}, 'ffffffff-0000-0000-0000-000000000000', 1, 'toy', '/v1', {ITEMS},
-         {ITEMS - FAILED}, {FAILED}, now();
-insert into item_payload (batch_id, seq, est_tokens, wants_json, body)
-  select (select next_batch_id() >> 36 << 36) + {BATCHES + 1}, g, 100, false, '{{}}' from generate_series(0, {ITEMS - 1}) g;
-insert into item_result (batch_id, seq, run, ok, attempt, error, body)
-  select (select next_batch_id() >> 36 << 36) + {BATCHES + 1}, g, 1, case when g % {ITEMS // FAILED} = 5 then 0 else 1 end, 1,
-         case when g % {ITEMS // FAILED} = 5 then 'invalid' end, '{{}}' from generate_series(0, {ITEMS - 1}) g;
-insert into batch_phase (batch_id, tenant_id, code) select batch_id, tenant_id, 'fair_share' from batch where finalized_at is null
-"""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +29,7 @@ def database(server_settings: Settings, template: str) -> Iterator[psycopg.Conne
         support.copied(server_settings, template, "console_plans") as url,
         psycopg.connect(url, autocommit=True, prepare_threshold=None, options="-c synchronous_commit=off") as conn,
     ):
-        conn.execute(FILL.encode())
+        conn.execute(LARGE.sql().encode())
         conn.execute("vacuum (analyze)")
         yield conn
 
