@@ -39,6 +39,7 @@ def engine_token(stack: Stack, engine_url: str) -> str:
 
 @pytest.fixture
 async def world(engine_url: str, engine_token: str, settings: Settings, database: Database) -> AsyncIterator[World]:
-    """An attached worker's world."""
+    """An attached worker's world. Its lease outlasts the stalls of a machine on which other tests' engines compute."""
+    settings = settings.model_copy(update={"lease_seconds": 30.0})
     async with attaching(engine_url, settings, database, engine_token) as world:
         yield world
