@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -64,15 +64,40 @@ async def _partitions(url: str) -> None:
         await partitions.create(conn, days_ahead=2)
 
 
-@pytest.fixture
-def database_url(server_settings: Settings, template: str) -> Iterator[str]:
-    """URL of a fresh, migrated database."""
+@pytest.fixture(scope="session")
+def administer(server_settings: Settings) -> Iterator[Callable[[str], None]]:
+    """Runs a statement on the run's server: by one connection, and by a new one after a test has stopped the server."""
     admin = embedded.database_url(server_settings)
+    conn = psycopg.connect(admin, autocommit=True)
+
+    def execute(statement: str) -> None:
+        nonlocal conn
+        try:
+            conn.execute(statement.encode())
+        except psycopg.OperationalError:
+            if not conn.closed:
+                raise
+            conn = psycopg.connect(admin, autocommit=True)
+            conn.execute(statement.encode())
+
+    yield execute
+    conn.close()
+
+
+@pytest.fixture
+def database_url(server_settings: Settings, template: str, administer: Callable[[str], None]) -> Iterator[str]:
+    """URL of a fresh, migrated database."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(f"create database {name} template {template} strategy file_copy")  # half the time of `wal_log`
-        yield admin.replace("/postgres?", f"/{name}?")
-        conn.execute(f"drop database {name} with (force)")
+    administer(f"create database {name} template {template} strategy file_copy")  # half the time of `wal_log`
+    yield embedded.database_url(server_settings).replace("/postgres?", f"/{name}?")
+    administer(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def stoppable_server(server_settings: Settings, database_url: str) -> Iterator[Settings]:
+    """Settings as they ship, on a fresh database of the run's server. The test may stop it; afterwards it runs again."""
+    yield server_settings.model_copy(update={"database_url": database_url})
+    embedded.start(server_settings)
 
 
 @pytest.fixture

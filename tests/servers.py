@@ -154,6 +154,8 @@ def own_rabbitmq(folder: Path) -> Iterator[str]:
         "PID_FILE": str(folder / "pid"),
         "CONFIG_FILE": str(folder / "rabbitmq"),
         "ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        # Schedulers that wait for work would take the processors from the tests.
+        "SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
     }
     environment = {"HOME": str(folder)} | {f"RABBITMQ_{name}": value for name, value in variables.items()}
     url = f"amqp://guest:guest@127.0.0.1:{port}"

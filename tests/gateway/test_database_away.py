@@ -1,7 +1,7 @@
 """During a database outage, synchronous requests with known keys and engines are still answered."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,21 +10,21 @@ from time import monotonic
 import httpx
 import pytest
 from psycopg import OperationalError
+from pydantic import SecretStr
 
 from app.api import app as api
 from app.crypto import secret_key
-from app.db import embedded, migrate, stale_if_error
+from app.db import embedded, stale_if_error
 from app.db.pool import IDLE_SECONDS, Connection, Database
 from app.db.stale_if_error import MAX_STALE_SECONDS, StaleIfError
 from app.engines import catalogue
 from app.engines import service as engines
 from app.engines.service import Engine
 from app.gateway.engine_directory import BLIND_SECONDS, RETURN_SECONDS, EngineDirectory, updated
-from app.queue import partitions, reaping
+from app.queue import reaping
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
-from testing import clusters
 from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry, serve
 from workers.gpu.attached_engine import AttachedEngine
@@ -35,20 +35,9 @@ SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 
 
 @pytest.fixture
-def own_server() -> Iterator[Settings]:
+def own_server(stoppable_server: Settings) -> Settings:
     """An embedded server that may be stopped."""
-    with clusters.folder() as folder:
-        settings = Settings(data_dir=folder, secret_key="test-secret-key-of-at-least-32-bytes!")
-        url = embedded.start(settings)
-        migrate.upgrade(url)
-        asyncio.run(_with_partitions(url))
-        yield settings.model_copy(update={"database_url": url})
-        embedded.stop(settings, "immediate")
-
-
-async def _with_partitions(url: str) -> None:
-    async with Database(url, size=1) as database, database.transaction() as conn:
-        await partitions.create(conn, days_ahead=1)
+    return stoppable_server.model_copy(update={"secret_key": SecretStr("test-secret-key-of-at-least-32-bytes!")})
 
 
 @pytest.fixture

@@ -2,26 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+from pydantic import SecretStr
 
-from app.db import embedded, migrate
+from app.db import embedded
 from app.settings import Settings
-from testing import clusters
 from tests.webhooks.support import answer, notifying, receiving, subscribe_and_emit, wait_for
 
 
 @pytest.fixture
-def own_server() -> Iterator[Settings]:
-    """Settings with an embedded server of their own."""
-    with clusters.folder() as folder:
-        settings = Settings(data_dir=folder, secret_key="k" * 32, webhook_allow_private="loopback")
-        url = embedded.start(settings)
-        migrate.upgrade(url)
-        yield settings.model_copy(update={"database_url": url})
-        embedded.stop(settings, "immediate")
+def own_server(stoppable_server: Settings) -> Settings:
+    """An embedded server that may be stopped."""
+    changes = {"secret_key": SecretStr("k" * 32), "webhook_allow_private": "loopback"}
+    return stoppable_server.model_copy(update=changes)
 
 
 def test_an_immediate_stop_of_postgres_is_survived(own_server: Settings) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,25 @@ def plugin_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.fixture(scope="module")
+def new_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Environment]:
+    """Makes fresh, empty environments."""
+    return lambda: _environment(tmp_path_factory.mktemp("environment"))
+
+
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
-    """A fresh, empty environment. The user's folder holds packages that are named like ours."""
-    home = tmp_path / "home"
+def environment(new_environment: Callable[[], Environment]) -> Environment:
+    """A fresh, empty environment."""
+    return new_environment()
+
+
+def _environment(place: Path) -> Environment:
+    """The user's folder holds packages that are named like ours."""
+    home = place / "home"
     for name in ("app", "workers", "migrations"):
         (home / name).mkdir(parents=True)
         (home / name / "__init__.py").write_text(f"raise ImportError('the wrong {name}')\n")
-    folder = tmp_path / "venv"
+    folder = place / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=BUILD_SECONDS)
-    tmp_path.chmod(0o755)  # the embedded server runs as a user of its own
+    place.chmod(0o755)  # the embedded server runs as a user of its own
     return Environment(folder, home)

@@ -1,6 +1,7 @@
 """Claims about the wheel slackwater-vllm: it brings one package into an engine's environment, and that package stands alone."""
 
 import zipfile
+from collections.abc import Callable
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
@@ -27,9 +28,10 @@ print("others:", *sorted(foreign))
 """
 
 
-@pytest.fixture
-def engines(environment: Environment, plugin_wheel: Path) -> Environment:
+@pytest.fixture(scope="module")
+def engines(new_environment: Callable[[], Environment], plugin_wheel: Path) -> Environment:
     """An environment with this wheel alone."""
+    environment = new_environment()
     environment.install("--no-deps", str(plugin_wheel))
     return environment
 
@@ -73,12 +75,14 @@ def test_it_has_the_version_of_the_main_package_no_dependency_and_vllms_entry_po
     }
 
 
-def test_beside_the_main_package_there_is_one_stat_logger_and_one_scheduler(engines: Environment, wheel: Path) -> None:
+def test_beside_the_main_package_there_is_one_stat_logger_and_one_scheduler(
+    environment: Environment, plugin_wheel: Path, wheel: Path
+) -> None:
     """vLLM loads an entry point of each name once."""
-    engines.install("--no-deps", str(wheel))
+    environment.install("--no-deps", str(plugin_wheel), str(wheel))
     found = [
         (entry.group, entry.name)
-        for info in engines.site_packages.glob("*.dist-info")
+        for info in environment.site_packages.glob("*.dist-info")
         for entry in PathDistribution(info).entry_points
         if entry.group.startswith("vllm.")
     ]

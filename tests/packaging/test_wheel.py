@@ -5,7 +5,7 @@ import sys
 import sysconfig
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from tests.system.stack import wait_for
 DATA = (".toml", ".mako", ".jsonl", ".html", ".css", ".js", ".svg", ".lock", ".htmx")
 
 
-@pytest.fixture
-def installed(environment: Environment, wheel: Path) -> Environment:
+@pytest.fixture(scope="module")
+def installed(new_environment: Callable[[], Environment], wheel: Path) -> Environment:
     """The wheel in a fresh environment that borrows everything else from the one of the tests."""
+    environment = new_environment()
     environment.install("--no-deps", str(wheel))
     borrowed = environment.site_packages / "borrowed.pth"
     borrowed.write_text(sysconfig.get_path("purelib") + "\n")

@@ -2,19 +2,17 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.db import embedded, migrate
+from app.db import embedded
 from app.db.pool import Database
 from app.queue import partitions, reaping, service
 from app.queue.lost_workers import SPARED_SECONDS, Heartbeat, WorkerWatch, lost_alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
-from testing import clusters
 from tests.queue import support
 from workers.steward import __main__ as steward
 from workers.steward.rounds import Rounds
@@ -134,14 +132,9 @@ def test_only_lapsed_workers_whose_whole_last_lease_was_watched_are_charged(
 
 
 @pytest.fixture
-def own_server() -> Iterator[Settings]:
-    """A migrated server for one test."""
-    with clusters.folder() as folder:
-        settings = Settings(data_dir=folder, lease_seconds=2, heartbeat_seconds=0.5)
-        embedded.start(settings)
-        migrate.upgrade(embedded.database_url(settings))
-        yield settings
-        embedded.stop(settings, "immediate")
+def own_server(stoppable_server: Settings) -> Settings:
+    """An embedded server that may be stopped."""
+    return stoppable_server.model_copy(update={"lease_seconds": 2, "heartbeat_seconds": 0.5})
 
 
 async def round_of(database: Database, watch: WorkerWatch) -> None:

@@ -81,10 +81,14 @@ def _fix(value: Any, name: str, known: dict[str, Any]) -> None:
 
 DOCUMENT = schemathesis.openapi.from_dict(document())
 DOCUMENT.config.generation.with_security_parameters = False  # each case is sent with a good key
-OPERATIONS = [result.ok() for result in DOCUMENT.get_all_operations()]
-ONCE = schemathesis.openapi.from_dict(document()).exclude(path_regex="/ai/v1/")  # the same routes as those under /v1
+ALIASES = "/ai/v1/"  # the same routes as those under /v1
+OPERATIONS = [
+    pytest.param(operation, id=operation.label, marks=[pytest.mark.slow] if ALIASES in operation.path else [])
+    for operation in (result.ok() for result in DOCUMENT.get_all_operations())
+]
+ONCE = schemathesis.openapi.from_dict(document()).exclude(path_regex=ALIASES)
 ONCE.config.phases.fuzzing.enabled = False
-ALLOWED = schemathesis.openapi.from_dict(document()).exclude(path_regex="/ai/v1/")
+ALLOWED = schemathesis.openapi.from_dict(document()).exclude(path_regex=ALIASES)
 ALLOWED.config.generation.modes = [GenerationMode.POSITIVE]  # a case that is not allowed ends a walk
 ALLOWED.config.generation.with_security_parameters = False
 
@@ -111,7 +115,7 @@ def send(stack: Stack, case: Any) -> None:
     ANSWERS[case.meta.generation.mode.value, response.status_code] += 1
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allowed", "not allowed"])
 def test_whatever_is_sent_is_answered_as_the_document_says(stack: Stack, operation: Any, mode: GenerationMode) -> None:
     fuzz = QUIETLY(given(case=operation.as_strategy(generation_mode=mode))(lambda case: send(stack, case)))
