@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from app import crypto
 from app.admission import quota_events, quotas
 from app.admission.admission import NO_ADMISSION, Admission
 from app.batches import batch_chunks, batch_spans
@@ -15,7 +16,7 @@ from app.batches.budget_lanes import LanesChanged
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
-from app.batches.intake.spool import Spool, SpoolOptions
+from app.batches.intake.spool import Sealing, Spool, SpoolOptions
 from app.batches.intake.workers_ai import ItemIntake
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
@@ -30,8 +31,11 @@ from app.events import BatchData, EventKind
 from app.policy.match import NO_DECISION
 from app.queue import ingest
 from app.queue.answer_lengths import UsualLength
+from app.queue.bodies import BatchSeal, new_seal
 from app.queue.chunking import NewChunk
 from app.queue.types import Kind
+from app.sealing import batch_keys
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -75,15 +79,16 @@ class Order:
 
 MOST_NAME = 256  # characters of a batch's name that are kept
 KEY_REUSED = "Idempotency-Key: this key was used for another request; use a new key for a new request"
-Register = Callable[[Connection, ingest.NewBatch], Awaitable[None]]
+Register = Callable[[Connection, ingest.NewBatch, BatchSeal | None], Awaitable[None]]
 
 
 async def submit_items(database: Database, settings: Settings, order: Order, given: Sequence[Any]) -> UUID:
     """Submit a batch whose items are already parsed. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
+    options = await spool_options(database, settings, order.tenant, batch_id)
     async with Offload(Store.of(settings)) as offload:
-        with _intake(settings, order, batch_id) as intake:
+        with _intake(order, batch_id, options) as intake:
             await asyncio.to_thread(intake.add_items, given)
             await check_fit(database, settings, order, intake.long_items)
             return await commit(database, settings, order, intake, offload)
@@ -93,8 +98,9 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
     """Submit a batch as NDJSON, checked while it arrives. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
+    options = await spool_options(database, settings, order.tenant, batch_id)
     async with Offload(Store.of(settings)) as offload:
-        with _intake(settings, order, batch_id) as intake:
+        with _intake(order, batch_id, options) as intake:
             async for block in blocks:
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
@@ -134,20 +140,25 @@ def rules_of_lines(models: Catalogue, usual: UsualLength) -> dict[str, ItemRules
     return {model.name: rules_of(model, usual) for model in models.models.values()}
 
 
-def _intake(settings: Settings, order: Order, batch_id: int) -> ItemIntake:
+def _intake(order: Order, batch_id: int, options: SpoolOptions) -> ItemIntake:
     model = order.model
     admission, (route, examine) = order.admission, ENGINE_ROUTES[model.task]
-    return ItemIntake(batch_id, model, rules_of, examine, route, admission, **spool_options(settings))
+    return ItemIntake(batch_id, model, rules_of, examine, route, admission, **options)
 
 
-def spool_options(settings: Settings) -> SpoolOptions:
-    """The settings of a submit's spool."""
+async def spool_options(database: Database, settings: Settings, tenant: Tenant, batch_id: int) -> SpoolOptions:
+    """The settings of a submit's spool. Raises KeysUnavailable, where the batch is to be sealed."""
+    sealing = None
+    if settings.encrypt == "on":
+        seal, key = await new_seal(database, Keyring.of(settings), tenant.tenant_id, batch_id)
+        sealing = Sealing(seal, key, crypto.derive(crypto.secret_key(settings), b"request hashes"))
     return {
         "folder": settings.data_dir / "spool",
         "memory_bytes": int(settings.spool_memory_mb * 2**20),
         "line_bytes": int(settings.ndjson_line_mb * 2**20),
         "max_items": settings.batch_items,
         "object_bytes": settings.object_kb * 1024 or None,
+        "sealing": sealing,
     }
 
 
@@ -180,8 +191,10 @@ async def commit(
             if request_id != batch.request_id:
                 order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
                 return request_id
+            if intake.sealing is not None:
+                await batch_keys.add(conn, batch.batch_id, intake.sealing.key)
             if register is not None:
-                await register(conn, batch)
+                await register(conn, batch, intake.sealing.seal if intake.sealing else None)
             await chunks.lanes.check(conn)
             offload.seal()
         return request_id

@@ -14,6 +14,7 @@ from app.api import body, policy_header, request_parsing, submit_metrics, submit
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
+from app.batches import shredding
 from app.batches.openai import file_batches, uploads
 from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.batches.validation.openai_lines import ROUTES
@@ -112,6 +113,15 @@ async def retry(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     database, settings = parts.database, parts.settings
     async with _conflict_in_openai_words("retry", tenant, parts, request_id):
         return _shown(await file_batches.retry(database, settings, parts.catalogue, tenant, request_id), parts)
+
+
+@router.delete("/batches/{batch_id}")
+async def delete(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Delete the requests and answers of a batch that has ended, and its output files. Its input file is deleted on its own."""
+    request_id = _parse(batch_id)
+    async with _conflict_in_openai_words("delete", tenant, parts, request_id):
+        await shredding.shred(parts.database, parts.settings, tenant, request_id)
+    return answer({"id": batch_id, "object": "batch", "deleted": True})
 
 
 @router.post("/batches/{batch_id}/{verb}")
