@@ -115,8 +115,8 @@ class Settings(BaseSettings):
     key_provider: str = Field(
         "",
         pattern="^(file:///.+|vault\\+https?://[^/]+.*|entry:.+)?$",
-        description="file:///folder of key files, vault+https://… with the mount of a transit engine, or entry:NAME of a package; "
-        "if empty, `keys` in data_dir",
+        description="file:///folder of key files, vault+https://… with the mount of a transit engine, or entry:NAME of a "
+        "package; if empty, `keys` in data_dir",
     )
     vault_token: SecretStr = Field(
         SecretStr(""), description="token for the transit engine of a `vault+https` key provider"

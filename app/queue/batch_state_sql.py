@@ -34,4 +34,6 @@ where p.batch_id = %(batch_id)s
   and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.ok = 1)
 order by p.seq"""
 
-STATE = "select state, run, ok, failed, total, shredded_at is not null from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"
+STATE = """
+select state, run, ok, failed, total, shredded_at is not null
+from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"""

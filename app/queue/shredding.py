@@ -1,7 +1,7 @@
 """Deletes the contents of a final batch: its key, its rows in the clear, its objects. Counts, usage and hash stay.
 
-`mark` destroys the key and hides the batch's contents, in one transaction; `clean` removes what is left, and may be interrupted and
-repeated: the steward continues what a process left.
+`mark` destroys the key and hides the batch's contents, in one transaction. `clean` removes what is left. It may be
+interrupted and repeated: the steward continues what a process left.
 """
 
 from dataclasses import dataclass
