@@ -108,9 +108,10 @@ class Settings(BaseSettings):
     )
 
     # Encryption
-    encrypt: Literal["off", "on"] = Field(
+    encrypt: Literal["off", "on", "policy"] = Field(
         "off",
-        description="`on`: bodies of items, answers, files and their spools are stored encrypted; keys are outside the database",
+        description="`on`: bodies of items and answers, files and spools are stored encrypted; `policy`: those that a rule of "
+        "the policy with `encrypt` may match",
     )
     key_provider: str = Field(
         "",

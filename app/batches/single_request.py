@@ -69,7 +69,7 @@ async def enqueue(
         await submit.check_fit(database, settings, order, [LongItem("", item)])
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
-    options = await submit.spool_options(database, settings, order.tenant, batch_id)
+    options = await submit.spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
         with _SingleItemSpool(batch_id, order.admission.outcome.asked or order.model.name, **options) as spool:
             await asyncio.to_thread(spool.put, item, facts, asked or item)

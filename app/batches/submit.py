@@ -35,7 +35,7 @@ from app.queue.bodies import BatchSeal, new_seal
 from app.queue.chunking import NewChunk
 from app.queue.types import Kind
 from app.sealing import batch_keys
-from app.sealing.keyring import Keyring
+from app.sealing.keyring import Keyring, wanted
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -86,7 +86,7 @@ async def submit_items(database: Database, settings: Settings, order: Order, giv
     """Submit a batch whose items are already parsed. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
-    options = await spool_options(database, settings, order.tenant, batch_id)
+    options = await spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
         with _intake(order, batch_id, options) as intake:
             await asyncio.to_thread(intake.add_items, given)
@@ -98,7 +98,7 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
     """Submit a batch as NDJSON, checked while it arrives. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
-    options = await spool_options(database, settings, order.tenant, batch_id)
+    options = await spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
         with _intake(order, batch_id, options) as intake:
             async for block in blocks:
@@ -146,10 +146,12 @@ def _intake(order: Order, batch_id: int, options: SpoolOptions) -> ItemIntake:
     return ItemIntake(batch_id, model, rules_of, examine, route, admission, **options)
 
 
-async def spool_options(database: Database, settings: Settings, tenant: Tenant, batch_id: int) -> SpoolOptions:
+async def spool_options(
+    database: Database, settings: Settings, tenant: Tenant, admission: Admission, batch_id: int
+) -> SpoolOptions:
     """The settings of a submit's spool. Raises KeysUnavailable, where the batch is to be sealed."""
     sealing = None
-    if settings.encrypt == "on":
+    if wanted(settings, admission.encrypts):
         seal, key = await new_seal(database, Keyring.of(settings), tenant.tenant_id, batch_id)
         sealing = Sealing(seal, key, crypto.derive(crypto.secret_key(settings), b"request hashes"))
     return {

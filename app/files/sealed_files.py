@@ -13,7 +13,7 @@ from app.files import sql
 from app.sealing import batch_keys, frames
 from app.sealing.batch_keys import NewKey
 from app.sealing.frames import FrameWriter
-from app.sealing.keyring import Keyring, WrappedKey
+from app.sealing.keyring import Keyring, WrappedKey, wanted
 from app.sealing.sealed_form import Unreadable
 from app.settings import Settings
 from app.storage import object_names
@@ -32,9 +32,12 @@ class FileSeal:
         return FrameWriter(self.key.cipher, _place(self.owner, part_id))
 
 
-async def new_seal(database: Database, settings: Settings, tenant_id: int) -> FileSeal | None:
-    """The seal of a new file or upload, with its id. None: files are stored in the clear. Raises KeysUnavailable."""
-    if settings.encrypt != "on":
+async def new_seal(database: Database, settings: Settings, tenant_id: int, rule: str | None) -> FileSeal | None:
+    """The seal of a new file or upload, with its id. None: it is stored in the clear. `rule`: see `keyring.wanted`.
+
+    Raises KeysUnavailable.
+    """
+    if not wanted(settings, rule):
         return None
     owner = uuid4()
     return FileSeal(owner, await batch_keys.make(database, Keyring.of(settings), tenant_id, owner.bytes))

@@ -9,8 +9,9 @@ from app.db.pool import Connection
 from app.errors import BadInput
 from app.queue import errors_sql
 from app.queue import failure_sql as queries
-from app.queue.bodies import StoredBodies, is_sealed
+from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
+from app.sealing.sealed_form import is_sealed
 
 
 @dataclass(frozen=True, slots=True)

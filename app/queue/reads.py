@@ -9,9 +9,10 @@ from uuid import UUID
 
 from app.db.pool import Connection, Database
 from app.queue import forecast_sql, read_sql
-from app.queue.bodies import StoredBodies, is_sealed
+from app.queue.bodies import StoredBodies
 from app.queue.estimate import Gate, Other, Outlook, until_served
 from app.sealing.keyring import Keyring
+from app.sealing.sealed_form import is_sealed
 from app.states import BatchState, EngineState
 from app.storage.store import Store
 
@@ -22,8 +23,8 @@ _LARGE_AT_ONCE = 8
 class BatchStatus:
     """A batch with its live counts. `started`: a worker has leased one of its chunks. `policy`: the version (`id`) and the rules
     that had a say in it, the model it had `asked` for if another one answers, its fallback models, and its `models` if they are
-    several; None: no rule had. `diverted_to`: models to which a budget moved some of its items; None: none. `shredded_at`: when its
-    contents were deleted.
+    several; None: no rule had. `diverted_to`: models to which a budget moved some of its items; None: none.
+    `shredded_at`: when its contents were deleted.
     """
 
     batch_id: int

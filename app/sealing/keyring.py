@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from app import clock
+from app.errors import KeysUnavailable
 from app.sealing import providers, sealed_form
 from app.sealing.providers import KeyProvider
 from app.settings import Settings
@@ -73,3 +74,15 @@ _RINGS: dict[tuple[str, str], Keyring] = {}  # by the provider's URL and token
 def forget_cached() -> None:
     """Forget every key of this process, as a restart would."""
     _RINGS.clear()
+
+
+def wanted(settings: Settings, rule: str | None) -> bool:
+    """Whether something is to be sealed. `rule`: the rule of the policy that asks for it; None: none does.
+
+    Raises KeysUnavailable where a rule asks for it, but the installation does not encrypt.
+    """
+    if rule is not None and settings.encrypt == "off":
+        raise KeysUnavailable(
+            f"Policy rule {rule} asks for encryption, but SLACKWATER_ENCRYPT is off: nothing was stored. Ask the operator."
+        )
+    return settings.encrypt == "on" or rule is not None

@@ -1,7 +1,7 @@
 """Where the keys lie that wrap data keys. None of them is ever in the database.
 
-A provider wraps and unwraps data keys with a key that it keeps under a name (`kek`, key encryption key). Calls may do network I/O.
-`context` is authenticated: what was wrapped for one batch unwraps for no other.
+A provider wraps and unwraps data keys with a key that it keeps under a name (`kek`, key encryption key). Calls may do
+network I/O. `context` is authenticated: what was wrapped for one batch unwraps for no other.
 """
 
 import asyncio

@@ -81,7 +81,9 @@ async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant,
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
     usual = parts.lengths.of(tenant.tenant_id)
-    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual)
+    file = await uploads.from_requests(
+        database, settings, models, tenant, requests, new.endpoint, usual, parts.admission.encrypts_files(tenant)
+    )
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)

@@ -48,7 +48,9 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     """Upload a file. The lines of a batch file are checked while it arrives; files of other purposes are only stored."""
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
-    seal = await sealed_files.new_seal(parts.database, settings, tenant.tenant_id)
+    seal = await sealed_files.new_seal(
+        parts.database, settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
+    )
     with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as upload:
         async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB, uploads.too_large()):
             piece = form.feed(block)

@@ -52,7 +52,9 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
         raise BadInput("expires_after: must be an object with anchor and seconds", param="expires_after")
     default = uploads.DEFAULT_SECONDS
     seconds = default if after is None else file_routes.expiry(after.get("anchor", ""), after.get("seconds"))
-    seal = await sealed_files.new_seal(parts.database, parts.settings, tenant.tenant_id)
+    seal = await sealed_files.new_seal(
+        parts.database, parts.settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
+    )
     async with parts.database.transaction() as conn:
         upload = await upload_parts.create(
             conn, tenant.tenant_id, filename=filename[:255], purpose=purpose, size=size, file_seconds=seconds, seal=seal
@@ -129,7 +131,9 @@ async def cancel(upload_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
 
 async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: list[UUID], md5: Any) -> Upload:
     store, digest = Store.of(parts.settings), hashlib.md5(usedforsecurity=False)
-    seal = await sealed_files.new_seal(parts.database, parts.settings, tenant.tenant_id)
+    seal = await sealed_files.new_seal(
+        parts.database, parts.settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
+    )
     with uploads.IncomingUpload(parts.settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as spool:
         spool.purpose = upload.purpose
         for part_id in part_ids:

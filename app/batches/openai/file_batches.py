@@ -109,7 +109,7 @@ async def create(
     rules = submit.rules_of_lines(models, usual)
     strict = file.problems is not None
     lines = Lines(models, rules, endpoint, mixed=new.mixed, strict=strict, admission=new.admission)
-    options = await submit.spool_options(database, settings, tenant, batch_id)
+    options = await submit.spool_options(database, settings, tenant, new.admission, batch_id)
     async with Offload(store) as offload:
         with FileIntake(batch_id, lines, new.endpoint, lenient=new.lenient, **options) as intake:
             intake.note(_terms(new))

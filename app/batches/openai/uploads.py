@@ -154,8 +154,12 @@ async def from_requests(
     requests: Sequence[Any],
     endpoint: str,
     usual: UsualLength,
+    rule: str | None,
 ) -> File:
-    """A file with the requests in the body of a batch. The defaults are the method POST and the batch's endpoint."""
+    """A file with the requests in the body of a batch. The defaults are the method POST and the batch's endpoint.
+
+    `rule`: of the policy, which asks for its encryption.
+    """
 
     def add_all(upload: IncomingUpload) -> None:
         for given in requests:
@@ -163,7 +167,7 @@ async def from_requests(
             upload.add(orjson.dumps(whole) + b"\n")
         upload.close()
 
-    seal = await sealed_files.new_seal(database, settings, tenant.tenant_id)
+    seal = await sealed_files.new_seal(database, settings, tenant.tenant_id, rule)
     with IncomingUpload(settings, models, usual, seal) as upload:
         upload.purpose = PURPOSE
         await asyncio.to_thread(add_all, upload)

@@ -69,7 +69,9 @@ async def upload(request: Request) -> Response:
 
 async def _stored(request: Request, parts: Parts, tenant: Tenant) -> File:
     settings = parts.settings
-    seal = await sealed_files.new_seal(parts.database, settings, tenant.tenant_id)
+    seal = await sealed_files.new_seal(
+        parts.database, settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
+    )
     with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as incoming:
         incoming.purpose = uploads.PURPOSE
         async for block in request.stream():
