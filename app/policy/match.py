@@ -176,8 +176,8 @@ def _of_tools(tools: frozenset[str], taken: dict[str, Any]) -> Denial | None:
 def encrypts(rules: Sequence[Rule], account: str | None = None) -> str | None:
     """The first of these rules that asks for encryption. None: none does.
 
-    Its conditions on items are not looked at: a batch is encrypted as a whole, before its items are known. `account`: the rules are
-    not narrowed, and what is stored, a file, is of this account.
+    Its conditions on items are not looked at: a batch is encrypted as a whole, before its items are known. `account`: the rules
+    are not narrowed, and what is stored, a file, is of this account.
     """
     for rule in rules:
         of_account = account is None or account in rule.when.texts.get("account", (account,))

@@ -21,7 +21,10 @@ def holders(*folders: Path) -> list[str]:
     return found.stdout.split()
 
 
-async def checkpoint(database: Database) -> None:
-    """Write every page to disk."""
+async def on_disk(database: Database, *folders: Path) -> list[str]:
+    """The files of the database, once every page is written, and below these folders that contain the planted text."""
     async with database.durable() as conn:
         await conn.execute("checkpoint")
+        [(cluster,)] = await (await conn.execute("show data_directory")).fetchall()
+    assert (Path(cluster) / "PG_VERSION").exists()
+    return holders(Path(cluster), *folders)

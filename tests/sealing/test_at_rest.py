@@ -21,7 +21,7 @@ from testing.fakes.vault import TOKEN, FakeVault
 from tests.api import in_process
 from tests.api.support import BATCHES, MODEL, SUBMIT, run_all, uploaded
 from tests.gpu.world import World
-from tests.sealing.support import PLANTED, checkpoint, holders
+from tests.sealing.support import PLANTED, holders, on_disk
 
 LONG = PLANTED + " and so on" * 400
 ITEMS = [{"prompt": f"{PLANTED} {n}", "max_tokens": 5} for n in range(3)] + [{"prompt": LONG, "max_tokens": 5}]
@@ -52,7 +52,7 @@ async def answered(client: httpx.AsyncClient, request_id: str) -> list[Any]:
 
 
 async def test_prompts_and_answers_are_nowhere_on_disk_and_read_as_ever(
-    client: httpx.AsyncClient, world: World, settings: Settings, server_settings: Settings
+    client: httpx.AsyncClient, world: World, settings: Settings
 ) -> None:
     request_id = await submit(client)
     file_id = await uploaded(client, b"".join(file_line(n, f"{PLANTED} {n}") for n in range(3)) + file_line(3, LONG))
@@ -63,8 +63,7 @@ async def test_prompts_and_answers_are_nowhere_on_disk_and_read_as_ever(
     assert made.status_code == 200, made.text
     async with world.worker():
         await world.until("count(*) = 2 from batch where finalized_at is not null")
-    await checkpoint(world.database)
-    assert holders(settings.data_dir, server_settings.data_dir) == []
+    assert await on_disk(world.database, settings.data_dir) == []
 
     shown = await answered(client, request_id)
     assert [PLANTED in json.dumps(each["result"]) for each in shown] == [True] * 4
@@ -77,15 +76,24 @@ async def test_prompts_and_answers_are_nowhere_on_disk_and_read_as_ever(
     assert part.content == content.content[100:181]
 
 
+async def test_without_encryption_the_same_search_finds_them(
+    client: httpx.AsyncClient, world: World, settings: Settings, key: str
+) -> None:
+    clear = settings.model_copy(update={"encrypt": "off", "object_kb": 0})
+    async with in_process.running(clear, key) as (_, plain):
+        await submit(plain)
+    await run_all(world.database)
+    assert await on_disk(world.database, settings.data_dir) != []
+
+
 async def test_errors_that_quote_a_prompt_are_sealed_and_shown(
-    client: httpx.AsyncClient, world: World, settings: Settings, server_settings: Settings
+    client: httpx.AsyncClient, world: World, settings: Settings
 ) -> None:
     world.engine.script({"match": PLANTED, "mode": "status", "status": 400, "message": f"cannot read: {PLANTED}"})
     request_id = await submit(client, ITEMS[:2])
     async with world.worker():
         await world.until("count(*) = 1 from batch where finalized_at is not null")
-    await checkpoint(world.database)
-    assert holders(settings.data_dir, server_settings.data_dir) == []
+    assert await on_disk(world.database, settings.data_dir) == []
     shown = (await client.get(f"{BATCHES}/{request_id}")).json()["result"]
     assert [(each["count"], PLANTED in each["message"]) for each in shown["failures"]] == [(2, True)]
     items = (await client.get(f"{BATCHES}/{request_id}/items")).json()["result"]
@@ -93,7 +101,7 @@ async def test_errors_that_quote_a_prompt_are_sealed_and_shown(
     classes = (await client.get(f"{BATCHES}/{request_id}/errors")).json()["result"]
     assert [(each["count"], PLANTED in each["message"]) for each in classes] == [(2, True)]
     poll = await client.post(SUBMIT, json={"request_id": request_id})
-    assert poll.status_code == 400, "every item was refused"
+    assert poll.status_code == 200, "every item was refused for its own reason, which the class of a sealed error tells"
 
 
 async def test_spools_hold_no_prompt_while_they_are_filled(
@@ -115,7 +123,7 @@ async def test_spools_hold_no_prompt_while_they_are_filled(
 
 
 async def test_uploads_in_parts_are_sealed_and_come_together(
-    client: httpx.AsyncClient, settings: Settings, server_settings: Settings, world: World
+    client: httpx.AsyncClient, settings: Settings, world: World
 ) -> None:
     content = b"".join(file_line(n, PLANTED) for n in range(300))
     half = len(content) // 2
@@ -131,20 +139,18 @@ async def test_uploads_in_parts_are_sealed_and_come_together(
     assert done.status_code == 200, done.text
     file = done.json()["file"]["id"]
     assert (await client.get(f"/v1/files/{file}/content")).content == content
-    await checkpoint(world.database)
-    assert holders(settings.data_dir, server_settings.data_dir) == []
+    assert await on_disk(world.database, settings.data_dir) == []
 
 
 async def test_background_responses_and_their_events_are_sealed(
-    client: httpx.AsyncClient, world: World, settings: Settings, server_settings: Settings
+    client: httpx.AsyncClient, world: World, settings: Settings
 ) -> None:
     asked = {"model": MODEL, "input": PLANTED, "background": True, "stream": True}
     async with world.worker():
         streamed = await client.post("/v1/responses", json=asked)
     assert streamed.status_code == 200, streamed.text
     assert PLANTED in streamed.text
-    await checkpoint(world.database)
-    assert holders(settings.data_dir, server_settings.data_dir) == []
+    assert await on_disk(world.database, settings.data_dir) == []
     [(body, events)] = await world.fetch(
         "select (select count(*) from item_result), (select count(*) from response_events)"
     )
@@ -206,7 +212,7 @@ async def test_without_the_provider_ingest_answers_503_and_stores_nothing_and_wo
             keyring.forget_cached()
             running = World(changed, world.database, world.engine, world.tenant, world.pool)
             async with running.worker():
-                await world.until("exists (select from batch_key where failure like '%503%')")
+                await world.until("exists (select from batch_key where failure like '%%503%%')")
                 why = (await client.get(f"{BATCHES}/{request_id}/why")).json()["result"]
                 assert "cannot be decrypted" in json.dumps(why)
                 assert not world.engine.count
