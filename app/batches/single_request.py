@@ -12,6 +12,7 @@ from app.batches import submit
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem, may_not_fit
 from app.batches.intake.spool import Spool
+from app.batches.intake.spool_options import spool_options
 from app.batches.submit import Order, Register
 from app.batches.validation.text_generation import ItemFacts
 from app.db.pool import Database
@@ -69,7 +70,7 @@ async def enqueue(
         await submit.check_fit(database, settings, order, [LongItem("", item)])
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
-    options = await submit.spool_options(database, settings, order.tenant, order.admission, batch_id)
+    options = await spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
         with _SingleItemSpool(batch_id, order.admission.outcome.asked or order.model.name, **options) as spool:
             await asyncio.to_thread(spool.put, item, facts, asked or item)

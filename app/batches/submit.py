@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from app import crypto
 from app.admission import quota_events, quotas
 from app.admission.admission import NO_ADMISSION, Admission
 from app.batches import batch_chunks, batch_spans
@@ -16,7 +15,8 @@ from app.batches.budget_lanes import LanesChanged
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
-from app.batches.intake.spool import Sealing, Spool, SpoolOptions
+from app.batches.intake.spool import Spool, SpoolOptions
+from app.batches.intake.spool_options import spool_options
 from app.batches.intake.workers_ai import ItemIntake
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
@@ -31,11 +31,10 @@ from app.events import BatchData, EventKind
 from app.policy.match import NO_DECISION
 from app.queue import ingest
 from app.queue.answer_lengths import UsualLength
-from app.queue.bodies import BatchSeal, new_seal
+from app.queue.bodies import BatchSeal
 from app.queue.chunking import NewChunk
 from app.queue.types import Kind
 from app.sealing import batch_keys
-from app.sealing.keyring import Keyring, wanted
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -144,24 +143,6 @@ def _intake(order: Order, batch_id: int, options: SpoolOptions) -> ItemIntake:
     model = order.model
     admission, (route, examine) = order.admission, ENGINE_ROUTES[model.task]
     return ItemIntake(batch_id, model, rules_of, examine, route, admission, **options)
-
-
-async def spool_options(
-    database: Database, settings: Settings, tenant: Tenant, admission: Admission, batch_id: int
-) -> SpoolOptions:
-    """The settings of a submit's spool. Raises KeysUnavailable, where the batch is to be sealed."""
-    sealing = None
-    if wanted(settings, admission.encrypts):
-        seal, key = await new_seal(database, Keyring.of(settings), tenant.tenant_id, batch_id)
-        sealing = Sealing(seal, key, crypto.derive(crypto.secret_key(settings), b"request hashes"))
-    return {
-        "folder": settings.data_dir / "spool",
-        "memory_bytes": int(settings.spool_memory_mb * 2**20),
-        "line_bytes": int(settings.ndjson_line_mb * 2**20),
-        "max_items": settings.batch_items,
-        "object_bytes": settings.object_kb * 1024 or None,
-        "sealing": sealing,
-    }
 
 
 async def commit(

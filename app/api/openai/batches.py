@@ -14,7 +14,6 @@ from app.api import body, policy_header, request_parsing, submit_metrics, submit
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
-from app.batches import shredding
 from app.batches.openai import file_batches, uploads
 from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.batches.validation.openai_lines import ROUTES
@@ -80,10 +79,8 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
 async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant, parts: Parts) -> FileBatch:
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
-    usual = parts.lengths.of(tenant.tenant_id)
-    file = await uploads.from_requests(
-        database, settings, models, tenant, requests, new.endpoint, usual, parts.admission.encrypts_files(tenant)
-    )
+    usual, rule = parts.lengths.of(tenant.tenant_id), parts.admission.encrypts_files(tenant)
+    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual, rule)
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)
@@ -115,15 +112,6 @@ async def retry(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     database, settings = parts.database, parts.settings
     async with _conflict_in_openai_words("retry", tenant, parts, request_id):
         return _shown(await file_batches.retry(database, settings, parts.catalogue, tenant, request_id), parts)
-
-
-@router.delete("/batches/{batch_id}")
-async def delete(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Delete the requests and answers of a batch that has ended, and its output files. Its input file is deleted on its own."""
-    request_id = _parse(batch_id)
-    async with _conflict_in_openai_words("delete", tenant, parts, request_id):
-        await shredding.shred(parts.database, parts.settings, tenant, request_id)
-    return answer({"id": batch_id, "object": "batch", "deleted": True})
 
 
 @router.post("/batches/{batch_id}/{verb}")

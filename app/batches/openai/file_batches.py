@@ -22,6 +22,7 @@ from app.batches import lifecycle, submit
 from app.batches import listing as batch_listing
 from app.batches.intake.offload import Offload
 from app.batches.intake.openai_file import FileIntake
+from app.batches.intake.spool_options import spool_options
 from app.batches.openai import uploads
 from app.batches.refused_batches import nothing_to
 from app.batches.request_labels import NO_LABELS, RequestLabels
@@ -109,7 +110,7 @@ async def create(
     rules = submit.rules_of_lines(models, usual)
     strict = file.problems is not None
     lines = Lines(models, rules, endpoint, mixed=new.mixed, strict=strict, admission=new.admission)
-    options = await submit.spool_options(database, settings, tenant, new.admission, batch_id)
+    options = await spool_options(database, settings, tenant, new.admission, batch_id)
     async with Offload(store) as offload:
         with FileIntake(batch_id, lines, new.endpoint, lenient=new.lenient, **options) as intake:
             intake.note(_terms(new))
