@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-import httpx
+import aiohttp
+import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -85,7 +86,7 @@ class KeyFolder:
             raise KeysUnavailable(f"The key {kek} does not open this data key", gone=True) from error
 
     async def destroy(self, kek: str) -> None:
-        """Overwrite and remove a key. On copying file systems and in backups of the folder it may live on."""
+        """Overwrite and remove a key, if it exists. On copying file systems and in backups of the folder it may live on."""
         await asyncio.to_thread(self._destroy, kek)
 
     def _key(self, kek: str, may_create: bool) -> bytes:
@@ -169,22 +170,29 @@ class VaultTransit:
         return base64.b64decode((await self._call("POST", f"decrypt/{kek}", given))["plaintext"])
 
     async def destroy(self, kek: str) -> None:
-        """Delete a key with all its versions."""
-        await self._call("POST", f"keys/{kek}/config", {"deletion_allowed": True})
+        """Delete a key with all its versions. One that does not exist is no error."""
+        try:
+            await self._call("POST", f"keys/{kek}/config", {"deletion_allowed": True})
+        except KeysUnavailable as error:
+            if error.gone:
+                return
+            raise
         await self._call("DELETE", f"keys/{kek}", None)
 
     async def _call(self, method: str, path: str, given: dict[str, Any] | None) -> dict[str, Any]:
+        url, timeout = f"{self._base}/{path}", aiohttp.ClientTimeout(total=_SECONDS)
         try:
-            async with httpx.AsyncClient(timeout=_SECONDS, verify=self._tls) as client:
-                answer = await client.request(method, f"{self._base}/{path}", json=given, headers=self._headers)
-                found = answer.json() if answer.content else {}
-        except (httpx.HTTPError, ValueError) as error:
+            async with (
+                aiohttp.ClientSession(headers=self._headers, timeout=timeout) as session,
+                session.request(method, url, json=given, ssl=self._tls, allow_redirects=False) as answer,
+            ):
+                status, content = answer.status, await answer.read()
+            found = orjson.loads(content) if content else {}
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
             raise KeysUnavailable(f"Vault does not answer: {type(error).__name__}") from error
-        if answer.is_error:
+        if status >= 300:
             reasons = ", ".join(str(each) for each in found.get("errors", ())) or "no reason given"
-            raise KeysUnavailable(
-                f"Vault answered {answer.status_code} to {path}: {reasons[:300]}", gone=answer.status_code in (400, 404)
-            )
+            raise KeysUnavailable(f"Vault answered {status} to {path}: {reasons[:300]}", gone=status in (400, 404))
         return dict(found.get("data") or {})
 
 

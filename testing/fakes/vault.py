@@ -56,6 +56,8 @@ class FakeVault:
             case "POST", "decrypt":
                 return self._decrypt(name, given)
             case "POST", "keys" if name.endswith("/config"):
+                if name.removesuffix("/config") not in self.keys:
+                    return _errors(400, "no existing key named so could be found")
                 self.deletable.add(name.removesuffix("/config"))
                 return web.Response(status=204)
             case "DELETE", "keys" if name in self.deletable:
