@@ -26,8 +26,8 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.service import ensure_pool
 from app.errors import KeysUnavailable
-from app.queue import partitions, service
-from app.queue.bodies import BatchSeal
+from app.queue import partitions, reads, service
+from app.queue.bodies import StoredBodies
 from app.queue.types import Result
 from app.sealing import batch_keys
 from app.sealing.keyring import Keyring, WrappedKey, forget_cached
@@ -94,8 +94,10 @@ async def _run(settings: Settings) -> list[Seen]:
     async with _database(settings) as (database, folder, tenant):
         sealed = await _stored(database, settings.model_copy(update={"encrypt": "on"}), tenant, sealed_text)
         clear = await _stored(database, settings, tenant, clear_text)
+        status = await reads.status(database, tenant.tenant_id, sealed)
+        assert status is not None
+        batch_id = status.batch_id
         async with database.durable() as conn:
-            [(batch_id,)] = await (await conn.execute("select batch_id from batch_key")).fetchall()
             wrapped = await batch_keys.read(conn, batch_id)
         assert wrapped is not None
 
@@ -147,10 +149,8 @@ async def _stored(database: Database, settings: Settings, tenant: Tenant, text: 
         assert lease is not None
         body = orjson.dumps({"answer": text})
         if settings.encrypt == "on":
-            wrapped = await batch_keys.read(conn, lease.batch_id)
-            assert wrapped is not None
-            cipher = await Keyring.of(settings).open(wrapped, batch_keys.context(lease.batch_id))
-            body = BatchSeal(lease.batch_id, cipher).result(0, lease.run, body)
+            seal = await StoredBodies(conn, Keyring.of(settings), lease.batch_id).seal()
+            body = seal.result(0, lease.run, body)
         await service.flush(conn, lease, [Result(0, True, 1, 1, 0, 1, body)])
         await service.finish(conn, lease)
     async with database.transaction() as conn:

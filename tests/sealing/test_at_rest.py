@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from pydantic import SecretStr
 
 from app.batches import key_rotation
 from app.batches.intake.spool import Spool
+from app.console.pages import item
 from app.errors import KeysUnavailable
 from app.queue.bodies import StoredBodies
 from app.sealing import batch_keys, keyring
@@ -21,7 +23,7 @@ from testing.fakes.vault import TOKEN, FakeVault
 from tests.api import in_process
 from tests.api.support import BATCHES, MODEL, SUBMIT, run_all, uploaded
 from tests.gpu.world import World
-from tests.sealing.support import PLANTED, holders, on_disk
+from tests.sealing.support import CLEAR, PLANTED, holders, on_disk
 
 LONG = PLANTED + " and so on" * 400
 ITEMS = [{"prompt": f"{PLANTED} {n}", "max_tokens": 5} for n in range(3)] + [{"prompt": LONG, "max_tokens": 5}]
@@ -81,9 +83,8 @@ async def test_without_encryption_the_same_search_finds_them(
 ) -> None:
     clear = settings.model_copy(update={"encrypt": "off", "object_kb": 0})
     async with in_process.running(clear, key) as (_, plain):
-        await submit(plain)
-    await run_all(world.database)
-    assert await on_disk(world.database, settings.data_dir) != []
+        await submit(plain, [{"prompt": CLEAR, "max_tokens": 5}])
+    assert await on_disk(world.database, settings.data_dir, text=CLEAR) != []
 
 
 async def test_errors_that_quote_a_prompt_are_sealed_and_shown(
@@ -161,6 +162,17 @@ async def test_background_responses_and_their_events_are_sealed(
     assert await world.fetch("select from batch_key") == []
 
 
+async def test_the_console_reveals_what_is_sealed(client: httpx.AsyncClient, world: World, settings: Settings) -> None:
+    await submit(client)
+    async with world.worker():
+        await world.until("count(*) = 1 from batch where finalized_at is not null")
+    [(batch_id,)] = await world.fetch("select batch_id from batch")
+    parts: Any = SimpleNamespace(reader=world.database, settings=settings)
+    for seq in (0, 3):  # in a row, in the object store
+        shown = await item._bodies(parts, SimpleNamespace(batch_id=batch_id), seq)  # type: ignore[arg-type]
+        assert all(PLANTED in (text or "") for text in shown.values())
+
+
 async def test_switching_encryption_on_and_off_leaves_every_batch_readable(
     client: httpx.AsyncClient, world: World, settings: Settings, database_url: str
 ) -> None:
@@ -168,11 +180,12 @@ async def test_switching_encryption_on_and_off_leaves_every_batch_readable(
     clear = world.settings.model_copy(update={"encrypt": "off"})
     key = client.headers["authorization"].removeprefix("Bearer ")
     async with in_process.running(clear, key) as (_, plain):
-        second = await submit(plain, ITEMS[:1])
+        second = await submit(plain, [{"prompt": CLEAR, "max_tokens": 5}])
         async with world.worker(encrypt="off"):
             await world.until("count(*) = 2 from batch where finalized_at is not null")
         for request_id in (second, *[row[0] for row in await world.fetch("select request_id::text from batch")]):
-            assert PLANTED in json.dumps(await answered(plain, request_id))
+            text = CLEAR if request_id == second else PLANTED
+            assert text in json.dumps(await answered(plain, request_id))
     with psycopg.connect(database_url) as conn:
         firsts = conn.execute("select distinct get_byte(body, 0) = 1 from item_result").fetchall()
     assert len(firsts) == 2, "an answer is stored as its batch is"
@@ -197,7 +210,7 @@ async def test_without_the_provider_ingest_answers_503_and_stores_nothing_and_wo
     client: httpx.AsyncClient, world: World, settings: Settings, key: str
 ) -> None:
     async with FakeVault() as vault:
-        changed = settings.model_copy(update={"key_provider": vault.url, "vault_token": SecretStr(TOKEN)})
+        changed = world.settings.model_copy(update={"key_provider": vault.url, "vault_token": SecretStr(TOKEN)})
         async with in_process.running(changed, key) as (_, client):
             request_id = await submit(client, ITEMS[:2])
             vault.away = True

@@ -13,9 +13,11 @@ from app.storage.store import Store
 from app.tenants.service import Tenant
 from tests.api.support import BATCHES, SUBMIT, run_all
 from tests.gpu.world import World
-from tests.sealing.support import PLANTED, on_disk
+from tests.sealing.support import CLEAR, PLANTED, on_disk
 
-ITEMS = [{"prompt": f"{PLANTED} {n}", "max_tokens": 5} for n in range(3)] + [{"prompt": PLANTED * 100, "max_tokens": 5}]
+
+def text_of(settings: Settings) -> str:
+    return PLANTED if settings.encrypt == "on" else CLEAR
 
 
 @pytest.fixture(params=["on", "off"])
@@ -24,8 +26,10 @@ def settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
     return settings.model_copy(update={"encrypt": request.param, "object_kb": 2})
 
 
-async def submit(client: httpx.AsyncClient) -> str:
-    answer = await client.post(SUBMIT, json={"requests": ITEMS})
+async def submit(client: httpx.AsyncClient, settings: Settings) -> str:
+    prompts = [*[f"{text_of(settings)} {n}" for n in range(3)], text_of(settings) * 100]
+    items = [{"prompt": prompt, "max_tokens": 5} for prompt in prompts]
+    answer = await client.post(SUBMIT, json={"requests": items})
     return str(answer.json()["result"]["request_id"])
 
 
@@ -38,7 +42,7 @@ async def contents(world: World) -> tuple[Any, ...]:
 
 
 async def test_a_deleted_batch_has_no_contents_and_all_its_evidence(client: httpx.AsyncClient, world: World) -> None:
-    request_id = await submit(client)
+    request_id = await submit(client, world.settings)
     await run_all(world.database)
     before = (await client.get(f"{BATCHES}/{request_id}")).json()["result"]
     answer = await client.delete(f"{BATCHES}/{request_id}")
@@ -59,7 +63,7 @@ async def test_a_deleted_batch_has_no_contents_and_all_its_evidence(client: http
 
 
 async def test_a_running_batch_is_not_deleted(client: httpx.AsyncClient, world: World) -> None:
-    request_id = await submit(client)
+    request_id = await submit(client, world.settings)
     refused = await client.delete(f"{BATCHES}/{request_id}")
     assert (refused.status_code, "cancel it or wait" in refused.text) == (409, True)
     openai = await client.delete(f"/v1/batches/batch_{request_id.replace('-', '')}")
@@ -69,7 +73,7 @@ async def test_a_running_batch_is_not_deleted(client: httpx.AsyncClient, world: 
 
 
 async def test_openais_route_deletes_the_batch_and_its_output_files(client: httpx.AsyncClient, world: World) -> None:
-    request_id = await submit(client)
+    request_id = await submit(client, world.settings)
     await run_all(world.database)
     batch_id = f"batch_{request_id.replace('-', '')}"
     output = (await client.get(f"/v1/batches/{batch_id}")).json()["output_file_id"]
@@ -87,7 +91,7 @@ async def test_openais_route_deletes_the_batch_and_its_output_files(client: http
 async def test_a_process_that_dies_after_the_commit_leaves_nothing_readable_and_the_steward_goes_on(
     client: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request_id = await submit(client)
+    request_id = await submit(client, world.settings)
     await run_all(world.database)
 
     async def dies(*_: Any) -> None:
@@ -107,7 +111,7 @@ async def test_a_process_that_dies_after_the_commit_leaves_nothing_readable_and_
 async def test_a_process_that_dies_before_the_commit_has_deleted_nothing(
     client: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request_id = await submit(client)
+    request_id = await submit(client, world.settings)
     await run_all(world.database)
 
     async def dies(*_: Any, **__: Any) -> None:
@@ -126,7 +130,7 @@ async def test_after_deletion_and_vacuum_the_text_is_on_no_page_of_the_tables(
     client: httpx.AsyncClient, world: World, settings: Settings
 ) -> None:
     """The write-ahead log may hold rows that were stored in the clear until it is recycled; sealed ones it never holds."""
-    request_id = await submit(client)
+    request_id = await submit(client, world.settings)
     await run_all(world.database)
     await client.delete(f"{BATCHES}/{request_id}")
     async with world.database.durable() as conn:
@@ -134,7 +138,7 @@ async def test_after_deletion_and_vacuum_the_text_is_on_no_page_of_the_tables(
         [(oid,)] = await (
             await conn.execute("select oid from pg_database where datname = current_database()")
         ).fetchall()
-    found = await on_disk(world.database, settings.data_dir / "objects")
+    found = await on_disk(world.database, settings.data_dir / "objects", text=text_of(settings))
     assert [path for path in found if f"/base/{oid}/" in path or "objects" in path] == []
     if settings.encrypt == "on":
         assert found == []
