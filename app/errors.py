@@ -19,6 +19,7 @@
     │   └── ModelDenied       403      5018
     ├── BudgetSpent           429      3036
     ├── TimedOut              408      3007
+    ├── KeysUnavailable       410/503  5001   (410: the key is gone for good)
     └── StorageError          503      5001
         └── StorageFull       507      5001
 
@@ -189,6 +190,16 @@ class TimedOut(SlackwaterError):
     """The engine did not answer a synchronous request in time."""
 
     status, code = 408, 3007
+
+
+class KeysUnavailable(SlackwaterError):
+    """A body cannot be sealed or opened now: the key provider does not answer. `gone`: its key does not exist any more."""
+
+    status, code = 503, 5001
+
+    def __init__(self, message: str, *, gone: bool = False) -> None:
+        super().__init__(message, status=410 if gone else None)
+        self.gone = gone
 
 
 class StorageError(SlackwaterError):

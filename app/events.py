@@ -21,6 +21,7 @@ class EventKind(StrEnum):
     BATCH_CANCELLED = "batch.cancelled"
     BATCH_EXPIRED = "batch.expired"
     BATCH_AT_RISK = "batch.at_risk"
+    BATCH_SHREDDED = "batch.shredded"
     ITEM_SUCCEEDED = "item.succeeded"
     ITEM_FAILED = "item.failed"
     RESPONSE_COMPLETED = "response.completed"

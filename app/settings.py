@@ -107,6 +107,22 @@ class Settings(BaseSettings):
         "", pattern="^(https?://.+)?$", description="https://… of an S3-compatible store other than AWS"
     )
 
+    # Encryption
+    encrypt: Literal["off", "on", "policy"] = Field(
+        "off",
+        description="`on`: bodies of items and answers, files and spools are stored encrypted; `policy`: those that a rule of "
+        "the policy with `encrypt` may match",
+    )
+    key_provider: str = Field(
+        "",
+        pattern="^(file:///.+|vault\\+https?://[^/]+.*|entry:.+)?$",
+        description="file:///folder of key files, vault+https://… with the mount of a transit engine, or entry:NAME of a "
+        "package; if empty, `keys` in data_dir",
+    )
+    vault_token: SecretStr = Field(
+        SecretStr(""), description="token for the transit engine of a `vault+https` key provider"
+    )
+
     # Queue
     chunk_tokens: int = Field(
         16_000, gt=0, description="maximum estimated tokens in a chunk; a larger item has its own"

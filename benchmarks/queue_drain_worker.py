@@ -1,4 +1,4 @@
-"""One worker process of the drain arms: `python -m benchmarks.queue_drain_worker URL POOL_ID ROWS_PER_FLUSH`.
+"""One worker process of the drain arms: `python -m benchmarks.queue_drain_worker URL POOL_ID ROWS_PER_FLUSH [KEY_PROVIDER]`.
 
 It calls the queue as workers/gpu does, but without an engine: it generates the results itself. Like the GPU worker, whose
 claim and flush loops run at the same time, it holds two chunks at a time. It exits when the queue is empty.
@@ -10,13 +10,17 @@ import random
 import sys
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from time import monotonic
 
 import orjson
 
 from app.db.pool import Database
 from app.queue import service as queue
+from app.queue.bodies import BatchSeal, StoredBodies
 from app.queue.types import Item, Lease, Result
+from app.sealing.keyring import Keyring
+from app.settings import Settings
 from benchmarks.prompts import WORDS
 
 LANES = 2
@@ -51,7 +55,19 @@ async def finish(database: Database, lease: Lease) -> bool:
         return await queue.finish(conn, lease) is not None
 
 
-async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]) -> int | None:
+async def unsealed(
+    database: Database, keyring: Keyring, lease: Lease, items: list[Item]
+) -> tuple[list[Item], BatchSeal | None]:
+    """The items with their bodies opened, and their batch's seal, as in workers/gpu/claimer.py."""
+    if not any(item.sealed for item in items):
+        return items, None
+    seal = await StoredBodies(database, keyring, lease.batch_id).seal()
+    return [replace(item, body=seal.open_payload(item.seq, item.body)) for item in items], seal
+
+
+async def run_one(
+    database: Database, keyring: Keyring, pool_id: int, worker_id: int, rows: int, spent: Counter[str]
+) -> int | None:
     """Claim, load, flush and finish one chunk. Returns its number of items; None if there was no chunk."""
     began = monotonic()
     async with database.relaxed() as conn:
@@ -60,9 +76,12 @@ async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, s
             return None
         claimed = monotonic()
         items = await queue.load(conn, lease)
+    items, seal = await unsealed(database, keyring, lease, items)
     loaded = monotonic()
     results = [answer(item) for item in items]
     made = monotonic()
+    if seal is not None:
+        results = [replace(r, body=seal.result(r.seq, lease.run, r.body)) for r in results]
     for first in range(0, len(results), rows):
         async with database.durable() as conn:
             if not await queue.flush(conn, lease, results[first : first + rows]):
@@ -75,11 +94,13 @@ async def run_one(database: Database, pool_id: int, worker_id: int, rows: int, s
     return len(items)
 
 
-async def lane(database: Database, pool_id: int, worker_id: int, rows: int, spent: Counter[str]) -> tuple[int, float]:
+async def lane(
+    database: Database, keyring: Keyring, pool_id: int, worker_id: int, rows: int, spent: Counter[str]
+) -> tuple[int, float]:
     """Run chunks until two claims in a row find none and none waits for money. Returns (items, second of the last finish)."""
     items, misses, finished = 0, 0, monotonic()
     while misses < 2:
-        done = await run_one(database, pool_id, worker_id, rows, spent)
+        done = await run_one(database, keyring, pool_id, worker_id, rows, spent)
         if done is None:
             misses += not await waiting_for_money(database, pool_id)
             await asyncio.sleep(0.02)
@@ -103,7 +124,7 @@ async def _beat(database: Database, worker_id: int) -> None:
                 raise SystemExit("the worker's lease lapsed")
 
 
-async def main(url: str, pool_id: int, rows: int) -> None:
+async def main(url: str, pool_id: int, rows: int, keys: str) -> None:
     """Work from `go` until the queue is empty. Report items, the end, and the seconds spent in each verb."""
     async with Database(url, size=4, application="slackwater bench") as database:
         async with database.durable() as conn:
@@ -114,7 +135,8 @@ async def main(url: str, pool_id: int, rows: int) -> None:
         await asyncio.to_thread(sys.stdin.readline)
         beating = asyncio.create_task(_beat(database, worker_id))
         spent: Counter[str] = Counter()
-        lanes = [lane(database, pool_id, worker_id, rows, spent) for _ in range(LANES)]
+        keyring = Keyring.of(Settings(key_provider=keys))
+        lanes = [lane(database, keyring, pool_id, worker_id, rows, spent) for _ in range(LANES)]
         done = await asyncio.gather(*lanes)
         items, finished = sum(items for items, _ in done), max(end for _, end in done)
         beating.cancel()
@@ -126,4 +148,4 @@ async def main(url: str, pool_id: int, rows: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else ""))

@@ -13,7 +13,7 @@ from app.admission.answer_limit import limited
 from app.engines.catalogue import Catalogue, Model
 from app.errors import ModelDenied, PolicyDenied
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
-from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide
+from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide, encrypts
 from app.policy.rules import NO_POLICY, Policy
 from app.queue.types import Kind
 
@@ -113,6 +113,11 @@ class Admission:
     def open(self) -> bool:
         """Whether no rule can match, so that items need not be looked at."""
         return not self.policy.rules
+
+    @property
+    def encrypts(self) -> str | None:
+        """The rule that asks for the encryption of what this request stores. None: none does."""
+        return encrypts(self.policy.rules)
 
     @property
     def _is_queued(self) -> bool:

@@ -12,7 +12,7 @@ from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
 from app.policy.in_force import PolicyInForce
-from app.policy.match import Requester, narrowed, webhook_refusal
+from app.policy.match import Requester, encrypts, narrowed, webhook_refusal
 from app.policy.rules import Policy
 from app.tenants.service import Tenant
 
@@ -58,6 +58,10 @@ class AdmissionControl:
             observation.count,
             partial(self.samples.add, tenant.tenant_id),
         )
+
+    def encrypts_files(self, tenant: Tenant) -> str | None:
+        """The rule that asks for encrypted files of this account. None: none does."""
+        return encrypts(self.policy.current.rules, tenant.account_id)
 
     def check_webhook(self, tenant: Tenant, url: str) -> None:
         """Raise PolicyDenied for a webhook of this account to a host that a rule does not allow."""

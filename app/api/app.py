@@ -13,7 +13,15 @@ from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
 from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator
 from app.api.deps import Parts, caller
-from app.api.openai import background_responses, files, inference, models, uploads, webhook_endpoints
+from app.api.openai import (
+    background_responses,
+    batch_deletion,
+    files,
+    inference,
+    models,
+    uploads,
+    webhook_endpoints,
+)
 from app.api.openai import batches as openai_batches
 from app.api.queue_gauges import QueueGauges
 from app.api.request_limits import RequestLimits
@@ -131,7 +139,16 @@ def create_app(settings: Settings, *, store_checked: bool = True) -> FastAPI:
 def _include_routers(app: FastAPI) -> None:
     # Routes are tried in order, so the most frequent ones come first.
     app.include_router(run.router, prefix=ACCOUNT)
-    openai = (inference, files, openai_batches, background_responses, uploads, models, webhook_endpoints)
+    openai = (
+        inference,
+        files,
+        openai_batches,
+        batch_deletion,
+        background_responses,
+        uploads,
+        models,
+        webhook_endpoints,
+    )
     for router in [module.router for module in openai]:
         app.include_router(router, prefix="/v1")
         app.include_router(router, prefix=f"{ACCOUNT}/ai/v1", dependencies=[Depends(caller)])

@@ -52,6 +52,8 @@ SUMMARIES: Mapping[str, str] = {
     "get ai/protection": "Get how synchronous callers are protected",
     "post ai/batches/{request_id}/retry": "Retry what failed of a batch",
     "post ai/batches/{request_id}/{verb}": "Pause, resume or cancel a batch",
+    "delete ai/batches/{request_id}": "Delete the contents of a batch",
+    "delete v1/batches/{batch_id}": "Delete the contents of a batch",
     "post v1/chat/completions": "Create a chat completion",
     "post v1/completions": "Create a text completion",
     "post v1/embeddings": "Create embeddings",

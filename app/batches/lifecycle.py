@@ -100,6 +100,8 @@ async def _begin_run(
         batch = await batch_state.reopen(conn, tenant.tenant_id, request_id, of_run)
         if batch is None:
             standing = await _standing(conn, tenant, request_id)
+            if standing.shredded:
+                raise Conflict("The contents of the batch were deleted; nothing to retry")
             if of_run is not None and standing.run == of_run + 1:
                 return 0
             if of_run is not None and standing.run != of_run:

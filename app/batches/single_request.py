@@ -12,13 +12,16 @@ from app.batches import submit
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem, may_not_fit
 from app.batches.intake.spool import Spool
+from app.batches.intake.spool_options import spool_options
 from app.batches.submit import Order, Register
 from app.batches.validation.text_generation import ItemFacts
 from app.db.pool import Database
 from app.errors import UNAVAILABLE, NoCapacity
 from app.queue import ingest, reads, response_log
+from app.queue.bodies import StoredBodies
 from app.queue.reads import BatchStatus, ItemResult
 from app.queue.types import Kind
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.storage.store import Store
 
@@ -67,10 +70,9 @@ async def enqueue(
         await submit.check_fit(database, settings, order, [LongItem("", item)])
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
+    options = await spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
-        with _SingleItemSpool(
-            batch_id, order.admission.outcome.asked or order.model.name, **submit.spool_options(settings)
-        ) as spool:
+        with _SingleItemSpool(batch_id, order.admission.outcome.asked or order.model.name, **options) as spool:
             await asyncio.to_thread(spool.put, item, facts, asked or item)
             if repeated and (same := await _same(database, order, spool.request_hash)) is not None:
                 return same
@@ -99,10 +101,14 @@ async def find(
             return None
     status = await reads.status(database, tenant_id, request_id)
     assert status is not None
-    store = Store.of(settings)
-    async for page in reads.results(database, status.batch_id, status.run, store=store, page=2, items=True):
+    store, keyring = Store.of(settings), Keyring.of(settings)
+    read = reads.results(database, status.batch_id, status.run, store=store, keyring=keyring, page=2, items=True)
+    async for page in read:
         [result] = page
         body = result.item or b"{}"
-        request = orjson.loads(await store.get(body.decode()) if result.item_stored else body)
+        if result.item_stored:
+            bodies = StoredBodies(database, keyring, status.batch_id)
+            body = await bodies.payload(0, await store.get(body.decode()))
+        request = orjson.loads(body)
         return SingleRequest(status, request, result)
     return None

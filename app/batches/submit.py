@@ -16,6 +16,7 @@ from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
 from app.batches.intake.spool import Spool, SpoolOptions
+from app.batches.intake.spool_options import spool_options
 from app.batches.intake.workers_ai import ItemIntake
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
@@ -30,8 +31,10 @@ from app.events import BatchData, EventKind
 from app.policy.match import NO_DECISION
 from app.queue import ingest
 from app.queue.answer_lengths import UsualLength
+from app.queue.bodies import BatchSeal
 from app.queue.chunking import NewChunk
 from app.queue.types import Kind
+from app.sealing import batch_keys
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -75,15 +78,16 @@ class Order:
 
 MOST_NAME = 256  # characters of a batch's name that are kept
 KEY_REUSED = "Idempotency-Key: this key was used for another request; use a new key for a new request"
-Register = Callable[[Connection, ingest.NewBatch], Awaitable[None]]
+Register = Callable[[Connection, ingest.NewBatch, BatchSeal | None], Awaitable[None]]
 
 
 async def submit_items(database: Database, settings: Settings, order: Order, given: Sequence[Any]) -> UUID:
     """Submit a batch whose items are already parsed. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
+    options = await spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
-        with _intake(settings, order, batch_id) as intake:
+        with _intake(order, batch_id, options) as intake:
             await asyncio.to_thread(intake.add_items, given)
             await check_fit(database, settings, order, intake.long_items)
             return await commit(database, settings, order, intake, offload)
@@ -93,8 +97,9 @@ async def submit_lines(database: Database, settings: Settings, order: Order, blo
     """Submit a batch as NDJSON, checked while it arrives. All or nothing; returns the request id."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
+    options = await spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
-        with _intake(settings, order, batch_id) as intake:
+        with _intake(order, batch_id, options) as intake:
             async for block in blocks:
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
@@ -134,21 +139,10 @@ def rules_of_lines(models: Catalogue, usual: UsualLength) -> dict[str, ItemRules
     return {model.name: rules_of(model, usual) for model in models.models.values()}
 
 
-def _intake(settings: Settings, order: Order, batch_id: int) -> ItemIntake:
+def _intake(order: Order, batch_id: int, options: SpoolOptions) -> ItemIntake:
     model = order.model
     admission, (route, examine) = order.admission, ENGINE_ROUTES[model.task]
-    return ItemIntake(batch_id, model, rules_of, examine, route, admission, **spool_options(settings))
-
-
-def spool_options(settings: Settings) -> SpoolOptions:
-    """The settings of a submit's spool."""
-    return {
-        "folder": settings.data_dir / "spool",
-        "memory_bytes": int(settings.spool_memory_mb * 2**20),
-        "line_bytes": int(settings.ndjson_line_mb * 2**20),
-        "max_items": settings.batch_items,
-        "object_bytes": settings.object_kb * 1024 or None,
-    }
+    return ItemIntake(batch_id, model, rules_of, examine, route, admission, **options)
 
 
 async def commit(
@@ -180,8 +174,10 @@ async def commit(
             if request_id != batch.request_id:
                 order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
                 return request_id
+            if intake.sealing is not None:
+                await batch_keys.add(conn, batch.batch_id, intake.sealing.key)
             if register is not None:
-                await register(conn, batch)
+                await register(conn, batch, intake.sealing.seal if intake.sealing else None)
             await chunks.lanes.check(conn)
             offload.seal()
         return request_id

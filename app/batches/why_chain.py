@@ -6,6 +6,7 @@ The chain of conditions between a batch and its end is checked in this order. Th
     budget             whether all its items wait for money of a budget
     engines            whether its model has an engine, and one that is ready
     gate               whether an engine admits batch work; if not: signal, value, threshold
+    sealed             whether its key could not be unwrapped
     back-off           whether all its items wait before they are tried again
     order              earlier work of its account, other accounts, the account's limit
     allowance          whether the engines' allowance is used up
@@ -28,8 +29,10 @@ from app.quantities import duration, many
 from app.queue import reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
 from app.queue.reads import BatchSnapshot, BatchStatus
+from app.sealing import batch_keys
 from app.states import BatchState
 
+KeyFailure = tuple[str, datetime]
 MOMENT_SECONDS = 5.0  # a gate that is closed for less does not block a running batch: the items in the engine continue
 MOST_TOGETHER = 64  # batches in one query
 
@@ -70,23 +73,32 @@ async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | Non
 
 async def explained(database: Database, status: BatchStatus, outlook: Outlook | None) -> Why:
     """The chain from the rows that were read, and the money that its chunks wait for, if they do."""
-    waits = outlook is not None and outlook.unfunded
-    return explain(status, outlook, await money_wait.read(database, status.batch_id) if waits else None)
+    waits, failure = outlook is not None and outlook.unfunded, None
+    if outlook is not None and outlook.delayed:
+        async with database.relaxed() as conn:
+            failure = await batch_keys.failure(conn, status.batch_id)
+    return explain(status, outlook, await money_wait.read(database, status.batch_id) if waits else None, failure)
 
 
-def explain(status: BatchStatus, outlook: Outlook | None, money: MoneyWait | None = None) -> Why:
-    """The chain from the rows that were read. Pure."""
+def explain(
+    status: BatchStatus, outlook: Outlook | None, money: MoneyWait | None = None, unreadable: KeyFailure | None = None
+) -> Why:
+    """The chain from the rows that were read. `unreadable`: why its key could not be unwrapped, and since when. Pure."""
     if status.finalized_at is not None:
         return Why(status, (), (), None)
     expected = None if outlook is None else estimate(status.state, outlook)
     if money is not None and expected is not None:
         expected = money.delayed(expected)
-    chain = tuple(walk(status, outlook, expected, money))
+    chain = tuple(walk(status, outlook, expected, money, unreadable))
     return Why(status, chain, outlook.gates if outlook else (), expected, money)
 
 
 def walk(
-    status: BatchStatus, outlook: Outlook | None, estimate: Estimate | None, money: MoneyWait | None = None
+    status: BatchStatus,
+    outlook: Outlook | None,
+    estimate: Estimate | None,
+    money: MoneyWait | None = None,
+    unreadable: KeyFailure | None = None,
 ) -> Iterator[Link]:
     """The chain of an unfinished batch. A batch without chunks has no outlook. `money`: of its unfunded chunks."""
     if status.state != BatchState.OPEN:
@@ -97,7 +109,7 @@ def walk(
     if money is not None:
         yield Link("budget", money.message(outlook.unfunded), blocks=not outlook.ready and not outlook.leased)
     yield from _engines(status, outlook)
-    yield from _own_chunks(outlook)
+    yield from _own_chunks(outlook, unreadable)
     yield from _queue_order(status, outlook, estimate)
     yield _eta(estimate)
 
@@ -128,15 +140,21 @@ def _held_seconds(outlook: Outlook, gate: Gate) -> float:
     return (outlook.now - gate.since).total_seconds()
 
 
-def _own_chunks(outlook: Outlook) -> Iterator[Link]:
+def _own_chunks(outlook: Outlook, unreadable: KeyFailure | None) -> Iterator[Link]:
     """The batch's chunks that an engine has, and those that wait before they are tried again."""
     if outlook.leased:
         chunks = many(outlook.chunks, "chunk")
         yield Link("running", batch_message("running", leased=f"{outlook.leased:,}", chunks=chunks))
     if outlook.delayed:
         delayed, pause = many(outlook.delayed, "chunk"), duration(outlook.pause or 0.0)
-        message = batch_message("backoff", delayed=delayed, pause=pause)
-        yield Link("backoff", message, None, blocks=not outlook.ready and not outlook.leased)
+        blocks = not outlook.ready and not outlook.leased
+        if unreadable is not None:
+            failure, at = unreadable
+            yield Link(
+                "sealed", batch_message("sealed", delayed=delayed, failure=failure, pause=pause), at, blocks=blocks
+            )
+        else:
+            yield Link("backoff", batch_message("backoff", delayed=delayed, pause=pause), None, blocks=blocks)
 
 
 def _queue_order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> Iterator[Link]:

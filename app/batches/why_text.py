@@ -17,6 +17,7 @@ _BATCH = {
     "settling": "every item is done; the batch is being settled",
     "running": "with an engine: {leased} of {chunks}",
     "backoff": "{delayed} will be tried again, the next in {pause}",
+    "sealed": "{delayed} cannot be decrypted: {failure}; the next is tried again in {pause}",
     "budget": "budget {name} has {used} of {most} spent or held; {chunks} for money{until}",
     "no_engine": "no engine serves {model} now; the batch is kept until one does",
     "engines": "{count} {serves} {model}",

@@ -1,5 +1,6 @@
 """`slackwater account …`: create, list, show and delete accounts, and set the limits of one. Works on the database."""
 
+import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -10,15 +11,16 @@ import typer
 
 from app import clock
 from app.admission import quotas
-from app.batches import accounts
+from app.batches import accounts, key_rotation
 from app.batches.accounts import Account
+from app.batches.key_rotation import Rotation
 from app.cli import tables
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
-from app.db.pool import Connection
+from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.user_errors import Failure
+from app.user_errors import Failure, explained
 from app.webhooks.egress import parse_hosts
 
 app = typer.Typer(help="Create, list, show and delete accounts; set the limits of one account.", no_args_is_help=True)
@@ -172,6 +174,26 @@ def set_quota(
             return limits, await quotas.usage(conn, tenant_id)
 
     return on_database(settings, verb)
+
+
+@app.command("rotate-kek")
+def rotate_kek(account: Name, as_json: Json = False) -> None:
+    """Give an account a new key at the key provider, wrap its data keys anew, and destroy the old key.
+
+    What backups hold of the account's encrypted contents cannot be read from then on. It may be interrupted and repeated.
+    """
+
+    async def verb() -> Rotation:
+        async with Database.of(settings(), "rotate-kek") as database:
+            return await key_rotation.rotate(database, settings(), account)
+
+    with explained():
+        done = asyncio.run(verb())
+    if as_json:
+        tables.document(console, asdict(done))
+    else:
+        text = f"{_count(done.rewrapped, 'data key')} of {account} wrapped anew; the key {done.destroyed} is destroyed."
+        tables.sentence(console, text)
 
 
 def create_account(settings: Settings, name: str) -> None:

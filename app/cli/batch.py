@@ -1,4 +1,4 @@
-"""`slackwater batch …`: list and show an account's batches; pause, resume, cancel and retry them."""
+"""`slackwater batch …`: list and show an account's batches; pause, resume, cancel and retry them; delete their contents."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -10,7 +10,9 @@ from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, pairs, settings
 from app.quantities import duration, many
 
-app = typer.Typer(help="List and show batches; pause, resume, cancel and retry them.", no_args_is_help=True)
+app = typer.Typer(
+    help="List and show batches; pause, resume, cancel and retry them; delete their contents.", no_args_is_help=True
+)
 
 Object = dict[str, Any]
 _COLUMNS = ("batch", "state", "done", "failed", "submitted", "model", "ended", "tags")
@@ -94,6 +96,18 @@ def cancel(batch: BatchId, as_json: Json = False) -> None:
 def retry(batch: BatchId, as_json: Json = False) -> None:
     """Run the items again that failed, were cancelled or expired."""
     _change(batch, "retry", "{id} runs again, with {open} that had no answer.", as_json=as_json)
+
+
+@app.command("rm")
+def remove(batch: BatchId, as_json: Json = False) -> None:
+    """Delete the requests and answers of a batch that has ended. Its counts, usage and events remain."""
+    with Client.of(settings()) as client:
+        request_id = batch_ids.resolve(client, batch)
+        found = client.call("DELETE", f"/ai/batches/{request_id}")
+    if as_json:
+        tables.document(console, found)
+        return
+    tables.sentence(console, f"The contents of {request_id} are deleted; its counts and usage remain.")
 
 
 def _change(batch: str, verb: Literal["pause", "resume", "cancel", "retry"], done: str, *, as_json: bool) -> None:

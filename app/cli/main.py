@@ -24,6 +24,7 @@ from app.cli import (
     policy,
     results,
     settings_list,
+    shred,
     spend,
     status,
     submit,
@@ -48,7 +49,7 @@ app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(submit.submit, results.results, why.why, status.status, events.events, listen.listen),
     *(login.login, login.logout, logs.logs, incidents.incidents, top.top, compare.compare),
-    *(installation.up, installation.demo, installation.doctor, installation.migrate),
+    *(installation.up, installation.demo, installation.doctor, installation.migrate, shred.shred),
     *(parts.api, parts.gpu_worker, parts.notifier, parts.steward),
 )
 for command in COMMANDS:

@@ -13,7 +13,9 @@ from app.console import queries_sql as sql
 from app.db.pool import Connection
 from app.files import ids
 from app.queue import items
+from app.queue.bodies import StoredBodies
 from app.queue.items import ItemFacts
+from app.sealing.keyring import Keyring
 from app.states import BatchState, EngineState
 
 MOST_COUNTED = sql.MOST_COUNTED
@@ -189,23 +191,29 @@ async def submitted(conn: Connection, row: BatchRow, input_file_id: str | None =
 ITEM_LISTS = ("all", "answered", "failed")
 
 
-async def item_page(conn: Connection, row: BatchRow, kind: str, after: int, limit: int = ITEM_ROWS) -> list[ItemFacts]:
+async def item_page(
+    conn: Connection, keyring: Keyring, row: BatchRow, kind: str, after: int, limit: int = ITEM_ROWS
+) -> list[ItemFacts]:
     """Up to `limit` + 1 items from number `after` on: all, failed or answered."""
     if kind != "answered":
-        return await items.page(conn, row.batch_id, row.run, after=after, failed=kind == "failed", limit=limit + 1)
+        return await items.page(
+            conn, keyring, row.batch_id, row.run, after=after, failed=kind == "failed", limit=limit + 1
+        )
     values = {"batch_id": row.batch_id, "after": after, "limit": limit + 1}
-    return [_item(found) for found in await (await conn.execute(sql.ANSWERED_ITEMS, values)).fetchall()]
+    bodies = StoredBodies(conn, keyring, row.batch_id)
+    return [await _item(bodies, found) for found in await (await conn.execute(sql.ANSWERED_ITEMS, values)).fetchall()]
 
 
-async def tries(conn: Connection, batch_id: int, seq: int) -> list[ItemFacts]:
+async def tries(conn: Connection, keyring: Keyring, batch_id: int, seq: int) -> list[ItemFacts]:
     """An item with each of its results, by run. Empty: there is no such item."""
     values = {"batch_id": batch_id, "seq": seq}
-    return [_item(found) for found in await (await conn.execute(sql.TRIES, values)).fetchall()]
+    bodies = StoredBodies(conn, keyring, batch_id)
+    return [await _item(bodies, found) for found in await (await conn.execute(sql.TRIES, values)).fetchall()]
 
 
-def _item(row: Sequence[Any]) -> ItemFacts:
+async def _item(bodies: StoredBodies, row: Sequence[Any]) -> ItemFacts:
     *facts, body = row
-    problem = orjson.loads(body) if body else {}
+    problem = orjson.loads(await bodies.result(facts[0], facts[6], body)) if body else {}
     values = [*facts[:4], None if facts[4] is None else facts[4] == 1, *facts[5:]]
     return replace(ItemFacts(*values), code=problem.get("code"), message=problem.get("message"))
 
@@ -218,6 +226,7 @@ class Bodies(NamedTuple):
     answer: bytes | None
     answer_stored: bool | None
     ok: bool
+    run: int | None
 
 
 async def bodies(conn: Connection, batch_id: int, seq: int) -> Bodies | None:

@@ -101,9 +101,9 @@ from item_payload p left join item_result r on r.batch_id = p.batch_id and r.seq
 left join engine e on e.engine_id = r.engine_id
 where p.batch_id = %(batch_id)s and p.seq = %(seq)s order by r.run"""
 BODIES = """
-select p.body, p.stored, r.body, r.stored, coalesce(r.ok = 1, false)
+select p.body, p.stored, r.body, r.stored, coalesce(r.ok = 1, false), r.run
 from item_payload p left join lateral (
-  select body, stored, ok from item_result r where r.batch_id = p.batch_id and r.seq = p.seq
+  select body, stored, ok, run from item_result r where r.batch_id = p.batch_id and r.seq = p.seq
   order by ok desc, run desc limit 1) r on true
 where p.batch_id = %(batch_id)s and p.seq = %(seq)s"""
 

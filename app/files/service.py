@@ -15,7 +15,9 @@ from psycopg_pool import PoolTimeout
 
 from app.db.pool import Connection, Database
 from app.errors import BadInput, NotFound, StorageError
-from app.files import ids, sql
+from app.files import ids, sealed_files, sql
+from app.files.sealed_files import FileSeal
+from app.sealing import batch_keys
 from app.storage import object_names
 from app.storage.store import Store
 
@@ -67,19 +69,24 @@ async def keep(
     problems: Sequence[dict[str, Any]],
     demand: Mapping[str, dict[str, int]] | None,
     check: Check = anything,
+    seal: FileSeal | None = None,
 ) -> File:
     """Insert a hidden row, put the content into the store, then make the file visible.
 
     `check` is called in the transaction that inserts the row, before it does; where it raises, nothing is stored.
+    `seal`: with which the content was sealed.
     If the put fails, the row is deleted. If the process dies in between, `expire` deletes both later. Raises StorageError.
     """
     key = object_names.upload(tenant_id, file_id)
     values = {"file_id": file_id, "tenant_id": tenant_id, "purpose": purpose, "filename": filename, "bytes": size}
     values |= {"expires_seconds": expires_seconds, "arrival_seconds": _ARRIVAL_SECONDS, "lines": lines}
+    values |= sealed_files.columns(seal)
     values["problems"] = Jsonb(list(problems), dumps=json.dumps) if problems else None
     values["demand"] = None if demand is None else Jsonb(dict(demand))
     async with database.transaction() as conn:
         await check(conn)
+        if seal is not None:
+            await batch_keys.check_current(conn, seal.key)
         await conn.execute(sql.INSERT_FILE, values)
     try:
         await store.put_file(key, content)

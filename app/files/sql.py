@@ -9,9 +9,10 @@ _FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, probl
 
 # The row expires if its object is not stored in time. It is then removed like any other expired file.
 INSERT_FILE = """
-insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems, demand)
+insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems, demand, kek, wrapped_key)
 values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s,
-        now() + make_interval(secs => %(arrival_seconds)s), %(lines)s, %(problems)s, %(demand)s)
+        now() + make_interval(secs => %(arrival_seconds)s), %(lines)s, %(problems)s, %(demand)s, %(kek)s,
+        %(wrapped_key)s)
 """
 KEEP_FILE = f"""
 update file set state = '{FileState.READY}', created_at = now(), expires_at = now() + make_interval(secs => %(expires_seconds)s)
@@ -40,7 +41,8 @@ cross join lateral (values
    f.error_bytes)
 ) x (file_id, suffix, deleted_at, of_errors, lines, bytes)
 where f.tenant_id = %(tenant_id)s and x.deleted_at is null and case when {_IS_FINAL} then x.lines > 0 else f.partial end
-  and coalesce(b.finalized_at + make_interval(secs => f.output_seconds) > now(), true) and {batch}
+  and coalesce(b.finalized_at + make_interval(secs => f.output_seconds) > now(), true) and b.shredded_at is null
+  and {batch}
 """
 
 
@@ -158,9 +160,9 @@ _UPLOAD = (
 )
 
 INSERT_UPLOAD = f"""
-insert into upload (upload_id, tenant_id, filename, purpose, bytes, expires_at, file_seconds)
+insert into upload (upload_id, tenant_id, filename, purpose, bytes, expires_at, file_seconds, kek, wrapped_key)
 values (%(upload_id)s, %(tenant_id)s, %(filename)s, %(purpose)s, %(bytes)s, now() + make_interval(secs => %(seconds)s),
-        %(file_seconds)s)
+        %(file_seconds)s, %(kek)s, %(wrapped_key)s)
 returning {_UPLOAD}
 """
 GET_UPLOAD = f"select {_UPLOAD} from upload where tenant_id = %(tenant_id)s and upload_id = %(upload_id)s"
@@ -206,3 +208,17 @@ on conflict (single) do update set marker = excluded.marker, writer = excluded.w
 """
 MARK = "update object_store set place = %(place)s where marker = %(name)s"
 BODIES = "update object_store set bodies = true"
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────────
+
+FILE_KEY = "select kek, wrapped_key from file where tenant_id = %(tenant_id)s and file_id = %(owner)s"
+UPLOAD_KEY = "select kek, wrapped_key from upload where tenant_id = %(tenant_id)s and upload_id = %(owner)s"
+
+# By table: rows whose keys a retired key wraps, and the statement that stores one wrapped anew.
+OLD_KEYS = {
+    table: (
+        f"select {key}, wrapped_key from {table} where kek = %(retired)s limit %(limit)s",
+        f"update {table} set kek = %(kek)s, wrapped_key = %(wrapped)s where {key} = %(owner)s and kek = %(retired)s",
+    )
+    for table, key in (("file", "file_id"), ("upload", "upload_id"))
+}

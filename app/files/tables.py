@@ -24,6 +24,15 @@ from app.states import FILE, UPLOAD, UploadState
 
 Timestamp = DateTime(timezone=True)
 
+
+def _key() -> tuple[Column[str], Column[bytes]]:
+    """The columns that keep the key of sealed objects."""
+    return (
+        Column("kek", Text, comment="name of the key at the key provider; null: stored in the clear"),
+        Column("wrapped_key", LargeBinary, comment="the data key of its objects, wrapped"),
+    )
+
+
 file = Table(
     "file",
     metadata,
@@ -44,7 +53,9 @@ file = Table(
         JSONB,
         comment="what a batch of the file requests, by model: requests, prompt_tokens, answer_tokens, most_tokens",
     ),
+    *_key(),
 )
+Index("file_kek", file.c.kek, postgresql_where="kek is not null")
 Index("file_tenant", file.c.tenant_id, file.c.created_at, file.c.file_id)
 Index("file_expiry", file.c.expires_at, postgresql_where="expires_at is not null")
 
@@ -118,7 +129,9 @@ upload = Table(
     ),
     Column("file_id", Uuid),
     CheckConstraint(f"(state = '{UploadState.COMPLETED}') = (file_id is not null)", name="completed"),
+    *_key(),
 )
+Index("upload_kek", upload.c.kek, postgresql_where="kek is not null")
 Index("upload_expiry", upload.c.expires_at)
 
 upload_part = Table(

@@ -8,8 +8,10 @@ from uuid import UUID, uuid4
 
 from app.db.pool import Connection, Database
 from app.errors import BadInput, Conflict, NotFound
-from app.files import sql
+from app.files import sealed_files, sql
+from app.files.sealed_files import FileSeal
 from app.files.service import Check, anything
+from app.sealing import batch_keys
 from app.states import UploadState
 from app.storage import object_names
 from app.storage.store import Store
@@ -46,11 +48,22 @@ class Upload:
 
 
 async def create(
-    conn: Connection, tenant_id: int, *, filename: str, purpose: str, size: int, file_seconds: float
+    conn: Connection,
+    tenant_id: int,
+    *,
+    filename: str,
+    purpose: str,
+    size: int,
+    file_seconds: float,
+    seal: FileSeal | None = None,
 ) -> Upload:
-    """Create an upload."""
-    values = {"upload_id": uuid4(), "tenant_id": tenant_id, "filename": filename, "purpose": purpose, "bytes": size}
+    """Create an upload. `seal`: of its parts. Call inside a transaction. Raises KeysUnavailable."""
+    upload_id = uuid4() if seal is None else seal.owner
+    values = {"upload_id": upload_id, "tenant_id": tenant_id, "filename": filename, "purpose": purpose, "bytes": size}
     values |= {"seconds": OPEN_SECONDS, "file_seconds": file_seconds}
+    values |= sealed_files.columns(seal)
+    if seal is not None:
+        await batch_keys.check_current(conn, seal.key)
     row = await (await conn.execute(sql.INSERT_UPLOAD, values)).fetchone()
     assert row is not None
     return _upload(row)
@@ -72,13 +85,14 @@ async def add(
     content: Path,
     size: int,
     check: Check = anything,
+    part_id: UUID | None = None,
 ) -> tuple[UUID, datetime]:
     """Store a part. Returns its id and its time. Raises NotFound, BadInput, and Conflict once the upload has ended.
 
-    `check` is called first in the transaction that inserts the row.
+    `check` is called first in the transaction that inserts the row. `part_id`: with which the content was sealed.
     The row is inserted before the object is put, so that parts in transit count. It is deleted if the put fails.
     """
-    part_id = uuid4()
+    part_id = part_id or uuid4()
     values = _key(tenant_id, upload_id) | {"part_id": part_id, "bytes": size}
     async with database.transaction() as conn:
         await check(conn)

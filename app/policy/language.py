@@ -24,8 +24,8 @@ KINDS = ("sync", "batch", "response", "flex")
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HOST = re.compile(r"\.?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _BOUND = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd%]?)\s*")
-_LATER = {"redact": "Redaction", "encrypt": "Encryption"}
-_ACTIONS = ("route", "fallback", "allow", "deny", "max_tokens", "window", "priority")
+_LATER = {"redact": "Redaction"}
+_ACTIONS = ("route", "fallback", "allow", "deny", "max_tokens", "window", "priority", "encrypt")
 _FIELDS = ("id", "when", "share", "observe", "contact", *_ACTIONS)
 _CONDITIONS = (*TEXTS, *BOUNDS, "critical")
 _ONLY = ("models", "tools", "webhook_hosts")
@@ -103,6 +103,7 @@ class _Reader:
             self._priority(),
             self._flag("observe"),
             self._text("contact"),
+            self._flag("encrypt"),
         )
         self._check_sense(rule)
         return rule

@@ -173,6 +173,19 @@ def _of_tools(tools: frozenset[str], taken: dict[str, Any]) -> Denial | None:
     return None
 
 
+def encrypts(rules: Sequence[Rule], account: str | None = None) -> str | None:
+    """The first of these rules that asks for encryption. None: none does.
+
+    Its conditions on items are not looked at: a batch is encrypted as a whole, before its items are known. `account`: the rules
+    are not narrowed, and what is stored, a file, is of this account.
+    """
+    for rule in rules:
+        of_account = account is None or account in rule.when.texts.get("account", (account,))
+        if rule.encrypt and not rule.observe and of_account:
+            return rule.rule_id
+    return None
+
+
 def webhook_refusal(rules: Sequence[Rule], account: str, host: str) -> Denial | None:
     """Why webhooks of this account may not go to a host: the first rule about its hosts does not allow it. None: they may."""
     for rule in rules:

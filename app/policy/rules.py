@@ -66,6 +66,7 @@ class Rule:
     `route`: the models of which the first that the request fits answers. `fallback`: models for a request that its own model
     cannot take. `share`: per cent of the requests. `refuse`: the sentence of a denial. `max_tokens`: the limit of an answer.
     `window`: seconds, for queued work without a completion window. `observe`: matches are only counted.
+    `encrypt`: what may match it is stored encrypted.
     """
 
     rule_id: str
@@ -81,6 +82,7 @@ class Rule:
     priority: Priority | None = None
     observe: bool = False
     contact: str | None = None
+    encrypt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,17 @@ from app.states import BatchState
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A batch's state and counts as its row has them, without the counts of its open chunks."""
+    """A batch's state and counts as its row has them, without the counts of its open chunks.
+
+    `shredded`: its contents were deleted.
+    """
 
     state: BatchState
     run: int
     ok: int
     failed: int
     total: int
+    shredded: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ where tenant_id = %(tenant_id)s and request_id = %(request_id)s and {BATCH.guard
 REOPEN = f"""
 with old as materialized (select batch_id, tenant_id, failed from batch
            where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = '{Kind.BATCH}'
-             and ok < total and {BATCH.guard("retry")} and (%(of_run)s::int is null or run = %(of_run)s)
+             and ok < total and shredded_at is null and {BATCH.guard("retry")} and (%(of_run)s::int is null or run = %(of_run)s)
            for update),
  noted as (insert into removed_counts as r (tenant_id, failed) select tenant_id, failed from old where failed > 0
        on conflict (tenant_id) do update set failed = r.failed + excluded.failed)
@@ -34,6 +34,6 @@ where p.batch_id = %(batch_id)s
   and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.ok = 1)
 order by p.seq"""
 
-STATE = (
-    "select state, run, ok, failed, total from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"
-)
+STATE = """
+select state, run, ok, failed, total, shredded_at is not null
+from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"""

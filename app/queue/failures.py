@@ -1,5 +1,6 @@
 """Why items of a batch failed."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import orjson
@@ -8,6 +9,9 @@ from app.db.pool import Connection
 from app.errors import BadInput
 from app.queue import errors_sql
 from app.queue import failure_sql as queries
+from app.queue.bodies import StoredBodies
+from app.sealing.keyring import Keyring
+from app.sealing.sealed_form import is_sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +23,22 @@ class Failures:
     count: int
 
 
-async def grouped(conn: Connection, batch_id: int, run: int, *, most: int = 10) -> list[Failures]:
-    """The errors of this run, the most frequent first, counted over the first 10,000 failed items."""
+async def grouped(conn: Connection, keyring: Keyring, batch_id: int, run: int, *, most: int = 10) -> list[Failures]:
+    """The errors of this run, the most frequent first, counted over the first 10,000 failed items. Raises KeysUnavailable."""
     values = {"batch_id": batch_id, "run": run, "limit": most}
     rows = await (await conn.execute(queries.GROUPED, values)).fetchall()
+    if any(is_sealed(body) for body, _ in rows):
+        rows = await _opened(conn, keyring, batch_id, run, most)
     errors = [(orjson.loads(body), count) for body, count in rows]
     return [Failures(error["code"], error["message"], count) for error, count in errors]
+
+
+async def _opened(conn: Connection, keyring: Keyring, batch_id: int, run: int, most: int) -> list[tuple[bytes, int]]:
+    """What GROUPED reads, of a sealed batch."""
+    bodies, counts = StoredBodies(conn, keyring, batch_id), Counter[bytes]()
+    for seq, of_run, body in await (await conn.execute(queries.ERRORS, {"batch_id": batch_id, "run": run})).fetchall():
+        counts[await bodies.result(seq, of_run, body)] += 1
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +52,17 @@ class FailureClass:
     message: str | None
 
 
-async def by_class(conn: Connection, batch_id: int, run: int) -> list[FailureClass]:
-    """The failures of this run by class, the most frequent first. A batch that ended before classes were kept has none."""
+async def by_class(conn: Connection, keyring: Keyring, batch_id: int, run: int) -> list[FailureClass]:
+    """The failures of this run by class, the most frequent first. A batch that ended before classes were kept has none.
+
+    Raises KeysUnavailable.
+    """
+    bodies = StoredBodies(conn, keyring, batch_id)
     rows = await (await conn.execute(errors_sql.OF_BATCH, {"batch_id": batch_id, "run": run})).fetchall()
-    found = [(error, count, seq, orjson.loads(body) if body else {}) for error, count, seq, body in rows]
+    found = [
+        (error, count, seq, orjson.loads(await bodies.result(seq, run, body)) if body else {})
+        for error, count, seq, body in rows
+    ]
     return [FailureClass(error, count, seq, body.get("code"), body.get("message")) for error, count, seq, body in found]
 
 

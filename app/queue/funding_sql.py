@@ -122,9 +122,10 @@ with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price
        from chunk c join batch b using (batch_id) join lanes x on x.line_id = coalesce(c.line_id, b.line_id)
        where c.tenant_id = %(tenant_id)s and {_NOT_LEASED} and c.lane is distinct from x.lane
        order by c.chunk_id limit %(limit)s for update of c skip locked),
- bytes as (select m.chunk_id, sum(case when p.stored then m.context_window else least(p.size, m.context_window) end) as bytes
+ bytes as (select m.chunk_id, sum(case when p.stored or p.sealed then m.context_window
+                                     else least(p.size, m.context_window) end) as bytes
        from moved m cross join lateral unnest(coalesce(m.seqs, array(select generate_series(m.lo, m.hi)))) x (seq)
-       cross join lateral (select stored, octet_length(body) as size from item_payload
+       cross join lateral (select stored, get_byte(body, 0) = 1 as sealed, octet_length(body) as size from item_payload
          where batch_id = m.batch_id and seq = x.seq limit 1) p
        where m.widened group by 1),
  priced as (select m.chunk_id, coalesce(nullif(m.worst, 0), m.est_tokens * m.price / 1000) as worst,

@@ -7,6 +7,8 @@ import orjson
 
 from app.db.pool import Connection
 from app.queue import items_sql as sql
+from app.queue.bodies import StoredBodies
+from app.sealing.keyring import Keyring
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class ItemFacts:
 
 async def page(
     conn: Connection,
+    keyring: Keyring,
     batch_id: int,
     run: int,
     *,
@@ -46,22 +49,27 @@ async def page(
     error: str | None = None,
     limit: int,
 ) -> list[ItemFacts]:
-    """Items from number `after` on, in their order. `failed`: those that failed in this run; `error`: with this class."""
+    """Items from number `after` on, in their order. `failed`: those that failed in this run; `error`: with this class.
+
+    Raises KeysUnavailable.
+    """
     query = sql.FAILED_WITH if error else sql.FAILED if failed else sql.LISTED
     values = {"batch_id": batch_id, "run": run, "after": after, "error": error, "limit": limit}
     rows = await (
         await conn.execute(query, {name: values[name] for name in values if f"%({name})s" in query})
     ).fetchall()
-    return [_item(*row) for row in rows]
+    bodies = StoredBodies(conn, keyring, batch_id)
+    return [await _item(bodies, *row) for row in rows]
 
 
-async def one(conn: Connection, batch_id: int, run: int, seq: int) -> ItemFacts | None:
-    """The item of this number; None: the batch has no such item."""
+async def one(conn: Connection, keyring: Keyring, batch_id: int, run: int, seq: int) -> ItemFacts | None:
+    """The item of this number; None: the batch has no such item. Raises KeysUnavailable."""
     row = await (await conn.execute(sql.ONE, {"batch_id": batch_id, "run": run, "seq": seq})).fetchone()
-    return None if row is None else _item(*row)
+    return None if row is None else await _item(StoredBodies(conn, keyring, batch_id), *row)
 
 
-def _item(
+async def _item(
+    bodies: StoredBodies,
     seq: int,
     reference: str | None,
     model: str | None,
@@ -71,7 +79,9 @@ def _item(
     *rest: object,
 ) -> ItemFacts:
     *facts, body = rest
-    problem = orjson.loads(body) if isinstance(body, bytes) else {}
+    of_run = rest[0]
+    assert of_run is None or isinstance(of_run, int)
+    problem = orjson.loads(await bodies.result(seq, of_run or 0, body)) if isinstance(body, bytes) else {}
     known = None if ok is None else ok == 1
     found = ItemFacts(seq, reference, model, est_tokens, known, error or ("failed" if ok == 0 else None), *facts)  # type: ignore[arg-type]
     return replace(found, code=problem.get("code"), message=problem.get("message"))

@@ -6,7 +6,7 @@ def _status(source: str = "batch b", first_columns: str = "") -> str:
 select {first_columns}b.batch_id, b.request_id, b.model, b.state, b.run, b.total, b.created_at, b.finalized_at,
        b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0), b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0),
        b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false), b.deadline, b.expires_at,
-       b.opened_at, b.endpoint, b.tags, b.meta, b.policy, b.diverted_to, b.name, b.traceparent
+       b.opened_at, b.endpoint, b.tags, b.meta, b.policy, b.diverted_to, b.name, b.traceparent, b.shredded_at
 from {source}
 left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
   on b.finalized_at is null
@@ -34,9 +34,9 @@ order by r.finished_at, p.batch_id, p.seq"""
 def _results(more_columns: str = "") -> str:
     return f"""
 select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,
-       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false), p.model{more_columns}
+       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false), p.model, r.run{more_columns}
 from item_payload p left join lateral (
-  select ok, body, stored, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
+  select ok, run, body, stored, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
   where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true
 where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
 

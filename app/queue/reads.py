@@ -9,7 +9,10 @@ from uuid import UUID
 
 from app.db.pool import Connection, Database
 from app.queue import forecast_sql, read_sql
+from app.queue.bodies import StoredBodies
 from app.queue.estimate import Gate, Other, Outlook, until_served
+from app.sealing.keyring import Keyring
+from app.sealing.sealed_form import is_sealed
 from app.states import BatchState, EngineState
 from app.storage.store import Store
 
@@ -21,6 +24,7 @@ class BatchStatus:
     """A batch with its live counts. `started`: a worker has leased one of its chunks. `policy`: the version (`id`) and the rules
     that had a say in it, the model it had `asked` for if another one answers, its fallback models, and its `models` if they are
     several; None: no rule had. `diverted_to`: models to which a budget moved some of its items; None: none.
+    `shredded_at`: when its contents were deleted.
     """
 
     batch_id: int
@@ -47,6 +51,7 @@ class BatchStatus:
     diverted_to: list[str] | None = None
     name: str | None = None
     traceparent: str | None = None
+    shredded_at: datetime | None = None
 
     @property
     def has_one_model(self) -> bool:
@@ -60,8 +65,8 @@ class BatchStatus:
 
 
 class ItemResult(NamedTuple):
-    """One line of a batch's results. `body`: None while the item has no result. `model`: None if it is the batch's. `item`: the
-    request, if it was read too.
+    """One line of a batch's results. `body`: None while the item has no result. `model`: None if it is the batch's. `run`: of
+    its result. `item`: the request, if it was read too.
     """
 
     seq: int
@@ -75,6 +80,7 @@ class ItemResult(NamedTuple):
     yields: int | None
     stored: bool = False
     model: str | None = None
+    run: int | None = None
     item: bytes | None = None
     item_stored: bool = False
 
@@ -164,16 +170,19 @@ async def results(
     run: int,
     *,
     store: Store | None = None,
+    keyring: Keyring | None = None,
     after: int = 0,
     page: int = 200,
     items: bool = False,
 ) -> AsyncIterator[list[ItemResult]]:
-    """Pages of results in input order: answers of any run, errors of this one. Bodies in the object store are fetched.
+    """Pages of results in input order: answers of any run, errors of this one. Bodies in the object store are fetched with
+    `store`, sealed ones opened with `keyring`. Raises KeysUnavailable.
 
     `items`: include the requests. The next page is read while the caller uses the present one. No connection is held between
     pages, so that a slow reader blocks nothing.
     """
     query = read_sql.RESULTS_AND_ITEMS if items else read_sql.RESULTS
+    bodies = StoredBodies(database, keyring, batch_id) if keyring is not None else None
 
     async def fetch(after: int) -> list[ItemResult]:
         async with database.relaxed() as conn:
@@ -185,7 +194,7 @@ async def results(
         following = asyncio.create_task(fetch(current[-1].seq + 1)) if len(current) == page else None
         try:
             async for part in _with_bodies(current, store):
-                yield part
+                yield part if bodies is None else [await _opened(item, bodies) for item in part]
             current = await following if following is not None else []
         finally:
             if following is not None:
@@ -211,6 +220,14 @@ async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
         item = item._replace(body=await store.get(item.body.decode()), stored=False)
     if item.item_stored and item.item is not None and item.ok:
         item = item._replace(item=await store.get(item.item.decode()), item_stored=False)
+    return item
+
+
+async def _opened(item: ItemResult, bodies: StoredBodies) -> ItemResult:
+    if item.body is not None and item.run is not None and is_sealed(item.body):
+        item = item._replace(body=await bodies.result(item.seq, item.run, item.body))
+    if item.item is not None and is_sealed(item.item):
+        item = item._replace(item=await bodies.payload(item.seq, item.item))
     return item
 
 

@@ -26,16 +26,21 @@ async def ended(conn: Connection, tenant_id: int) -> list[EndedBatch]:
 
 async def remove(database: Database, store: Store, batch: EndedBatch) -> None:
     """Remove a batch: first its items, then its objects, then its own row and events. Safe to interrupt and repeat."""
-    async with database.relaxed() as conn:
-        for low in range(0, batch.total, _ITEMS):
-            values = {"batch_id": batch.batch_id, "low": low, "high": low + _ITEMS}
-            for statement in queries.FORGET_ITEMS:
-                await conn.execute(statement, values)
+    await remove_items(database, batch)
     for prefix in object_names.of_batch(batch.batch_id):
         await store.delete_prefix(prefix)
     async with database.transaction() as conn:
         for statement in queries.FORGET:
             await conn.execute(statement, {"ids": [batch.batch_id]})
+
+
+async def remove_items(database: Database, batch: EndedBatch) -> None:
+    """Remove the items and results of a batch, some at a time."""
+    async with database.relaxed() as conn:
+        for low in range(0, batch.total, _ITEMS):
+            values = {"batch_id": batch.batch_id, "low": low, "high": low + _ITEMS}
+            for statement in queries.FORGET_ITEMS:
+                await conn.execute(statement, values)
 
 
 async def remove_shares(conn: Connection, tenant_id: int) -> None:

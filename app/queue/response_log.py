@@ -12,7 +12,10 @@ import orjson
 
 from app.db.pool import Connection
 from app.queue import response_log_sql as queries
+from app.queue.bodies import BatchSeal, StoredBodies, is_incomplete
 from app.queue.types import Kind, Lease
+from app.sealing import batch_keys
+from app.sealing.keyring import Keyring
 from app.storage import object_names
 
 
@@ -36,26 +39,29 @@ async def has_room(conn: Connection, served: str) -> bool:
     return bool(row and row[0])
 
 
-async def begin_events(conn: Connection, batch_id: int, events: Sequence[bytes]) -> None:
+async def begin_events(conn: Connection, batch_id: int, events: Sequence[bytes], seal: BatchSeal | None = None) -> None:
     """Write the first events of a request. Call in the transaction that queues it."""
-    await conn.execute(queries.BEGIN_EVENTS, _rows(batch_id, events))
+    await conn.execute(queries.BEGIN_EVENTS, _rows(batch_id, events, seal))
 
 
-async def append_events(conn: Connection, lease: Lease, events: Sequence[bytes]) -> bool:
+async def append_events(conn: Connection, lease: Lease, events: Sequence[bytes], seal: BatchSeal | None = None) -> bool:
     """Append events, which are JSON objects. False: the lease is lost, and nothing was written."""
     fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
-    row = await (await conn.execute(queries.APPEND_EVENTS, _rows(lease.batch_id, events) | fence)).fetchone()
+    row = await (await conn.execute(queries.APPEND_EVENTS, _rows(lease.batch_id, events, seal) | fence)).fetchone()
     return row is not None
 
 
-def _rows(batch_id: int, events: Sequence[bytes]) -> dict[str, object]:
-    return {"batch_id": batch_id, "count": len(events), "body": b"[" + b",".join(events) + b"]"}
+def _rows(batch_id: int, events: Sequence[bytes], seal: BatchSeal | None) -> dict[str, object]:
+    body = b"[" + b",".join(events) + b"]"
+    return {"batch_id": batch_id, "count": len(events), "body": seal.events(body) if seal else body}
 
 
-async def events(conn: Connection, batch_id: int, after: int) -> list[tuple[int, dict[str, Any]]]:
-    """The next events after this number, with their numbers. Empty: there are no more."""
+async def events(conn: Connection, batch_id: int, after: int, keyring: Keyring) -> list[tuple[int, dict[str, Any]]]:
+    """The next events after this number, with their numbers. Empty: there are no more. Raises KeysUnavailable."""
     rows = await (await conn.execute(queries.EVENTS, {"batch_id": batch_id, "after": after})).fetchall()
-    numbered = ((number + i, event) for number, body in rows for i, event in enumerate(orjson.loads(body)))
+    stored = StoredBodies(conn, keyring, batch_id)
+    opened = [(number, await stored.events(body)) for number, body in rows]
+    numbered = ((number + i, event) for number, body in opened for i, event in enumerate(orjson.loads(body)))
     return [(number, event) for number, event in numbered if number > after]
 
 
@@ -69,17 +75,13 @@ async def answer_status(conn: Connection, batch_id: int) -> str:
     return "incomplete" if cut else "completed"
 
 
-def is_incomplete(answer: bytes) -> bool:
-    """Whether an engine's answer has the status `incomplete`."""
-    return b'"incomplete"' in answer and orjson.loads(answer).get("status") == "incomplete"
-
-
 async def forget(conn: Connection, batch_id: int) -> list[str]:
     """Delete the request, its answer and its events. Call inside a transaction, for a final batch.
 
     Returns the keys of the objects to delete after that transaction.
     """
     stored = [key for (key,) in await (await conn.execute(queries.STORED, {"batch_id": batch_id})).fetchall()]
+    await batch_keys.forget(conn, batch_id)
     for statement in queries.FORGET:
         await conn.execute(statement, {"batch_id": batch_id})
     return stored

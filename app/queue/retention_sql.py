@@ -22,12 +22,12 @@ order by x.day, c.relname"""
 
 _OF_DAY = "b.batch_id >= %(low)s and b.batch_id < %(high)s"
 
-_IS_OVER = """b.finalized_at is not null
+IS_OVER = """b.finalized_at is not null
   and not exists (select from chunk c where c.batch_id = b.batch_id)
   and not exists (select from batch_delta d where d.batch_id = b.batch_id)"""
 # An outstanding delivery keeps its batch, except at a disabled or deleted endpoint, which is sent nothing, and at an endpoint
 # without a URL, which is a queue that perhaps nobody pulls from.
-_MAY_GO = f"""{_IS_OVER} and b.finalized_at < now() - make_interval(days => greatest(%(days)s::int, t.retention_days))
+_MAY_GO = f"""{IS_OVER} and b.finalized_at < now() - make_interval(days => greatest(%(days)s::int, t.retention_days))
   and not exists (select from event e join delivery d using (event_id) join endpoint p using (endpoint_id)
                   where e.batch_id = b.batch_id
                     and ({DELIVERY.guard("reap", "d.")}
@@ -64,7 +64,7 @@ on conflict (tenant_id) do update set ok = r.ok + excluded.ok, failed = r.failed
 
 ENDED = f"""
 select b.batch_id, b.total from batch b
-where b.tenant_id = %(tenant_id)s and {_IS_OVER} order by b.batch_id limit %(limit)s"""
+where b.tenant_id = %(tenant_id)s and {IS_OVER} order by b.batch_id limit %(limit)s"""
 
 FORGET_ITEMS = tuple(
     f"delete from {table} where batch_id = %(batch_id)s and seq >= %(low)s and seq < %(high)s"

@@ -114,6 +114,7 @@ batch = Table(
     ),
     Column("name", Text, comment="for people: of its metadata, else of its file; null: it has none"),
     Column("est_tokens", BigInteger, comment="estimated tokens of all its items; null: queued before this was kept"),
+    Column("shredded_at", Timestamp, comment="when its contents were deleted; null: they were not"),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"
@@ -339,4 +340,13 @@ response_events = Table(
     Column("last", Integer, nullable=False, comment="sequence number of the last event of the row"),
     Column("body", LargeBinary, nullable=False, comment="a JSON array"),
     PrimaryKeyConstraint("batch_id", "number"),
+)
+
+# Batches whose contents are being deleted. A row goes once nothing of them is left.
+shredding = Table(
+    "shredding",
+    metadata,
+    Column(
+        "batch_id", BigInteger, ForeignKey("batch.batch_id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    ),
 )

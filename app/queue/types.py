@@ -69,6 +69,7 @@ class Item:
 
     `notify`: its result writes an event. `kind`: of its batch. `open_ended`: an answer without a limit may use the rest of the
     context. `waited_seconds`: since the begin of its run, when it was loaded. `request_id`: of its batch.
+    `sealed`: its batch is; then `body`, unless `stored`, is the sealed form until the worker opens it.
     """
 
     seq: int
@@ -82,6 +83,7 @@ class Item:
     open_ended: bool = False
     waited_seconds: float | None = None
     request_id: UUID | None = None
+    sealed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 
 ingest   items per second through the API with labels and three budgets, beside a process without ledger and budgets, in pairs
 drain    the same for four workers and the steward, which funds, books and settles; then what ledger and budgets are off by
+sealed   both again with bodies sealed, beside bodies in the clear
 funding  chunks per second that the steward's round makes ready
 admit    the time that `admit` and three budgets take for one synchronous request, in the process
 tight    how far a batch overspends a budget for half of it
@@ -21,7 +22,15 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from benchmarks.governance import admitting, budget_race, funding_rate, ledger_lag, queue_cost, tight_budget
+from benchmarks.governance import (
+    admitting,
+    budget_race,
+    funding_rate,
+    ledger_lag,
+    queue_cost,
+    sealed_cost,
+    tight_budget,
+)
 from benchmarks.harness import Testbed, open_testbed, say
 from benchmarks.machine import describe
 
@@ -47,6 +56,9 @@ def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]
     return {
         "ingest": lambda testbed: queue_cost.ingest(testbed, sizes.items, sizes.pairs),
         "drain": lambda testbed: queue_cost.drain(testbed, sizes.items, sizes.pairs),
+        "sealed": lambda testbed: (
+            sealed_cost.ingest(testbed, sizes.items, sizes.pairs) | sealed_cost.drain(testbed, sizes.items, sizes.pairs)
+        ),
         "funding": lambda testbed: funding_rate.funding(testbed, sizes.funded_items),
         "admit": lambda testbed: admitting.admit(testbed, sizes.admissions),
         "tight": lambda testbed: tight_budget.overshoot(testbed, sizes.tight_items),

@@ -69,7 +69,7 @@ def ingest(testbed: Testbed, items: int, pairs: int) -> dict[str, Any]:
             client.submit_lines(sent, len(sent))
             return items / (monotonic() - began)
 
-    return _paired("ingest", rate, pairs)
+    return paired("ingest", rate, pairs)
 
 
 def drain(testbed: Testbed, items: int, pairs: int) -> dict[str, Any]:
@@ -88,15 +88,16 @@ def drain(testbed: Testbed, items: int, pairs: int) -> dict[str, Any]:
                 off.append(drifts(settings.database_url))
         return items / seconds
 
-    return _paired("drain", rate, pairs) | {name: max(each[name] for each in off) for name in off[0]}
+    return paired("drain", rate, pairs) | {name: max(each[name] for each in off) for name in off[0]}
 
 
-def _paired(name: str, rate: Any, pairs: int) -> dict[str, Any]:
+def paired(name: str, rate: Any, pairs: int, what: str = "ledger and budgets") -> dict[str, Any]:
+    """The ratio of the rates with `what` (`governed`) and without, of pairs in turns, with its interval."""
     rates: dict[bool, list[float]] = {True: [], False: []}
     for number in range(pairs):
         for governed in (True, False) if number % 2 else (False, True):
             rates[governed].append(rate(governed=governed))
-            say(f"{name}, {'with' if governed else 'without'} ledger and budgets: {rates[governed][-1]:,.0f} items/s")
+            say(f"{name}, {'with' if governed else 'without'} {what}: {rates[governed][-1]:,.0f} items/s")
     ratio, low, high = interval([ours / bare for ours, bare in zip(rates[True], rates[False], strict=True)])
     return {
         f"{name}_ratio": round(ratio, 3),

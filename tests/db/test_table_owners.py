@@ -11,8 +11,8 @@ APP = Path(__file__).parents[2] / "app"
 
 READS = {
     # Its rows are ranges of items, so the weight and the limits of their account, the engines of their pool, and the deliveries
-    # that keep an old day are read in the same statement.
-    "queue": {"tenant", "engine", "pool", "event", "delivery", "endpoint"},
+    # that keep an old day are read in the same statement. Whether a batch is sealed is read with its items.
+    "queue": {"tenant", "engine", "pool", "event", "delivery", "endpoint", "batch_key"},
     # The lease of the worker beside an engine decides whether the engine is alive, and its chunks whether it is idle.
     "engines": {"worker", "chunk"},
     # The output files of a batch are a view of its results.

@@ -76,10 +76,7 @@ def test_an_empty_policy_has_no_rules() -> None:
             rule('redact = "tokenize"'),
             "line 3: rule one, redact: Redaction is not available yet in this version; leave it out",
         ),
-        (
-            rule("encrypt = true"),
-            "line 3: rule one, encrypt: Encryption is not available yet in this version; leave it out",
-        ),
+        (rule('encrypt = "yes"'), "line 3: rule one, encrypt: must be true or false"),
         (
             rule('route = "smollm2-135m"'),
             "line 3: rule one, route: there is no model 'smollm2-135m'; did you mean smollm2-135m-instruct?",

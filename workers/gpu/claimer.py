@@ -2,19 +2,25 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
+from app.errors import KeysUnavailable
 from app.queue import service as queue
+from app.queue.bodies import BatchSeal, StoredBodies
 from app.queue.types import Fence, HeldLease, Item, Lease
+from app.sealing import batch_keys
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from workers.gpu.admission import Admission
 from workers.gpu.open_chunk import OpenChunks
 from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS
 
 POLL_SECONDS = 0.01  # first pause after a claim that found nothing; the longest is the setting
+KEY_PAUSE_SECONDS = 5.0  # before a chunk whose key could not be unwrapped is claimed again
 URGENT_EVERY = 4  # one claim of so many takes the chunk with the nearest deadline
 
 log = structlog.get_logger()
@@ -29,10 +35,11 @@ class Claimer:
         database: Database,
         chunks: OpenChunks,
         admission: Admission,
-        take: Callable[[Lease, list[Item]], None],
+        take: Callable[[Lease, list[Item], BatchSeal | None], None],
     ) -> None:
         self._longest_pause = settings.poll_seconds
         self._database = database
+        self._keyring = Keyring.of(settings)
         self._chunks = chunks
         self._admission = admission
         self._take = take
@@ -125,7 +132,27 @@ class Claimer:
             if lease is None:
                 return False
             items = await queue.load(conn, lease)
+        seal = None
+        if any(item.sealed for item in items):
+            try:
+                items, seal = await self._opened(lease, items)
+            except KeysUnavailable as error:
+                await self._hand_back(lease, error)
+                return False
         if self._identity != identity:
             return False
-        self._take(lease, items)
+        self._take(lease, items, seal)
         return True
+
+    async def _opened(self, lease: Lease, items: list[Item]) -> tuple[list[Item], BatchSeal]:
+        """The items of a sealed batch with their bodies opened, but for those in the object store. Raises KeysUnavailable."""
+        seal = await StoredBodies(self._database, self._keyring, lease.batch_id).seal()
+        opened = [i if i.stored else replace(i, body=seal.open_payload(i.seq, i.body)) for i in items]
+        return opened, seal
+
+    async def _hand_back(self, lease: Lease, error: KeysUnavailable) -> None:
+        """End the lease of a chunk that cannot be read. It comes again after a pause; `why` has the reason meanwhile."""
+        log.warning("chunk.sealed", chunk=lease.chunk_id, batch=lease.batch_id, error=error.message)
+        async with self._database.relaxed() as conn:
+            await batch_keys.note_failure(conn, lease.batch_id, error.message)
+            await queue.finish(conn, lease, backoff_seconds=KEY_PAUSE_SECONDS)

@@ -16,7 +16,7 @@ from app.engines.client import EngineClient
 from app.engines.continuation import Continuation, joined, resumable
 from app.engines.outcome import FAILED, INVALID, WITHOUT_USAGE, Done, EngineDown, ErrorClass, Outcome, Reject, Retry
 from app.engines.requests import CHAT, UNFIT, EngineRequest, Target, build, streamed, tenant_salt, unstreamed
-from app.errors import StorageError
+from app.errors import KeysUnavailable, StorageError
 from app.queue.types import Kind
 from workers.gpu.body_store import BodyStore
 from workers.gpu.requests_in_engine import (
@@ -88,7 +88,7 @@ class ItemRunner:
         """
         item = progress.item
         try:
-            body = orjson.loads(await self._store.get(item.body.decode()) if item.stored else item.body)
+            body = orjson.loads(await self._body(progress))
             if item.endpoint == UNFIT:
                 return Reject(INVALID, f"line {body['line']}: {body['message']}", body["param"], body["code"]), 1
             request = self._request(body, progress, tenant_salt(self._secret, tenant_id))
@@ -98,6 +98,8 @@ class ItemRunner:
             log.warning("object.unavailable", key=item.body.decode(), error=str(error.__cause__ or error))
             lost = Reject(FAILED, "the item's body is no longer in the object store", kind=ErrorClass.LOST)
             return lost if error.missing else Retry(error.message, busy=True), 0
+        except KeysUnavailable as error:
+            return Reject(FAILED, error.message, kind=ErrorClass.LOST), 0
         except Exception:
             log.exception("request.broken")
             return Reject(FAILED, "internal error"), 1
@@ -109,6 +111,13 @@ class ItemRunner:
         if isinstance(outcome, Reject) and context_window.is_too_long(outcome.message):
             outcome = await self._with_numbers(request, outcome)
         return outcome, int(tries.statistics["attempt_number"])
+
+    async def _body(self, progress: ItemProgress) -> bytes:
+        item = progress.item
+        if not item.stored:
+            return item.body
+        body = await self._store.get(item.body.decode())
+        return progress.seal.open_payload(item.seq, body) if progress.seal else body
 
     def _request(self, body: dict[str, Any], progress: ItemProgress, salt: str) -> EngineRequest:
         """The request of an item at batch priority. Prepares `progress` for how its answer will be read."""

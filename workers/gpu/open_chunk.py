@@ -12,6 +12,7 @@ from app import clock
 from app.engines.outcome import FAILED, Done, ErrorClass, Reject, Retry, Usage, error_class
 from app.metering import sketch
 from app.queue import poison
+from app.queue.bodies import BatchSeal
 from app.queue.poison import ChunkVerdict
 from app.queue.types import ChunkTimes, Item, Lease, Result
 from workers.gpu.chunk_span import ChunkSpan
@@ -28,6 +29,7 @@ class OpenChunk:
     result is also an event. `faults`: how often in a row the first of `results` could not be stored. `engine_seconds`: what its
     items had of the engine. `first_tokens`, `durations`: those of stored results, as in `ChunkTimes`. `loaded_at`: the
     monotonic second at which its items were read. `span`: None while no spans are recorded.
+    `seal`: of a sealed batch; its items are opened, its results are not sealed yet.
     """
 
     lease: Lease
@@ -49,11 +51,19 @@ class OpenChunk:
     durations: bytearray = field(default_factory=bytearray)
     loaded_at: float = field(default_factory=clock.monotonic)
     span: ChunkSpan | None = None
+    seal: BatchSeal | None = None
 
     @classmethod
-    def of(cls, lease: Lease, items: Iterable[Item], limit: int, span: ChunkSpan | None = None) -> "OpenChunk":
+    def of(
+        cls,
+        lease: Lease,
+        items: Iterable[Item],
+        limit: int,
+        span: ChunkSpan | None = None,
+        seal: BatchSeal | None = None,
+    ) -> "OpenChunk":
         """A chunk of which nothing has started. After too many deaths it is split, or its item is given up."""
-        chunk = cls(lease, deque(items), span=span)
+        chunk = cls(lease, deque(items), span=span, seal=seal)
         chunk.has_events = any(item.notify for item in chunk.pending)
         match poison.verdict(lease, len(chunk.pending), limit):
             case ChunkVerdict.ALONE:
@@ -84,7 +94,7 @@ class OpenChunk:
     def start(self, item: Item, task: "asyncio.Task[None]") -> ItemProgress:
         """Note that an item starts, for the first time or after a yield."""
         self.running[item.seq] = task
-        return self.progress.setdefault(item.seq, ItemProgress(item, loaded_at=self.loaded_at))
+        return self.progress.setdefault(item.seq, ItemProgress(item, loaded_at=self.loaded_at, seal=self.seal))
 
     def park(self, seq: int) -> None:
         """Abort an item's request. The item goes on later from its tokens, before all pending items."""
@@ -135,6 +145,13 @@ class OpenChunk:
             result = _result(seq, False, attempt, Usage(), body, yields)
             result = replace(result, error=error_class(outcome).value)
         self.results.append(_timed(result, progress) if progress else result)
+
+    def sealed(self, results: list[Result]) -> list[Result]:
+        """The results as they are stored. The body of one whose body is the key of an object stays."""
+        seal, run = self.seal, self.lease.run
+        if seal is None:
+            return results
+        return [r if r.stored else replace(r, body=seal.result(r.seq, run, r.body)) for r in results]
 
     def note_stored(self, results: Iterable[Result]) -> None:
         """Count the times of results that are stored, and record the spans of their items."""

@@ -17,6 +17,7 @@ import structlog
 from app import clock, trace_context
 from app.db.pool import Database
 from app.engines.outcome import EngineDown, Outcome, Retry
+from app.queue.bodies import BatchSeal
 from app.queue.types import HeldLease, Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
@@ -188,11 +189,11 @@ class Puller:
 
     # ------------------------------------------------------------ running
 
-    def _take(self, lease: Lease, items: list[Item]) -> None:
+    def _take(self, lease: Lease, items: list[Item], seal: BatchSeal | None) -> None:
         if (old := self._chunks.get(lease.chunk_id)) is not None:
             self._writer.drop(old)  # a crash of the database lost our claim, and we have claimed the chunk again
         span = ChunkSpan.of(self._spans, lease, items)
-        chunk = self._chunks[lease.chunk_id] = OpenChunk.of(lease, items, self._settings.item_attempts, span)
+        chunk = self._chunks[lease.chunk_id] = OpenChunk.of(lease, items, self._settings.item_attempts, span, seal)
         how = {"alone": chunk.alone, "split": chunk.split, "given_up": bool(chunk.results)}
         past = {"attempt": lease.attempt, "deaths": lease.deaths, "retries": lease.retries}
         notable = {name: value for name, value in (past | how).items() if value}
@@ -218,7 +219,7 @@ class Puller:
         if chunk.span is not None and progress.traceparent is None:
             progress.traceparent = chunk.span.header(item)
         if item.kind in (Kind.RESPONSE, Kind.FLEX) and progress.log is None:
-            progress.log = StreamLogWriter(self._database, chunk.lease)
+            progress.log = StreamLogWriter(self._database, chunk.lease, chunk.seal)
         task = chunk.running[item.seq]
         outcome, tries = await self._runner.run(task, progress, chunk.lease.tenant_id, self._admit)
         back = not self._handled(chunk, item, outcome, tries)

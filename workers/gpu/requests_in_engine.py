@@ -9,6 +9,7 @@ from app import clock
 from app.engines.continuation import Continuation
 from app.headroom.signals import BatchLoad
 from app.headroom.stream_pace import StreamState
+from app.queue.bodies import BatchSeal
 from app.queue.types import Item
 from workers.gpu.stream_log import StreamLogWriter
 
@@ -38,6 +39,7 @@ class ItemProgress:
     `engine_seconds`: its share of the engine's time. `sent_at`, `first_token_at`: monotonic seconds; None: not yet, or not known.
     `loaded_at`: when the item was read from the queue.
     `traceparent`: what goes with its requests; None: while no spans are recorded, the submit's.
+    `seal`: of its batch, if that is sealed.
     """
 
     item: Item
@@ -50,6 +52,7 @@ class ItemProgress:
     first_token_at: float | None = None
     loaded_at: float = field(default_factory=clock.monotonic)
     traceparent: str | None = None
+    seal: BatchSeal | None = None
 
     def note_sent(self) -> None:
         """Its first call begins."""

@@ -13,8 +13,8 @@ from app.db.transient_errors import TRANSIENT, away
 from app.engines.outcome import FAILED, ErrorClass
 from app.errors import StorageError
 from app.queue import service as queue
-from app.queue.response_log import is_incomplete
-from app.queue.types import Fence, Lease, Result
+from app.queue.bodies import is_incomplete
+from app.queue.types import Fence, Result
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
@@ -144,7 +144,7 @@ class ResultWriter:
     async def _store(self, chunk: OpenChunk) -> None:
         """Flush the chunk's results. Then finish it if it is idle, or drop it if its lease is lost."""
         while results := _next(chunk, self._tuning.flush_bytes):
-            results = chunk.results[: len(results)] = await self._offloaded(chunk.lease, results)
+            results = chunk.results[: len(results)] = await self._offloaded(chunk, results)
             if not await self._flushed(chunk, results):
                 log.warning("chunk.lost", chunk=chunk.lease.chunk_id, results=len(results))
                 return self.drop(chunk)
@@ -158,25 +158,27 @@ class ResultWriter:
 
     async def _flushed(self, chunk: OpenChunk, results: list[Result]) -> bool:
         """Whether the lease held. If the batch has item events, they are written in the same transaction."""
+        rows = chunk.sealed(results)
         if not chunk.has_events:
             async with self._database.durable() as conn:
-                return await queue.flush(conn, chunk.lease, results, engine_id=self.engine_id)
+                return await queue.flush(conn, chunk.lease, rows, engine_id=self.engine_id)
         async with self._database.transaction() as conn:
-            held = await queue.flush(conn, chunk.lease, results, engine_id=self.engine_id)
+            held = await queue.flush(conn, chunk.lease, rows, engine_id=self.engine_id)
             if held:
                 seqs = [result.seq for result in results]
                 await emitter.emit_items(conn, batch_id=chunk.lease.batch_id, run=chunk.lease.run, seqs=seqs)
         return held
 
-    async def _offloaded(self, lease: Lease, results: list[Result]) -> list[Result]:
+    async def _offloaded(self, chunk: OpenChunk, results: list[Result]) -> list[Result]:
         """The results, with large bodies moved to the object store. A body that is too large for a row becomes an error."""
+        lease = chunk.lease
         limit, fence = self._object_bytes, (lease.chunk_id, lease.token, lease.worker_id)
         large = {
             r.seq: object_names.result(lease.batch_id, lease.run, r.seq, fence, incomplete=is_incomplete(r.body))
             for r in results
             if limit and not r.stored and len(r.body) > limit
         }
-        await self._objects.put_all((large[r.seq], r.body) for r in results if r.seq in large)
+        await self._objects.put_all((large[r.seq], r.body) for r in chunk.sealed(results) if r.seq in large)
         kept = [replace(r, body=large[r.seq].encode(), stored=True) if r.seq in large else r for r in results]
         return [_failed(r, self._too_large(len(r.body))) if len(r.body) > self._answer_bytes else r for r in kept]
 

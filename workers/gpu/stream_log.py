@@ -11,6 +11,7 @@ import structlog
 
 from app.db.pool import Database
 from app.queue import response_log
+from app.queue.bodies import BatchSeal
 from app.queue.types import Lease
 
 GROUP_SECONDS = 0.05
@@ -23,9 +24,10 @@ log = structlog.get_logger()
 class StreamLogWriter:
     """The log of one item under one lease."""
 
-    def __init__(self, database: Database, lease: Lease) -> None:
+    def __init__(self, database: Database, lease: Lease, seal: BatchSeal | None = None) -> None:
         self._database = database
         self._lease = lease
+        self._seal = seal
         self._waiting: list[bytes] = []
         self._rows = 0
         self._lost = False
@@ -57,7 +59,7 @@ class StreamLogWriter:
                 return
             try:
                 async with self._database.relaxed() as conn:
-                    self._lost = not await response_log.append_events(conn, self._lease, events)
+                    self._lost = not await response_log.append_events(conn, self._lease, events, self._seal)
                 self._rows += 1
             except psycopg.Error as error:
                 message = str(error).strip()

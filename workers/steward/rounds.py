@@ -36,6 +36,7 @@ from app.queue import (
     retention,
     running_batches,
     settling,
+    shredding,
 )
 from app.queue.lost_workers import WorkerWatch
 from app.queue.running_batches import BatchProgress
@@ -249,6 +250,7 @@ class Rounds:
             await shared_storage.require(self._database, self._settings, "steward")
             expired = await files.expire(self._database, store) + await upload_parts.expire(self._database, store)
             swept = await files.sweep(self._database, store)
+            shredded = await shredding.sweep(self._database, store)
             async with self._database.relaxed() as conn:
                 await samples.forget_old(conn)
             outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
@@ -257,6 +259,8 @@ class Rounds:
             return
         if expired:
             log.info("files.expired", files=expired)
+        if shredded:
+            log.info("batches.shredded", batches=shredded)
         if swept:
             log.warning("objects.orphaned", objects=swept)
         for day, count in outcome.dropped.items():

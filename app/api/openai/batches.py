@@ -79,8 +79,8 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
 async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant, parts: Parts) -> FileBatch:
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
-    usual = parts.lengths.of(tenant.tenant_id)
-    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual)
+    usual, rule = parts.lengths.of(tenant.tenant_id), parts.admission.encrypts_files(tenant)
+    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual, rule)
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)

@@ -20,7 +20,7 @@ from app.api.response_headers import COMPLETE, add, attachment
 from app.batches.openai import file_content, forecast, uploads
 from app.batches.openai.uploads import IncomingUpload
 from app.errors import BadInput
-from app.files import ids
+from app.files import ids, sealed_files
 from app.files import service as files
 from app.files.service import File
 from app.sentences import bare, ended
@@ -48,7 +48,10 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     """Upload a file. The lines of a batch file are checked while it arrives; files of other purposes are only stored."""
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
-    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as upload:
+    seal = await sealed_files.new_seal(
+        parts.database, settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
+    )
+    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as upload:
         async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB, uploads.too_large()):
             piece = form.feed(block)
             if piece:

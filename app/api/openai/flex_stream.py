@@ -19,6 +19,7 @@ from app.errors import ExecutionFailed, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.sse_frames import SseEvent
 from app.queue import response_log
+from app.sealing.keyring import Keyring
 
 SILENT_SECONDS = 1.0  # pause between two comments in a stream without events
 _KEEP_ALIVE = b": nothing yet\n\n"
@@ -117,8 +118,9 @@ async def _read(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, 
     found: list[dict[str, Any]] = []
     try:
         status = await call.status()
+        keyring = Keyring.of(call.parts.settings)
         async with call.parts.database.relaxed() as conn:
-            while page := await response_log.events(conn, status.batch_id, after):
+            while page := await response_log.events(conn, status.batch_id, after, keyring):
                 found += [body for _, body in page]
                 after = page[-1][0]
     except TRANSIENT:

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Request, Response
 
@@ -20,8 +20,8 @@ from app.api.openai.list_pages import answer
 from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.openai import uploads
 from app.errors import BadInput, Conflict, NotFound
+from app.files import sealed_files, upload_parts
 from app.files import service as files
-from app.files import upload_parts
 from app.files.service import File
 from app.files.upload_parts import PART_PREFIX, PREFIX, Upload
 from app.states import UploadState
@@ -52,9 +52,12 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
         raise BadInput("expires_after: must be an object with anchor and seconds", param="expires_after")
     default = uploads.DEFAULT_SECONDS
     seconds = default if after is None else file_routes.expiry(after.get("anchor", ""), after.get("seconds"))
-    async with parts.database.durable() as conn:
+    seal = await sealed_files.new_seal(
+        parts.database, parts.settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
+    )
+    async with parts.database.transaction() as conn:
         upload = await upload_parts.create(
-            conn, tenant.tenant_id, filename=filename[:255], purpose=purpose, size=size, file_seconds=seconds
+            conn, tenant.tenant_id, filename=filename[:255], purpose=purpose, size=size, file_seconds=seconds, seal=seal
         )
     return answer(_view(upload))
 
@@ -62,17 +65,22 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 @router.post("/{upload_id}/parts")
 async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Add a part: the field `data` of a form. Parts may arrive in any order."""
-    form, size = Form(request.headers.get("content-type", ""), file="data"), 0
+    form, size, part_id = Form(request.headers.get("content-type", ""), file="data"), 0, uuid4()
+    parsed_id = _parse(upload_id, PREFIX)
+    seal = await sealed_files.seal_of_upload(parts.database, parts.settings, tenant.tenant_id, parsed_id)
+    frames = seal.writer(part_id) if seal else None
     with spooled(parts.settings.data_dir / "spool") as spool:
         async for block in body.blocks(request, _PART_MB + _BODY_MB):
             piece = form.feed(block)
             size += len(piece)
             with catch_disk_full():
-                spool.write(piece)
+                spool.write(frames.feed(piece) if frames else piece)
         form.close()
         with catch_disk_full():
+            if frames:
+                spool.write(frames.close())
             spool.flush()
-        parsed_id, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
+        store = Store.of(parts.settings)
         path = Path(spool.name)
         demand = quotas.Demand(stored_bytes=size)
         async with quota_events.told(parts.database, tenant):
@@ -84,6 +92,7 @@ async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsD
                 path,
                 size,
                 check=lambda conn: quotas.check(conn, tenant, demand),
+                part_id=part_id,
             )
     return answer(
         {
@@ -122,10 +131,15 @@ async def cancel(upload_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
 
 async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: list[UUID], md5: Any) -> Upload:
     store, digest = Store.of(parts.settings), hashlib.md5(usedforsecurity=False)
-    with uploads.IncomingUpload(parts.settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as spool:
+    seal = await sealed_files.new_seal(
+        parts.database, parts.settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
+    )
+    with uploads.IncomingUpload(parts.settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as spool:
         spool.purpose = upload.purpose
         for part_id in part_ids:
-            async for block in store.stream(object_names.part(tenant.tenant_id, upload.upload_id, part_id)):
+            async for block in sealed_files.stream_part(
+                parts.database, parts.settings, tenant.tenant_id, upload.upload_id, part_id
+            ):
                 digest.update(block)
                 await asyncio.to_thread(spool.add, block)
         if md5 is not None and md5 != digest.hexdigest():

@@ -17,6 +17,7 @@ from app.errors import NotFound
 from app.queue import failures, items, phases, reads
 from app.queue.items import ItemFacts
 from app.queue.reads import BatchStatus
+from app.sealing.keyring import Keyring
 from app.tenants.service import Tenant
 
 router = APIRouter(prefix="/ai/batches/{request_id}")
@@ -56,7 +57,7 @@ async def errors(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Respon
     """How many items failed in this run, by class of error, with the first item of each class and its message."""
     status = await _status(request_id, tenant, parts)
     async with parts.database.relaxed() as conn:
-        found = await failures.by_class(conn, status.batch_id, status.run)
+        found = await failures.by_class(conn, Keyring.of(parts.settings), status.batch_id, status.run)
     return success([asdict(each) for each in found])
 
 
@@ -69,6 +70,7 @@ async def listed(
     async with parts.database.relaxed() as conn:
         found = await items.page(
             conn,
+            Keyring.of(parts.settings),
             status.batch_id,
             status.run,
             after=query.after,
@@ -90,7 +92,7 @@ async def one(
     """One item: state, tokens, attempts, engine, times, error."""
     status = await _status(request_id, tenant, parts)
     async with parts.database.relaxed() as conn:
-        found = await items.one(conn, status.batch_id, status.run, seq)
+        found = await items.one(conn, Keyring.of(parts.settings), status.batch_id, status.run, seq)
     if found is None:
         raise NotFound(f"The batch has no item {seq}; it has {status.total}, from 0 on")
     return success(view(found))

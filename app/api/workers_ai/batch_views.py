@@ -7,13 +7,14 @@ from uuid import UUID
 
 from app.api.deps import Parts
 from app.api.workers_ai import results
-from app.batches import refused_batches
+from app.batches import refused_batches, shredding
 from app.batches.refused_batches import RefusedBatch
 from app.batches.why_chain import explained
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.queue import failures, reads
 from app.queue.reads import BatchStatus, ItemResult
+from app.sealing.keyring import Keyring
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
@@ -28,7 +29,7 @@ async def one(request_id: UUID, tenant: Tenant, parts: Parts) -> dict[str, Any]:
     status, groups = why.status, []
     if status.failed:
         async with parts.database.relaxed() as conn:
-            groups = await failures.grouped(conn, status.batch_id, status.run)
+            groups = await failures.grouped(conn, Keyring.of(parts.settings), status.batch_id, status.run)
     return results.overview(why, parts.catalogue) | {"failures": [asdict(each) for each in groups]}
 
 
@@ -61,10 +62,15 @@ async def not_run(request_id: UUID, tenant: Tenant, parts: Parts) -> BadInput:
 
 
 def pages(status: BatchStatus, parts: Parts, after: int = 0) -> AsyncIterator[list[ItemResult]]:
-    """A batch's results after the first `after` items. Those of embeddings include the items, which decide a result's shape."""
-    store = Store.of(parts.settings)
-    items = _needs_items(status, parts.catalogue)
-    return reads.results(parts.database, status.batch_id, status.run, store=store, after=after, items=items)
+    """A batch's results after the first `after` items. Those of embeddings include the items, which decide a result's shape.
+
+    Raises NotFound for a batch whose contents were deleted.
+    """
+    if status.shredded_at is not None:
+        raise shredding.gone(status.shredded_at)
+    store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
+    items, run = _needs_items(status, parts.catalogue), status.run
+    return reads.results(parts.database, status.batch_id, run, store=store, keyring=keyring, after=after, items=items)
 
 
 def _needs_items(status: BatchStatus, models: Catalogue) -> bool:

@@ -12,7 +12,7 @@ from app.api.envelope import success
 from app.api.response_headers import COMPLETE
 from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.listing_filters import BatchListQuery, ResultQuery, cursor, filters
-from app.batches import lifecycle, listing, refused_batches
+from app.batches import lifecycle, listing, refused_batches, shredding
 from app.errors import NotFound
 from app.tenants.service import Tenant
 
@@ -80,6 +80,14 @@ async def retry(
     """Run the failed, cancelled and expired items again. With `run`, the run to be retried, the call is safe to repeat."""
     await _check_ran(request_id, "retry", tenant, parts)
     await lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id, run)
+    return success(await batch_views.one(request_id, tenant, parts))
+
+
+@router.delete("/{request_id}")
+async def delete(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Response:
+    """Delete the requests and answers of a batch that has ended. Its counts, usage and events remain."""
+    await _check_ran(request_id, "delete", tenant, parts)
+    await shredding.shred(parts.database, parts.settings, tenant, request_id)
     return success(await batch_views.one(request_id, tenant, parts))
 
 

@@ -90,10 +90,12 @@ def _progressing(status: BatchStatus) -> str:
 
 
 def _prospects(why: Why) -> dict[str, Any]:
-    """The estimate of its end, and the reason for which it waits, if it does."""
+    """The estimate of its end, the reason for which it waits, if it does, and when its contents were deleted."""
     view: dict[str, Any] = {}
     if why.estimate is not None:
         view["estimate"] = _estimate(why.estimate)
+    if why.status.shredded_at is not None:
+        view["deleted_at"] = clock.iso(why.status.shredded_at)
     if (waiting := why.waiting) is not None:
         view["waiting"] = link(waiting)
     return view

@@ -6,12 +6,14 @@ Synchronous; the callers run it in threads.
 
 import errno
 import hashlib
+import hmac
 import os
 import tempfile
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, TypedDict, Unpack
@@ -23,6 +25,8 @@ from app.engines.catalogue import Model
 from app.engines.requests import UNFIT
 from app.errors import BadInput, StorageFull
 from app.queue import copy_format
+from app.queue.bodies import BatchSeal
+from app.sealing.batch_keys import NewKey
 from app.storage import object_names
 
 _BLOCK = 256 * 1024
@@ -30,14 +34,24 @@ _MOST_BEGINNINGS = 1000  # of prompts, whose items may belong to a family; a wor
 _LEFTOVER_SECONDS = 86_400.0  # no upload takes this long
 
 
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """How a new batch is sealed: its seal, its key, and the secret that keys its request hash."""
+
+    seal: BatchSeal
+    key: NewKey
+    secret: bytes
+
+
 class SpoolOptions(TypedDict):
-    """The folder and the limits of a spool."""
+    """The folder, the limits and the sealing of a spool. None: it is not sealed."""
 
     folder: Path
     memory_bytes: int
     line_bytes: int
     max_items: int
     object_bytes: int | None
+    sealing: Sealing | None
 
 
 class Spool(ABC):
@@ -57,6 +71,7 @@ class Spool(ABC):
         self.endpoints: list[str | None] = [None]  # None: that of the batch
         self.endpoint_of = array("h")
         self.has_sessions = False
+        self.sealing = options["sealing"]
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
@@ -105,8 +120,12 @@ class Spool(ABC):
 
     @property
     def request_hash(self) -> bytes:
-        """SHA-256 of model and items. It distinguishes a repeated request from another one with the same idempotency key."""
-        return self._digest.digest()
+        """SHA-256 of model and items. It distinguishes a repeated request from another one with the same idempotency key.
+
+        Of a sealed batch it is keyed, so that no guess of a prompt can be checked with it.
+        """
+        digest = self._digest.digest()
+        return hmac.digest(self.sealing.secret, digest, "sha256") if self.sealing else digest
 
     def blocks(self) -> Iterator[bytes]:
         """The spool's content, for COPY."""
@@ -146,6 +165,8 @@ class Spool(ABC):
         self.model_of.append(place)
         self._add_to_hash(endpoint, reference, body if asked is None else asked)
         stored = self._object_bytes is not None and len(body) > self._object_bytes
+        if self.sealing is not None:
+            body = self.sealing.seal.payload(seq, body)
         if stored:
             key = object_names.payload(self.batch_id, seq)
             self._large.append((key, body))

@@ -24,8 +24,10 @@ from app.engines.pricing import with_cost
 from app.engines.request_echo import ECHOED, echo, repeated
 from app.errors import Conflict, NotFound
 from app.queue import response_log
+from app.queue.bodies import BatchSeal
 from app.queue.ingest import NewBatch
 from app.queue.types import Kind
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.states import BatchState
 from app.storage.store import Store
@@ -69,11 +71,11 @@ async def create(
     """Queue a response. `asked`: as its client sent it. A response that streams has its first events from the start."""
     item = admitted.item
 
-    async def register(conn: Connection, batch: NewBatch) -> None:
+    async def register(conn: Connection, batch: NewBatch, seal: BatchSeal | None) -> None:
         if item.get("stream"):
             begun = _view(batch.request_id, clock.now(), item, "queued")
             first = [{"type": f"response.{kind}", "response": begun} for kind in ("created", "queued")]
-            await response_log.begin_events(conn, batch.batch_id, [orjson.dumps(event) for event in first])
+            await response_log.begin_events(conn, batch.batch_id, [orjson.dumps(event) for event in first], seal)
 
     return await single_request.enqueue(
         database, settings, order, item, admitted.facts, asked=asked, repeated=repeated, register=register
@@ -210,7 +212,7 @@ async def follow(
             return
         final = single.status.finalized_at is not None or single.status.state in _CANCELLED
         async with database.relaxed() as conn:
-            events = await response_log.events(conn, single.status.batch_id, after)
+            events = await response_log.events(conn, single.status.batch_id, after, Keyring.of(settings))
         ends = [number for number, event in events if event["type"] in _ENDS]
         for number, event in events:
             if number in ends:

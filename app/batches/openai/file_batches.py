@@ -22,6 +22,7 @@ from app.batches import lifecycle, submit
 from app.batches import listing as batch_listing
 from app.batches.intake.offload import Offload
 from app.batches.intake.openai_file import FileIntake
+from app.batches.intake.spool_options import spool_options
 from app.batches.openai import uploads
 from app.batches.refused_batches import nothing_to
 from app.batches.request_labels import NO_LABELS, RequestLabels
@@ -31,15 +32,15 @@ from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
 from app.errors import BadInput, KeyReused, NotFound
 from app.events import BatchData, BatchFailure, EventKind
-from app.files import ids, sql
+from app.files import ids, sealed_files, sql
 from app.files import service as files
 from app.files.service import File
 from app.queue import ingest, reads
 from app.queue.answer_lengths import UsualLength
+from app.queue.bodies import BatchSeal
 from app.queue.listing import Filters
 from app.queue.reads import BatchSnapshot, BatchStatus
 from app.settings import Settings
-from app.storage import object_names
 from app.storage.store import Store
 from app.tenants.service import Tenant
 from app.webhooks import emitter
@@ -109,18 +110,18 @@ async def create(
     rules = submit.rules_of_lines(models, usual)
     strict = file.problems is not None
     lines = Lines(models, rules, endpoint, mixed=new.mixed, strict=strict, admission=new.admission)
+    options = await spool_options(database, settings, tenant, new.admission, batch_id)
     async with Offload(store) as offload:
-        options = submit.spool_options(settings)
         with FileIntake(batch_id, lines, new.endpoint, lenient=new.lenient, **options) as intake:
             intake.note(_terms(new))
-            async for block in store.stream(object_names.upload(tenant.tenant_id, file.file_id)):
+            async for block in sealed_files.stream(database, settings, tenant.tenant_id, file.file_id):
                 await asyncio.to_thread(intake.add_block, block)
                 await offload.put(intake.take_large())
             await asyncio.to_thread(intake.end_lines)
             if lines.model is None or (lines.problems and not new.lenient):
                 return await _refuse(database, tenant, new, lines.problems)
 
-            async def register(conn: Connection, batch: ingest.NewBatch) -> None:
+            async def register(conn: Connection, batch: ingest.NewBatch, seal: BatchSeal | None) -> None:
                 await _register(conn, tenant, new, batch.request_id, batch.batch_id, None)
 
             order = _order(new, tenant, lines.model, file.filename)

@@ -2,15 +2,17 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from app.batches.openai import file_batches, result_lines
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Price
+from app.files import sealed_files
 from app.files import service as files
 from app.files.service import File
 from app.queue import reads
+from app.sealing.keyring import Keyring
 from app.settings import Settings
-from app.storage import object_names
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
@@ -35,10 +37,10 @@ class FileContent:
 
 async def of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> FileContent:
     """The content of a file of the tenant. The files of a running batch grow at their ends."""
-    store = Store.of(settings)
+    store, keyring = Store.of(settings), Keyring.of(settings)
     if file.request_id is None:
-        key = object_names.upload(tenant.tenant_id, file.file_id)
-        return FileContent(lambda skip: _without(store.stream(key), skip), lambda *part: store.stream(key, part))
+        stored = partial(sealed_files.stream, database, settings, tenant.tenant_id, file.file_id)
+        return FileContent(lambda skip: _without(stored(), skip), lambda *part: stored(part))
     batch = await file_batches.get(database, tenant, file.request_id)
     status = batch.status
     assert status is not None
@@ -48,7 +50,7 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
         return model.price if model else None
 
     def blocks(skip: int) -> AsyncIterator[bytes]:
-        pages = reads.results(database, status.batch_id, status.run, store=store, page=_PAGE)
+        pages = reads.results(database, status.batch_id, status.run, store=store, keyring=keyring, page=_PAGE)
         of_errors = bool(file.of_errors)
         return result_lines.lines(
             batch.request_id,

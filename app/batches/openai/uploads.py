@@ -22,7 +22,9 @@ from app.batches.validation.openai_lines import Lines
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, BodyTooLarge
+from app.files import sealed_files
 from app.files import service as files
+from app.files.sealed_files import FileSeal
 from app.files.service import File
 from app.queue.answer_lengths import UsualLength
 from app.settings import Settings
@@ -41,13 +43,18 @@ _NAME_LENGTH = 255
 
 
 class IncomingUpload:
-    """A context manager that deletes the spool at its end. `lines` reads the file, unless its purpose is in `UNREAD_PURPOSES`."""
+    """A context manager that deletes the spool at its end. `lines` reads the file, unless its purpose is in `UNREAD_PURPOSES`.
 
-    def __init__(self, settings: Settings, models: Catalogue, usual: UsualLength) -> None:
+    `seal`: its spool and its object are sealed.
+    """
+
+    def __init__(self, settings: Settings, models: Catalogue, usual: UsualLength, seal: FileSeal | None = None) -> None:
         self._open = ExitStack()
         self._file = self._open.enter_context(spooled(settings.data_dir / "spool"))
         self._splitter = LineSplitter(int(settings.ndjson_line_mb * 2**20))
         self._most = int(settings.ndjson_body_mb * 2**20)
+        self.seal = seal
+        self._frames = seal.writer() if seal else None
         self.lines = Lines(models, rules_of_lines(models, usual), mixed=True)
         self.size = 0
         self.purpose: str | None = None  # None until it is known, which may be after the last byte
@@ -70,7 +77,7 @@ class IncomingUpload:
         if self.size > self._most:
             raise too_large()
         with catch_disk_full():
-            self._file.write(piece)
+            self._file.write(self._frames.feed(piece) if self._frames else piece)
         if self.purpose in UNREAD_PURPOSES or self._too_long:
             return
         try:
@@ -90,6 +97,8 @@ class IncomingUpload:
             if self.lines.malformed == self.lines.count:
                 raise BadInput("Invalid file format for Batch API. Must be .jsonl")
         with catch_disk_full():
+            if self._frames:
+                self._file.write(self._frames.close())
             self._file.flush()
 
     def _check_length(self) -> None:
@@ -123,7 +132,7 @@ async def store(
             database,
             Store.of(settings),
             upload.path,
-            file_id=uuid4(),
+            file_id=upload.seal.owner if upload.seal else uuid4(),
             tenant_id=tenant.tenant_id,
             purpose=upload.purpose or PURPOSE,
             filename=filename.replace("\0", "")[:_NAME_LENGTH],
@@ -133,6 +142,7 @@ async def store(
             problems=[] if unread else [asdict(problem) for problem in lines.all_problems],
             demand=None if unread else {name: asdict(demand) for name, demand in lines.demand.items()},
             check=check,
+            seal=upload.seal,
         )
 
 
@@ -144,8 +154,12 @@ async def from_requests(
     requests: Sequence[Any],
     endpoint: str,
     usual: UsualLength,
+    rule: str | None,
 ) -> File:
-    """A file with the requests in the body of a batch. The defaults are the method POST and the batch's endpoint."""
+    """A file with the requests in the body of a batch. The defaults are the method POST and the batch's endpoint.
+
+    `rule`: of the policy, which asks for its encryption.
+    """
 
     def add_all(upload: IncomingUpload) -> None:
         for given in requests:
@@ -153,7 +167,8 @@ async def from_requests(
             upload.add(orjson.dumps(whole) + b"\n")
         upload.close()
 
-    with IncomingUpload(settings, models, usual) as upload:
+    seal = await sealed_files.new_seal(database, settings, tenant.tenant_id, rule)
+    with IncomingUpload(settings, models, usual, seal) as upload:
         upload.purpose = PURPOSE
         await asyncio.to_thread(add_all, upload)
         return await store(

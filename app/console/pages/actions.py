@@ -20,6 +20,7 @@ from app.console.queries import BatchRow
 from app.console.views import batch_state
 from app.errors import AuthenticationError, NotFound, SlackwaterError
 from app.queue import reads
+from app.sealing.keyring import Keyring
 from app.storage.store import Store
 
 _DID = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried"}
@@ -91,7 +92,8 @@ async def download(request: Request) -> Response:
         raise refuse(viewer, "download results")
     await write(parts, audit.by(viewer, "batch.download", str(row.request_id), row.account))
     price = batch_state.price_of(row, parts.catalogue)
-    pages = reads.results(parts.reader, row.batch_id, row.run, store=Store.of(parts.settings))
+    store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
+    pages = reads.results(parts.reader, row.batch_id, row.run, store=store, keyring=keyring)
     lines = result_lines.lines(
         row.request_id, row.state, pages, of_errors=False, price_of=lambda model: price, numbered=True
     )

@@ -15,6 +15,7 @@ from app.db.pool import Connection
 from app.errors import NotFound
 from app.queue import failures, phases
 from app.queue.phases import Phase
+from app.sealing.keyring import Keyring
 from app.tenants.service import Tenant
 
 _SLOW_SECONDS = 5.0  # what changes slowly or costs more is read as often
@@ -54,22 +55,22 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
 
     async with parts.reader.relaxed() as conn:
         running = await queries.running(conn, row.batch_id) if row.finalized_at is None else queries.Running(0, 0)
-        items = await queries.item_page(conn, row, kind, min(after, _MOST_SEQ))
+        items = await queries.item_page(conn, Keyring.of(parts.settings), row, kind, min(after, _MOST_SEQ))
         facts = await parts.looks.at(
             ("batch facts", row.batch_id, row.run, row.state, viewer.role.of_account),
-            lambda: _slow(conn, row),
+            lambda: _slow(conn, Keyring.of(parts.settings), row),
             _SLOW_SECONDS,
         )
     return batch.Seen(row, why, running, kind, items, *facts, parts.catalogue)
 
 
 async def _slow(
-    conn: Connection, row: BatchRow
+    conn: Connection, keyring: Keyring, row: BatchRow
 ) -> tuple[
     list[failures.FailureClass], queries.Submitted, list[queries.EventRow], tuple[list[datetime], int], list[Phase]
 ]:
     return (
-        await failures.by_class(conn, row.batch_id, row.run) if row.failed else [],
+        await failures.by_class(conn, keyring, row.batch_id, row.run) if row.failed else [],
         await queries.submitted(conn, row),
         await queries.events(conn, row.batch_id),
         await queries.progress(conn, row.batch_id, row.total),

@@ -14,7 +14,9 @@ from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import BatchRow
 from app.console.views import item
 from app.errors import BadInput, NotFound
+from app.queue.bodies import StoredBodies
 from app.queue.items import ItemFacts
+from app.sealing.keyring import Keyring
 from app.storage.store import Store
 
 _REASON = range(3, 401)
@@ -49,7 +51,7 @@ async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:
     row = await batch.find_of(request, parts, viewer_of(request))
     seq = int(request.path_params["seq"])
     async with parts.reader.relaxed() as conn:
-        tries = await queries.tries(conn, row.batch_id, seq) if seq <= _MOST_SEQ else []
+        tries = await queries.tries(conn, Keyring.of(parts.settings), row.batch_id, seq) if seq <= _MOST_SEQ else []
     if not tries:
         raise NotFound("There is no such item", code=404)
     return row, tries
@@ -59,11 +61,13 @@ async def _bodies(parts: Parts, row: BatchRow, seq: int) -> dict[str, str | None
     async with parts.reader.relaxed() as conn:
         found = await queries.bodies(conn, row.batch_id, seq)
     assert found is not None
-    store = Store.of(parts.settings)
+    store, stored = Store.of(parts.settings), StoredBodies(parts.reader, Keyring.of(parts.settings), row.batch_id)
     prompt = await store.get(found.prompt.decode()) if found.prompt_stored else found.prompt
+    prompt = await stored.payload(seq, prompt)
     if found.answer is None:
         return {"prompt": item.prompt(prompt), "answer": None}
     answer = await store.get(found.answer.decode()) if found.answer_stored else found.answer
+    answer = await stored.result(seq, found.run or 0, answer)
     return {"prompt": item.prompt(prompt), "answer": item.answer(answer)}
 
 

@@ -20,7 +20,7 @@ from app.console.pages.actions import refuse, write
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import new_batch
 from app.errors import BadInput, SlackwaterError
-from app.files import ids
+from app.files import ids, sealed_files
 from app.files import service as files
 from app.files.service import File
 from app.metering.spend_labels import NO_SPEND_LABELS
@@ -69,7 +69,10 @@ async def upload(request: Request) -> Response:
 
 async def _stored(request: Request, parts: Parts, tenant: Tenant) -> File:
     settings = parts.settings
-    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as incoming:
+    seal = await sealed_files.new_seal(
+        parts.database, settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
+    )
+    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as incoming:
         incoming.purpose = uploads.PURPOSE
         async for block in request.stream():
             if block:

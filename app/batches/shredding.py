@@ -1,0 +1,58 @@
+"""Delete what a final batch contains, at the wish of its owner. What stays: its counts, its usage, its hash, its events."""
+
+from contextlib import suppress
+from datetime import datetime
+from uuid import UUID
+
+from app import clock
+from app.db.pool import Database
+from app.errors import Conflict, NotFound, StorageError
+from app.events import BatchData, Counts, EventKind
+from app.queue import shredding
+from app.queue.removal import EndedBatch
+from app.settings import Settings
+from app.storage.store import Store
+from app.tenants.service import Tenant
+from app.webhooks import emitter
+
+
+async def shred(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> datetime:
+    """Delete the contents of a final batch. Returns when it was done first; a repeated call has no effect.
+
+    Once it returns, and after a crash at any point after the commit, nothing of the batch can be read. Raises NotFound, and
+    Conflict while the batch is not final.
+    """
+    async with database.transaction() as conn:
+        found = await shredding.find(conn, tenant.tenant_id, request_id)
+        if found is None:
+            raise NotFound("No batch with this request_id in this account")
+        if found.shredded_at is not None:
+            return found.shredded_at
+        if not found.over:
+            still = f"is {found.state}" if found.finalized_at is None else "has ended, but is still being counted"
+            raise Conflict(f"The batch {still}: cancel it or wait for its end, then delete it")
+        moment = await shredding.mark(conn, found.batch_id)
+        await emitter.emit(
+            conn,
+            tenant_id=tenant.tenant_id,
+            kind=EventKind.BATCH_SHREDDED,
+            model=found.model,
+            batch_id=found.batch_id,
+            run=found.run,
+            data=BatchData(
+                request_id=str(request_id),
+                account_id=tenant.account_id,
+                traceparent=found.traceparent,
+                counts=Counts.of(found.total, found.ok, found.failed),
+            ),
+        )
+    with suppress(StorageError):  # the steward removes what is left
+        await shredding.clean(database, Store.of(settings), EndedBatch(found.batch_id, found.total))
+    return moment
+
+
+def gone(at: datetime) -> NotFound:
+    """The error for a request for the contents of a batch that were deleted."""
+    return NotFound(
+        f"The contents of the batch were deleted at {clock.iso(at)}; its counts and usage remain", status=410
+    )

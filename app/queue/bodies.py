@@ -1,0 +1,113 @@
+"""The one place where the bodies of a batch are sealed and opened: payloads, results, and the events of its responses.
+
+A sealed body opens only at its place: batch, item, run and column. Rows in the clear and sealed ones may lie side by side.
+"""
+
+import struct
+
+import orjson
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from app.db.pool import Connection, Database
+from app.errors import KeysUnavailable
+from app.sealing import batch_keys, sealed_form
+from app.sealing.batch_keys import NewKey
+from app.sealing.keyring import Keyring
+from app.sealing.sealed_form import Unreadable, is_sealed
+
+_PLACE = struct.Struct("!qihc")  # batch, seq, run, column
+_PAYLOAD, _RESULT, _EVENTS = b"p", b"r", b"e"
+
+
+def is_incomplete(answer: bytes) -> bool:
+    """Whether an engine's answer, sealed or not, has the status `incomplete`. It needs no key."""
+    if is_sealed(answer):
+        return sealed_form.is_incomplete(answer)
+    return b'"incomplete"' in answer and bool(orjson.loads(answer).get("status") == "incomplete")
+
+
+class BatchSeal:
+    """Seals and opens the bodies of one batch. What is not sealed opens as it is. Opening raises KeysUnavailable."""
+
+    def __init__(self, batch_id: int, cipher: AESGCM) -> None:
+        self._batch_id, self._cipher = batch_id, cipher
+
+    def payload(self, seq: int, body: bytes) -> bytes:
+        """An item's body, sealed."""
+        return sealed_form.seal(self._cipher, body, self._place(seq, 0, _PAYLOAD))
+
+    def open_payload(self, seq: int, body: bytes) -> bytes:
+        """An item's body."""
+        return self._opened(body, self._place(seq, 0, _PAYLOAD))
+
+    def result(self, seq: int, run: int, body: bytes) -> bytes:
+        """A result's body, sealed."""
+        return sealed_form.seal(
+            self._cipher,
+            body,
+            self._place(seq, run, _RESULT),
+            incomplete=b'"incomplete"' in body and is_incomplete(body),
+        )
+
+    def open_result(self, seq: int, run: int, body: bytes) -> bytes:
+        """A result's body."""
+        return self._opened(body, self._place(seq, run, _RESULT))
+
+    def events(self, body: bytes) -> bytes:
+        """A row of events, sealed. Their numbers are assigned as the row is written, so it is bound to its batch alone."""
+        return sealed_form.seal(self._cipher, body, self._place(0, 0, _EVENTS))
+
+    def open_events(self, body: bytes) -> bytes:
+        """A row of events."""
+        return self._opened(body, self._place(0, 0, _EVENTS))
+
+    def _place(self, seq: int, run: int, column: bytes) -> bytes:
+        return _PLACE.pack(self._batch_id, seq, run, column)
+
+    def _opened(self, body: bytes, place: bytes) -> bytes:
+        if not is_sealed(body):
+            return body
+        try:
+            return sealed_form.unseal(self._cipher, body, place)
+        except Unreadable as error:
+            raise KeysUnavailable(f"A body of the batch is not readable: {error}", gone=True) from error
+
+
+async def new_seal(database: Database, keyring: Keyring, tenant_id: int, batch_id: int) -> tuple[BatchSeal, NewKey]:
+    """The seal of a new batch, and its key, which its submit stores. Raises KeysUnavailable."""
+    key = await batch_keys.make(database, keyring, tenant_id, batch_keys.context(batch_id))
+    return BatchSeal(batch_id, key.cipher), key
+
+
+class StoredBodies:
+    """Opens stored bodies of one batch. Its key is read when the first sealed one comes."""
+
+    def __init__(self, source: Connection | Database, keyring: Keyring, batch_id: int) -> None:
+        self._source, self._keyring, self._batch_id = source, keyring, batch_id
+        self._seal: BatchSeal | None = None
+
+    async def payload(self, seq: int, body: bytes) -> bytes:
+        """An item's body."""
+        return (await self.seal()).open_payload(seq, body) if is_sealed(body) else body
+
+    async def result(self, seq: int, run: int, body: bytes) -> bytes:
+        """A result's body."""
+        return (await self.seal()).open_result(seq, run, body) if is_sealed(body) else body
+
+    async def events(self, body: bytes) -> bytes:
+        """A row of events."""
+        return (await self.seal()).open_events(body) if is_sealed(body) else body
+
+    async def seal(self) -> BatchSeal:
+        """The seal of a sealed batch. Raises KeysUnavailable."""
+        if self._seal is None:
+            if isinstance(self._source, Database):
+                async with self._source.relaxed() as conn:
+                    wrapped = await batch_keys.read(conn, self._batch_id)
+            else:
+                wrapped = await batch_keys.read(self._source, self._batch_id)
+            if wrapped is None:
+                raise KeysUnavailable("The key of the batch was destroyed: its contents are deleted", gone=True)
+            cipher = await self._keyring.open(wrapped, batch_keys.context(self._batch_id))
+            self._seal = BatchSeal(self._batch_id, cipher)
+        return self._seal
