@@ -35,6 +35,11 @@ class Settings(BaseSettings):
     secret_key: SecretStr = Field(
         SecretStr(""), description="peppers API keys, encrypts webhook secrets; if empty, one is created in data_dir"
     )
+    secret_keys_accepted: SecretStr = Field(
+        SecretStr(""),
+        description="further secret keys, comma-separated, that are accepted while the key is being changed: first the next "
+        "one, then the last one",
+    )
 
     # API
     host: str = Field(
@@ -59,7 +64,14 @@ class Settings(BaseSettings):
     )
     operator_token: SecretStr = Field(
         SecretStr(""),
-        description="bearer token of the routes below `/operator`, which show all accounts; empty: no such route",
+        description="a bearer token of the routes below `/operator`, besides those of `slackwater operator create`; empty: none",
+    )
+    admin_host: str = Field("127.0.0.1", description="address of the separate port of operators")
+    admin_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="port that alone serves the routes of operators (`/admin`, `/operator`); 0: they are at the API's port",
     )
     json_body_mb: float = Field(10, gt=0, description="maximum size of a JSON body; Workers AI's limit is 10 MB")
     ndjson_body_mb: float = Field(200, gt=0, description="maximum size of an NDJSON body and of an uploaded file")

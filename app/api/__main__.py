@@ -48,7 +48,21 @@ def main() -> None:
     private_targets.check(settings)
     checked = asyncio.run(_check_store(settings))
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
-    uvicorn.run(create_app(settings, store_checked=checked), **serving(settings))
+    serve(settings, store_checked=checked)
+
+
+def serve(settings: Settings, *, store_checked: bool) -> None:
+    """Serve until a signal comes, also at the separate port of operators if there is one."""
+    app, options = create_app(settings, store_checked=store_checked), serving(settings)
+    if not settings.admin_port:
+        uvicorn.run(app, **options)
+        return
+    config = uvicorn.Config(app, **options)
+    admin = uvicorn.Config(app, **options | {"host": settings.admin_host, "port": settings.admin_port})
+    server = uvicorn.Server(config)
+    server.run([config.bind_socket(), admin.bind_socket()])
+    if not server.started:
+        sys.exit(3)  # as uvicorn.run does
 
 
 def serving(settings: Settings) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from app.admission.control import AdmissionControl
+from app.api import permissions
 from app.api.queue_gauges import QueueGauges
 from app.api.store_check import StoreCheck
 from app.batches.installation_status import Installation
@@ -91,6 +92,7 @@ async def key_holder(request: Request, parts: Annotated[Parts, Depends(parts)]) 
     tenant = await parts.keys.tenant(token.strip())
     if tenant is None:
         raise AuthenticationError("Authentication error: the API key is unknown, expired or revoked")
+    permissions.check(tenant, request)
     return tenant
 
 
