@@ -91,6 +91,23 @@ class Settings(BaseSettings):
         "need https, which a proxy in front of it provides",
     )
 
+    # Identity provider (OpenID Connect) of the console and of operators
+    oidc_issuer: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="https://… of the identity provider, as its tokens name it; empty: none",
+    )
+    oidc_client_id: str = Field("", description="the name under which the identity provider knows the console")
+    oidc_client_secret: SecretStr = Field(SecretStr(""), description="its secret there, if it has one")
+    oidc_scopes: str = Field("openid profile email", description="what the console asks the identity provider for")
+    oidc_audience: str = Field(
+        "", description="audience of access tokens that operators may show to the admin API; empty: none are accepted"
+    )
+    oidc_rules: str = Field(
+        "",
+        description="who has which role, like `groups=platform -> operator; groups=acme -> admin:acme`; nobody else has one",
+    )
+
     # Commands of callers, from any machine
     url: str = Field(
         "", pattern="^(https?://.+)?$", description="http://… or https://… of the API that the callers' commands use"

@@ -6,6 +6,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from app.access.oidc import Provider
 from app.admission.control import AdmissionControl
 from app.api import permissions
 from app.api.queue_gauges import QueueGauges
@@ -48,6 +49,11 @@ class Parts:
     def keys(self) -> KeyCache:
         """The accounts of API keys."""
         return KeyCache(self.database, self.secret_key)
+
+    @cached_property
+    def oidc(self) -> Provider:
+        """The identity provider of operators, if one is set."""
+        return Provider(self.settings, self.secret_key)
 
     @cached_property
     def lengths(self) -> AnswerLengths:

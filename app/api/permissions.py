@@ -112,7 +112,7 @@ def check(tenant: Tenant, request: Request) -> None:
     """Raise AuthenticationError unless the key's role and its networks allow this request."""
     scope = tenant.scope
     if scope.role is not KeyRole.ADMIN:
-        least = _least_role(request.method, request.scope["route"].path)
+        least = _least_role(request.method, request.scope["route"].path_format)
         if not scope.role.includes(least):
             raise AuthenticationError(
                 f"The API key {tenant.key_id} has the role {scope.role}; this takes the role {least}",

@@ -22,7 +22,7 @@ from app.tenants.api_key import ApiKey
 from app.tenants.key_scope import KeyRole, KeyScope, networks_of
 from tests.api.support import BATCHES, MODEL, RUN, SUBMIT, TWO, line, uploaded
 
-OTHER_MODEL = "@cf/baai/bge-m3"
+OTHER_MODEL = "@cf/openai/gpt-oss-20b"
 CHAT = "/v1/chat/completions"
 SAY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
 
@@ -62,7 +62,7 @@ async def test_a_key_of_some_models_is_refused_the_others_on_every_surface(
         assert answer.status_code == 403, answer.text
         [error] = answer.json()["errors"]
         assert error["code"] == 5018
-        assert f"The API key {key.key_id} is limited to bge-m3; it may not use {MODEL}." in error["message"]
+        assert f"The API key {key.key_id} is limited to {OTHER_MODEL}; it may not use {MODEL}." in error["message"]
     assert refused[2].json()["error"]["code"] == "model_not_allowed"
     assert "model_not_allowed" in (await state_of(client, refused[4]))
     assert (await client.get(BATCHES, params={"limit": 100})).json()["result_info"]["count"] <= 1

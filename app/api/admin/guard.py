@@ -1,4 +1,4 @@
-"""Who may use the admin routes: an operator, with a token `sk_op_…`. No API key opens them.
+"""Who may use the admin routes: an operator, with a token `sk_op_…` or one of the identity provider. No API key opens them.
 
 Every change is recorded in its own transaction, with the operator, the reason in `x-slackwater-reason`, and the request's id.
 """
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from app.access import audit, operator_tokens
+from app.access.oidc import OidcError
 from app.access.operator_tokens import PREFIX, Operator
 from app.access.roles import Role
 from app.api.deps import Parts, PartsDep
@@ -37,10 +38,20 @@ async def operator(request: Request, parts: PartsDep) -> Operator:
 
 
 async def _known(parts: Parts, token: str) -> Operator | None:
-    if not token.startswith(PREFIX):
+    if token.startswith(PREFIX):
+        async with parts.database.relaxed() as conn:
+            return await operator_tokens.authenticate(conn, parts.secret_key, token)
+    if not parts.oidc.on or token.count(".") != 2:
         return None
-    async with parts.database.relaxed() as conn:
-        return await operator_tokens.authenticate(conn, parts.secret_key, token)
+    try:
+        person = await parts.oidc.bearer(token)
+    except OidcError as error:
+        raise AuthenticationError(f"Authentication error: {error}") from None
+    if person.rule.role.of_account:
+        raise AuthenticationError(
+            f"An {person.rule.role} of an account is no operator", status=403, reason=NOT_PERMITTED
+        )
+    return Operator(person.subject, person.rule.role)
 
 
 OperatorDep = Annotated[Operator, Depends(operator)]
