@@ -13,7 +13,10 @@ from app.settings import Settings
 
 
 def migrate(settings: Settings, console: Console, *, roles: bool = False) -> None:
-    """Run the missing migrations, create today's partitions, and print the database's revision. `roles`: create those, too."""
+    """Run the missing migrations, create today's partitions, and print the database's revision. `roles`: create those, too.
+
+    Where there are roles, their rights are renewed, since there may be new tables.
+    """
     if not settings.database_url:
         embedded.start(settings)
     url = embedded.database_url(settings)
@@ -24,7 +27,7 @@ def migrate(settings: Settings, console: Console, *, roles: bool = False) -> Non
             await partitions.create(conn, settings.partition_days_ahead)
 
     asyncio.run(create_partitions())
-    if roles:
+    if roles or database_roles.are_used(url):
         names = database_roles.apply(url)
         console.print(f"The roles {', '.join(names)} have their rights; set their passwords as docs/access.md shows.")
     console.print(f"The database is at revision {migrations.revisions(url)[0]}.")

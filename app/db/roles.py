@@ -26,6 +26,13 @@ def apply(url: str) -> list[str]:
     return [*GRANTS, BROKER]
 
 
+def are_used(url: str) -> bool:
+    """Whether this database has been handed over to the roles."""
+    owner = "select pg_get_userbyid(relowner) from pg_class where oid = to_regclass(%s)"
+    with psycopg.connect(url) as conn:
+        return conn.execute(owner, (DAILY[0],)).fetchone() == (STEWARD,)
+
+
 def _create(conn: psycopg.Connection[TupleRow], role: str) -> None:
     names = {"role": sql.Identifier(role)}
     if conn.execute("select from pg_roles where rolname = %s", (role,)).fetchone() is None:
