@@ -2,7 +2,7 @@
 
 A deployment has one master key. Every purpose derives its own key from it (HKDF), so no two purposes share a key.
 
-While the master key is being changed, further ones are accepted: what was sealed, hashed or derived with them still works, and
+While the master key is being changed, another one is accepted: what was sealed, hashed or derived with it still works, and
 whatever is new is made with the one in use. docs/access.md describes the steps.
 """
 
@@ -36,8 +36,8 @@ def secret_key(settings: Settings) -> MasterKey:
     """The master key: `SLACKWATER_SECRET_KEY`, or a file in the data directory that is created at first use."""
     configured = settings.secret_key.get_secret_value()
     key = MasterKey(configured.encode() if configured else _kept_key(settings.data_dir / "secret_key"))
-    given = settings.secret_keys_accepted.get_secret_value().split(",")
-    key.others = tuple(other for each in given if (other := each.strip().encode()) and other != key)
+    other = settings.secret_key_accepted.get_secret_value().encode()
+    key.others = (other,) if other and other != key else ()
     return key
 
 

@@ -35,10 +35,9 @@ class Settings(BaseSettings):
     secret_key: SecretStr = Field(
         SecretStr(""), description="peppers API keys, encrypts webhook secrets; if empty, one is created in data_dir"
     )
-    secret_keys_accepted: SecretStr = Field(
+    secret_key_accepted: SecretStr = Field(
         SecretStr(""),
-        description="further secret keys, comma-separated, that are accepted while the key is being changed: first the next "
-        "one, then the last one",
+        description="another secret key that is accepted while the key is being changed: first the next one, then the last one",
     )
 
     # API

@@ -67,7 +67,7 @@ async def _check(conn: Connection, settings: Settings, reason: str | None) -> No
     """Raise Failure for a change that needs a reason and has none."""
     if reason and len(reason) > _LONGEST:
         raise Failure(f"--reason: {len(reason)} characters, at most {_LONGEST} are kept.", "Shorten it.")
-    if reason or not await operator_tokens.any_live(conn):
+    if reason or not (settings.oidc_issuer or await operator_tokens.any_live(conn)):
         return
     raise Failure(
         "This installation has operators, so a change on the database itself needs a reason.",

@@ -26,7 +26,7 @@ from app.tenants.api_key import ApiKey
 from app.tenants.key_scope import EVERYTHING, KeyRole, KeyScope, described
 from app.tenants.rate_limits import NO_LIMITS, KeyLimits
 from app.tenants.service import KeyInfo
-from app.user_errors import Failure
+from app.user_errors import Failure, explained
 
 app = typer.Typer(help="Create, rotate, list and revoke API keys.", no_args_is_help=True)
 
@@ -190,13 +190,15 @@ def _scope(settings: Settings, **given: Any) -> KeyScope:
     if given["models"]:
         file = models
         models = on_database(settings, lambda conn: with_adopted(conn, file))
-    return key_terms.scope_of(models, **given)
+    with explained():
+        return key_terms.scope_of(models, **given)
 
 
 def _days(days: int | None, expires: str | None) -> float | None:
     if days is not None and expires is not None:
         raise Failure("--days and --expires say the same.", "Leave one of them out.")
-    return days if expires is None else key_terms.lifetime_of(expires, clock.now()) / timedelta(days=1)
+    with explained():
+        return days if expires is None else key_terms.lifetime_of(expires, clock.now()) / timedelta(days=1)
 
 
 def _live(settings: Settings, key_id: str) -> KeyInfo:

@@ -15,7 +15,7 @@ from app.cli.database import on_database
 from app.cli.options import Json, console, errors, settings
 from app.crypto import secret_key
 from app.db.pool import Connection
-from app.user_errors import Failure
+from app.user_errors import Failure, explained
 
 app = typer.Typer(help="Create, list and revoke tokens of operators, for the admin API.", no_args_is_help=True)
 _COLUMNS = ("token id", "name", "role", "state", "expires", "last used", "created", "by")
@@ -35,7 +35,8 @@ def create(
     if not 1 <= len(name) <= 100 or not name.isprintable():
         raise Failure("The name must have 1 to 100 printable characters.", "Name a person or a program.")
     current, chosen = settings(), Role(role)
-    lifetime = key_terms.lifetime_of(expires, clock.now())
+    with explained():
+        lifetime = key_terms.lifetime_of(expires, clock.now())
     pepper = secret_key(current)
 
     async def verb(conn: Connection) -> tuple[str, str]:

@@ -85,7 +85,7 @@ def _statements(conn: psycopg.Connection[TupleRow], role: str, grants: RoleGrant
 def _grant(right: str, table: str, role: sql.Identifier, columns: Sequence[str]) -> sql.Composed:
     names = [sql.Identifier(column) for column in columns]
     listed = sql.SQL(" ({})").format(sql.SQL(", ").join(names)) if names else sql.SQL("")
-    what = sql.SQL(PRIVILEGES[right])  # type: ignore[arg-type]
+    what = sql.SQL(PRIVILEGES[right])
     return sql.SQL("grant {}{} on {} to {}").format(what, listed, sql.Identifier(table), role)
 
 

@@ -13,13 +13,17 @@ import psycopg
 import pytest
 
 from app import processes
+from app.access import sessions
+from app.access.roles import Grant, Role
 from app.cli.key import create_key
+from app.console.pages import PAGES
 from app.db import roles
 from app.db.pool import Database
-from app.db.role_grants import BROKER, GRANTS
+from app.db.role_grants import BROKER, DAILY, GRANTS
 from app.environment import child_environment
-from app.queue import partitions
+from app.queue import partitions, retention
 from app.settings import Settings
+from app.storage.store import Store
 from testing.fakes.engine import FakeEngine
 from tests.api.test_operation_roles import NOTHING, every_operation, filled
 from tests.webhooks.support import receiving
@@ -159,6 +163,30 @@ async def until(client: httpx.AsyncClient, path: str, **wanted: Any) -> dict[str
             await asyncio.sleep(0.2)
 
 
+async def unreadable_pages(settings: Settings) -> list[tuple[str, int]]:
+    """The pages of the console that it cannot show to an operator who has signed in."""
+    async with Database(settings.database_url, size=1) as database, database.transaction() as conn:
+        token = await sessions.invite(conn, Grant("ada", Role.OPERATOR))
+    place, own = f"http://127.0.0.1:{settings.console_port}", {"sec-fetch-site": "same-origin"}
+    async with httpx.AsyncClient(base_url=place, headers=own, timeout=20, trust_env=False) as browser:
+        assert (await browser.post("/console/login", data={"token": token})).status_code == 303
+        found = [(page.path, (await browser.get(page.path)).status_code) for page in PAGES if "{" not in page.path]
+    assert len(found) > 8
+    return [(path, status) for path, status in found if status != 200]
+
+
+async def test_the_steward_drops_an_old_day_under_its_own_role(url: str, tmp_path: Path) -> None:
+    names = {"low": 4 << 36, "high": 5 << 36}
+    with psycopg.connect(of_role(url, "sw_steward"), autocommit=True) as conn:
+        for parent in DAILY:
+            conn.execute(f"create table {parent}_20240105 (like {parent} including all)".encode())
+            attached = "alter table {0} attach partition {0}_20240105 for values from ({low}) to ({high})"
+            conn.execute(attached.format(parent, **names).encode())
+    settings = Settings(data_dir=tmp_path, database_url=of_role(url, "sw_steward"))
+    outcome = await retention.run(settings.database_url, 1, Store.of(settings))
+    assert [str(day) for day in outcome.dropped] == ["2024-01-05"]
+
+
 async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: Path) -> None:
     account = "/client/v4/accounts/acme"
     async with FakeEngine() as engine, installation(url, tmp_path, engine) as settings:
@@ -200,8 +228,7 @@ async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: P
                         if answer.status_code >= 500:
                             failed.append((operation.method, path, answer.text[:200]))
                 assert failed == []
-                console = await client.get(f"http://127.0.0.1:{settings.console_port}/console/login")
-                assert console.status_code == 200
+                assert await unreadable_pages(settings) == []
     denied = [
         (log.name, line)
         for log in sorted(tmp_path.glob("sw_*.log"))
