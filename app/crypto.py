@@ -1,10 +1,14 @@
 """Encrypts secrets at rest, derives keys and tokens, and keeps the master key.
 
 A deployment has one master key. Every purpose derives its own key from it (HKDF), so no two purposes share a key.
+
+While the master key is being changed, another one is accepted: what was sealed, hashed or derived with it still works, and
+whatever is new is made with the one in use. docs/access.md describes the steps.
 """
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -22,10 +26,29 @@ class Unreadable(Exception):
     """The value was sealed with another key or another context, or it is damaged."""
 
 
-def secret_key(settings: Settings) -> bytes:
+class MasterKey(bytes):
+    """The master key in use. `others`: further ones that are accepted."""
+
+    others: tuple[bytes, ...] = ()
+
+
+def secret_key(settings: Settings) -> MasterKey:
     """The master key: `SLACKWATER_SECRET_KEY`, or a file in the data directory that is created at first use."""
     configured = settings.secret_key.get_secret_value()
-    return configured.encode() if configured else _kept_key(settings.data_dir / "secret_key")
+    key = MasterKey(configured.encode() if configured else _kept_key(settings.data_dir / "secret_key"))
+    other = settings.secret_key_accepted.get_secret_value().encode()
+    key.others = (other,) if other and other != key else ()
+    return key
+
+
+def accepted(key: bytes) -> tuple[bytes, ...]:
+    """The master keys that are accepted, the one in use first."""
+    return (key, *key.others) if isinstance(key, MasterKey) else (key,)
+
+
+def key_id(key: bytes) -> str:
+    """A name for a master key that says nothing about it: 8 hexadecimal digits."""
+    return derive(key, b"key id")[:4].hex()
 
 
 def bearer_token(key: bytes, purpose: str) -> str:
@@ -40,14 +63,14 @@ def seal(key: bytes, plain: bytes, context: bytes) -> bytes:
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Decrypt a value that `seal` returned. Raises `Unreadable`."""
+    """Decrypt a value that `seal` returned under an accepted master key. Raises `Unreadable`."""
     version, nonce, box = sealed[:1], sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
     if version != _VERSION:
         raise Unreadable(f"sealed with the unknown version {version.hex() or 'none'}")
-    try:
-        return _cipher(key).decrypt(nonce, box, context)
-    except (InvalidTag, ValueError) as error:
-        raise Unreadable("sealed with another secret key, or damaged") from error
+    for each in accepted(key):
+        with suppress(InvalidTag, ValueError):
+            return _cipher(each).decrypt(nonce, box, context)
+    raise Unreadable("sealed with another secret key, or damaged")
 
 
 def _cipher(key: bytes) -> AESGCM:

@@ -35,6 +35,10 @@ class Settings(BaseSettings):
     secret_key: SecretStr = Field(
         SecretStr(""), description="peppers API keys, encrypts webhook secrets; if empty, one is created in data_dir"
     )
+    secret_key_accepted: SecretStr = Field(
+        SecretStr(""),
+        description="another secret key that is accepted while the key is being changed: first the next one, then the last one",
+    )
 
     # API
     host: str = Field(
@@ -59,7 +63,14 @@ class Settings(BaseSettings):
     )
     operator_token: SecretStr = Field(
         SecretStr(""),
-        description="bearer token of the routes below `/operator`, which show all accounts; empty: no such route",
+        description="a bearer token of the routes below `/operator`, besides those of `slackwater operator create`; empty: none",
+    )
+    admin_host: str = Field("127.0.0.1", description="address of the separate port of operators")
+    admin_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="port that alone serves the routes of operators (`/admin`, `/operator`); 0: they are at the API's port",
     )
     json_body_mb: float = Field(10, gt=0, description="maximum size of a JSON body; Workers AI's limit is 10 MB")
     ndjson_body_mb: float = Field(200, gt=0, description="maximum size of an NDJSON body and of an uploaded file")
@@ -77,6 +88,23 @@ class Settings(BaseSettings):
         pattern="^(https?://[^/]+)?$",
         description="http://… or https://… at which browsers reach the console; if empty, its address and port. Other machines "
         "need https, which a proxy in front of it provides",
+    )
+
+    # Identity provider (OpenID Connect) of the console and of operators
+    oidc_issuer: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="https://… of the identity provider, as its tokens name it; empty: none",
+    )
+    oidc_client_id: str = Field("", description="the name under which the identity provider knows the console")
+    oidc_client_secret: SecretStr = Field(SecretStr(""), description="its secret there, if it has one")
+    oidc_scopes: str = Field("openid profile email", description="what the console asks the identity provider for")
+    oidc_audience: str = Field(
+        "", description="audience of access tokens that operators may show to the admin API; empty: none are accepted"
+    )
+    oidc_rules: str = Field(
+        "",
+        description="who has which role, like `groups=platform -> operator; groups=acme -> admin:acme`; nobody else has one",
     )
 
     # Commands of callers, from any machine

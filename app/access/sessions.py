@@ -1,4 +1,4 @@
-"""Sign-in by one-time links, and the sessions that follow. There is no password.
+"""Sign-in by one-time links or an identity provider, and the sessions that follow. There is no password.
 
 A link works once, for five minutes. Its token and that of a session are 256 random bits, of which only the hash is stored.
 A session ends half an hour after its last use, twelve hours after its begin, or when it is revoked.
@@ -54,6 +54,17 @@ async def begin(conn: Connection, token: str) -> str | None:
         return None
     await conn.execute(sql.FORGET_SESSIONS)
     await audit.record(conn, audit.Record(row[1], row[2], row[0], None, "session.start", f"session {row[0]}"))
+    return session
+
+
+async def open_session(conn: Connection, grant: Grant, account: str | None) -> str:
+    """The token of a new session of somebody whom an identity provider has signed in. Call in a transaction."""
+    session = secrets.token_urlsafe(32)
+    values = {**_values(grant), "session": _hashed(session), "lifetime": LIFETIME}
+    [(session_id,)] = await (await conn.execute(sql.OPEN_SESSION, values)).fetchall()
+    await conn.execute(sql.FORGET_SESSIONS)
+    who, detail = (grant.subject, str(grant.role), session_id), {"by": "oidc"}
+    await audit.record(conn, audit.Record(*who, account, "session.start", f"session {session_id}", detail=detail))
     return session
 
 

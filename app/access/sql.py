@@ -16,6 +16,10 @@ insert into console_session (hash, {_GRANT}, expires_at)
 select %(session)s, {_GRANT}, now() + %(lifetime)s from gone where gone.hash = %(hash)s and gone.expires_at > now()
 returning session_id, {_GRANT}"""
 
+OPEN_SESSION = f"""
+insert into console_session (hash, {_GRANT}, expires_at)
+values (%(session)s, %(subject)s, %(role)s, %(tenant_id)s, now() + %(lifetime)s) returning session_id"""
+
 _LIVE = "s.revoked_at is null and s.expires_at > now() and s.seen_at > now() - %(idle)s::interval"
 
 FIND_SESSION = f"""

@@ -78,3 +78,19 @@ console_audit = Table(
     Column("detail", JSONB),
 )
 Index("console_audit_target", console_audit.c.target, console_audit.c.audit_id)
+
+operator_token = Table(
+    "operator_token",
+    metadata,
+    Column("token_id", Text, primary_key=True),
+    Column("name", Text, nullable=False, comment="the person or the program that has it, as the audit log shows it"),
+    Column("role", Text, CheckConstraint("role in ('operator', 'auditor')", name="role"), nullable=False),
+    Column("secret_hash", LargeBinary, nullable=False, comment="HMAC-SHA256 under the pepper"),
+    Column("master_key", Text, nullable=False, comment="id of the master key whose pepper secret_hash has"),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", Timestamp, nullable=False, server_default=func.now()),
+    Column("expires_at", Timestamp, nullable=False),
+    Column("last_used_at", Timestamp, comment="coarse: written at most once a minute"),
+    Column("revoked_at", Timestamp),
+    CheckConstraint("expires_at <= created_at + interval '90 days'", name="lifetime"),
+)

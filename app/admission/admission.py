@@ -1,6 +1,6 @@
 """Admits requests: every route, synchronous or queued, calls `Admission.admit` once for each request or item.
 
-The order: scope of the key and labels (`begin`), policy (`admit`), then for queued work the account's quotas (`quotas.check`).
+The order: labels (`begin`), scope of the key and policy (`admit`), then for queued work the account's quotas (`quotas.check`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +16,7 @@ from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide, encrypts
 from app.policy.rules import NO_POLICY, Policy
 from app.queue.types import Kind
+from app.tenants.key_scope import EVERYTHING, KeyScope
 
 
 class ItemFacts(Protocol):
@@ -96,7 +97,7 @@ class Outcome:
 class Admission:
     """The admission of one HTTP request, whose labels and policy are fixed. `policy`: narrowed to the requester.
 
-    `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`:
+    `scope`: of the key. `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`:
     called with each.
     """
 
@@ -104,6 +105,7 @@ class Admission:
     labels: SpendLabels = NO_SPEND_LABELS
     policy: Policy = NO_POLICY
     models: Catalogue | None = None
+    scope: KeyScope = EVERYTHING
     used: Callable[[], float] = float
     on_decision: Callable[[Decision], object] = id
     on_request: Callable[[RequestFacts], object] = id
@@ -111,8 +113,8 @@ class Admission:
 
     @property
     def open(self) -> bool:
-        """Whether no rule can match, so that items need not be looked at."""
-        return not self.policy.rules
+        """Whether nothing can refuse or change a request, so that items need not be looked at."""
+        return not self.policy.rules and not self.scope.limits_requests
 
     @property
     def encrypts(self) -> str | None:
@@ -125,6 +127,8 @@ class Admission:
 
     def admit(self, model: Model, item: Item, endpoint: str, examine: Examine[Facts]) -> Admitted[Facts]:
         """The request as it may run. Raises PolicyDenied, ModelDenied, and the errors of `examine`."""
+        if self.scope.limits_requests:
+            self._check_scope(model, endpoint)
         facts = examine(model, item)
         if self.who is None or self.who.kind != Kind.BATCH:  # a batch is noted as a whole
             sums = facts.est_tokens, facts.answer_tokens
@@ -144,6 +148,17 @@ class Admission:
             admitted = Admitted(admitted.model, shorter, examine(admitted.model, shorter), decision)
         self.outcome.add(decision, model.name, admitted.model.name)
         return admitted
+
+    def _check_scope(self, model: Model, endpoint: str) -> None:
+        """Raise ModelDenied or PolicyDenied for what the key may not ask for. What a policy makes of it is the operator's."""
+        key = f"The API key {self.who.key}" if self.who else "The API key"
+        if not self.scope.may_ask(model.name):
+            allowed = ", ".join(sorted(self.scope.models or ())) or "no model"
+            raise ModelDenied(f"{key} is limited to {allowed}; it may not use {model.name}.")
+        if not self.scope.may_use(endpoint):
+            allowed = ", ".join(sorted(self.scope.endpoints or ())) or "no endpoint"
+            message = f"{key} is limited to {allowed}; it may not use {endpoint}."
+            raise PolicyDenied(message, reason="endpoint_not_allowed")
 
     def note_batch(self, model: str, endpoint: str, items: int, est_tokens: int, answer_tokens: int) -> None:
         """Note a batch that was stored, with its first item's model and the sums of its items."""

@@ -54,6 +54,7 @@ class AdmissionControl:
             labels,
             self._for(who),
             models,
+            tenant.scope,
             partial(self._used, tenant, labels),
             observation.count,
             partial(self.samples.add, tenant.tenant_id),

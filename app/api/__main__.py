@@ -10,6 +10,7 @@ import uvicorn
 
 from app import private_targets, processes, telemetry
 from app import settings as configuration
+from app.access import oidc
 from app.api.app import create_app
 from app.api.connection_limits import backlog, limits_of, raise_file_limit
 from app.api.http_protocol import ClientTimeouts, limited, parsers
@@ -21,7 +22,7 @@ from app.engines import catalogue
 from app.files import shared_storage
 from app.settings import Settings
 from app.tracing import recorder
-from app.user_errors import guarded
+from app.user_errors import Failure, guarded
 
 _PATIENCE_SECONDS = 5.0
 
@@ -46,9 +47,25 @@ def main() -> None:
     catalogue.load(settings.models_file)
     secret_key(settings)
     private_targets.check(settings)
+    if (problem := oidc.problem(settings)) is not None:
+        raise Failure(f"The identity provider cannot be used: {problem}.", "docs/access.md shows an example.")
     checked = asyncio.run(_check_store(settings))
     (settings.data_dir / "spool").mkdir(parents=True, exist_ok=True)
-    uvicorn.run(create_app(settings, store_checked=checked), **serving(settings))
+    serve(settings, store_checked=checked)
+
+
+def serve(settings: Settings, *, store_checked: bool) -> None:
+    """Serve until a signal comes, also at the separate port of operators if there is one."""
+    app, options = create_app(settings, store_checked=store_checked), serving(settings)
+    if not settings.admin_port:
+        uvicorn.run(app, **options)
+        return
+    config = uvicorn.Config(app, **options)
+    admin = uvicorn.Config(app, **options | {"host": settings.admin_host, "port": settings.admin_port})
+    server = uvicorn.Server(config)
+    server.run([config.bind_socket(), admin.bind_socket()])
+    if not server.started:
+        sys.exit(3)  # as uvicorn.run does
 
 
 def serving(settings: Settings) -> dict[str, Any]:

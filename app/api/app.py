@@ -12,7 +12,9 @@ from fastapi import Depends, FastAPI
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
 from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator
+from app.api.admin import router as admin_router
 from app.api.deps import Parts, caller
+from app.api.listeners import Listeners
 from app.api.openai import (
     background_responses,
     batch_deletion,
@@ -129,6 +131,7 @@ def create_app(settings: Settings, *, store_checked: bool = True) -> FastAPI:
         redoc_url=None,
     )
     app.add_middleware(RequestLimits)
+    app.add_middleware(Listeners, admin_port=settings.admin_port)
     app.add_middleware(ResponseHeaders)
     envelope.install(app)
     _include_routers(app)
@@ -157,6 +160,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(metrics.router)
     app.include_router(door_keys.router)
     app.include_router(operator.router)
+    app.include_router(admin_router)
     app.include_router(accounts.router)
     app.include_router(catalogue_routes.router, prefix=ACCOUNT)
     app.include_router(batches.router, prefix=ACCOUNT)

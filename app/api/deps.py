@@ -6,7 +6,9 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from app.access.oidc import Provider
 from app.admission.control import AdmissionControl
+from app.api import permissions
 from app.api.queue_gauges import QueueGauges
 from app.api.store_check import StoreCheck
 from app.batches.installation_status import Installation
@@ -47,6 +49,11 @@ class Parts:
     def keys(self) -> KeyCache:
         """The accounts of API keys."""
         return KeyCache(self.database, self.secret_key)
+
+    @cached_property
+    def oidc(self) -> Provider:
+        """The identity provider of operators, if one is set."""
+        return Provider(self.settings, self.secret_key)
 
     @cached_property
     def lengths(self) -> AnswerLengths:
@@ -91,6 +98,7 @@ async def key_holder(request: Request, parts: Annotated[Parts, Depends(parts)]) 
     tenant = await parts.keys.tenant(token.strip())
     if tenant is None:
         raise AuthenticationError("Authentication error: the API key is unknown, expired or revoked")
+    permissions.check(tenant, request)
     return tenant
 
 

@@ -19,6 +19,7 @@ from app.metering.spend_labels import NO_SPEND_LABELS
 from app.settings import Settings
 from app.tenants import rate_limits
 from app.tenants import service as tenants
+from app.tenants.key_scope import KeyRole
 from app.tenants.rate_limits import KeyMinute
 from app.tenants.service import Tenant
 from app.usage_counts import UsageCounts
@@ -73,8 +74,8 @@ async def _known(
     shown = [parts.keys.tenant(question.token) for question in questions if question.token]
     by_token = iter(await asyncio.gather(*shown))
     async with parts.database.relaxed() as conn:
-        by_id = await tenants.live_keys(conn, [question.key_id for question in questions if not question.token])
-        known = [next(by_token) if question.token else by_id.get(question.key_id) for question in questions]
+        by_id = await tenants.live_keys(conn, [_shown(question.key_id) for question in questions if not question.token])
+        known = [next(by_token) if question.token else by_id.get(_shown(question.key_id)) for question in questions]
         let_in: dict[str, tuple[int, int]] = {}
         for tenant, question in zip(known, questions, strict=True):
             if tenant is not None and _limits(parts.settings, tenant) != rate_limits.NO_LIMITS:
@@ -82,12 +83,29 @@ async def _known(
                 let_in[tenant.key_id] = requests + question.requests, tokens + question.tokens
         used = await rate_limits.add(conn, let_in) if let_in else {}
         listed = {each.name: each for each in await engines.list_engines(conn)}
-    if (found := listed.get(engine)) is None:
+    found = listed.get(engine)
+    served = found.model if found else ""
+    known = [tenant if tenant is not None and _may_enter(parts, tenant, served) else None for tenant in known]
+    if found is None:
         return known, used, None
     for tenant, question in zip(known, questions, strict=True):
         if tenant is not None and question.answered:
             _book(parts, tenant, question, found.model)
     return known, used, found.arrival_url
+
+
+def _shown(key_id: str) -> tuple[str, int]:
+    """A key as a door names it: its id, and which of its secrets it showed."""
+    name, _, rotation = key_id.partition(".")
+    return name, int(rotation) if rotation.isdecimal() else 0
+
+
+def _may_enter(parts: Parts, tenant: Tenant, served: str) -> bool:
+    """Whether the key may use this engine without the API, which alone sees its endpoint and its address."""
+    scope, model = tenant.scope, parts.catalogue.resolve(served)
+    if scope.endpoints is not None or scope.networks is not None or not scope.role.includes(KeyRole.SUBMITTER):
+        return False
+    return scope.may_ask(model.name if model else served)
 
 
 def _book(parts: Parts, tenant: Tenant, question: KeyQuestion, served: str) -> None:
@@ -106,7 +124,7 @@ def _answer(settings: Settings, tenant: Tenant | None, used: dict[str, KeyMinute
         return {"account": None}
     limits = _limits(settings, tenant)
     answer = {
-        "key_id": tenant.key_id,
+        "key_id": f"{tenant.key_id}.{tenant.rotation}",
         "account": tenant.account_id,
         "requests_per_minute": limits.requests,
         "tokens_per_minute": limits.tokens,

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.api import openapi_admin as admin
 from app.api import openapi_links as links
 from app.api import openapi_operations as operations
 from app.api import openapi_schemas as schemas
@@ -29,6 +30,7 @@ _ENDPOINTS = {
     "embeddings": (schemas.EMBEDDINGS, schemas.LIST),
     "responses": (schemas.RESPONSES, schemas.OBJECT),
 }
+_SUMMARIES = {**operations.SUMMARIES, **admin.SUMMARIES}
 _OPEN = ("/ready", "/status")  # they take no key
 _FORMS = {("post", "files"): schemas.FILE_UPLOAD, ("post", "uploads/{upload_id}/parts"): schemas.UPLOAD_PART}
 _BODIES = {
@@ -67,10 +69,11 @@ def build(app: FastAPI) -> dict[str, Any]:
     found = get_openapi(title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes)
     components = found.setdefault("components", {})
     components["schemas"] = {**components.get("schemas", {}), **schemas.COMPONENTS}
-    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "an API key, sk_sw_…"}}
+    key = {"type": "http", "scheme": "bearer", "description": "an API key, sk_sw_…"}
+    components["securitySchemes"] = {"key": key, "operator": admin.SECURITY}
     for path, method, operation in _operations(found):
         operation["responses"].pop("422", None)
-        operation["summary"] = operations.SUMMARIES.get(operations.name(method, path), operation["summary"])
+        operation["summary"] = _SUMMARIES.get(operations.name(method, path), operation["summary"])
         if path == "/metrics":
             operation["responses"]["200"]["content"] = {"text/plain": {"schema": schemas.STRING}}
         if path in ("/health", "/metrics", "/version"):
@@ -78,7 +81,10 @@ def build(app: FastAPI) -> dict[str, Any]:
         operation["responses"]["default"] = _answer("An error", schemas.ref("Error"))
         if path not in _OPEN:
             operation["security"] = [{"key": []}]
-        _describe(path, method, operation)
+        if path.startswith((admin.PREFIX, "/operator/")):
+            admin.describe(method, path, operation)
+        else:
+            _describe(path, method, operation)
         _bound(operation)
         _exemplify(path, method, operation)
     links.add(found)

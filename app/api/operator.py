@@ -1,6 +1,6 @@
 """`/operator/…`: what the operator of the installation sees, of all accounts. No body of a request or an answer is among it.
 
-The routes take the token of SLACKWATER_OPERATOR_TOKEN, and do not exist without one: no API key opens them.
+The routes take a token of an operator (`slackwater operator create`), or SLACKWATER_OPERATOR_TOKEN. No API key opens them.
 """
 
 import hmac
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
+from app.api.admin import guard
 from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Texts
@@ -16,19 +17,14 @@ from app.api.workers_ai import batch_views
 from app.api.workers_ai.history import IncidentQuery, incidents_page
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
 from app.batches import all_accounts
-from app.errors import AuthenticationError, NotFound
 
 
 async def _operator(request: Request, parts: PartsDep) -> None:
-    """Raise unless the request has the operator's token."""
+    """Raise AuthenticationError unless an operator sends the request."""
     token = parts.settings.operator_token.get_secret_value()
-    if not token:
-        raise NotFound("The operator's routes are off: set SLACKWATER_OPERATOR_TOKEN at the API")
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not hmac.compare_digest(given.encode(), token.encode()):
-        raise AuthenticationError(
-            "Authentication error: send SLACKWATER_OPERATOR_TOKEN as `Authorization: Bearer <token>`"
-        )
+    if not token or not hmac.compare_digest(given.encode(), token.encode()):
+        await guard.operator(request, parts)
 
 
 router = APIRouter(prefix="/operator", dependencies=[Depends(_operator)])

@@ -15,6 +15,7 @@ from app.batches import accounts, key_rotation
 from app.batches.accounts import Account
 from app.batches.key_rotation import Rotation
 from app.cli import tables
+from app.cli.audited import Change, Reason, on_database_recorded
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
 from app.db.pool import Connection, Database
@@ -32,9 +33,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the account, 
 
 
 @app.command("create")
-def create(account: Name, as_json: Json = False) -> None:
+def create(account: Name, reason: Reason = None, as_json: Json = False) -> None:
     """Create an account."""
-    create_account(settings(), account)
+    create_account(settings(), account, reason)
     hint = f"`slackwater key create --account {account}` creates a key for it."
     _confirm(account, f"Account {account} was created. {hint}", as_json)
 
@@ -61,7 +62,9 @@ def show(account: Name, as_json: Json = False) -> None:
 
 @app.command("delete")
 def delete(
-    account: Name, yes: Annotated[bool, typer.Option("--yes", help="delete without asking for confirmation")] = False
+    account: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="delete without asking for confirmation")] = False,
+    reason: Reason = None,
 ) -> None:
     """Delete an account and all it has: keys, webhooks, files, batches, results. Its running batches are cancelled."""
     current = settings()
@@ -72,7 +75,7 @@ def delete(
                 f"Account {account} has {content}. All of it would be deleted.", "Add --yes to confirm the deletion."
             )
         typer.confirm(f"Account {account} has {content}. Delete all of it?", abort=True)
-    close_account(current, account)
+    close_account(current, account, reason)
     _confirm(
         account,
         f"Account {account} is being deleted: its keys are revoked, its webhooks disabled, its batches cancelled. "
@@ -87,10 +90,11 @@ def retention(
         int | None,
         typer.Argument(min=1, max=36500, help="least days to keep its batches; default: SLACKWATER_RETENTION_DAYS"),
     ] = None,
+    reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Keep the batches of an account longer than SLACKWATER_RETENTION_DAYS."""
-    kept = set_retention(settings(), account, days)
+    kept = set_retention(settings(), account, days, reason)
     _confirm(account, f"The batches of {account} are kept {kept}.", as_json)
 
 
@@ -101,10 +105,11 @@ def webhook_hosts(
         list[str] | None,
         typer.Argument(help="host names; `.example.com` allows every host below it; default: any host"),
     ] = None,
+    reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Restrict the webhooks of an account to these hosts. SLACKWATER_WEBHOOK_ALLOWED_HOSTS still applies."""
-    set_webhook_hosts(settings(), account, hosts or ())
+    set_webhook_hosts(settings(), account, hosts or (), reason)
     _confirm(account, f"The webhooks of {account} may go to {', '.join(hosts) if hosts else 'any host'}.", as_json)
 
 
@@ -118,10 +123,11 @@ def share(
     max_tokens: Annotated[
         int | None, typer.Option(min=1, max=10**15, help="limit of estimated tokens in flight, per model")
     ] = None,
+    reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Set how much of the batch capacity an account gets. Without options, show it."""
-    weight, max_tokens = set_share(settings(), account, weight, max_tokens)
+    weight, max_tokens = set_share(settings(), account, weight, max_tokens, reason)
     if as_json:
         tables.document(console, {"account_id": account, "weight": weight, "max_inflight_tokens": max_tokens})
         return
@@ -138,11 +144,13 @@ def quota(
     open_items: _Limit = None,
     queued_tokens: _Limit = None,
     stored_bytes: _Limit = None,
+    reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Set how much an account may have queued and stored. Without options, show it. What is stored already stays."""
     given = dict(zip(quotas.NAMES, (open_batches, open_items, queued_tokens, stored_bytes), strict=True))
-    limits, used = set_quota(settings(), account, {name: _limit(name, text) for name, text in given.items() if text})
+    changes = {name: _limit(name, text) for name, text in given.items() if text}
+    limits, used = set_quota(settings(), account, changes, reason)
     if as_json:
         tables.document(console, {"account_id": account, "limits": asdict(limits), "used": asdict(used)})
         return
@@ -161,23 +169,24 @@ def _limit(name: str, text: str) -> int | None:
 
 
 def set_quota(
-    settings: Settings, account: str, changes: Mapping[str, int | None]
+    settings: Settings, account: str, changes: Mapping[str, int | None], reason: str | None = None
 ) -> tuple[quotas.Quota, quotas.Demand]:
     """Change these limits of an account. Returns its limits, and what it uses of them."""
 
     async def verb(conn: Connection) -> tuple[quotas.Quota, quotas.Demand]:
-        async with conn.transaction():
-            tenant_id = await tenants.find_tenant(conn, account)
-            limits = replace(await quotas.limits(conn, tenant_id), **changes)
-            if changes:
-                await quotas.change(conn, account, limits)
-            return limits, await quotas.usage(conn, tenant_id)
+        tenant_id = await tenants.find_tenant(conn, account)
+        limits = replace(await quotas.limits(conn, tenant_id), **changes)
+        if changes:
+            await quotas.change(conn, account, limits)
+        return limits, await quotas.usage(conn, tenant_id)
 
-    return on_database(settings, verb)
+    if not changes:
+        return on_database(settings, verb)
+    return on_database_recorded(settings, Change("quota.set", account, account, changes), verb, reason)
 
 
 @app.command("rotate-kek")
-def rotate_kek(account: Name, as_json: Json = False) -> None:
+def rotate_kek(account: Name, reason: Reason = None, as_json: Json = False) -> None:
     """Give an account a new key at the key provider, wrap its data keys anew, and destroy the old key.
 
     What backups hold of the account's encrypted contents cannot be read from then on. It may be interrupted and repeated.
@@ -187,6 +196,8 @@ def rotate_kek(account: Name, as_json: Json = False) -> None:
         async with Database.of(settings(), "rotate-kek") as database:
             return await key_rotation.rotate(database, settings(), account)
 
+    change = Change("account.rotate_kek", account, account)
+    on_database_recorded(settings(), change, lambda conn: tenants.find_tenant(conn, account), reason)
     with explained():
         done = asyncio.run(verb())
     if as_json:
@@ -196,9 +207,10 @@ def rotate_kek(account: Name, as_json: Json = False) -> None:
         tables.sentence(console, text)
 
 
-def create_account(settings: Settings, name: str) -> None:
+def create_account(settings: Settings, name: str, reason: str | None = None) -> None:
     """Create an account. Raises Failure if it exists or its name does not fit into a URL."""
-    on_database(settings, lambda conn: tenants.create_tenant(conn, name))
+    change = Change("account.create", name, name)
+    on_database_recorded(settings, change, lambda conn: tenants.create_tenant(conn, name), reason)
 
 
 def has_account(settings: Settings, name: str) -> bool:
@@ -216,33 +228,40 @@ def contents(settings: Settings, name: str) -> str:
     return f"{', '.join(counts)} and {batches}"
 
 
-def close_account(settings: Settings, name: str) -> None:
+def close_account(settings: Settings, name: str, reason: str | None = None) -> None:
     """Start to delete an account. Raises Failure."""
-
-    async def verb(conn: Connection) -> None:
-        async with conn.transaction():
-            await accounts.close(conn, name)
-
-    on_database(settings, verb)
+    change = Change("account.delete", name, name)
+    on_database_recorded(settings, change, lambda conn: accounts.close(conn, name), reason)
 
 
-def set_retention(settings: Settings, account: str, days: int | None) -> str:
+def set_retention(settings: Settings, account: str, days: int | None, reason: str | None = None) -> str:
     """Keep an account's batches for at least `days`. Returns a phrase that says how long they are kept now."""
-    on_database(settings, lambda conn: tenants.set_retention(conn, account, days))
+    change = Change("account.retention", account, account, {"days": days})
+    on_database_recorded(settings, change, lambda conn: tenants.set_retention(conn, account, days), reason)
     if not settings.retention_days:
         return "for ever (SLACKWATER_RETENTION_DAYS is 0)"
     return f"{max(days or 0, settings.retention_days)} days from their end"
 
 
-def set_webhook_hosts(settings: Settings, account: str, hosts: Sequence[str]) -> None:
+def set_webhook_hosts(settings: Settings, account: str, hosts: Sequence[str], reason: str | None = None) -> None:
     """Restrict an account's webhooks to these hosts. An empty list removes the restriction."""
     known = parse_hosts(",".join(hosts)) or None
-    on_database(settings, lambda conn: tenants.set_webhook_hosts(conn, account, known))
+    change = Change("account.webhook_hosts", account, account, {"hosts": known and list(known)})
+    on_database_recorded(settings, change, lambda conn: tenants.set_webhook_hosts(conn, account, known), reason)
 
 
-def set_share(settings: Settings, account: str, weight: float | None, max_tokens: int | None) -> tuple[float, int]:
+def set_share(
+    settings: Settings, account: str, weight: float | None, max_tokens: int | None, reason: str | None = None
+) -> tuple[float, int]:
     """Set an account's share of the batch capacity. Returns its weight and its limit of tokens in flight."""
-    return on_database(settings, lambda conn: tenants.set_share(conn, account, weight, max_tokens))
+
+    async def verb(conn: Connection) -> tuple[float, int]:
+        return await tenants.set_share(conn, account, weight, max_tokens)
+
+    if weight is None and max_tokens is None:
+        return on_database(settings, verb)
+    detail = {"weight": weight, "max_inflight_tokens": max_tokens}
+    return on_database_recorded(settings, Change("account.share", account, account, detail), verb, reason)
 
 
 def _confirm(account: str, text: str, as_json: bool = False) -> None:

@@ -6,6 +6,7 @@ import typer
 
 from app.batches import budgets as verbs
 from app.cli import tables
+from app.cli.audited import Change, Reason, on_database_recorded
 from app.cli.database import on_database
 from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
@@ -38,6 +39,7 @@ def set_budget(
     when_spent: Annotated[str, typer.Option(help="what new batches do once it is spent: wait, or refuse")] = "wait",
     strict: Annotated[bool, typer.Option("--strict", help="hold all that a request can cost")] = False,
     account: Account = "local",
+    reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
@@ -48,11 +50,10 @@ def set_budget(
     file = catalogue.load(settings().models_file)
 
     async def put(conn: Connection) -> Budget:
-        async with conn.transaction():
-            tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
-            return await verbs.put(conn, models, tenant_id, name, given, where="--")
+        tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
+        return await verbs.put(conn, models, tenant_id, name, given, where="--")
 
-    budget = on_database(settings(), put)
+    budget = on_database_recorded(settings(), Change("budget.set", name, account, given), put, reason)
     if as_json:
         tables.document(console, budget_terms.view(budget))
         return
@@ -78,14 +79,13 @@ def list_budgets(account: Account = "local", as_json: Json = False) -> None:
 
 
 @app.command("rm")
-def remove(name: Name, account: Account = "local", as_json: Json = False) -> None:
+def remove(name: Name, account: Account = "local", reason: Reason = None, as_json: Json = False) -> None:
     """Remove a budget. Work that waited for its money goes on."""
 
     async def delete(conn: Connection) -> None:
-        async with conn.transaction():
-            await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
+        await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
 
-    on_database(settings(), delete)
+    on_database_recorded(settings(), Change("budget.remove", name, account), delete, reason)
     if as_json:
         tables.document(console, {"name": name})
     else:

@@ -1,16 +1,16 @@
 """`slackwater console`: run the web console; make one-time links to it; list and end its sessions."""
 
-import getpass
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from app import clock
-from app.access import audit, origin, sessions
+from app.access import origin, sessions
 from app.access.roles import Grant, Role
 from app.access.sessions import SessionInfo
 from app.cli import tables
+from app.cli.audited import Change, Reason, on_database_recorded, user
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
 from app.cli.parts import become
@@ -21,7 +21,6 @@ from app.user_errors import Failure
 
 app = typer.Typer(help="Run the web console; make one-time links to it; list and end its sessions.")
 _COLUMNS = ("session", "who", "role", "account", "signed in", "last use")
-BY_COMMAND = "command line"
 
 
 @app.callback(invoke_without_command=True)
@@ -36,6 +35,7 @@ def login(
     account: Annotated[str | None, typer.Option(help="account of a viewer or an admin")] = None,
     role: Annotated[Role | None, typer.Option(help="default: admin with --account, else operator")] = None,
     name: Annotated[str, typer.Option("--as", help="name of the person, as the audit log will show it")] = "",
+    reason: Reason = None,
 ) -> None:
     """Print a link that signs one person in to the console, once, within five minutes."""
     chosen = role or (Role.ADMIN if account else Role.OPERATOR)
@@ -48,10 +48,11 @@ def login(
 
     async def invite(conn: Connection) -> str:
         tenant_id = await tenants.find_tenant(conn, account) if account else None
-        return await sessions.invite(conn, Grant(name or _user(), chosen, tenant_id))
+        return await sessions.invite(conn, Grant(name or user(), chosen, tenant_id))
 
     current = settings()
-    token = on_database(current, invite)
+    change = Change("session.invite", name or user(), account, {"role": str(chosen)})
+    token = on_database_recorded(current, change, invite, reason)
     console.print(f"{origin.of(current)}/console/login?token={token}", soft_wrap=True, highlight=False, markup=False)
 
 
@@ -66,29 +67,17 @@ def show_sessions(as_json: Json = False) -> None:
 
 
 @app.command("revoke")
-def revoke(session: Annotated[int, typer.Argument(metavar="SESSION", help="number of the session")]) -> None:
+def revoke(
+    session: Annotated[int, typer.Argument(metavar="SESSION", help="number of the session")], reason: Reason = None
+) -> None:
     """End a session at once."""
 
-    async def end(conn: Connection) -> bool:
-        async with conn.transaction():
-            if not await sessions.revoke(conn, session):
-                return False
-            await audit.record(
-                conn, audit.Record(_user(), BY_COMMAND, None, None, "session.revoke", f"session {session}")
-            )
-            return True
+    async def end(conn: Connection) -> None:
+        if not await sessions.revoke(conn, session):
+            raise Failure(f"There is no live session {session}.", "`slackwater console sessions` lists them.")
 
-    if not on_database(settings(), end):
-        raise Failure(f"There is no live session {session}.", "`slackwater console sessions` lists them.")
+    on_database_recorded(settings(), Change("session.revoke", f"session {session}"), end, reason)
     console.print(f"Session {session} has ended.")
-
-
-def _user() -> str:
-    """Who runs the command, as the machine knows them."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "operator"
 
 
 def _view(session: SessionInfo) -> dict[str, object]:

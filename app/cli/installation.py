@@ -52,11 +52,16 @@ def doctor(
     raise typer.Exit(check(settings(engine_url=attach), as_json=as_json))
 
 
-def migrate() -> None:
+def migrate(
+    roles: Annotated[
+        bool,
+        typer.Option("--roles", help="also create one database role for each part, with the least rights it needs"),
+    ] = False,
+) -> None:
     """Migrate the database to the newest schema and create today's partitions."""
     from app.cli import schema
 
-    schema.migrate(settings(), console)
+    schema.migrate(settings(), console, roles=roles)
 
 
 def _engine_url(attach: str | None) -> str | None:

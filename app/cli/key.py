@@ -1,39 +1,71 @@
-"""`slackwater key …`: create, list and revoke the API keys of this installation. Works on the database."""
+"""`slackwater key …`: create, rotate, list and revoke the API keys of this installation. Works on the database."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 
 from app import clock
+from app.admission import key_terms
 from app.cli import credentials, tables
 from app.cli.account import has_account
+from app.cli.audited import Change, Reason, on_database_recorded, user
 from app.cli.database import on_database
 from app.cli.options import Account, Json, console, errors, pairs, settings
 from app.crypto import secret_key
 from app.db.pool import Connection
+from app.engines import catalogue
+from app.engines.model_registry import with_adopted
 from app.metering import spend_labels
+from app.quantities import seconds_of
 from app.settings import Settings
 from app.tenants import service as tenants
+from app.tenants.api_key import ApiKey
+from app.tenants.key_scope import EVERYTHING, KeyRole, KeyScope, described
 from app.tenants.rate_limits import NO_LIMITS, KeyLimits
 from app.tenants.service import KeyInfo
-from app.user_errors import Failure
+from app.user_errors import Failure, explained
 
-app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
+app = typer.Typer(help="Create, rotate, list and revoke API keys.", no_args_is_help=True)
 
-_COLUMNS = ("key id", "account", "name", "state", "last used", "created", "expires", "a minute", "pins")
-_WIDE = ("created", "expires", "a minute", "pins")
+_COLUMNS = (
+    "key id",
+    "account",
+    "name",
+    "role",
+    "state",
+    "last used",
+    "created",
+    "expires",
+    "limited to",
+    "a minute",
+    "pins",
+)
+_WIDE = ("created", "expires", "limited to", "a minute", "pins")
+_LONGEST_OVERLAP = 30 * 86_400.0
 
 
 @app.command("create")
 def create(
     account: Account = "local",
     name: Annotated[str, typer.Option(help="what the key is for")] = "unnamed",
-    days: Annotated[
-        int | None, typer.Option(min=1, max=36500, help="days that the key is valid; default: until it is revoked")
+    role: Annotated[
+        KeyRole, typer.Option(help="viewer: no prompt, no answer; submitter: no webhook, no budget; admin: everything")
+    ] = KeyRole.ADMIN,
+    model: Annotated[list[str] | None, typer.Option(help="only this model may be asked for; repeatable")] = None,
+    endpoint: Annotated[
+        list[str] | None, typer.Option(help="only this route of engines, like /v1/embeddings; repeatable")
     ] = None,
+    network: Annotated[
+        list[str] | None, typer.Option(help="only from this network, like 10.1.0.0/16; repeatable")
+    ] = None,
+    restore: Annotated[bool, typer.Option("--restore", help="reads what redaction has replaced")] = False,
+    expires: Annotated[
+        str | None, typer.Option(help="when it expires: after 90d, or with the day 2027-03-31; default: never")
+    ] = None,
+    days: Annotated[int | None, typer.Option(min=1, max=36500, help="the same as --expires, in days")] = None,
     requests: Annotated[
         int | None,
         typer.Option(min=1, max=2**31 - 1, help="limit of synchronous requests per minute; default: the settings"),
@@ -47,18 +79,41 @@ def create(
             metavar="LABEL=VALUE", help="label of every request of the key, like workflow=billing; repeatable"
         ),
     ] = None,
+    reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Create a key and print it. It is shown only once. The account is created if it does not exist."""
     current = settings()
     is_new = not has_account(current, account)
-    key = create_key(current, account, name, days, KeyLimits(requests, tokens), _pins(pin))
+    limits = {"models": model, "endpoints": endpoint, "networks": network}
+    scope = _scope(current, role=role.value, restore=restore, **limits)
+    days = _days(days, expires)
+    key = create_key(current, account, name, days, KeyLimits(requests, tokens), _pins(pin), scope, reason)
     if as_json:
         tables.document(console, {"account": account, "key": key, "account_made": is_new})
         return
     if is_new:
         errors.print(f"Account {account} did not exist; it was created for this key.", markup=False, highlight=False)
     console.print(key, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command("rotate")
+def rotate(
+    key: Annotated[str, typer.Argument(help="key id, or the whole key")],
+    overlap: Annotated[str, typer.Option(help="how long the old secret still works, like 24h; 0s: not at all")] = "24h",
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Give a key a new secret and print it. Its id, limits and expiry stay; the old secret works until the overlap ends."""
+    seconds, key_id = seconds_of(overlap), _key_id(key)
+    if seconds is None or seconds > _LONGEST_OVERLAP:
+        raise Failure(f"--overlap {overlap}: not a length of time up to 30d.", "Write it like 24h or 7d.")
+    made, until = rotate_key(settings(), key_id, timedelta(seconds=seconds), reason)
+    if as_json:
+        tables.document(console, {"id": key_id, "key": made, "old_until": clock.iso(until)})
+        return
+    console.print(made, markup=False, highlight=False, soft_wrap=True)
+    errors.print(f"The old secret works until {until:%Y-%m-%d %H:%M} UTC.", markup=False, highlight=False)
 
 
 @app.command("show")
@@ -82,9 +137,9 @@ def show_list(as_json: Json = False) -> None:
 
 
 @app.command("revoke")
-def revoke(key: Annotated[str, typer.Argument(help="key id, or the whole key")]) -> None:
+def revoke(key: Annotated[str, typer.Argument(help="key id, or the whole key")], reason: Reason = None) -> None:
     """Revoke a key. It stops working at once."""
-    revoke_key(settings(), key)
+    revoke_key(settings(), key, reason)
     console.print("revoked")
 
 
@@ -100,19 +155,59 @@ def create_key(
     settings: Settings,
     account: str,
     name: str,
-    days: int | None,
+    days: float | None,
     limits: KeyLimits = NO_LIMITS,
     pins: Mapping[str, str] = MappingProxyType({}),
+    scope: KeyScope = EVERYTHING,
+    reason: str | None = None,
 ) -> str:
-    """Create an API key and return it. It cannot be read again later."""
+    """Create an API key and return it. It cannot be read again later. `days`: how long it lives; None: until it is revoked."""
     lifetime = None if days is None else timedelta(days=days)
     pepper = secret_key(settings)
 
-    async def verb(conn: Connection) -> str:
-        async with conn.transaction():
-            return str(await tenants.create_key(conn, pepper, account, name, lifetime, limits, pins))
+    async def verb(conn: Connection) -> ApiKey:
+        return await tenants.create_key(conn, pepper, account, name, lifetime, limits, pins, scope, user())
 
-    return on_database(settings, verb)
+    def change(key: ApiKey) -> Change:
+        return Change("key.create", key.key_id, account, {"name": name, **described(scope)})
+
+    return str(on_database_recorded(settings, change, verb, reason))
+
+
+def rotate_key(settings: Settings, key_id: str, overlap: timedelta, reason: str | None = None) -> tuple[str, datetime]:
+    """Give a key a new secret. Returns the key, and until when the old secret works. Raises Failure if it is no live key."""
+    found, pepper, until = _live(settings, key_id), secret_key(settings), clock.now() + overlap
+    change = Change("key.rotate", key_id, found.account_id, {"old_until": clock.iso(until)})
+    made = on_database_recorded(
+        settings, change, lambda conn: tenants.rotate_key(conn, pepper, key_id, overlap), reason
+    )
+    return str(made), until
+
+
+def _scope(settings: Settings, **given: Any) -> KeyScope:
+    """The scope of these options. Raises Failure."""
+    models = catalogue.load(settings.models_file)
+    if given["models"]:
+        file = models
+        models = on_database(settings, lambda conn: with_adopted(conn, file))
+    with explained():
+        return key_terms.scope_of(models, **given)
+
+
+def _days(days: int | None, expires: str | None) -> float | None:
+    if days is not None and expires is not None:
+        raise Failure("--days and --expires say the same.", "Leave one of them out.")
+    with explained():
+        return days if expires is None else key_terms.lifetime_of(expires, clock.now()) / timedelta(days=1)
+
+
+def _live(settings: Settings, key_id: str) -> KeyInfo:
+    """A live key. Raises Failure if there is none of this id."""
+    now = clock.now()
+    for key in list_keys(settings):
+        if key.key_id == key_id and key.state(now) == "live":
+            return key
+    raise Failure(f"There is no live key {key_id}.", "`slackwater key list` shows them.")
 
 
 def has_key(settings: Settings, account: str) -> bool:
@@ -133,11 +228,11 @@ def list_keys(settings: Settings) -> list[KeyInfo]:
     return on_database(settings, tenants.list_keys)
 
 
-def revoke_key(settings: Settings, key_id: str) -> None:
+def revoke_key(settings: Settings, key_id: str, reason: str | None = None) -> None:
     """Revoke a key at once. `key_id` may also be the whole key. Raises Failure if it is no live key."""
-    plain = _key_id(key_id)
-    if not on_database(settings, lambda conn: tenants.revoke_key(conn, plain)):
-        raise Failure(f"There is no live key {plain}.", "`slackwater key list` shows them.")
+    found = _live(settings, _key_id(key_id))
+    change = Change("key.revoke", found.key_id, found.account_id)
+    on_database_recorded(settings, change, lambda conn: tenants.revoke_key(conn, found.key_id), reason)
 
 
 def _key_id(key: str) -> str:
@@ -151,7 +246,12 @@ def _row(key: KeyInfo) -> tuple[object, ...]:
     )
     limits = [(key.limits.requests, "requests"), (key.limits.tokens, "tokens")]
     a_minute = ", ".join(f"{most:,} {what}" for most, what in limits if most is not None) or None
-    return key.key_id, key.account_id, key.name, key.state(clock.now()), used, made, ends, a_minute, _shown(key.pins)
+    limited = [*(key.scope.models or ()), *(key.scope.endpoints or ()), *map(str, key.scope.networks or ())]
+    state, role = key.state(clock.now()), key.scope.role.value
+    return (
+        *(key.key_id, key.account_id, key.name, role, state, used, made, ends),
+        *(", ".join(sorted(limited)) or None, a_minute, _shown(key.pins)),
+    )
 
 
 def _shown(pins: tuple[tuple[str, str], ...]) -> str | None:
@@ -171,4 +271,7 @@ def _described(key: KeyInfo) -> dict[str, Any]:
         "requests_per_minute": key.limits.requests,
         "tokens_per_minute": key.limits.tokens,
         "pins": dict(key.pins),
+        **described(key.scope),
+        "created_by": key.created_by,
+        "old_secret_until": clock.iso(key.old_until),
     }

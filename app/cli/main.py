@@ -20,9 +20,11 @@ from app.cli import (
     login,
     logs,
     model,
+    operator,
     parts,
     policy,
     results,
+    secret_key,
     settings_list,
     shred,
     spend,
@@ -43,8 +45,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.callback()(version.options)
-for group in (account, batch, budget, console, engine, key, model, policy, spend, subscription):
-    app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
+GROUPS = (account, batch, budget, console, engine, key, model, operator, policy, secret_key, spend, subscription)
+for group in GROUPS:
+    app.add_typer(group.app, name=group.__name__.rpartition(".")[2].replace("_", "-"))
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(submit.submit, results.results, why.why, status.status, events.events, listen.listen),

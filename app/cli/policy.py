@@ -1,7 +1,6 @@
 """`slackwater policy …`: apply, compare, try and roll back the rules on requests. Works on the database."""
 
 import difflib
-import getpass
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import timedelta
@@ -13,6 +12,7 @@ import typer
 from app import clock
 from app.admission import policy_versions
 from app.cli import tables
+from app.cli.audited import Change, Reason, on_database_recorded, user
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
 from app.db.pool import Connection
@@ -37,10 +37,12 @@ _REMEDY = "Correct the file; nothing was applied."
 
 
 @app.command("apply")
-def apply(file: File, as_json: Json = False) -> None:
+def apply(file: File, reason: Reason = None, as_json: Json = False) -> None:
     """Check a policy and put it in force. Every process follows it within a second."""
     text = _read(file)
-    version, new = _with_models(lambda conn, models: policy_versions.apply(conn, text, models, _user()), str(file))
+    version, new = _changed(
+        lambda conn, models: policy_versions.apply(conn, text, models, user()), str(file), "policy.apply", reason
+    )
     _confirm(version, new, as_json)
 
 
@@ -49,11 +51,15 @@ def rollback(
     version: Annotated[
         int | None, typer.Argument(help="number of the version; default: the one before, and each time one more")
     ] = None,
+    reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Put an earlier version in force again, as a new version."""
-    back, new = _with_models(
-        lambda conn, models: policy_versions.roll_back(conn, version, models, _user()), "the earlier version"
+    back, new = _changed(
+        lambda conn, models: policy_versions.roll_back(conn, version, models, user()),
+        "the earlier version",
+        "policy.rollback",
+        reason,
     )
     _confirm(back, new, as_json)
 
@@ -148,18 +154,33 @@ def _with_models(verb: Callable[[Connection, Catalogue], Awaitable[Answer]], nam
         raise Failure(f"{name}: {error}", _REMEDY) from None
 
 
+def _changed(
+    verb: Callable[[Connection, Catalogue], Awaitable[tuple[PolicyVersion, bool]]],
+    name: str,
+    action: str,
+    reason: str | None,
+) -> tuple[PolicyVersion, bool]:
+    """Call a verb that changes the policy, and record it. Raises Failure."""
+    current = settings()
+
+    async def call(conn: Connection) -> tuple[PolicyVersion, bool]:
+        return await verb(conn, await with_adopted(conn, catalogue.load(current.models_file)))
+
+    def change(found: tuple[PolicyVersion, bool]) -> Change:
+        version, new = found
+        return Change(action, f"policy {version.policy_id}", None, {"hash": version.digest, "new": new})
+
+    try:
+        return on_database_recorded(current, change, call, reason)
+    except PolicyError as error:
+        raise Failure(f"{name}: {error}", _REMEDY) from None
+
+
 def _read(file: Path) -> str:
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{file} cannot be read: {error}.", "Name a text file with the rules.") from None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return "unknown"
 
 
 def _confirm(version: PolicyVersion, new: bool, as_json: bool) -> None:

@@ -26,6 +26,7 @@ from app.settings import Settings
 from app.states import EngineIntake
 
 ACCOUNT = "local"
+_REASON = "slackwater up needs a key of this machine"
 log = structlog.get_logger("start")
 
 
@@ -46,12 +47,16 @@ def access(settings: Settings) -> Access:
     url = base_url(settings)
     known = credentials.stored(settings.data_dir)
     if known and not known.local:  # logged in to another installation: keep that
-        made = "" if key.has_key(settings, ACCOUNT) else key.create_key(settings, ACCOUNT, "first key", None)
+        made = (
+            ""
+            if key.has_key(settings, ACCOUNT)
+            else key.create_key(settings, ACCOUNT, "first key", None, reason=_REASON)
+        )
         return Access(url, made, stored=False)
     if known and known.account == ACCOUNT and key.is_live(settings, ACCOUNT, known.key):
         credentials.relocate(settings.data_dir, url)
         return Access(url, "", stored=True)
-    made = key.create_key(settings, ACCOUNT, "this machine", None)
+    made = key.create_key(settings, ACCOUNT, "this machine", None, reason=_REASON)
     try:
         credentials.save(settings.data_dir, url, ACCOUNT, made)
     except OSError as error:  # show the key all the same

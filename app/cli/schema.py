@@ -6,13 +6,17 @@ from rich.console import Console
 
 from app.db import embedded
 from app.db import migrate as migrations
+from app.db import roles as database_roles
 from app.db.pool import Database
 from app.queue import partitions
 from app.settings import Settings
 
 
-def migrate(settings: Settings, console: Console) -> None:
-    """Run the missing migrations, create today's partitions, and print the database's revision."""
+def migrate(settings: Settings, console: Console, *, roles: bool = False) -> None:
+    """Run the missing migrations, create today's partitions, and print the database's revision. `roles`: create those, too.
+
+    Where there are roles, their rights are renewed, since there may be new tables.
+    """
     if not settings.database_url:
         embedded.start(settings)
     url = embedded.database_url(settings)
@@ -23,6 +27,9 @@ def migrate(settings: Settings, console: Console) -> None:
             await partitions.create(conn, settings.partition_days_ahead)
 
     asyncio.run(create_partitions())
+    if roles or database_roles.are_used(url):
+        names = database_roles.apply(url)
+        console.print(f"The roles {', '.join(names)} have their rights; set their passwords as docs/access.md shows.")
     console.print(f"The database is at revision {migrations.revisions(url)[0]}.")
     if not settings.database_url:
         embedded.stop(settings)

@@ -7,7 +7,7 @@ import uvicorn
 
 from app import processes, telemetry
 from app import settings as configuration
-from app.access import origin
+from app.access import oidc, origin
 from app.console.app import create_app
 from app.engines import catalogue
 from app.settings import Settings
@@ -38,7 +38,12 @@ def main() -> None:
 
 
 def check(settings: Settings) -> None:
-    """Raise Failure for an address at which browsers of other machines would send their session in the clear."""
+    """Raise Failure for an address at which browsers of other machines would send their session in the clear.
+
+    The same for an identity provider that cannot work.
+    """
+    if (problem := oidc.problem(settings)) is not None:
+        raise Failure(f"The identity provider cannot be used: {problem}.", "docs/access.md shows an example.")
     if not settings.console_port:
         raise Failure("The console has no port: SLACKWATER_CONSOLE_PORT is 0.", "Give it one, for example 8701.")
     if origin.exposed(settings):

@@ -7,11 +7,13 @@ from typing import cast
 from starlette.requests import Request
 
 from app.access import origin
+from app.access.oidc import Provider
 from app.access.roles import Viewer
 from app.admission.control import AdmissionControl
 from app.batches.why_chain import Polls
 from app.console.looks import Looks
 from app.console.render import Templates
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue
 from app.engines.model_registry import ModelRegistry
@@ -45,6 +47,11 @@ class Parts:
     def lengths(self) -> AnswerLengths:
         """The usual lengths of answers."""
         return AnswerLengths(self.reader, tuple(self.catalogue.models))
+
+    @cached_property
+    def oidc(self) -> Provider:
+        """The identity provider, if one is set."""
+        return Provider(self.settings, secret_key(self.settings))
 
     @cached_property
     def origin(self) -> str:

@@ -28,6 +28,10 @@ class KeyRow:
     pins: Sequence[str] | None
     requests: int | None
     tokens: int | None
+    role: str = "admin"
+    models: Sequence[str] | None = None
+    endpoints: Sequence[str] | None = None
+    networks: Sequence[str] | None = None
 
 
 class KeySummary(NamedTuple):

@@ -2,7 +2,7 @@
 
 _KEY = """
 select k.key_id, t.account_id, k.name, k.created_at, k.last_used_at, k.expires_at, k.revoked_at, k.requests_per_minute,
-       k.tokens_per_minute, k.pins, u.requests, u.tokens
+       k.tokens_per_minute, k.pins, u.requests, u.tokens, k.role, k.models, k.endpoints, k.networks::text[]
 from {source} join tenant t on t.tenant_id = k.tenant_id
 left join key_usage u on u.key_id = k.key_id and u.minute >= date_trunc('minute', now())"""
 

@@ -7,7 +7,7 @@ worker and every gateway can compute it. So is the token of an engine's door.
 import hmac
 from functools import lru_cache
 
-from app.crypto import bearer_token
+from app.crypto import accepted, bearer_token
 from app.settings import Settings
 from workers.engine.door.settings import OUR_HEADER
 
@@ -21,7 +21,15 @@ def engine_headers(settings: Settings, secret: bytes, name: str, mode: str) -> d
     """The headers of a request to this engine. The door of an attached engine, if it has one, lets it pass with its priority."""
     key = engine_key(settings, secret, name, mode)
     shown = {"authorization": f"Bearer {key}"} if key else {}
-    return shown if mode == "managed" else {**shown, OUR_HEADER.decode(): door_token(secret, name)}
+    if mode == "managed":
+        return shown
+    # A door knows the token of one master key, which may be any that is accepted.
+    return {**shown, OUR_HEADER.decode(): ",".join(door_token(each, name) for each in accepted(secret))}
+
+
+def engine_keys(secret: bytes, name: str) -> list[str]:
+    """The bearer tokens that a managed engine accepts, one for each master key that is accepted, the one in use first."""
+    return [_managed(each, name) for each in accepted(secret)]
 
 
 @lru_cache(maxsize=256)
@@ -33,8 +41,8 @@ def door_token(secret: bytes, name: str) -> str:
 def engine_of_door(secret: bytes, token: str) -> str | None:
     """The engine whose door shows this token; None: it is no door's token."""
     name = token.rpartition(".")[0]
-    expected = f"{name}.{bearer_token(secret, f'door {name}')}"
-    return name if name and hmac.compare_digest(token.encode(), expected.encode()) else None
+    known = [f"{name}.{bearer_token(each, f'door {name}')}".encode() for each in accepted(secret)]
+    return name if name and any(hmac.compare_digest(token.encode(), each) for each in known) else None
 
 
 @lru_cache(maxsize=256)

@@ -1,17 +1,18 @@
 """The verbs of tenants and keys: create, list and revoke keys, and authenticate a caller."""
 
-import hmac
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
+from app import crypto
 from app.db.pool import Connection
-from app.errors import AccountUnknown, BadInput, Conflict
+from app.errors import AccountUnknown, BadInput, Conflict, NotFound
 from app.states import TenantState
-from app.tenants import api_key, sql
+from app.tenants import api_key, key_rows, sql
+from app.tenants.key_scope import EVERYTHING, KeyScope
 from app.tenants.rate_limits import NO_LIMITS, KeyLimits
 
 _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
@@ -21,7 +22,8 @@ _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 class Tenant:
     """The caller, and the key it used. `limits`: of that key. `pins`: the labels that it gives every request, by name.
 
-    `has_quota`: whether the account has a quota.
+    `has_quota`: whether the account has a quota. `scope`: what the key may do. `rotation`: which of its
+    secrets was shown, from 0 on.
     """
 
     tenant_id: int
@@ -30,11 +32,13 @@ class Tenant:
     limits: KeyLimits = NO_LIMITS
     pins: tuple[tuple[str, str], ...] = ()
     has_quota: bool = False
+    scope: KeyScope = EVERYTHING
+    rotation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """A key without its secret."""
+    """A key without its secret. `old_until`: until when the secret before the last rotation works; None: it does not."""
 
     key_id: str
     account_id: str
@@ -45,6 +49,9 @@ class KeyInfo:
     revoked_at: datetime | None
     limits: KeyLimits = NO_LIMITS
     pins: tuple[tuple[str, str], ...] = ()
+    scope: KeyScope = EVERYTHING
+    created_by: str | None = None
+    old_until: datetime | None = None
 
     def state(self, now: datetime) -> Literal["live", "expired", "revoked"]:
         """Whether the key is valid at this moment, and if not, why."""
@@ -164,14 +171,18 @@ async def create_key(
     lifetime: timedelta | None = None,
     limits: KeyLimits = NO_LIMITS,
     pins: Mapping[str, str] = MappingProxyType({}),
+    scope: KeyScope = EVERYTHING,
+    created_by: str | None = None,
 ) -> api_key.ApiKey:
-    """Create a key for an account. The secret is returned only here; the database stores its HMAC. `pins`: see Tenant."""
+    """Create a key for an account. Its secret is returned only here. `pins`, `scope`: see Tenant. `created_by`: who does it."""
     tenant_id = await ensure_tenant(conn, account_id)
     key = api_key.generate()
     parameters = {
         "key_id": key.key_id,
         "tenant_id": tenant_id,
-        "secret_hash": key.hashed(pepper),
+        **key_rows.hashed(key, pepper),
+        **key_rows.stored(scope),
+        "created_by": created_by,
         "name": name,
         "lifetime": lifetime,
         "requests": limits.requests,
@@ -189,34 +200,72 @@ async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | 
     if key is None:
         return None
     row = await (await conn.execute(sql.FIND_KEY, {"key_id": key.key_id})).fetchone()
-    if row is None or not hmac.compare_digest(row[0], key.hashed(pepper)):
+    if row is None:
         return None
-    if row[3]:
-        await conn.execute(sql.TOUCH_KEY, {"key_id": key.key_id})
-    return Tenant(row[1], row[2], key.key_id, KeyLimits(row[4], row[5]), _pins(row[6]), row[7])
+    secret, old, is_due, tenant_id, account_id, requests, tokens, pins, has_quota, rotation, *scope = row
+    found = key_rows.matching(key, pepper, secret, old)
+    if found is None:
+        return None
+    if is_due:
+        await conn.execute(sql.TOUCH_KEY, {"key_id": key.key_id, "found": found, **key_rows.hashed(key, pepper)})
+    limits, allowed = KeyLimits(requests, tokens), key_rows.scope_of(*scope)
+    shown = rotation if found == secret else rotation - 1
+    return Tenant(tenant_id, account_id, key.key_id, limits, key_rows.pins_of(pins), has_quota, allowed, shown)
 
 
-async def live_keys(conn: Connection, key_ids: Sequence[str]) -> dict[str, Tenant]:
-    """The tenants of those of these keys that are neither unknown, expired nor revoked. The caller has checked their secrets."""
-    rows = await (await conn.execute(sql.FIND_KEYS, {"key_ids": list(key_ids)})).fetchall()
-    return {row[0]: Tenant(row[1], row[2], row[0], KeyLimits(row[3], row[4])) for row in rows}
+async def rotate_key(conn: Connection, pepper: bytes, key_id: str, overlap: timedelta) -> api_key.ApiKey:
+    """Give a key a new secret, which is returned only here. The old one works for `overlap` more; one before it, no longer.
+
+    Id, limits and expiry stay. Raises NotFound if there is no such live key.
+    """
+    key = replace(api_key.generate(), key_id=key_id)
+    values = {"key_id": key_id, "overlap": overlap, **key_rows.hashed(key, pepper)}
+    if await (await conn.execute(sql.ROTATE_KEY, values)).fetchone() is None:
+        raise NotFound(f"There is no live key {key_id}")
+    return key
 
 
-async def list_keys(conn: Connection) -> list[KeyInfo]:
-    """Every key, oldest first."""
-    rows = await (await conn.execute(sql.LIST_KEYS)).fetchall()
-    return [KeyInfo(*(*row[:7], KeyLimits(*row[7:9]), _pins(row[9]))) for row in rows]
+async def keys_of_other_masters(conn: Connection, pepper: bytes) -> int:
+    """How many live keys depend on a master key other than the one in use, or on one that is not known."""
+    [(count,)] = await (await conn.execute(sql.COUNT_KEYS_OF_OTHERS, {"master_key": crypto.key_id(pepper)})).fetchall()
+    return int(count)
 
 
-def _pins(stored: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    pairs = (text.partition("=") for text in stored or ())
-    return tuple((name, value) for name, _, value in pairs)
+async def live_keys(conn: Connection, shown: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Tenant]:
+    """The tenants of those of these keys that are neither unknown, expired nor revoked. The caller has checked their secrets.
+
+    A key is its id and the rotation of the secret that was shown: an old secret works until its overlap ends.
+    """
+    rows = await (await conn.execute(sql.FIND_KEYS, {"key_ids": [key_id for key_id, _ in shown]})).fetchall()
+    found = {}
+    for key_id, rotation, with_old, tenant_id, account_id, requests, tokens, *scope in rows:
+        limits, allowed = KeyLimits(requests, tokens), key_rows.scope_of(*scope)
+        for each in (rotation, rotation - 1) if with_old else (rotation,):
+            found[key_id, each] = Tenant(tenant_id, account_id, key_id, limits, scope=allowed, rotation=each)
+    return found
+
+
+async def list_keys(conn: Connection, account: str | None = None) -> list[KeyInfo]:
+    """Every key (of an account), oldest first."""
+    rows = await (await conn.execute(sql.LIST_KEYS, {"account": account})).fetchall()
+    return [_info(*row) for row in rows]
+
+
+def _info(*row: Any) -> KeyInfo:
+    limits, pins, scope = KeyLimits(*row[7:9]), key_rows.pins_of(row[9]), key_rows.scope_of(*row[10:15])
+    return KeyInfo(*row[:7], limits, pins, scope, *row[15:])
 
 
 async def has_key(conn: Connection, tenant_id: int, key_id: str) -> bool:
     """Whether the account has this key, and it is not revoked."""
     row = await (await conn.execute(sql.HAS_KEY, {"tenant_id": tenant_id, "key_id": key_id})).fetchone()
     return bool(row and row[0])
+
+
+async def account_of_key(conn: Connection, key_id: str) -> str | None:
+    """The account of a key, in any state. None: there is no such key."""
+    row = await (await conn.execute(sql.ACCOUNT_OF_KEY, {"key_id": key_id})).fetchone()
+    return None if row is None else str(row[0])
 
 
 async def revoke_key(conn: Connection, key_id: str) -> bool:

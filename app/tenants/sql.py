@@ -9,6 +9,8 @@ returning tenant_id"""
 FIND_TENANT = "select tenant_id, state from tenant where account_id = %(account_id)s"
 HAS_KEY = """
 select exists (select from api_key where tenant_id = %(tenant_id)s and key_id = %(key_id)s and revoked_at is null)"""
+ACCOUNT_OF_KEY = """
+select t.account_id from api_key k join tenant t using (tenant_id) where k.key_id = %(key_id)s"""
 ACCOUNT_ID = "select account_id from tenant where tenant_id = %(tenant_id)s"
 CLOSE_TENANT = f"""
 update tenant set state = '{TenantState.CLOSING}' where tenant_id = %(tenant_id)s and {TENANT.guard("close")}"""
@@ -29,23 +31,45 @@ NOTE_QUOTA = "update tenant set has_quota = %(has_quota)s where tenant_id = %(te
 
 # Locked, so that an account that is being closed at the same time gets no valid key.
 INSERT_KEY = f"""
-insert into api_key (key_id, tenant_id, secret_hash, name, expires_at, requests_per_minute, tokens_per_minute, pins)
-select %(key_id)s, tenant_id, %(secret_hash)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s, %(pins)s
+insert into api_key (key_id, tenant_id, secret_hash, master_key, name, expires_at, requests_per_minute, tokens_per_minute, pins,
+                     role, models, endpoints, networks, restore, created_by)
+select %(key_id)s, tenant_id, %(secret_hash)s, %(master_key)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s,
+       %(pins)s, %(role)s, %(models)s, %(endpoints)s, %(networks)s, %(restore)s, %(created_by)s
 from tenant where tenant_id = %(tenant_id)s and {TENANT.guard("close")} for share"""
 
-FIND_KEY = """
-select k.secret_hash, t.tenant_id, t.account_id, k.last_used_at is null or k.last_used_at < now() - interval '1 minute',
-       k.requests_per_minute, k.tokens_per_minute, k.pins, t.has_quota
+_SCOPE = "k.role, k.models, k.endpoints, k.networks, k.restore"
+_LIVE = "k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"
+
+# The old secret of a rotated key is among them while it works.
+FIND_KEY = f"""
+select k.secret_hash, case when k.old_until > now() then k.old_secret_hash end,
+       k.last_used_at is null or k.last_used_at < now() - interval '1 minute',
+       t.tenant_id, t.account_id, k.requests_per_minute, k.tokens_per_minute, k.pins, t.has_quota, k.rotation, {_SCOPE}
 from api_key k join tenant t using (tenant_id)
-where k.key_id = %(key_id)s and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"""
+where k.key_id = %(key_id)s and {_LIVE}"""
 
 # For doors of engines, which have authenticated these keys before.
-FIND_KEYS = """
-select k.key_id, t.tenant_id, t.account_id, k.requests_per_minute, k.tokens_per_minute
+FIND_KEYS = f"""
+select k.key_id, k.rotation, coalesce(k.old_until > now(), false), t.tenant_id, t.account_id, k.requests_per_minute,
+       k.tokens_per_minute, {_SCOPE}
 from api_key k join tenant t using (tenant_id)
-where k.key_id = any(%(key_ids)s) and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"""
+where k.key_id = any(%(key_ids)s) and {_LIVE}"""
 
-TOUCH_KEY = "update api_key set last_used_at = now() where key_id = %(key_id)s"
+# The hash of the secret that was shown follows the master key in use, so that an earlier master key can be given up.
+TOUCH_KEY = """
+update api_key set last_used_at = now(),
+       secret_hash = case when secret_hash = %(found)s then %(secret_hash)s else secret_hash end,
+       master_key = case when secret_hash = %(found)s then %(master_key)s else master_key end
+where key_id = %(key_id)s"""
+
+ROTATE_KEY = f"""
+update api_key k set secret_hash = %(secret_hash)s, master_key = %(master_key)s, old_secret_hash = secret_hash,
+       old_until = now() + %(overlap)s, rotation = rotation + 1
+where key_id = %(key_id)s and {_LIVE} returning old_until"""
+
+# Keys that would stop working without the other master keys.
+COUNT_KEYS_OF_OTHERS = f"""
+select count(*) from api_key k where {_LIVE} and k.master_key is distinct from %(master_key)s"""
 
 # One row per key: the counts of the latest minute. A statement that began in the minute before and had to wait counts there, too.
 # A request that would exceed a limit is not counted.
@@ -78,10 +102,12 @@ on conflict (key_id) do update set
   tokens = case when u.minute >= excluded.minute then u.tokens else 0 end + excluded.tokens
 returning key_id, requests, tokens, ceil(60 - extract(second from now()))::int"""
 
-LIST_KEYS = """
+LIST_KEYS = f"""
 select k.key_id, t.account_id, k.name, k.created_at, k.last_used_at, k.expires_at, k.revoked_at,
-       k.requests_per_minute, k.tokens_per_minute, k.pins
-from api_key k join tenant t using (tenant_id) order by k.created_at"""
+       k.requests_per_minute, k.tokens_per_minute, k.pins, {_SCOPE}, k.created_by,
+       case when k.old_until > now() then k.old_until end
+from api_key k join tenant t using (tenant_id)
+where %(account)s::text is null or t.account_id = %(account)s order by k.created_at"""
 
 REVOKE_KEY = "update api_key set revoked_at = now() where key_id = %(key_id)s and revoked_at is null returning key_id"
 

@@ -16,9 +16,13 @@ from sqlalchemy import (
     func,
     text,
 )
+from sqlalchemy.dialects.postgresql import CIDR
 
 from app.db.metadata import metadata
 from app.states import TENANT
+from app.tenants.key_scope import KeyRole
+
+_ROLES = ", ".join(repr(role.value) for role in KeyRole)
 
 tenant = Table(
     "tenant",
@@ -80,6 +84,35 @@ api_key = Table(
         comment="limit of estimated tokens of synchronous requests; null: as in the settings",
     ),
     Column("pins", ARRAY(Text), comment="labels that every request of the key gets, as name=value"),
+    Column(
+        "role",
+        Text,
+        CheckConstraint(f"role in ({_ROLES})", name="role"),
+        nullable=False,
+        server_default=KeyRole.ADMIN.value,
+        comment="what it may do in its account",
+    ),
+    Column("models", ARRAY(Text), comment="the only models that its requests may name; null: any"),
+    Column("endpoints", ARRAY(Text), comment="the only routes of engines that its requests may use; null: any"),
+    Column("networks", ARRAY(CIDR), comment="the only networks that it may be used from; null: any"),
+    Column(
+        "restore",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="whether it reads what redaction has replaced",
+    ),
+    Column("created_by", Text, comment="who made it; null: not known"),
+    Column("master_key", Text, comment="id of the master key whose pepper secret_hash has; null: not known"),
+    Column(
+        "rotation",
+        Integer,
+        nullable=False,
+        server_default=text("0"),
+        comment="how often its secret was changed",
+    ),
+    Column("old_secret_hash", LargeBinary, comment="of the secret before the last rotation"),
+    Column("old_until", DateTime(timezone=True), comment="until when the old secret works"),
 )
 
 key_usage = Table(

@@ -101,3 +101,11 @@ SET_HEALTH = """
 update endpoint set failures = %(failures)s, failing_since = %(failing_since)s, open_until = %(open_until)s, warned = %(warned)s
 where endpoint_id = %(endpoint_id)s
 """
+
+# What is sealed under the master key. An endpoint that is being removed is among them; its secret may still sign.
+SEALED = """
+select endpoint_id, secret, case when previous_until > now() then previous_secret end, signing_key
+from endpoint where secret is not null order by endpoint_id"""
+RESEAL = """
+update endpoint set secret = %(secret)s, previous_secret = %(previous)s, signing_key = %(signing_key)s
+where endpoint_id = %(endpoint_id)s and secret = %(before)s"""

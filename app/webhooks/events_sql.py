@@ -12,9 +12,10 @@ _ITEM_KINDS = f"'{{{','.join(ITEM_KINDS)}}}'"
 # for a removal, and the foreign key holds.
 _LOCK_ENDPOINT = "for key share of e skip locked"
 
-# State and due time of a new delivery to endpoint e. An endpoint that is paused or not verified yet gets it later.
+# State and due time of a new delivery to endpoint e. An endpoint that is paused or not verified yet gets it later. Events of one
+# with a queue are fetched. Its URL, which may have a secret, is not read: GPU workers, who write events, may not read it.
 _FIRST_STATE = f"""case when e.state = '{EndpointState.ACTIVE}' then '{DELIVERY.initial}' else '{DeliveryState.HELD}' end,
-       case when e.url is null then {NEVER_SENT} else now() end"""
+       case when e.queue_id is not null then {NEVER_SENT} else now() end"""
 
 
 def batch_matches(batch_id: str) -> str:
@@ -74,7 +75,7 @@ select exists (select from endpoint where tenant_id = %s and state not in {UNREA
 EMIT_ITEMS = f"""
 with batch as (select b.*, t.account_id from batch b join tenant t using (tenant_id) where batch_id = %(batch_id)s),
  subscribed as materialized (
-    select e.endpoint_id, e.kinds, e.state, e.url from endpoint e, batch b
+    select e.endpoint_id, e.kinds, e.state, e.queue_id from endpoint e, batch b
     where e.tenant_id = b.tenant_id and e.state not in {UNREACHABLE} and e.kinds && {_ITEM_KINDS}
       and (e.model is null or e.model = b.model) and e.tags <@ b.tags
       and e.metadata <@ coalesce(b.meta, '{{}}')

@@ -9,7 +9,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0036"
-down_revision = "0033"
+down_revision = "0035"
 branch_labels = None
 depends_on = None
 

@@ -64,7 +64,7 @@ async def test_a_door_learns_account_limits_and_revocation(
     client: httpx.AsyncClient, door: dict[str, str], settings: Settings, database: Database
 ) -> None:
     made = await key(settings, database, KeyLimits(requests=5))
-    known = {"key_id": made.key_id, "account": "acme", "requests_per_minute": 5, "tokens_per_minute": None}
+    known = {"key_id": f"{made.key_id}.0", "account": "acme", "requests_per_minute": 5, "tokens_per_minute": None}
     by_token, nobody, by_id = await ask(
         client, door, {"token": str(made)}, {"token": f"{made}x"}, {"key_id": made.key_id}
     )

@@ -213,8 +213,8 @@ async def test_the_operator_sees_the_incidents_of_all_accounts_with_hosts(
     assert started["facts"]["host"]
 
 
-async def test_without_a_token_there_are_no_operators_routes(client: httpx.AsyncClient) -> None:
-    assert "SLACKWATER_OPERATOR_TOKEN" in await read(client, "/operator/batches", 404)
+async def test_without_an_operators_token_the_operators_routes_are_closed(client: httpx.AsyncClient) -> None:
+    assert "an operator's token" in await read(client, "/operator/batches", 401)
 
 
 async def test_an_api_key_does_not_open_the_operators_routes(operator: httpx.AsyncClient, key: str) -> None:

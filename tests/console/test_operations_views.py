@@ -228,6 +228,12 @@ def test_who_got_too_little_is_told_with_the_reason(inflight: int, title: str, w
     assert "b" not in fairness.rest(found, viewer(Role.ADMIN, 1)).split()
 
 
+def test_a_keys_row_says_its_role_and_what_it_is_limited_to() -> None:
+    assert keys.scope(a_key()) == "admin"
+    limited = a_key(role="submitter", models=["m1"], networks=["10.0.0.0/8"])
+    assert keys.scope(limited) == "submitter, only m1, 10.0.0.0/8"
+
+
 def a_key(**changes: Any) -> KeyRow:
     usual: dict[str, Any] = {
         "key_id": "k1", "account": "acme", "name": "n", "created_at": NOW, "last_used_at": None, "expires_at": None,

@@ -10,6 +10,7 @@ import os
 from .http_answer import App, Receive, Scope, Send, answer
 
 VARIABLE = "VLLM_API_KEY"
+OTHERS = "SLACKWATER_ENGINE_KEYS"  # comma-separated; accepted too, while the deployment's secret key is being changed
 MIDDLEWARE = f"{__name__}.KeyCheck"
 OPEN = frozenset({"/health", "/metrics"})
 _ERROR = {
@@ -18,11 +19,12 @@ _ERROR = {
 
 
 class KeyCheck:
-    """Answers 401 to a request without the engine's key. Raises KeyError if no key is set."""
+    """Answers 401 to a request without a key of the engine. Raises KeyError if no key is set."""
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._expected = f"bearer {os.environ[VARIABLE]}".encode()
+        keys = [os.environ[VARIABLE], *filter(None, os.environ.get(OTHERS, "").split(","))]
+        self._expected = [f"bearer {key}".encode() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or scope["path"] in OPEN or self._has_key(scope):
@@ -31,8 +33,14 @@ class KeyCheck:
             await answer(scope, send, 401, _ERROR)
 
     def _has_key(self, scope: Scope) -> bool:
-        for name, value in scope["headers"]:
+        """Whether the first authorization is a key of the engine. vLLM, which knows one key only, is shown that one."""
+        for place, (name, value) in enumerate(scope["headers"]):
             if name == b"authorization":
                 scheme, _, key = value.partition(b" ")
-                return hmac.compare_digest(scheme.lower() + b" " + key, self._expected)
+                given = scheme.lower() + b" " + key
+                if not any(hmac.compare_digest(given, expected) for expected in self._expected):
+                    return False
+                scope["headers"] = [*scope["headers"]]
+                scope["headers"][place] = (name, b"Bearer" + self._expected[0][len(b"bearer") :])
+                return True
         return False

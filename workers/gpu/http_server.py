@@ -20,7 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 
 from app import processes
-from app.crypto import bearer_token
+from app.crypto import accepted, bearer_token
 from app.engines.engine_key import door_token
 from app.headroom.arrivals import ANNOUNCING, Arrivals
 from app.settings import Settings
@@ -40,7 +40,11 @@ class HttpServer:
         metrics: Callable[[], str],
     ) -> None:
         self._settings = settings
-        tokens = bearer_token(secret, ANNOUNCING), door_token(secret, settings.engine_name)
+        tokens = [
+            token
+            for each in accepted(secret)
+            for token in (bearer_token(each, ANNOUNCING), door_token(each, settings.engine_name))
+        ]
         self._expected = [f"Bearer {token}".encode() for token in tokens]
         self._events = ArrivalEvents(arrivals, on_arrival)
         self._metrics = metrics

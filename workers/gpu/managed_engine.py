@@ -23,10 +23,11 @@ from app.crypto import secret_key
 from app.engines import model_weights as weights
 from app.engines.adoption import NO_DOMAIN
 from app.engines.catalogue import Model
-from app.engines.engine_key import engine_key
+from app.engines.engine_key import engine_keys
 from app.environment import foreign_environment
 from app.settings import Settings
 from workers.engine.key_check import MIDDLEWARE
+from workers.engine.key_check import OTHERS as OTHER_KEYS
 from workers.engine.key_check import VARIABLE as KEY
 from workers.engine.plugin import SCHEDULER
 from workers.gpu.harvest_control import HarvestControl
@@ -115,7 +116,8 @@ class ManagedEngine:
         self.comeback = RecoveryTime(own=True)
         self._mark = f"{os.path.realpath(settings.data_dir)}:{settings.engine_name}"
         self._owner = secrets.token_hex(8)
-        self._key = engine_key(settings, secret_key(settings), settings.engine_name, self.mode)
+        self._key, *others = engine_keys(secret_key(settings), settings.engine_name)
+        self._other_keys = ",".join(others)
         self._log_file = settings.data_dir / "logs" / f"{settings.engine_name}.log"
 
     def seen(self, slots: int | None) -> None:
@@ -176,7 +178,7 @@ class ManagedEngine:
 
     def _environment(self) -> dict[str, str]:
         """The engine's variables, with its key: a process list shows every argument, but no environment."""
-        own = {MARK: self._mark, OWNER: self._owner, KEY: self._key}
+        own = {MARK: self._mark, OWNER: self._owner, KEY: self._key, OTHER_KEYS: self._other_keys}
         return {**vllm_environment(self._model), **self.harvest.environment, **own}
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:

@@ -21,6 +21,7 @@ from app.console.pages import (
     item,
     keys,
     login,
+    login_oidc,
     new_batch,
     now,
     playground,
@@ -50,6 +51,7 @@ PAGES: Sequence[Page] = (
 )
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
+    *login_oidc.ROUTES,
     *signed_in.ROUTES,
     *spend.ROUTES,
     *policy.ROUTES,

@@ -1,4 +1,4 @@
-"""Sign in by a one-time link, sign out, choose a theme. There is no password.
+"""Sign in by a one-time link, sign out, choose a theme. There is no password. `login_oidc`: with an identity provider.
 
 A link is opened by a button, since a preview of the link may fetch it, and what is fetched must change nothing.
 """
@@ -24,7 +24,7 @@ async def ask(request: Request) -> Response:
         async with parts.reader.relaxed() as conn:
             grant = await sessions.invited(conn, token)
     problem = _SPENT if token and grant is None else ""
-    return _page(request, parts, token=token, grant=grant, problem=problem, status=403 if problem else 200)
+    return page(request, parts, token=token, grant=grant, problem=problem, status=403 if problem else 200)
 
 
 async def begin(request: Request) -> Response:
@@ -34,7 +34,12 @@ async def begin(request: Request) -> Response:
     async with parts.database.transaction() as conn:
         session = await sessions.begin(conn, token)
     if session is None:
-        return _page(request, parts, token="", grant=None, problem=_SPENT, status=403)
+        return page(request, parts, token="", grant=None, problem=_SPENT, status=403)
+    return signed_in(parts, session)
+
+
+def signed_in(parts: Parts, session: str) -> Response:
+    """To the first page, with the cookie of a new session."""
     answer = RedirectResponse("/console/now", 303)
     answer.set_cookie(
         cookie_name(secure=parts.secure),
@@ -48,8 +53,9 @@ async def begin(request: Request) -> Response:
     return answer
 
 
-def _page(request: Request, parts: Parts, *, status: int = 200, **context: object) -> Response:
-    frame = {"nonce": request.scope["nonce"], "theme": theme(request)}
+def page(request: Request, parts: Parts, *, status: int = 200, **context: object) -> Response:
+    """The page without a session."""
+    frame = {"nonce": request.scope["nonce"], "theme": theme(request), "oidc": parts.oidc.on}
     return HTMLResponse(parts.templates.render("login", context | frame), status)
 
 

@@ -115,8 +115,15 @@ def _row(row: KeyRow, usual: KeyLimits, viewer: Viewer, now: datetime) -> dict[s
         "made_at": row.created_at,
         "minute": minute(row, usual) if sign is not signs.QUIET else None,
         "pins": text.inert(", ".join(row.pins or ()), 200)[0],
+        "scope": scope(row),
         "action": _revoke(row, used) if viewer.role.acts and sign is not signs.QUIET else None,
     }
+
+
+def scope(row: KeyRow) -> str:
+    """The role of a key, and what it is limited to."""
+    only = [*(row.models or ()), *(row.endpoints or ()), *(row.networks or ())]
+    return text.inert(f"{row.role}, only {', '.join(only)}" if only else row.role, 200)[0]
 
 
 def minute(row: KeyRow, usual: KeyLimits) -> tuple[Meter | None, str]:

@@ -1,0 +1,219 @@
+"""Sign-in with an OpenID Connect provider: the code flow with PKCE (S256), state and nonce; and tokens shown to the admin API.
+
+What belongs to one sign-in is sealed in a cookie of the browser that began it, so no other browser can end it. Signatures are
+checked with the provider's public keys only, which are fetched again for a key that is not known, at most every 30 seconds.
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx
+import orjson
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from app import clock, crypto
+from app.access import oidc_rules
+from app.access.oidc_rules import RoleRule
+from app.settings import Settings
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+ATTEMPT_SECONDS = 600.0
+_CONTEXT = b"oidc sign-in"
+_LEEWAY_SECONDS = 60
+_METADATA_SECONDS = 3600.0
+_KEYS_SECONDS = 30.0
+_TIMEOUT_SECONDS = 10.0
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_MOST_BYTES = 1 << 20
+
+
+class OidcError(Exception):
+    """Somebody could not be signed in. The message may be shown to them, and contains no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One sign-in that has begun. `at`: Unix seconds."""
+
+    state: str
+    nonce: str
+    verifier: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whom the provider knows, and the rule that lets them in."""
+
+    subject: str
+    rule: RoleRule
+
+
+@dataclass(slots=True)
+class Provider:
+    """The provider that the settings name. `client`: replaced in tests."""
+
+    settings: Settings
+    key: bytes = field(repr=False)
+    client: httpx.AsyncClient | None = None
+    _metadata: tuple[float, dict[str, Any]] | None = None
+    _keys: tuple[float, KeySet] | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether a provider is set."""
+        return bool(self.settings.oidc_issuer)
+
+    async def begin(self, redirect_uri: str) -> tuple[str, str]:
+        """The URL that the browser is sent to, and the cookie that it keeps until it returns. Raises OidcError."""
+        attempt = Attempt(*(secrets.token_urlsafe(32) for _ in range(3)), at=clock.now().timestamp())
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(attempt.verifier.encode()).digest()).rstrip(b"=").decode()
+        asked = {
+            "response_type": "code",
+            "client_id": self.settings.oidc_client_id,
+            "redirect_uri": redirect_uri,
+            "scope": self.settings.oidc_scopes,
+            "state": attempt.state,
+            "nonce": attempt.nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        place = str((await self._about())["authorization_endpoint"])
+        sealed = crypto.seal(self.key, orjson.dumps(asdict(attempt)), _CONTEXT)
+        return f"{place}{'&' if '?' in place else '?'}{urlencode(asked)}", base64.urlsafe_b64encode(sealed).decode()
+
+    async def end(self, cookie: str, answer: Mapping[str, str], redirect_uri: str) -> Person:
+        """Who has signed in, from what the browser brought back. Raises OidcError."""
+        attempt = self._attempt(cookie)
+        if not secrets.compare_digest(answer.get("state", ""), attempt.state):
+            raise OidcError("This sign-in was not begun in this browser; begin again.")
+        if answer.get("iss", self.settings.oidc_issuer) != self.settings.oidc_issuer:
+            raise OidcError("The answer comes from another identity provider; begin again.")
+        if "error" in answer or not answer.get("code"):
+            raise OidcError("The identity provider did not sign you in.")
+        given = {
+            "grant_type": "authorization_code",
+            "code": answer["code"],
+            "redirect_uri": redirect_uri,
+            "client_id": self.settings.oidc_client_id,
+            "code_verifier": attempt.verifier,
+        }
+        if secret := self.settings.oidc_client_secret.get_secret_value():
+            given["client_secret"] = secret
+        token = await self._call("POST", str((await self._about())["token_endpoint"]), data=given)
+        claims = await self._claims(str(token.get("id_token", "")), self.settings.oidc_client_id)
+        if not secrets.compare_digest(str(claims.get("nonce", "")), attempt.nonce):
+            raise OidcError("The identity provider's answer belongs to another sign-in; begin again.")
+        if claims.get("azp", self.settings.oidc_client_id) != self.settings.oidc_client_id:
+            raise OidcError("The identity provider's answer is for another client.")
+        return self._person(claims)
+
+    async def bearer(self, token: str) -> Person:
+        """Whose access token this is. Raises OidcError, also if no audience is set for such tokens."""
+        if not self.on or not self.settings.oidc_audience:
+            raise OidcError("Tokens of an identity provider are not accepted here.")
+        return self._person(await self._claims(token, self.settings.oidc_audience))
+
+    def _attempt(self, cookie: str) -> Attempt:
+        try:
+            opened = crypto.unseal(self.key, base64.urlsafe_b64decode(cookie), _CONTEXT)
+        except (crypto.Unreadable, ValueError):
+            raise OidcError("This sign-in was not begun in this browser; begin again.") from None
+        attempt = Attempt(**orjson.loads(opened))
+        if not 0 <= clock.now().timestamp() - attempt.at <= ATTEMPT_SECONDS:
+            raise OidcError("The sign-in took too long; begin again.")
+        return attempt
+
+    def _person(self, claims: Mapping[str, Any]) -> Person:
+        rule = oidc_rules.decide(oidc_rules.parse(self.settings.oidc_rules), claims)
+        if rule is None:
+            raise OidcError("You are known, but no rule gives you a role here. Ask the operator.")
+        named = claims.get("preferred_username") or claims.get("email") or claims["sub"]
+        return Person(f"{named} ({claims['sub']})" if named != claims["sub"] else str(named), rule)
+
+    async def _claims(self, token: str, audience: str) -> dict[str, Any]:
+        """The claims of a token that the provider signed for this audience, and that is valid now. Raises OidcError."""
+        wanted = jwt.JWTClaimsRegistry(
+            leeway=_LEEWAY_SECONDS,
+            iss={"essential": True, "value": self.settings.oidc_issuer},
+            aud={"essential": True, "value": audience},
+            exp={"essential": True},
+            iat={"essential": True},
+            sub={"essential": True},
+        )
+        try:
+            decoded = await self._decoded(token)
+            wanted.validate(decoded.claims)
+        except (JoseError, ValueError) as error:
+            raise OidcError(f"The identity provider's token is not valid ({type(error).__name__}).") from None
+        return dict(decoded.claims)
+
+    async def _decoded(self, token: str) -> jwt.Token:
+        try:
+            return jwt.decode(token, await self._key_set(0), algorithms=ALGORITHMS)
+        except (JoseError, ValueError):  # the provider may have a new key
+            return jwt.decode(token, await self._key_set(_KEYS_SECONDS), algorithms=ALGORITHMS)
+
+    async def _key_set(self, oldest: float) -> KeySet:
+        """The provider's keys; fetched again if they are older than `oldest` seconds. 0: whatever their age."""
+        now = clock.monotonic()
+        if self._keys is None or (oldest and now - self._keys[0] > oldest):
+            found = await self._call("GET", str((await self._about())["jwks_uri"]))
+            self._keys = now, KeySet.import_key_set(found)  # type: ignore[arg-type]
+        return self._keys[1]
+
+    async def _about(self) -> dict[str, Any]:
+        """What the provider says about itself. Raises OidcError."""
+        now = clock.monotonic()
+        if self._metadata is None or now - self._metadata[0] > _METADATA_SECONDS:
+            place = f"{self.settings.oidc_issuer.rstrip('/')}/.well-known/openid-configuration"
+            found = await self._call("GET", place)
+            if found.get("issuer") != self.settings.oidc_issuer:
+                raise OidcError("The identity provider has another name than SLACKWATER_OIDC_ISSUER.")
+            for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+                _check_url(str(found.get(name, "")))
+            self._metadata = now, found
+        return self._metadata[1]
+
+    async def _call(self, method: str, url: str, **sent: Any) -> dict[str, Any]:
+        _check_url(url)
+        try:
+            if self.client is not None:
+                answer = await self.client.request(method, url, **sent)
+            else:
+                async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS) as client:
+                    answer = await client.request(method, url, **sent)
+            answer.raise_for_status()
+            found = orjson.loads(answer.content) if len(answer.content) <= _MOST_BYTES else None
+        except (httpx.HTTPError, ValueError) as error:
+            raise OidcError(f"The identity provider does not answer as it should ({type(error).__name__}).") from None
+        if not isinstance(found, dict):
+            raise OidcError("The identity provider does not answer as it should.")
+        return found
+
+
+def problem(settings: Settings) -> str | None:
+    """What is wrong with the settings of the provider. None: nothing, or there is none."""
+    if not settings.oidc_issuer:
+        return None
+    try:
+        _check_url(settings.oidc_issuer)
+        rules = oidc_rules.parse(settings.oidc_rules)
+    except (OidcError, oidc_rules.RuleError) as error:
+        return str(error)
+    if not rules:
+        return "SLACKWATER_OIDC_RULES is empty, so nobody could sign in"
+    return None if settings.oidc_client_id else "SLACKWATER_OIDC_CLIENT_ID is empty"
+
+
+def _check_url(url: str) -> None:
+    place = urlsplit(url)
+    if place.scheme != "https" and (place.scheme != "http" or place.hostname not in _LOOPBACK):
+        raise OidcError("The identity provider must be reached by https.")

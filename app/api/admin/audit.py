@@ -1,0 +1,34 @@
+"""`GET /admin/v1/audit`: who did what, newest first."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app import clock
+from app.access import audit
+from app.api.admin.guard import OperatorDep
+from app.api.deps import PartsDep
+from app.api.envelope import success
+
+router = APIRouter(prefix="/audit")
+
+
+class AuditQuery(BaseModel):
+    """Which records."""
+
+    model_config = ConfigDict(extra="forbid")
+    account: Annotated[str | None, Field(max_length=64, description="only about this account")] = None
+    before: Annotated[int | None, Field(ge=1, le=2**63 - 1, description="only records before this one")] = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+@router.get("")
+async def listing(_: OperatorDep, parts: PartsDep, query: Annotated[AuditQuery, Query()]) -> Response:
+    """The records of what operators, admins and the command line did. They contain no request and no answer."""
+    async with parts.database.relaxed() as conn:
+        found = await audit.latest(conn, account=query.account, before=query.before, limit=query.limit + 1)
+    page = [asdict(each) | {"at": clock.iso(each.at)} for each in found[: query.limit]]
+    before = page[-1]["audit_id"] if len(found) > query.limit else None
+    return success(page, result_info={"count": len(page), "before": before})

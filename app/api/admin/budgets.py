@@ -1,0 +1,51 @@
+"""`/admin/v1/budgets/{account}`: the budgets of an account, as the account's own routes have them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from app.api import body
+from app.api.admin.guard import ChangeDep, OperatorDep
+from app.api.deps import PartsDep
+from app.api.envelope import success
+from app.batches import budgets as verbs
+from app.metering import budget_terms, budgets
+from app.tenants import service as tenants
+
+router = APIRouter(prefix="/budgets")
+Name = Annotated[str, Path(json_schema_extra={"pattern": budget_terms.NAME})]
+
+
+class Terms(BaseModel):
+    """The terms of a budget. `app.metering.budget_terms` checks them."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@router.get("/{account}")
+async def listing(account: str, _: OperatorDep, parts: PartsDep) -> Response:
+    """The budgets of an account, with what is spent and held in their present windows."""
+    async with parts.database.relaxed() as conn:
+        found = await budgets.listing(conn, await tenants.find_tenant(conn, account))
+    return success([budget_terms.view(budget) for budget in found])
+
+
+@router.put("/{account}/{name}")
+async def put(account: str, name: Name, request: Request, parts: PartsDep, change: ChangeDep) -> Response:
+    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    given = (await body.read_model(request, Terms)).model_dump()
+    async with change.transaction() as conn:
+        tenant_id = await tenants.find_tenant(conn, account)
+        budget = await verbs.put(conn, parts.catalogue, tenant_id, name, given)
+        await change.record(conn, "budget.set", name, account, given)
+    return success(budget_terms.view(budget))
+
+
+@router.delete("/{account}/{name}")
+async def delete(account: str, name: Name, change: ChangeDep) -> Response:
+    """Remove a budget. Work that waited for its money goes on."""
+    async with change.transaction() as conn:
+        await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
+        await change.record(conn, "budget.remove", name, account)
+    return success({"account": account, "name": name})

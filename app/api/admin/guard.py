@@ -1,0 +1,102 @@
+"""Who may use the admin routes: an operator, with a token `sk_op_…` or one of the identity provider. No API key opens them.
+
+Every change is recorded in its own transaction, with the operator, the reason in `x-slackwater-reason`, and the request's id.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from app.access import audit, operator_tokens
+from app.access.oidc import OidcError
+from app.access.operator_tokens import PREFIX, Operator
+from app.access.roles import Role
+from app.api.deps import Parts, PartsDep
+from app.api.permissions import NOT_PERMITTED
+from app.db.pool import Connection
+from app.errors import AuthenticationError, BadInput
+
+REASON = "x-slackwater-reason"
+_LONGEST_REASON = 500
+_NEEDED = "Authentication error: send an operator's token, sk_op_…, as `Authorization: Bearer <token>`"
+
+
+async def operator(request: Request, parts: PartsDep) -> Operator:
+    """The operator who sends the request. Raises AuthenticationError; an auditor may only look."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise AuthenticationError(_NEEDED)
+    found = await _known(parts, token)
+    if found is None:
+        raise AuthenticationError(_NEEDED)
+    if request.method not in ("GET", "HEAD") and found.role is not Role.OPERATOR:
+        raise AuthenticationError(f"An {found.role} may only look", status=403, reason=NOT_PERMITTED)
+    return found
+
+
+async def _known(parts: Parts, token: str) -> Operator | None:
+    if token.startswith(PREFIX):
+        async with parts.database.relaxed() as conn:
+            return await operator_tokens.authenticate(conn, parts.secret_key, token)
+    if not parts.oidc.on or token.count(".") != 2:
+        return None
+    try:
+        person = await parts.oidc.bearer(token)
+    except OidcError as error:
+        raise AuthenticationError(f"Authentication error: {error}") from None
+    if person.rule.role.of_account:
+        raise AuthenticationError(
+            f"An {person.rule.role} of an account is no operator", status=403, reason=NOT_PERMITTED
+        )
+    return Operator(person.subject, person.rule.role)
+
+
+OperatorDep = Annotated[Operator, Depends(operator)]
+
+
+class Change:
+    """One change of an operator: `transaction` opens the transaction that it belongs to, and `record` records it there."""
+
+    def __init__(self, request: Request, parts: Parts, by: Operator) -> None:
+        self._parts, self._by = parts, by
+        self._request_id = request.state.request_id
+        self._reason = request.headers.get(REASON)
+        if self._reason and len(self._reason) > _LONGEST_REASON:
+            raise BadInput(f"{REASON}: at most {_LONGEST_REASON} characters are kept", param=REASON)
+
+    @property
+    def subject(self) -> str:
+        """Who makes it."""
+        return self._by.subject
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A durable transaction."""
+        async with self._parts.database.transaction() as conn:
+            yield conn
+
+    async def record(
+        self,
+        conn: Connection,
+        action: str,
+        target: str,
+        account: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record what was done, in its transaction."""
+        values = {**(detail or {}), "request_id": self._request_id}
+        entry = audit.Record(
+            self._by.subject, str(self._by.role), None, account, action, target, reason=self._reason, detail=values
+        )
+        await audit.record(conn, entry)
+
+
+async def change(request: Request, parts: PartsDep, by: OperatorDep) -> Change:
+    """The change that this request makes."""
+    return Change(request, parts, by)
+
+
+ChangeDep = Annotated[Change, Depends(change)]

@@ -1,0 +1,91 @@
+"""What each part of an installation may do with which table: the least that its statements need. Pure.
+
+`r` read, `a` add rows, `w` change, `d` delete. Locking a row takes the right to change one of its columns.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PRIVILEGES = {"r": "select", "a": "insert", "w": "update", "d": "delete"}
+ENDPOINT_SECRETS = ("secret", "previous_secret", "signing_key")
+# Of an endpoint, what decides whether an event is for it: not its name, its URL or its secrets.
+_SUBSCRIBED = ("endpoint_id", "tenant_id", "model", "kinds", "state", "queue_id", "format", "tags", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleGrants:
+    """The grants of one role. `tables`: rights by the name of a table. `hidden`: columns of these that it may not use.
+
+    `columns`: tables of which it may use some columns only, by right. `sees_sessions`: it reads who is connected.
+    """
+
+    purpose: str
+    tables: Mapping[str, str]
+    hidden: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    columns: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    sees_sessions: bool = False
+
+
+BROKER = "sw_broker"  # owns the queues of the broker in the database, which steward and notifier share
+STEWARD = "sw_steward"  # owns the two tables whose days it creates and drops
+DAILY = ("item_payload", "item_result")
+
+_QUEUE = {
+    **dict.fromkeys(("batch", "item_payload", "batch_phase", "chunk", "sched", "lane"), "rawd"),
+    **dict.fromkeys(("item_result", "batch_delta", "batch_error", "answer_length"), "rawd"),
+    **dict.fromkeys(("event", "delivery", "response_events", "removed_counts", "line"), "rawd"),
+    **dict.fromkeys(
+        ("usage", "usage_day", "usage_writer", "dropped_usage", "latency_minute", "session_growth"), "rawd"
+    ),
+    **dict.fromkeys(("budget", "budget_slice", "quota", "quota_reached", "request_sample", "change"), "rawd"),
+    **dict.fromkeys(
+        ("file", "file_batch", "upload", "upload_part", "object_store", "worker", "engine", "pool"), "rawd"
+    ),
+    **dict.fromkeys(("attempt", "decision", "engine_sample", "engine_minute", "pace", "ledger_check"), "rawd"),
+}
+_SERVES_CALLERS = {**_QUEUE, "tenant": "rawd", "api_key": "raw", "key_usage": "raw", "endpoint": "raw", "policy": "ra"}
+
+GRANTS: Mapping[str, RoleGrants] = {
+    "sw_api": RoleGrants(
+        "the API",
+        {**_SERVES_CALLERS, "operator_token": "rw", "console_audit": "ra"},
+        sees_sessions=True,
+    ),
+    "sw_console": RoleGrants(
+        "the console",
+        {**_SERVES_CALLERS, "console_audit": "ra", "console_login": "rd", "console_session": "rawd"},
+        sees_sessions=True,
+    ),
+    "sw_worker": RoleGrants(
+        "GPU workers",
+        {
+            **dict.fromkeys(("chunk", "worker"), "rawd"),
+            **dict.fromkeys(("sched", "engine", "pool", "object_store"), "raw"),
+            **dict.fromkeys(("batch", "item_payload", "pace", "tenant"), "r"),
+            **dict.fromkeys(("item_result", "response_events", "change", "decision"), "rad"),
+            **dict.fromkeys(("engine_sample", "engine_minute"), "rad"),
+            **dict.fromkeys(("batch_delta", "batch_error", "event", "delivery"), "ra"),
+        },
+        # A new delivery locks its endpoint against removal, which takes the right to change some column.
+        columns={"endpoint": {"r": _SUBSCRIBED, "w": ("hinted_at",)}},
+    ),
+    STEWARD: RoleGrants(
+        "the steward",
+        {**_QUEUE, "tenant": "rwd", "policy": "r", "key_usage": "rd", "endpoint": "rwd", "api_key": "d"},
+        hidden={"endpoint": ENDPOINT_SECRETS},
+        columns={"api_key": {"r": ("key_id", "tenant_id", "revoked_at", "expires_at")}},
+        sees_sessions=True,
+    ),
+    "sw_notifier": RoleGrants(
+        "the notifier",
+        {
+            **{"delivery": "raw", "attempt": "ra", "endpoint": "rw", "event": "ra", "change": "rad"},
+            **dict.fromkeys(("batch", "item_payload", "item_result", "tenant"), "r"),
+            "object_store": "raw",
+        },
+    ),
+    "sw_report": RoleGrants(
+        "reports: usage, budgets and the audit log, read only",
+        dict.fromkeys(("usage", "usage_day", "line", "budget", "lane", "tenant", "ledger_check", "console_audit"), "r"),
+    ),
+}

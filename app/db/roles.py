@@ -1,0 +1,94 @@
+"""Creates the database's roles, one for each part, and grants each of them what `role_grants` says, and nothing else.
+
+The roles log in without a password until one is set. They belong to the server, the grants to this database. Safe to repeat.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from app.db.role_grants import BROKER, DAILY, GRANTS, PRIVILEGES, STEWARD, RoleGrants
+
+_COLUMN_RIGHTS = "raw"  # deleting has no columns
+
+
+def apply(url: str) -> list[str]:
+    """Create the roles and set their grants, in one transaction. Returns their names. Raises psycopg's errors."""
+    with psycopg.connect(url) as conn:
+        for role in (*GRANTS, BROKER):
+            _create(conn, role)
+        _hand_over(conn)
+        for role, grants in GRANTS.items():
+            for statement in _statements(conn, role, grants):
+                conn.execute(statement)
+    return [*GRANTS, BROKER]
+
+
+def are_used(url: str) -> bool:
+    """Whether this database has been handed over to the roles."""
+    owner = "select pg_get_userbyid(relowner) from pg_class where oid = to_regclass(%s)"
+    with psycopg.connect(url) as conn:
+        return conn.execute(owner, (DAILY[0],)).fetchone() == (STEWARD,)
+
+
+def _create(conn: psycopg.Connection[TupleRow], role: str) -> None:
+    names = {"role": sql.Identifier(role)}
+    if conn.execute("select from pg_roles where rolname = %s", (role,)).fetchone() is None:
+        conn.execute(sql.SQL("create role {role} login").format(**names))
+    conn.execute(sql.SQL("grant {role} to current_user").format(**names))
+    database = sql.Identifier(conn.info.dbname)
+    conn.execute(sql.SQL("grant connect on database {database} to {role}").format(database=database, **names))
+
+
+def _hand_over(conn: psycopg.Connection[TupleRow]) -> None:
+    """Make the steward the owner of the tables whose days it creates and drops, and the broker's role the owner of its queues."""
+    steward, broker = sql.Identifier(STEWARD), sql.Identifier(BROKER)
+    conn.execute(sql.SQL("grant usage, create on schema public to {}").format(steward))
+    days = """
+select c.oid::regclass::text from pg_class c where c.oid = any(%(parents)s::regclass[])
+    or c.oid in (select inhrelid from pg_inherits where inhparent = any(%(parents)s::regclass[]))"""
+    for (table,) in conn.execute(days, {"parents": list(DAILY)}).fetchall():
+        conn.execute(sql.SQL("alter table {} owner to {}").format(sql.Identifier(table), steward))
+    if conn.execute("select to_regnamespace('pgmq')").fetchone() == (None,):
+        return
+    conn.execute(sql.SQL("alter schema pgmq owner to {}").format(broker))
+    queues = (
+        "select relname, relkind from pg_class where relnamespace = 'pgmq'::regnamespace and relkind in ('r', 'p', 'v')"
+    )
+    for name, kind in conn.execute(queues).fetchall():
+        what = sql.SQL("view" if kind == "v" else "table")
+        conn.execute(sql.SQL("alter {} pgmq.{} owner to {}").format(what, sql.Identifier(name), broker))
+
+
+def _statements(conn: psycopg.Connection[TupleRow], role: str, grants: RoleGrants) -> Iterator[sql.Composed]:
+    """What takes every right to tables from a role, and gives it those that it has."""
+    name = sql.Identifier(role)
+    yield sql.SQL("revoke all on all tables in schema public from {}").format(name)
+    yield sql.SQL("grant usage on schema public to {}").format(name)
+    yield sql.SQL("grant select on alembic_version to {}").format(name)
+    yield sql.SQL("grant usage on all sequences in schema public to {}").format(name)
+    if grants.sees_sessions:
+        yield sql.SQL("grant pg_read_all_stats to {}").format(name)
+    for table, rights in grants.tables.items():
+        hidden = grants.hidden.get(table, ())
+        seen = [column for column in _columns(conn, table) if column not in hidden]
+        for right in rights:
+            of = seen if hidden and right in _COLUMN_RIGHTS else ()
+            yield _grant(right, table, name, of)
+    for table, some in grants.columns.items():
+        for right, columns in some.items():
+            yield _grant(right, table, name, columns)
+
+
+def _grant(right: str, table: str, role: sql.Identifier, columns: Sequence[str]) -> sql.Composed:
+    names = [sql.Identifier(column) for column in columns]
+    listed = sql.SQL(" ({})").format(sql.SQL(", ").join(names)) if names else sql.SQL("")
+    what = sql.SQL(PRIVILEGES[right])
+    return sql.SQL("grant {}{} on {} to {}").format(what, listed, sql.Identifier(table), role)
+
+
+def _columns(conn: psycopg.Connection[TupleRow], table: str) -> list[str]:
+    found = "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum"
+    return [str(column) for (column,) in conn.execute(found, (table,)).fetchall()]

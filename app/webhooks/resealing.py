@@ -1,0 +1,57 @@
+"""Seals the secrets of webhooks anew after the master key was changed, so that the earlier one can be given up."""
+
+from dataclasses import dataclass
+
+from app import crypto
+from app.db.pool import Connection
+from app.webhooks import endpoint_sql as sql
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """How many endpoints have secrets: `current` under the master key in use, `other` under one that is accepted,
+    `unreadable` under none of them.
+    """
+
+    current: int = 0
+    other: int = 0
+    unreadable: int = 0
+
+
+async def look(conn: Connection, key: bytes) -> Sealed:
+    """Under which master keys the secrets are sealed."""
+    return await _each(conn, key, reseal=False)
+
+
+async def reseal(conn: Connection, key: bytes) -> Sealed:
+    """Seal every readable secret under the master key in use. Returns what there was before. Safe to repeat and to interrupt."""
+    return await _each(conn, key, reseal=True)
+
+
+async def _each(conn: Connection, key: bytes, *, reseal: bool) -> Sealed:
+    counts = {"current": 0, "other": 0, "unreadable": 0}
+    for endpoint_id, *sealed in await (await conn.execute(sql.SEALED)).fetchall():
+        context, only = endpoint_id.bytes, bytes(key)
+        given = [value for value in sealed if value is not None]
+        if all(_readable(only, value, context) for value in given):
+            counts["current"] += 1
+        elif not all(_readable(key, value, context) for value in given):
+            counts["unreadable"] += 1
+        else:
+            counts["other"] += 1
+            if reseal:
+                secret, previous, signing_key = (
+                    None if value is None else crypto.seal(only, crypto.unseal(key, value, context), context)
+                    for value in sealed
+                )
+                values = {"endpoint_id": endpoint_id, "before": sealed[0], "secret": secret, "previous": previous}
+                await conn.execute(sql.RESEAL, values | {"signing_key": signing_key})
+    return Sealed(**counts)
+
+
+def _readable(key: bytes, sealed: bytes, context: bytes) -> bool:
+    try:
+        crypto.unseal(key, sealed, context)
+    except crypto.Unreadable:
+        return False
+    return True

@@ -1,0 +1,211 @@
+"""Claims about sign-in with an identity provider, which here is a fake one that signs real tokens."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from joserfc.jwk import OctKey, RSAKey
+from pydantic import SecretStr
+from starlette.applications import Starlette
+
+from app.access import oidc, oidc_rules
+from app.access.oidc import OidcError, Provider
+from app.access.roles import Role
+from app.console import app as console
+from app.crypto import secret_key
+from app.db.pool import Database
+from app.settings import Settings
+from app.tenants import service as tenants
+from testing.fakes.identity_provider import CLIENT, ISSUER, SECRET, FakeIdentityProvider
+from tests.console.conftest import ORIGIN, SAME
+
+START, BACK = "/console/login/oidc", f"{ORIGIN}/console/login/oidc/callback"
+RULES = "groups=platform -> operator; groups=acme-ml -> admin:acme; roles.names=look -> auditor; email=eve@x.example -> operator"
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    changes: dict[str, Any] = {
+        "oidc_issuer": ISSUER,
+        "oidc_client_id": CLIENT,
+        "oidc_rules": RULES,
+        "console_port": 8701,
+    }
+    secret = {"oidc_client_secret": SecretStr(SECRET), "oidc_audience": "slackwater-admin"}
+    return settings.model_copy(update=changes | secret)
+
+
+@pytest.fixture
+def provider() -> FakeIdentityProvider:
+    return FakeIdentityProvider()
+
+
+@pytest.fixture
+async def site(settings: Settings, provider: FakeIdentityProvider) -> AsyncIterator[Starlette]:
+    app = console.create_app(settings)
+    async with console.running(app, settings):
+        app.state.parts.oidc.client = provider.client
+        yield app
+
+
+@pytest.fixture
+async def browser(site: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=site, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers=SAME) as client:
+        yield client
+
+
+async def signed_in(browser: httpx.AsyncClient, provider: FakeIdentityProvider, **claims: Any) -> httpx.Response:
+    provider.claims |= claims
+    begun = await browser.get(START)
+    assert begun.status_code == 303
+    return await browser.get(provider.sign_in(begun.headers["location"]))
+
+
+async def test_somebody_with_a_role_signs_in_and_it_is_recorded(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, database: Database
+) -> None:
+    assert "Sign in with your organisation" in (await browser.get("/console/login")).text
+    answer = await signed_in(browser, provider, groups=["other", "platform"])
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/now")
+    assert (await browser.get("/console/now")).status_code == 200
+    async with database.durable() as conn:
+        [row] = await (await conn.execute("select subject, role, action, detail from console_audit")).fetchall()
+    assert row == ("ann (u-1)", "operator", "session.start", {"by": "oidc"})
+
+
+async def test_a_role_of_an_account_opens_that_account(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, database: Database
+) -> None:
+    refused = await signed_in(browser, provider, groups=["acme-ml"])
+    assert refused.status_code == 403
+    assert "no account acme" in refused.text
+    async with database.transaction() as conn:
+        tenant_id = await tenants.ensure_tenant(conn, "acme")
+    assert (await signed_in(browser, provider)).status_code == 303
+    async with database.durable() as conn:
+        found = await (await conn.execute("select role, tenant_id from console_session")).fetchall()
+    assert found == [("admin", tenant_id)]
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {},
+        {"groups": []},
+        {"groups": ["Platform"]},
+        {"groups": "platform-2"},
+        {"groups": {"platform": True}},
+        {"email": "eve@x.example"},
+        {"email": "eve@x.example", "email_verified": "true"},
+        {"roles": "look"},
+    ],
+)
+async def test_nobody_enters_whom_no_rule_names(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, claims: dict[str, Any]
+) -> None:
+    answer = await signed_in(browser, provider, **claims)
+    assert answer.status_code == 403
+    assert "no rule gives you a role" in answer.text
+    assert (await browser.get("/console/now")).status_code == 303
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "another-client"},
+        {"aud": [CLIENT, "other"], "azp": "other"},
+        {"iss": "https://elsewhere.example"},
+        {"exp": int(time.time()) - 120},
+        {"nonce": "of another sign-in"},
+        {"nonce": None},
+    ],
+)
+async def test_a_token_that_is_not_for_this_sign_in_is_refused(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, claims: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = provider.token
+    monkeypatch.setattr(provider, "token", lambda **own: make(**{**own, **claims}))
+    answer = await signed_in(browser, provider, groups=["platform"])
+    assert answer.status_code == 403
+    assert (await browser.get("/console/now")).status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key"),
+    [("RS256", RSAKey.generate_key(2048, auto_kid=True)), ("HS256", OctKey.generate_key(256, auto_kid=True))],
+)
+async def test_a_token_that_the_provider_did_not_sign_is_refused(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, algorithm: str, key: Any
+) -> None:
+    provider.algorithm, provider.key = algorithm, key
+    assert (await signed_in(browser, provider, groups=["platform"])).status_code == 403
+
+
+async def test_another_browser_cannot_end_a_sign_in(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, site: Starlette
+) -> None:
+    provider.claims |= {"groups": ["platform"]}
+    place = provider.sign_in((await browser.get(START)).headers["location"])
+    transport = httpx.ASGITransport(app=site, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers=SAME) as victim:
+        assert (await victim.get(place)).status_code == 403
+        await victim.get(START)
+        assert (await victim.get(place)).status_code == 403
+        assert (await victim.get("/console/now")).status_code == 303
+
+
+async def test_a_sign_in_ends_once_and_within_its_time(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.claims |= {"groups": ["platform"]}
+    begun = await browser.get(START)
+    cookie, place = begun.cookies["sw-oidc"], provider.sign_in(begun.headers["location"])
+    assert (await browser.get(place)).status_code == 303
+    again = await browser.get(place, headers={"cookie": f"sw-oidc={cookie}"})
+    assert again.status_code == 403
+    begun = await browser.get(START)
+    monkeypatch.setattr(oidc, "ATTEMPT_SECONDS", -1.0)
+    late = await browser.get(provider.sign_in(begun.headers["location"]))
+    assert "took too long" in late.text
+
+
+async def test_the_providers_new_key_is_found(
+    settings: Settings, provider: FakeIdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Provider(settings, secret_key(settings), provider.client)
+    aud = {"aud": "slackwater-admin", "groups": ["platform"]}
+    assert (await ours.bearer(provider.token(**aud))).rule.role is Role.OPERATOR
+    provider.key = provider.own = RSAKey.generate_key(2048, auto_kid=True)
+    with pytest.raises(OidcError):
+        await ours.bearer(provider.token(**aud))
+    monkeypatch.setattr(oidc, "_KEYS_SECONDS", 1e-9)
+    assert (await ours.bearer(provider.token(**aud))).subject == "ann (u-1)"
+    with pytest.raises(OidcError):
+        await ours.bearer(provider.token(groups=["platform"]))  # its audience is the console
+
+
+def test_a_provider_that_could_be_overheard_or_lets_nobody_in_is_refused_at_the_start(settings: Settings) -> None:
+    assert oidc.problem(settings) is None
+    for change, reason in (
+        ({"oidc_issuer": "http://identity.example"}, "https"),
+        ({"oidc_rules": ""}, "empty"),
+        ({"oidc_rules": "groups=a -> owner"}, "no role owner"),
+        ({"oidc_rules": "groups=a -> admin"}, "admin:ACCOUNT"),
+        ({"oidc_rules": "groups=a -> operator:acme"}, "whole installation"),
+        ({"oidc_rules": "operator"}, "is no rule"),
+        ({"oidc_client_id": ""}, "CLIENT_ID"),
+    ):
+        assert reason in (oidc.problem(settings.model_copy(update=change)) or "")
+
+
+def test_the_first_rule_that_matches_holds() -> None:
+    rules = oidc_rules.parse(RULES)
+    both = oidc_rules.decide(rules, {"groups": ["acme-ml", "platform"]})
+    assert both is not None
+    assert both.role is Role.OPERATOR
+    nested = oidc_rules.decide(rules, {"roles": {"names": ["look"]}})
+    assert nested is not None
+    assert nested.role is Role.AUDITOR

@@ -1,0 +1,238 @@
+"""Each part works under its own database role, and may do nothing that its part does not need."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import pytest
+
+from app import processes
+from app.access import sessions
+from app.access.roles import Grant, Role
+from app.cli.key import create_key
+from app.console.pages import PAGES
+from app.db import roles
+from app.db.pool import Database
+from app.db.role_grants import BROKER, DAILY, GRANTS
+from app.environment import child_environment
+from app.queue import partitions, retention
+from app.settings import Settings
+from app.storage.store import Store
+from testing.fakes.engine import FakeEngine
+from tests.api.test_operation_roles import NOTHING, every_operation, filled
+from tests.webhooks.support import receiving
+
+pytestmark = pytest.mark.services
+MODEL = "smollm2-135m-instruct"
+SAY = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+PARTS = {
+    "sw_api": "app.api",
+    "sw_worker": "workers.gpu",
+    "sw_steward": "workers.steward",
+    "sw_notifier": "workers.notifier",
+    "sw_console": "app.console",
+}
+
+
+@pytest.fixture
+def url(external_postgres_url: str) -> Iterator[str]:
+    """A database with the roles, which go with it."""
+    roles.apply(external_postgres_url)
+    yield external_postgres_url
+    with psycopg.connect(external_postgres_url, autocommit=True) as conn:
+        for role in (*GRANTS, BROKER):
+            conn.execute(f"drop owned by {role} cascade; drop role {role}".encode())
+
+
+def of_role(url: str, role: str) -> str:
+    place = urlsplit(url)
+    return place._replace(netloc=f"{role}@{place.hostname}:{place.port}").geturl()
+
+
+def refused(url: str, role: str, statement: str) -> bool:
+    with psycopg.connect(of_role(url, role)) as conn:
+        try:
+            conn.execute(statement.encode())
+        except psycopg.errors.InsufficientPrivilege:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        *(
+            (role, f"select * from {table}")
+            for role in ("sw_worker", "sw_notifier", "sw_steward")
+            for table in ("api_key", "operator_token", "console_session", "console_login", "console_audit")
+        ),
+        ("sw_worker", "select * from endpoint"),
+        ("sw_worker", "select url from endpoint"),
+        ("sw_worker", "select secret from endpoint"),
+        ("sw_worker", "update endpoint set url = 'http://elsewhere'"),
+        ("sw_worker", "update tenant set weight = 1000"),
+        ("sw_worker", "update batch set state = 'succeeded'"),
+        ("sw_worker", "delete from item_payload"),
+        ("sw_worker", "update item_result set ok = 1"),
+        ("sw_worker", "select * from usage"),
+        ("sw_worker", "insert into policy default values"),
+        ("sw_steward", "select secret from endpoint"),
+        ("sw_steward", "select secret_hash from api_key"),
+        ("sw_steward", "insert into api_key default values"),
+        ("sw_steward", "insert into policy default values"),
+        ("sw_notifier", "update batch set state = 'succeeded'"),
+        ("sw_notifier", "delete from endpoint"),
+        ("sw_api", "update console_audit set outcome = ''"),
+        ("sw_api", "delete from console_audit"),
+        ("sw_api", "select * from console_session"),
+        ("sw_api", "insert into operator_token default values"),
+        ("sw_console", "select * from operator_token"),
+        ("sw_console", "delete from console_audit"),
+        ("sw_report", "select * from api_key"),
+        ("sw_report", "select * from item_payload"),
+        ("sw_report", "select * from endpoint"),
+        ("sw_report", "delete from usage"),
+        ("sw_broker", "select * from batch"),
+    ],
+)
+def test_a_role_is_refused_what_its_part_does_not_need(url: str, role: str, statement: str) -> None:
+    assert refused(url, role, statement)
+
+
+def test_the_roles_can_be_set_again(url: str) -> None:
+    assert roles.apply(url) == [*GRANTS, BROKER]
+    assert not refused(url, "sw_report", "select count(*) from usage")
+    assert refused(url, "sw_report", "insert into usage default values")
+
+
+@asynccontextmanager
+async def installation(url: str, folder: Path, engine: FakeEngine) -> AsyncIterator[Settings]:
+    """Every part in a process of its own, each under its role."""
+    settings = Settings(
+        data_dir=folder,
+        database_url=url,
+        broker_url=of_role(url, BROKER).replace("postgresql://", "pgmq://"),
+        secret_key="test-secret-key-of-at-least-32-bytes!",
+        port=processes.free_port(),
+        console_port=processes.free_port(),
+        engine_url=engine.url,
+        lease_seconds=3,
+        heartbeat_seconds=0.5,
+        steward_seconds=0.1,
+        webhook_sweep_seconds=0.5,
+        webhook_allow_private="loopback",
+        worker_metrics_port=0,
+        notifier_metrics_port=0,
+        steward_metrics_port=0,
+    )
+    async with Database(url, size=1) as database, database.transaction() as conn:
+        await partitions.create(conn, 0)
+    started = []
+    for role, module in PARTS.items():
+        own = settings.model_copy(update={"database_url": of_role(url, role)})
+        with (folder / f"{role}.log").open("wb") as log:
+            command = (sys.executable, "-m", module)
+            part = asyncio.create_subprocess_exec(*command, env=child_environment(own, {}), stdout=log, stderr=log)
+            started.append(await part)
+    try:
+        yield settings
+    finally:
+        for process in started:
+            if process.returncode is None:
+                process.terminate()
+        await asyncio.wait_for(asyncio.gather(*(process.wait() for process in started)), 30)
+
+
+async def until(client: httpx.AsyncClient, path: str, **wanted: Any) -> dict[str, Any]:
+    """The answer of this path, once it has these values."""
+    async with asyncio.timeout(90):
+        while True:
+            try:
+                answer = await client.get(path)
+                found = answer.json().get("result") or answer.json()
+                if answer.status_code == 200 and wanted.items() <= found.items():
+                    return dict(found)
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.2)
+
+
+async def unreadable_pages(settings: Settings) -> list[tuple[str, int]]:
+    """The pages of the console that it cannot show to an operator who has signed in."""
+    async with Database(settings.database_url, size=1) as database, database.transaction() as conn:
+        token = await sessions.invite(conn, Grant("ada", Role.OPERATOR))
+    place, own = f"http://127.0.0.1:{settings.console_port}", {"sec-fetch-site": "same-origin"}
+    async with httpx.AsyncClient(base_url=place, headers=own, timeout=20, trust_env=False) as browser:
+        assert (await browser.post("/console/login", data={"token": token})).status_code == 303
+        found = [(page.path, (await browser.get(page.path)).status_code) for page in PAGES if "{" not in page.path]
+    assert len(found) > 8
+    return [(path, status) for path, status in found if status != 200]
+
+
+async def test_the_steward_drops_an_old_day_under_its_own_role(url: str, tmp_path: Path) -> None:
+    names = {"low": 4 << 36, "high": 5 << 36}
+    with psycopg.connect(of_role(url, "sw_steward"), autocommit=True) as conn:
+        for parent in DAILY:
+            conn.execute(f"create table {parent}_20240105 (like {parent} including all)".encode())
+            attached = "alter table {0} attach partition {0}_20240105 for values from ({low}) to ({high})"
+            conn.execute(attached.format(parent, **names).encode())
+    settings = Settings(data_dir=tmp_path, database_url=of_role(url, "sw_steward"))
+    outcome = await retention.run(settings.database_url, 1, Store.of(settings))
+    assert [str(day) for day in outcome.dropped] == ["2024-01-05"]
+
+
+async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: Path) -> None:
+    account = "/client/v4/accounts/acme"
+    async with FakeEngine() as engine, installation(url, tmp_path, engine) as settings:
+        key = await asyncio.to_thread(create_key, settings, "acme", "test", 1)
+        headers = {"authorization": f"Bearer {key}"}
+        base = f"http://127.0.0.1:{settings.port}"
+        with receiving() as receiver:
+            async with httpx.AsyncClient(base_url=base, headers=headers, timeout=20, trust_env=False) as client:
+                await until(client, "/ready", status="ready")
+                subscription = {
+                    "name": "all",
+                    "source": {"type": "workersAi.model"},
+                    "destination": {"type": "webhook", "url": receiver.url},
+                    "events": ["batch.succeeded", "item.succeeded"],
+                }
+                made = await client.post(f"{account}/event_subscriptions/subscriptions", json=subscription)
+                assert made.status_code == 200, made.text
+                items = [{"prompt": f"number {n}", "max_tokens": 4} for n in range(40)]
+                sent = await client.post(f"{account}/ai/run/{MODEL}?queueRequest=true", json={"requests": items})
+                assert sent.status_code == 200, sent.text
+                request_id = sent.json()["result"]["request_id"]
+                await until(client, f"{account}/ai/batches/{request_id}", status="completed")
+                await asyncio.to_thread(receiver.wait, 41, 60)
+                results = await client.get(f"{account}/ai/batches/{request_id}/results")
+                assert len(results.text.splitlines()) == 40
+                direct = await client.post(
+                    "/v1/chat/completions", json={"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+                )
+                assert direct.status_code == 200, direct.text
+                status = await until(client, "/status", status="ok")
+                assert status["parts"] | {"workers": 1} == dict.fromkeys(status["parts"], "ok") | {"workers": 1}
+                failed = []
+                for operation in every_operation():
+                    if operation.security == "key":
+                        values = NOTHING | {"request_id": request_id}
+                        path = filled(operation.path, values)
+                        body = {"json": operation.body or {}} if operation.method in ("post", "put", "patch") else {}
+                        answer = await client.request(operation.method, path, **body)
+                        if answer.status_code >= 500:
+                            failed.append((operation.method, path, answer.text[:200]))
+                assert failed == []
+                assert await unreadable_pages(settings) == []
+    denied = [
+        (log.name, line)
+        for log in sorted(tmp_path.glob("sw_*.log"))
+        for line in log.read_text(errors="replace").splitlines()
+        if "permission denied" in line or "must be owner" in line
+    ]
+    assert denied == []
