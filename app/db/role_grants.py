@@ -62,6 +62,7 @@ GRANTS: Mapping[str, RoleGrants] = {
             **dict.fromkeys(("chunk", "worker"), "rawd"),
             **dict.fromkeys(("sched", "engine", "pool", "object_store"), "raw"),
             **dict.fromkeys(("batch", "item_payload", "pace", "tenant"), "r"),
+            "batch_key": "rw",  # a worker notes a key that it cannot unwrap
             **dict.fromkeys(("item_result", "response_events", "change", "decision"), "rad"),
             **dict.fromkeys(("engine_sample", "engine_minute"), "rad"),
             **dict.fromkeys(("batch_delta", "batch_error", "event", "delivery"), "ra"),
@@ -80,7 +81,7 @@ GRANTS: Mapping[str, RoleGrants] = {
         "the notifier",
         {
             **{"delivery": "raw", "attempt": "ra", "endpoint": "rw", "event": "ra", "change": "rad"},
-            **dict.fromkeys(("batch", "item_payload", "item_result", "tenant"), "r"),
+            **dict.fromkeys(("batch", "batch_key", "item_payload", "item_result", "tenant"), "r"),
             "object_store": "raw",
         },
     ),

@@ -1,7 +1,7 @@
 """Encryption at rest: names of account keys, wrapped keys of batches, files and uploads, and batches whose contents were deleted.
 
 Revision ID: 0036
-Revises: 0033
+Revises: 0035
 """
 
 from alembic import op
