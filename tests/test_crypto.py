@@ -5,8 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from app import crypto
+from app.engines.engine_key import door_token, engine_headers, engine_key, engine_keys, engine_of_door
 from app.settings import Settings
 from app.tenants.api_key import ApiKey
 
@@ -60,3 +62,35 @@ def test_a_bearer_token_is_of_one_key_and_one_purpose() -> None:
     tokens = [crypto.bearer_token(key, purpose) for key in (KEY, b"another key") for purpose in ("a", "b")]
     assert len(set(tokens)) == 4
     assert crypto.bearer_token(KEY, "a") == tokens[0]
+
+
+def test_while_the_master_key_is_changed_what_the_other_one_made_is_readable_and_new_values_need_the_new_one(
+    tmp_path: Path,
+) -> None:
+    old = "the key that was, 32 bytes or more"
+    changed = Settings(data_dir=tmp_path, secret_key="the key to be, 32 bytes or more", secret_key_accepted=old)
+    both, alone = (
+        crypto.secret_key(changed),
+        crypto.secret_key(changed.model_copy(update={"secret_key_accepted": SecretStr("")})),
+    )
+    assert crypto.accepted(both) == (both, old.encode())
+    assert crypto.accepted(alone) == (alone,)
+    before = crypto.seal(old.encode(), b"whsec", b"e")
+    assert crypto.unseal(both, before, b"e") == b"whsec"
+    with pytest.raises(crypto.Unreadable):
+        crypto.unseal(alone, before, b"e")
+    assert crypto.unseal(alone, crypto.seal(both, b"whsec", b"e"), b"e") == b"whsec"
+    assert crypto.bearer_token(both, "x") == crypto.bearer_token(alone, "x")
+
+
+def test_a_key_of_an_engine_and_a_token_of_its_door_are_shown_for_each_accepted_master_key() -> None:
+    both = crypto.MasterKey(KEY)
+    both.others = (b"another key",)
+    settings = Settings(secret_key="x")
+    assert engine_keys(both, "e") == [engine_key(settings, key, "e", "managed") for key in (KEY, b"another key")]
+    shown = engine_headers(settings, both, "e", "attached")["x-slackwater-door"]
+    assert shown.split(",") == [door_token(key, "e") for key in (KEY, b"another key")]
+    assert engine_headers(settings, KEY, "e", "attached")["x-slackwater-door"] == door_token(KEY, "e")
+    for token in shown.split(","):
+        assert engine_of_door(both, token) == "e"
+        assert (engine_of_door(KEY, token) == "e") is (token == door_token(KEY, "e"))

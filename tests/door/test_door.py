@@ -49,6 +49,16 @@ async def test_a_request_of_ours_passes_as_it_is_and_the_token_goes_no_further(d
     assert (door.usage.ours, door.usage.announced, door.usage.accounts) == (1, 0, {})
 
 
+async def test_a_request_of_ours_may_show_one_token_for_each_secret_key_of_a_change(door: Door, inner: Inner) -> None:
+    async with client_of(door, **{OUR_HEADER.decode(): f"engine-0.next,{TOKEN}"}) as client:
+        await client.post(CHAT, json={**QUESTION, "priority": 10})
+    assert inner.body["priority"] == 10
+    assert OUR_HEADER not in inner.headers
+    many = ",".join(["x"] * 100 + [TOKEN])
+    async with client_of(door, **{OUR_HEADER.decode(): many}) as client:
+        assert (await client.get(PAGE)).status_code == 401
+
+
 @pytest.mark.parametrize("shown", ["", "engine-0.aaab", "engine-1.aaaa"])
 async def test_another_token_makes_a_request_not_ours(door: Door, inner: Inner, shown: str) -> None:
     async with client_of(door, **{OUR_HEADER.decode(): shown}) as client:

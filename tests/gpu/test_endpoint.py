@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from app import clock
-from app.crypto import bearer_token
+from app.crypto import MasterKey, bearer_token
 from app.gateway.announcer import Announcer
 from app.headroom.arrivals import ANNOUNCING, Arrivals
 from app.settings import Settings
@@ -110,6 +110,15 @@ async def test_prometheus_and_probes_need_no_token(served: Served) -> None:
         scrape = await session.get(f"{served.url}/metrics")
         assert (scrape.content_type, await scrape.text()) == ("text/plain", "slackwater_up 1\n")
         assert (await session.get(f"{served.url}/health")).status == 200
+
+
+async def test_a_gateway_with_another_accepted_secret_key_is_heard(settings: Settings) -> None:
+    next_key = MasterKey(b"the next secret key of thirty-two bytes")
+    next_key.others = (SECRET,)
+    async with HttpServer(settings, next_key, Arrivals(1), on_arrival=lambda: None, metrics=str) as endpoint:
+        for token, status in ((TOKEN, 204), (bearer_token(next_key, ANNOUNCING), 204), (f"{TOKEN}x", 401)):
+            async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
+                assert (await session.post(f"{endpoint.url}/arrivals", data=b"")).status == status
 
 
 async def test_gateways_are_told_an_address_that_they_can_connect_to(settings: Settings) -> None:

@@ -1,12 +1,14 @@
 """Of vLLM's whole HTTP server, what answers without the key."""
 
+from typing import Any
+
 import httpx
 import pytest
 from starlette.routing import Mount, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from workers.engine.key_check import MIDDLEWARE, OPEN, VARIABLE
+from workers.engine.key_check import MIDDLEWARE, OPEN, OTHERS, VARIABLE, KeyCheck
 
 launchers = pytest.importorskip("vllm.entrypoints.launchers.app")
 cli_args = pytest.importorskip("vllm.entrypoints.launchers.cli_args")
@@ -42,6 +44,24 @@ async def test_without_its_key_an_engine_answers_only_health_and_metrics(server:
                     assert (answer.status_code == 401) is (path not in OPEN), (method, path, answer.status_code)
         for path in known:
             assert (await client.get(path, headers=SHOWN)).status_code != 401
+
+
+async def test_an_engine_takes_the_keys_of_a_change_and_vllm_sees_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "secret")
+    monkeypatch.setenv(OTHERS, "last,next")
+
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
+        shown = dict(scope["headers"])[b"authorization"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": shown})
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=KeyCheck(inner)), base_url="http://engine"
+    ) as client:
+        for key in ("secret", "last", "next"):
+            answer = await client.get("/v1/models", headers={"authorization": f"Bearer {key}"})
+            assert (answer.status_code, answer.text) == (200, "Bearer secret")
+        assert (await client.get("/v1/models", headers={"authorization": "Bearer last,next"})).status_code == 401
 
 
 def test_a_websocket_without_the_key_is_refused(server: object) -> None:
