@@ -70,7 +70,8 @@ async def close(conn: Connection, account_id: str) -> None:
 async def sweep(database: Database, store: Store, keyring: Keyring | None = None) -> list[str]:
     """Continue to delete every closed account. Returns those that are now deleted. Raises StorageError.
 
-    With `keyring`, an account's key is destroyed too, so that no backup of its sealed contents can be read. Raises KeysUnavailable.
+    With `keyring`, an account's key is destroyed too, so that no backup of its sealed contents can be read. Raises
+    KeysUnavailable.
     """
     async with database.relaxed() as conn:
         closing = await tenants.closing(conn)
