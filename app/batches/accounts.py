@@ -17,6 +17,8 @@ from app.errors import AccountUnknown, Conflict, NotFound
 from app.files import service as files
 from app.metering import ledger
 from app.queue import removal
+from app.sealing import batch_keys
+from app.sealing.keyring import Keyring
 from app.states import TenantState
 from app.storage.store import Store
 from app.tenants import service as tenants
@@ -65,14 +67,18 @@ async def close(conn: Connection, account_id: str) -> None:
     await account_removal.disable_all(conn, account.tenant_id)
 
 
-async def sweep(database: Database, store: Store) -> list[str]:
-    """Continue to delete every closed account. Returns those that are now deleted. Raises StorageError."""
+async def sweep(database: Database, store: Store, keyring: Keyring | None = None) -> list[str]:
+    """Continue to delete every closed account. Returns those that are now deleted. Raises StorageError.
+
+    With `keyring`, an account's key is destroyed too, so that no backup of its sealed contents can be read. Raises
+    KeysUnavailable.
+    """
     async with database.relaxed() as conn:
         closing = await tenants.closing(conn)
-    return [tenant.account_id for tenant in closing if await _remove_contents(database, store, tenant)]
+    return [tenant.account_id for tenant in closing if await _remove_contents(database, store, keyring, tenant)]
 
 
-async def _remove_contents(database: Database, store: Store, tenant: Tenant) -> bool:
+async def _remove_contents(database: Database, store: Store, keyring: Keyring | None, tenant: Tenant) -> bool:
     """Remove the data that can be removed now. False: some data is left for the next sweep."""
     await _cancel(database, tenant)
     while batches := await _ended(database, tenant):
@@ -84,6 +90,8 @@ async def _remove_contents(database: Database, store: Store, tenant: Tenant) -> 
         return False
     await files.forget(database, store, tenant.tenant_id)
     await account_removal.delete_all(database, tenant.tenant_id)
+    if keyring is not None:
+        await batch_keys.destroy_kek(database, keyring, tenant.tenant_id)
     with suppress(ForeignKeyViolation):  # a request from before the close has stored something since
         async with database.transaction() as conn:
             await ledger.forget(conn, tenant.tenant_id)

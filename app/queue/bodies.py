@@ -30,11 +30,11 @@ class BatchSeal:
     """Seals and opens the bodies of one batch. What is not sealed opens as it is. Opening raises KeysUnavailable."""
 
     def __init__(self, batch_id: int, cipher: AESGCM) -> None:
-        self._batch_id, self._cipher = batch_id, cipher
+        self._batch_id, self._cipher, self._nonces = batch_id, cipher, sealed_form.Nonces()
 
     def payload(self, seq: int, body: bytes) -> bytes:
         """An item's body, sealed."""
-        return sealed_form.seal(self._cipher, body, self._place(seq, 0, _PAYLOAD))
+        return sealed_form.seal(self._cipher, self._nonces.next(), body, self._place(seq, 0, _PAYLOAD))
 
     def open_payload(self, seq: int, body: bytes) -> bytes:
         """An item's body."""
@@ -42,12 +42,9 @@ class BatchSeal:
 
     def result(self, seq: int, run: int, body: bytes) -> bytes:
         """A result's body, sealed."""
-        return sealed_form.seal(
-            self._cipher,
-            body,
-            self._place(seq, run, _RESULT),
-            incomplete=b'"incomplete"' in body and is_incomplete(body),
-        )
+        incomplete = b'"incomplete"' in body and is_incomplete(body)
+        place = self._place(seq, run, _RESULT)
+        return sealed_form.seal(self._cipher, self._nonces.next(), body, place, incomplete=incomplete)
 
     def open_result(self, seq: int, run: int, body: bytes) -> bytes:
         """A result's body."""
@@ -55,7 +52,7 @@ class BatchSeal:
 
     def events(self, body: bytes) -> bytes:
         """A row of events, sealed. Their numbers are assigned as the row is written, so it is bound to its batch alone."""
-        return sealed_form.seal(self._cipher, body, self._place(0, 0, _EVENTS))
+        return sealed_form.seal(self._cipher, self._nonces.next(), body, self._place(0, 0, _EVENTS))
 
     def open_events(self, body: bytes) -> bytes:
         """A row of events."""

@@ -77,3 +77,12 @@ async def failure(conn: Connection, batch_id: int) -> tuple[str, datetime] | Non
     """Why workers could not unwrap the key of a batch within the last minute, and when. None: they could, or did not try."""
     row = await (await conn.execute(sql.FAILURE, {"batch_id": batch_id})).fetchone()
     return None if row is None else (row[0], row[1])
+
+
+async def destroy_kek(database: Database, keyring: Keyring, tenant_id: int) -> None:
+    """Destroy the key of an account at the provider, if it has one. Its row goes with the account. Raises KeysUnavailable."""
+    async with database.relaxed() as conn:
+        row = await (await conn.execute(sql.ROTATION, {"tenant_id": tenant_id})).fetchone()
+    for kek in row or ():
+        if kek is not None:
+            await keyring.provider.destroy(kek)

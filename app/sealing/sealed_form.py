@@ -4,11 +4,12 @@
 
 Flags and context are authenticated, so a body opens only at the place for which it was sealed. No body in the clear begins with
 0x01, because bodies are JSON; the first byte therefore tells which of the two it is. Bodies from COMPRESS_FROM on are compressed
-first. Nonces are random: one key seals far fewer than 2^32 bodies (NIST SP 800-38D, 8.3).
+first. A nonce is a random number for each use of a key by a process, and a count (NIST SP 800-38D, 8.2.1).
 """
 
 import os
 import zlib
+from itertools import count
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -20,6 +21,7 @@ OVERHEAD = 30  # bytes that a seal adds
 _SEALED = b"\x01"
 _COMPRESSED, _INCOMPLETE = 1, 2
 _NONCE = slice(2, 14)
+_HEADS = tuple(_SEALED + bytes((flags,)) for flags in range(4))
 _LEVEL = 1
 
 
@@ -42,13 +44,25 @@ def is_incomplete(sealed: bytes) -> bool:
     return bool(sealed[1] & _INCOMPLETE)
 
 
-def seal(cipher: AESGCM, body: bytes, context: bytes, *, incomplete: bool = False) -> bytes:
-    """Seal a body for the place `context`."""
+class Nonces:
+    """The nonces of one use of a key. Threads may share it. It is good for 2^32 bodies, then `next` raises OverflowError."""
+
+    def __init__(self) -> None:
+        self._use = os.urandom(8)
+        self._count = count()
+
+    def next(self) -> bytes:
+        """A nonce that was not used before."""
+        return self._use + next(self._count).to_bytes(4, "big")
+
+
+def seal(cipher: AESGCM, nonce: bytes, body: bytes, context: bytes, *, incomplete: bool = False) -> bytes:
+    """Seal a body for the place `context`. `nonce`: of `Nonces`."""
     flags = _INCOMPLETE if incomplete else 0
     if len(body) >= COMPRESS_FROM:
         flags |= _COMPRESSED
         body = zlib.compress(body, _LEVEL)
-    head, nonce = _SEALED + bytes((flags,)), os.urandom(12)
+    head = _HEADS[flags]
     return head + nonce + cipher.encrypt(nonce, body, head + context)
 
 

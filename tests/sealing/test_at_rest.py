@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from app.batches import key_rotation
+from app.batches import accounts, key_rotation
 from app.batches.intake.spool import Spool
 from app.console.pages import item
 from app.errors import KeysUnavailable
@@ -19,6 +19,7 @@ from app.queue.bodies import StoredBodies
 from app.sealing import batch_keys, keyring
 from app.sealing.keyring import Keyring, WrappedKey
 from app.settings import Settings
+from app.storage.store import Store
 from testing.fakes.vault import TOKEN, FakeVault
 from tests.api import in_process
 from tests.api.support import BATCHES, MODEL, SUBMIT, run_all, uploaded
@@ -279,3 +280,15 @@ async def test_a_rotation_that_was_killed_is_continued(
     assert done.rewrapped == 2
     assert await world.fetch("select distinct kek from batch_key") == [(done.kek,)]
     assert await world.fetch("select retired from account_kek") == [(None,)]
+
+
+async def test_with_an_account_its_key_goes(client: httpx.AsyncClient, world: World, settings: Settings) -> None:
+    await submit(client, ITEMS[:1])
+    await uploaded(client, file_line(0, PLANTED))
+    assert len(list((settings.data_dir / "keys").iterdir())) == 1
+    async with world.database.transaction() as conn:
+        await accounts.close(conn, "acme")
+    while not await accounts.sweep(world.database, Store.of(settings), Keyring.of(settings)):
+        await asyncio.sleep(0.05)
+    assert list((settings.data_dir / "keys").iterdir()) == []
+    assert await world.fetch("select count(*) from account_kek") == [(0,)]

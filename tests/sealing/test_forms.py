@@ -12,7 +12,7 @@ from app.errors import KeysUnavailable
 from app.queue.bodies import BatchSeal, is_incomplete
 from app.sealing import frames, sealed_form
 from app.sealing.frames import FRAME, HEAD, FrameWriter
-from app.sealing.sealed_form import COMPRESS_FROM, OVERHEAD, Unreadable, is_sealed
+from app.sealing.sealed_form import COMPRESS_FROM, OVERHEAD, Nonces, Unreadable, is_sealed
 
 relaxed = profile(deadline=None, max_examples=60)
 CIPHER = AESGCM(bytes(range(32)))
@@ -50,7 +50,7 @@ def test_a_row_that_was_moved_to_another_place_does_not_open(
 @relaxed
 @given(st.binary(min_size=1, max_size=200), st.data())
 def test_one_changed_byte_is_noticed(body: bytes, data: st.DataObject) -> None:
-    sealed = bytearray(sealed_form.seal(CIPHER, body, b"here"))
+    sealed = bytearray(sealed_form.seal(CIPHER, Nonces().next(), body, b"here"))
     at = data.draw(st.integers(1, len(sealed) - 1))
     sealed[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Unreadable):
@@ -62,6 +62,12 @@ def test_a_body_in_the_clear_opens_as_it_is_and_a_seal_adds_thirty_bytes() -> No
     assert seal.open_payload(0, b'{"prompt": "x"}') == b'{"prompt": "x"}'
     assert len(seal.payload(0, b"x" * 100)) == 100 + OVERHEAD
     assert len(seal.payload(0, b"x" * COMPRESS_FROM)) < 100
+
+
+def test_no_two_seals_of_a_batch_share_a_nonce() -> None:
+    seals = [BatchSeal(1, CIPHER), BatchSeal(1, CIPHER)]
+    sealed = [seal.payload(0, b"x") for seal in seals for _ in range(1000)]
+    assert len({body[2:14] for body in sealed}) == 2000
 
 
 def test_an_incomplete_answer_is_known_without_its_key() -> None:

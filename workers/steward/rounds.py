@@ -19,7 +19,7 @@ from app.changes.kinds import ChangeKind
 from app.clock import monotonic, now
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
-from app.errors import StorageError, StoreNotShared
+from app.errors import KeysUnavailable, StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
 from app.headroom import samples as engine_samples
@@ -40,6 +40,7 @@ from app.queue import (
 )
 from app.queue.lost_workers import WorkerWatch
 from app.queue.running_batches import BatchProgress
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.storage.store import Store
 from app.version import version
@@ -275,8 +276,9 @@ class Rounds:
 
     async def _delete_accounts(self) -> None:
         try:
-            deleted = await accounts.sweep(self._database, Store.of(self._settings))
-        except (psycopg.Error, PoolTimeout, StorageError) as error:
+            store, keyring = Store.of(self._settings), Keyring.of(self._settings)
+            deleted = await accounts.sweep(self._database, store, keyring)
+        except (psycopg.Error, PoolTimeout, StorageError, KeysUnavailable) as error:
             if not self._stuck:
                 log.warning("account.deletion_waits", error=str(error.__cause__ or error).strip())
             self._stuck = True

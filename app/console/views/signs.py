@@ -33,6 +33,7 @@ _WAITS: dict[str, tuple[Sign, str, str]] = {
     "expiring": (WAITS, "Expires", "Past their deadline"),
     "settling": (RUNS, "Is being counted", "Being counted"),
     "backoff": (WAITS, "Will be tried again", "To be tried again"),
+    "sealed": (LOOK, "Waits for its key", "A key that cannot be unwrapped now"),
     "budget": (MONEY, "Waits for money", "Money of a budget"),
     "no_engine": (AWAY, "Waits for an engine", "An engine for their model"),
     "account_limit": (WAITS, "Waits for its account", "Their account's limit in flight"),
