@@ -39,6 +39,7 @@ from app.api.workers_ai import (
     governance,
     history,
     run,
+    standing,
     subscriptions,
     usage,
     why,
@@ -167,6 +168,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(why.router, prefix=ACCOUNT)
     app.include_router(batch_history.router, prefix=ACCOUNT)
     app.include_router(history.router, prefix=ACCOUNT)
+    app.include_router(standing.router, prefix=ACCOUNT)
     app.include_router(usage.router, prefix=ACCOUNT)
     app.include_router(governance.router, prefix=ACCOUNT)
     app.include_router(budgets.router, prefix=ACCOUNT)

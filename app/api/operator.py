@@ -16,7 +16,8 @@ from app.api.parameter_limits import Texts
 from app.api.workers_ai import batch_views
 from app.api.workers_ai.history import IncidentQuery, incidents_page
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
-from app.batches import all_accounts
+from app.api.workers_ai.standing import FindQuery, finding_view, standing_view
+from app.batches import all_accounts, fair_shares, lookups
 
 
 async def _operator(request: Request, parts: PartsDep) -> None:
@@ -58,3 +59,19 @@ async def batches(parts: PartsDep, query: Annotated[AccountsQuery, Query()]) -> 
 async def timeline(parts: PartsDep, query: Annotated[IncidentQuery, Query()]) -> Response:
     """What died, closed, stopped, started and changed, of all accounts, with hosts, newest first."""
     return await incidents_page(parts, query, None)
+
+
+@router.get("/fairness")
+async def fairness(parts: PartsDep) -> Response:
+    """What each account with queued work is due of the engines of a model, what it got, and who is next, in the fair order."""
+    async with parts.database.relaxed() as conn:
+        found = await fair_shares.standing(conn)
+    return success(standing_view(found, None))
+
+
+@router.get("/find")
+async def find(parts: PartsDep, query: Annotated[FindQuery, Query()]) -> Response:
+    """What an id, a name or a tag belongs to, in all accounts."""
+    async with parts.database.relaxed() as conn:
+        found = await lookups.find(conn, None, query.q)
+    return success(finding_view(found))

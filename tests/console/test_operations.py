@@ -7,11 +7,13 @@ import pytest
 
 from app.access import audit
 from app.access.roles import Role
-from app.console import queries_engines, queries_fairness_sql, queries_find_sql, queries_keys_sql, queries_webhooks_sql
+from app.batches import fair_shares_sql, lookups_sql
+from app.console import queries_engines, queries_webhooks_sql
 from app.console import queries_engines_sql as engines_sql
 from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.headroom.samples_sql import SAMPLES
+from app.tenants import key_list_sql
 from testing import operations_data
 from testing.operations_data import HOOK
 from tests.console.conftest import SignIn
@@ -270,9 +272,9 @@ async def test_an_index_serves_every_statement_on_a_table_that_grows(database: D
             },
             "hooks": await plan(conn, queries_webhooks_sql.page("all"), **hooks),
             "hook": await plan(conn, queries_webhooks_sql.ONE, tenant_id=None, endpoint_id=HOOK),
-            "served": await plan(conn, queries_fairness_sql.SERVED, since=since),
-            "by id": await plan(conn, queries_find_sql.BATCHES_BY_ID, tenant_id=None, id_from=HOOK, id_to=HOOK),
-            "keys": await plan(conn, queries_keys_sql.page("live"), **hooks),
+            "served": await plan(conn, fair_shares_sql.SERVED, since=since),
+            "by id": await plan(conn, lookups_sql.BATCHES_BY_ID, tenant_id=None, id_from=HOOK, id_to=HOOK),
+            "keys": await plan(conn, key_list_sql.page("live"), **hooks),
         }
     for name, found in plans.items():
         scanned = set(re.findall(r"Seq Scan on (\w+)", found))

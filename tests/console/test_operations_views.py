@@ -7,16 +7,16 @@ from uuid import UUID
 import pytest
 
 from app.access.roles import Role, Viewer
+from app.batches.fair_shares import ShareRow
+from app.batches.lookups import Found, FoundBatch
 from app.changes.service import Change
 from app.console.queries import EngineRow
 from app.console.queries_engines import GateChange, Tide
-from app.console.queries_fairness import ShareRow
-from app.console.queries_find import Found, FoundBatch
-from app.console.queries_keys import KeyRow
 from app.console.queries_webhooks import HookRow, Summary
 from app.console.views import engine, engine_plots, engines, fairness, find, incidents, keys, places, signs, webhooks
 from app.console.views.engine_plots import Frame
 from app.errors import BadInput
+from app.tenants.key_list import KeyRow
 from app.tenants.rate_limits import KeyLimits
 
 NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
@@ -268,7 +268,7 @@ def test_a_key_is_measured_by_its_nearest_limit_its_own_or_the_usual_one() -> No
 
 def test_what_was_found_is_named_once_and_leads_to_its_page() -> None:
     batch = FoundBatch(UUID(int=5), "nightly", "acme", "m", "open")
-    hits = find.hits([batch, batch], [Found("engine", "a/b", "a/b", "m"), Found("account", "acme", "acme", "")], "x&y")
+    hits = find.hits([batch], [Found("engine", "a/b", "a/b", "m"), Found("account", "acme", "acme", "")], "x&y")
     assert [(hit.kind, hit.href) for hit in hits] == [
         ("Engine", "/console/engines/a%2Fb"),
         ("Account", "/console/batches?view=all&q=account%3Aacme"),

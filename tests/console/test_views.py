@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from app.access.roles import Role
+from app.batches import id_prefix
 from app.console.views import batch_filter, item, plots, text, times
 from app.errors import BadInput
 
@@ -117,15 +118,15 @@ def test_a_filter_says_which_word_it_does_not_know() -> None:
 
 
 def test_first_digits_are_a_range_of_ids() -> None:
-    found = batch_filter.id_range("batch_5f1c-9")
+    found = id_prefix.id_range("batch_5f1c-9")
     assert found is not None
     assert (found[0].hex[:5], found[1].hex[:5]) == ("5f1c9", "5f1c9")
-    assert batch_filter.id_range("name") is None
-    assert batch_filter.id_range("5f") is None
+    assert id_prefix.id_range("name") is None
+    assert id_prefix.id_range("5f") is None
 
 
 def test_a_cursor_is_read_back_as_it_was_written() -> None:
-    identity = batch_filter.id_range("5f1c")
+    identity = id_prefix.id_range("5f1c")
     assert identity is not None
     assert batch_filter.at_cursor(batch_filter.cursor(NOW, identity[0])) == (NOW, identity[0])
     with pytest.raises(BadInput, match="open the list again"):

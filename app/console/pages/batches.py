@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from app.access.roles import Viewer
+from app.batches import id_prefix
 from app.batches.why_chain import MOST_TOGETHER, Why, explain
 from app.console import queries
 from app.console.page import Page, Params
@@ -30,7 +31,7 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batches.Seen:
 def _filter(viewer: Viewer, wanted: Wanted, params: Params) -> BatchFilter:
     view = params.get("view", "open")
     asks_state = bool(wanted.state or wanted.text)
-    id_range = batch_filter.id_range(wanted.text)
+    id_range = id_prefix.id_range(wanted.text)
     return BatchFilter(
         tenant_id=viewer.tenant_id,
         account=wanted.account,

@@ -1,10 +1,7 @@
 """Fairness: what each account is due of the engines, and what it got."""
 
-from datetime import timedelta
-
-from app import clock
 from app.access.roles import Viewer
-from app.console import queries_fairness as queries
+from app.batches import fair_shares
 from app.console.page import Page, Params
 from app.console.parts import Parts
 from app.console.views import fairness
@@ -14,13 +11,13 @@ _SLOW_SECONDS = 30.0
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> fairness.Seen:
     """The accounts with work, and what queued work used in this hour and the one before."""
-    since = clock.now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    since = fair_shares.window()
     async with parts.reader.relaxed() as conn:
-        rows = await queries.accounts(conn)
+        rows = await fair_shares.accounts(conn)
 
     async def served() -> dict[tuple[str, int], int]:
         async with parts.reader.relaxed() as conn:
-            return await queries.served(conn, since)
+            return await fair_shares.served(conn, since)
 
     return fairness.Seen(rows, await parts.looks.at(("served", since), served, _SLOW_SECONDS), since)
 

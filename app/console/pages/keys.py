@@ -5,24 +5,24 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from app.access.roles import Viewer
-from app.console import queries_keys as queries
 from app.console.page import Page, Params
 from app.console.pages.acting import recorded
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import keys
 from app.errors import Conflict, NotFound
+from app.tenants import key_list
 from app.tenants import service as tenants
 from app.tenants.rate_limits import NO_LIMITS, in_force
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> keys.Seen:
     """A page of keys. Raises BadInput."""
-    view = params.get("view", "live") if params.get("view", "live") in queries.VIEWS else "live"
-    after = keys.at_place(params.get("after", ""))
+    view = params.get("view", "live") if params.get("view", "live") in key_list.VIEWS else "live"
+    after = key_list.at_place(params.get("after", ""))
     async with parts.reader.relaxed() as conn:
-        rows, more = await queries.keys(conn, viewer.tenant_id, view, params.get("q") or None, after)
-        found = await queries.summary(conn, viewer.tenant_id)
+        rows, more = await key_list.keys(conn, viewer.tenant_id, view, params.get("q") or None, after)
+        found = await key_list.summary(conn, viewer.tenant_id)
     settings = parts.settings
     usual = in_force(NO_LIMITS, settings.key_requests_per_minute, settings.key_tokens_per_minute)
     return keys.Seen(rows, more, found, usual)
@@ -32,7 +32,7 @@ async def revoke(request: Request) -> Response:
     """Revoke a key."""
     parts, viewer, key_id = parts_of(request), viewer_of(request), str(request.path_params["key_id"])
     async with parts.reader.relaxed() as conn:
-        row = await queries.key(conn, viewer.tenant_id, key_id)
+        row = await key_list.key(conn, viewer.tenant_id, key_id)
     if row is None:
         raise NotFound("There is no such key", code=404)
     if not viewer.role.acts:

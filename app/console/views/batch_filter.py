@@ -10,8 +10,6 @@ from app.errors import BadInput
 from app.states import BatchState
 
 WORDS = ("state", "model", "account", "tag", "meta.…", "waits", "error")
-_ID_LEAST = 4
-_ID_DIGITS = set("0123456789abcdef")
 VIEWS = {"open": "Open", "failures": "With failures", "ended": "Ended", "all": "All"}
 
 
@@ -70,14 +68,6 @@ def _part(word: str) -> tuple[str, str]:
     if not value:
         raise BadInput(f"{name}: say which, as in {name}:x")
     return name, value
-
-
-def id_range(text: str) -> tuple[UUID, UUID] | None:
-    """The ids that begin with these digits. None: no id begins so, or the text is too short to be meant as one."""
-    digits = text.lower().removeprefix("batch_").replace("-", "")
-    if not _ID_LEAST <= len(digits) <= 32 or set(digits) - _ID_DIGITS:
-        return None
-    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
 
 
 def chips(wanted: Wanted, path: str, keep: Mapping[str, str]) -> list[Chip]:

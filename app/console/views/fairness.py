@@ -6,14 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from app.access.roles import Viewer
-from app.console.queries_fairness import MOST_ACCOUNTS, ShareRow
+from app.batches.fair_shares import MOST_ACCOUNTS, Share, ShareRow, shares
 from app.console.views import plots, signs, text, times
 from app.console.views.batches import few
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
 
 PATH = "/console/fairness"
-FAR = 0.8  # somebody who got less than this share of what is due is worth a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,51 +22,6 @@ class Seen:
     rows: Sequence[ShareRow]
     served: Mapping[tuple[str, int], int]
     since: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One account in one pool. Shares are of one; `got`: None: nothing was served in this pool. `ahead`: before the next."""
-
-    row: ShareRow
-    due: float
-    got: float | None
-    tokens: int
-    ahead: float
-    next: bool
-
-    @property
-    def short(self) -> bool:
-        """Whether an account with waiting work has got much less than its due."""
-        return self.got is not None and self.row.ready > 0 and self.got < FAR * self.due
-
-
-def shares(rows: Sequence[ShareRow], served: Mapping[tuple[str, int], int]) -> dict[str, list[Share]]:
-    """The accounts of each pool, in the fair order."""
-    pools: dict[str, list[ShareRow]] = {}
-    for row in rows:
-        pools.setdefault(row.model, []).append(row)
-    return {model: _pool(model, members, served) for model, members in pools.items()}
-
-
-def _pool(model: str, rows: Sequence[ShareRow], served: Mapping[tuple[str, int], int]) -> list[Share]:
-    weights = sum(row.weight for row in rows)
-    tokens = {row.tenant_id: served.get((model, row.tenant_id), 0) for row in rows}
-    whole = sum(tokens.values())
-    waiting = [row for row in rows if row.ready]
-    lowest = min((row.vtime for row in waiting), default=min(row.vtime for row in rows))
-    first = next((row.tenant_id for row in waiting if not row.at_limit), None)
-    return [
-        Share(
-            row,
-            row.weight / weights,
-            tokens[row.tenant_id] / whole if whole else None,
-            tokens[row.tenant_id],
-            max(0.0, row.vtime - lowest) * row.weight,
-            row.tenant_id == first,
-        )
-        for row in rows
-    ]
 
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:

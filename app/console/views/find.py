@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from app.console.queries_find import Found, FoundBatch
+from app.batches.lookups import Found, FoundBatch
 from app.console.views import text
 from app.console.views.batches import few
 
@@ -31,12 +31,7 @@ class Hit:
 
 def hits(batches: Sequence[FoundBatch], others: Sequence[Found], tag: str) -> list[Hit]:
     """Everything that was found. `tag`: a tag that batches have; empty: none has."""
-    found = [_other(each) for each in others]
-    seen = set()
-    for each in batches:
-        if each.request_id not in seen:
-            seen.add(each.request_id)
-            found.append(_batch(each))
+    found = [_other(each) for each in others] + [_batch(each) for each in batches]
     if tag:
         query = urlencode({"view": "all", "q": f"tag:{tag}"})
         found.append(

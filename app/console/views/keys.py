@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.access.roles import Viewer
-from app.console.queries_keys import KeyRow, KeySummary
 from app.console.views import batch_filter, plots, signs, text, times
 from app.console.views.batch_actions import Action
 from app.console.views.batches import few
 from app.console.views.plots import Meter
 from app.console.views.signs import Sign
-from app.errors import BadInput
+from app.tenants import key_list
+from app.tenants.key_list import KeyRow, KeySummary
 from app.tenants.rate_limits import KeyLimits
 
 PATH = "/console/keys"
@@ -158,21 +158,7 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], accou
     older = ""
     if seen.more and seen.rows:
         last = seen.rows[-1]
-        older = batch_filter.address(PATH, **keep, q=account, after=f"{last.created_at.isoformat()}_{last.key_id}")
+        older = batch_filter.address(PATH, **keep, q=account, after=key_list.place(last))
     newer = batch_filter.address(PATH, **keep, q=account) if params.get("after") else ""
     words = f"{text.plural(len(seen.rows), 'key')}, newest first"
     return {"names": (), "words": words, "older": older, "newer": newer, "cli": "slackwater key list"}
-
-
-def at_place(given: str) -> tuple[datetime, str] | None:
-    """The place of a page of keys in an address; empty: none. Raises BadInput."""
-    if not given:
-        return None
-    at, _, key_id = given.replace(" ", "+").rpartition("_")
-    try:
-        moment = datetime.fromisoformat(at)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise BadInput("after: is no place in this list; open the list again")
-    return moment, key_id

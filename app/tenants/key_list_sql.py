@@ -1,4 +1,4 @@
-"""The SQL of the page about API keys. Secrets are not read."""
+"""The SQL of lists of API keys. Secrets are not read."""
 
 _KEY = """
 select k.key_id, t.account_id, k.name, k.created_at, k.last_used_at, k.expires_at, k.revoked_at, k.requests_per_minute,

@@ -1,12 +1,17 @@
-"""The look-ups of the search."""
+"""Looks up what an id, a name or a tag belongs to, by at most five look-ups of keys."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.console import queries_find_sql as sql
+from app.batches import lookups_sql as sql
+from app.batches.id_prefix import id_range
 from app.db.pool import Connection
 
 MOST = sql.MOST
+FEWEST = 2  # characters
+LONGEST = 200
+_MOST_NUMBER = 2**63
 
 
 class FoundBatch(NamedTuple):
@@ -26,6 +31,32 @@ class Found(NamedTuple):
     identity: str
     name: str
     of: str
+
+
+class Finding(NamedTuple):
+    """Everything that was found. `tag`: the text, if batches have it as a tag; else empty."""
+
+    batches: Sequence[FoundBatch]
+    others: Sequence[Found]
+    tag: str
+
+
+async def find(conn: Connection, tenant_id: int | None, asked: str) -> Finding:
+    """What has this name, this tag, or an id that begins so. `tenant_id` None: of all accounts."""
+    asked = asked.strip()[:LONGEST]
+    if len(asked) < FEWEST or "\x00" in asked:
+        return Finding([], [], "")
+    ids = id_range(asked)
+    batches = await batches_by_id(conn, tenant_id, ids) if ids else []
+    others: list[Found] = []
+    if ids and ids[0] == ids[1]:
+        others += await hook(conn, tenant_id, ids[0])
+    elif asked.isdecimal() and int(asked) < _MOST_NUMBER:
+        others += await delivery(conn, tenant_id, int(asked))
+    others += await named(conn, tenant_id, asked)
+    known = {each.request_id for each in batches}
+    batches += [each for each in await batches_by_name(conn, tenant_id, asked) if each.request_id not in known]
+    return Finding(batches, others, asked if await tagged(conn, tenant_id, asked) else "")
 
 
 async def batches_by_id(conn: Connection, tenant_id: int | None, ids: tuple[UUID, UUID]) -> list[FoundBatch]:

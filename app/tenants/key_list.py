@@ -1,12 +1,13 @@
-"""Reads of the page about API keys."""
+"""Lists of API keys with their use, page by page, without their secrets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from app.console import queries_keys_sql as sql
 from app.db.pool import Connection
+from app.errors import BadInput
+from app.tenants import key_list_sql as sql
 
 PAGE_KEYS = 50
 VIEWS = tuple(sql.VIEWS)
@@ -62,3 +63,22 @@ async def summary(conn: Connection, tenant_id: int | None) -> KeySummary:
     """How many keys there are, and how they are used."""
     [row] = await (await conn.execute(sql.SUMMARY, {"tenant_id": tenant_id})).fetchall()
     return KeySummary(*row)
+
+
+def place(row: KeyRow) -> str:
+    """The place of a key in a list, as it stands in an address."""
+    return f"{row.created_at.isoformat()}_{row.key_id}"
+
+
+def at_place(given: str) -> tuple[datetime, str] | None:
+    """The place of a page of keys in an address; empty: none. Raises BadInput."""
+    if not given:
+        return None
+    at, _, key_id = given.replace(" ", "+").rpartition("_")
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise BadInput("after: is no place in this list; open the list again")
+    return moment, key_id

@@ -1,4 +1,4 @@
-"""The SQL of the page about fair shares: a row for each account with work in a pool, from counters."""
+"""The SQL of fair shares: a row for each account with work in a pool, from counters."""
 
 from app.metering.lines import UNQUEUED
 

@@ -1,0 +1,77 @@
+"""Claims about the routes of fair shares, of the search, and of an account's keys."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from app.db.pool import Database
+from app.settings import Settings
+from app.tenants.rate_limits import NO_LIMITS
+from tests.api import in_process
+from tests.api.support import submit
+from tests.api.test_history import HISTORY, read
+from tests.queue import support
+
+
+@pytest.fixture
+async def operator(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    """A client with the operator's token."""
+    with_token = settings.model_copy(update={"operator_token": SecretStr("of-the-operator")})
+    async with in_process.running(with_token, "of-the-operator") as (_, client):
+        yield client
+
+
+@pytest.fixture
+async def beside(client: httpx.AsyncClient, database: Database) -> str:
+    """A batch of ours, and one of another account on the same model."""
+    batch = await submit(client)
+    async with database.durable() as conn:
+        tenant = await support.make_tenant(conn, "rival", weight=3)
+        [(pool,)] = await (await conn.execute("select pool_id from pool")).fetchall()
+    await support.submit(database, tenant, pool, 1)
+    return batch
+
+
+async def test_an_account_sees_its_own_share_and_no_others_name(client: httpx.AsyncClient, beside: str) -> None:
+    found = await read(client, f"{HISTORY}/fairness")
+    [share] = found["shares"]
+    assert share["due"] == 0.25
+    assert (share["tokens"], share["got"], share["ready_chunks"]) == (0, None, 1)
+    assert "rival" not in str(found)
+
+
+async def test_the_operator_sees_the_shares_of_all_accounts(operator: httpx.AsyncClient, beside: str) -> None:
+    found = (await read(operator, "/operator/fairness"))["shares"]
+    assert {each["account"]: each["due"] for each in found} == {"acme": 0.25, "rival": 0.75}
+    assert sum(each["next"] for each in found) == 1
+
+
+async def test_an_id_or_its_first_digits_lead_to_what_they_belong_to(client: httpx.AsyncClient, beside: str) -> None:
+    for asked in (beside, beside[:6], f"batch_{beside.replace('-', '')}"):
+        [found] = await read(client, f"{HISTORY}/find?q={asked}")
+        assert (found["kind"], found["id"], found["of"], found["state"]) == ("batch", beside, "acme", "queued")
+    assert await read(client, f"{HISTORY}/find?q=nothing-is-called-so") == []
+    assert "q" in await read(client, f"{HISTORY}/find?q=x", 400)
+
+
+async def test_a_search_finds_nothing_of_another_account(
+    client: httpx.AsyncClient, operator: httpx.AsyncClient, database: Database, beside: str
+) -> None:
+    async with database.durable() as conn:
+        sql = "select request_id::text from batch join tenant using (tenant_id) where account_id = 'rival'"
+        [(other,)] = await (await conn.execute(sql)).fetchall()
+    for asked in (other, "rival"):
+        assert await read(client, f"{HISTORY}/find?q={asked}") == []
+        assert len(await read(operator, f"/operator/find?q={asked}")) == 1
+
+
+async def test_keys_are_listed_without_secrets_by_view(client: httpx.AsyncClient, key: str) -> None:
+    found = await read(client, f"{HISTORY}/keys")
+    assert [each["id"] for each in found] == [key.split("_")[2]]
+    assert key not in str(found)
+    assert (found[0]["revoked_at"], found[0]["requests_per_minute"]) == (None, NO_LIMITS.requests)
+    assert await read(client, f"{HISTORY}/keys?view=ended") == []
+    assert "view" in await read(client, f"{HISTORY}/keys?view=moon", 400)
+    assert "after" in await read(client, f"{HISTORY}/keys?after=moon", 400)
