@@ -47,20 +47,24 @@ _WIDE = ("created", "expires", "limited to", "a minute", "pins")
 _LONGEST_OVERLAP = 30 * 86_400.0
 
 
+_Role = Annotated[
+    KeyRole, typer.Option(help="viewer: no prompt, no answer; submitter: no webhook, no budget; admin: everything")
+]
+_Models = Annotated[list[str] | None, typer.Option(help="only this model may be asked for; repeatable")]
+_Endpoints = Annotated[
+    list[str] | None, typer.Option(help="only this route of engines, like /v1/embeddings; repeatable")
+]
+_Networks = Annotated[list[str] | None, typer.Option(help="only from this network, like 10.1.0.0/16; repeatable")]
+
+
 @app.command("create")
 def create(
     account: Account = "local",
     name: Annotated[str, typer.Option(help="what the key is for")] = "unnamed",
-    role: Annotated[
-        KeyRole, typer.Option(help="viewer: no prompt, no answer; submitter: no webhook, no budget; admin: everything")
-    ] = KeyRole.ADMIN,
-    model: Annotated[list[str] | None, typer.Option(help="only this model may be asked for; repeatable")] = None,
-    endpoint: Annotated[
-        list[str] | None, typer.Option(help="only this route of engines, like /v1/embeddings; repeatable")
-    ] = None,
-    network: Annotated[
-        list[str] | None, typer.Option(help="only from this network, like 10.1.0.0/16; repeatable")
-    ] = None,
+    role: _Role = KeyRole.ADMIN,
+    model: _Models = None,
+    endpoint: _Endpoints = None,
+    network: _Networks = None,
     restore: Annotated[bool, typer.Option("--restore", help="reads what redaction has replaced")] = False,
     expires: Annotated[
         str | None, typer.Option(help="when it expires: after 90d, or with the day 2027-03-31; default: never")
