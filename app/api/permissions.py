@@ -69,6 +69,8 @@ _SUBMITTED = (
     "get ai/batches/{request_id}/results",
     "post ai/batches/{request_id}/retry",
     "post ai/batches/{request_id}/{verb}",
+    "delete ai/batches/{request_id}",
+    "delete v1/batches/{batch_id}",
     "post v1/files",
     "get v1/files/{file_id}/content",
     "get v1/files/{file_id}/estimate",

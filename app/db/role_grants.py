@@ -34,6 +34,7 @@ _QUEUE = {
     **dict.fromkeys(("batch", "item_payload", "batch_phase", "chunk", "sched", "lane"), "rawd"),
     **dict.fromkeys(("item_result", "batch_delta", "batch_error", "answer_length"), "rawd"),
     **dict.fromkeys(("event", "delivery", "response_events", "removed_counts", "line"), "rawd"),
+    **dict.fromkeys(("account_kek", "batch_key", "shredding"), "rawd"),
     **dict.fromkeys(
         ("usage", "usage_day", "usage_writer", "dropped_usage", "latency_minute", "session_growth"), "rawd"
     ),

@@ -5,7 +5,7 @@ Operations, bodies and the security of each are read from the document, so a new
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -37,6 +37,7 @@ class Operation:
     body: dict[str, Any] | None
     form: bool
     security: str
+    query: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -49,7 +50,9 @@ def every_operation() -> Iterator[Operation]:
             content = found.get("requestBody", {}).get("content", {})
             body = content.get("application/json", {}).get("example")
             [kind] = [*found.get("security", [{"none": []}])[0]]
-            yield Operation(method, path, body, "multipart/form-data" in content, kind)
+            needed = [each for each in found.get("parameters", []) if each["in"] == "query" and each.get("required")]
+            query = {each["name"]: "x" * each["schema"].get("minLength", 1) for each in needed}
+            yield Operation(method, path, body, "multipart/form-data" in content, kind, query)
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ async def make_operator(settings: Settings, database: Database, role: Role) -> s
 
 
 async def ask(client: httpx.AsyncClient, operation: Operation, path: str, token: str) -> httpx.Response:
-    sent: dict[str, Any] = {"headers": {"authorization": f"Bearer {token}"}}
+    sent: dict[str, Any] = {"headers": {"authorization": f"Bearer {token}"}, "params": dict(operation.query)}
     if operation.form:
         sent |= {"data": {"purpose": "batch"}, "files": {"file": ("x.jsonl", io.BytesIO(line(1)))}}
     elif operation.method in ("post", "put", "patch"):
