@@ -10,6 +10,7 @@ from app.access import origin
 from app.access.roles import Viewer
 from app.admission.control import AdmissionControl
 from app.batches.why_chain import Polls
+from app.console.arriving import Arriving
 from app.console.looks import Looks
 from app.console.render import Templates
 from app.db.pool import Database
@@ -40,6 +41,11 @@ class Parts:
     def polls(self) -> Polls:
         """The chains of batches, up to 64 in one query."""
         return Polls(self.reader)
+
+    @cached_property
+    def arriving(self) -> Arriving:
+        """The files that browsers send at this moment."""
+        return Arriving()
 
     @cached_property
     def lengths(self) -> AnswerLengths:

@@ -16,6 +16,8 @@ Addresses = dict[str, str]  # of the batches, by name
 PAGES: tuple[tuple[str, Role, Callable[[Addresses], str]], ...] = (
     ("now", Role.OPERATOR, lambda ids: "/console/now?range=15m"),
     ("batches", Role.OPERATOR, lambda ids: "/console/batches"),
+    ("batches-saved", Role.ADMIN, lambda ids: "/console/batches?view=all&q=meta.team:underwriting"),
+    ("selected", Role.ADMIN, lambda ids: "/console/batches/selected?verb=pause&all=1&view=all"),
     ("batches-ended", Role.VIEWER, lambda ids: "/console/batches?view=ended"),
     ("batch", Role.ADMIN, lambda ids: f"/console/batches/{ids['claims-extract']}"),
     ("batch-failed", Role.ADMIN, lambda ids: f"/console/batches/{ids['moderation']}"),

@@ -25,6 +25,7 @@ from app.console.pages import (
     now,
     playground,
     policy,
+    selection,
     signed_in,
     spend,
     webhooks,
@@ -50,6 +51,8 @@ PAGES: Sequence[Page] = (
 )
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
+    *selection.ROUTES,
+    *batches.ROUTES,
     *signed_in.ROUTES,
     *spend.ROUTES,
     *policy.ROUTES,

@@ -6,7 +6,7 @@ from uuid import UUID
 from starlette.requests import Request
 
 from app.access.roles import Viewer
-from app.console import queries
+from app.console import queries, queries_items
 from app.console.page import Page, Params
 from app.console.parts import Parts
 from app.console.queries import BatchRow
@@ -49,18 +49,18 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
     row = await find(parts, viewer, params)
     why = await parts.polls.why(row.tenant_id, row.request_id) if row.finalized_at is None else None
     kind = params.get("items", "failed" if row.failed else "all")
-    kind = kind if kind in queries.ITEM_LISTS else "all"
+    kind = kind if kind in queries_items.LISTS else "all"
     after = int(params["from"]) if params.get("from", "").isdecimal() else 0
 
     async with parts.reader.relaxed() as conn:
         running = await queries.running(conn, row.batch_id) if row.finalized_at is None else queries.Running(0, 0)
-        items = await queries.item_page(conn, row, kind, min(after, _MOST_SEQ))
+        items = await queries_items.item_page(conn, row, kind, min(after, _MOST_SEQ))
         facts = await parts.looks.at(
             ("batch facts", row.batch_id, row.run, row.state, viewer.role.of_account),
             lambda: _slow(conn, row),
             _SLOW_SECONDS,
         )
-    return batch.Seen(row, why, running, kind, items, *facts, parts.catalogue)
+    return batch.Seen(row, why, running, items, *facts, parts.catalogue)
 
 
 async def _slow(

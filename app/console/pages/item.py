@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from app import clock
 from app.access import audit
-from app.console import queries
+from app.console import queries_items
 from app.console.page import whole
 from app.console.pages import batch
 from app.console.pages.actions import refuse, write
@@ -49,7 +49,7 @@ async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:
     row = await batch.find_of(request, parts, viewer_of(request))
     seq = int(request.path_params["seq"])
     async with parts.reader.relaxed() as conn:
-        tries = await queries.tries(conn, row.batch_id, seq) if seq <= _MOST_SEQ else []
+        tries = await queries_items.tries(conn, row.batch_id, seq) if seq <= _MOST_SEQ else []
     if not tries:
         raise NotFound("There is no such item", code=404)
     return row, tries
@@ -57,7 +57,7 @@ async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:
 
 async def _bodies(parts: Parts, row: BatchRow, seq: int) -> dict[str, str | None]:
     async with parts.reader.relaxed() as conn:
-        found = await queries.bodies(conn, row.batch_id, seq)
+        found = await queries_items.bodies(conn, row.batch_id, seq)
     assert found is not None
     store = Store.of(parts.settings)
     prompt = await store.get(found.prompt.decode()) if found.prompt_stored else found.prompt
