@@ -14,7 +14,8 @@ from app.queue.items import ItemFacts
 from app.tracing.sampling import SLOW_FACTOR, SLOW_SECONDS
 
 ITEM_ROWS = 20
-LISTS = ("all", "answered", "failed", "retried", "slow")
+WALKED = tuple(sql.WALKS)  # lists that no index has
+LISTS = ("all", "answered", "failed", *WALKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ItemPage:
 
 async def item_page(conn: Connection, row: BatchRow, kind: str, after: int, limit: int = ITEM_ROWS) -> ItemPage:
     """A page of one of LISTS from item number `after` on."""
-    if kind in sql.WALKS:
+    if kind in WALKED:
         return await _walk(conn, row, kind, after, limit + 1)
     if kind != "answered":
         found = await items.page(conn, row.batch_id, row.run, after=after, failed=kind == "failed", limit=limit + 1)

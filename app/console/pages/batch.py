@@ -54,7 +54,11 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
 
     async with parts.reader.relaxed() as conn:
         running = await queries.running(conn, row.batch_id) if row.finalized_at is None else queries.Running(0, 0)
-        items = await queries_items.item_page(conn, row, kind, min(after, _MOST_SEQ))
+        items = await parts.looks.at(
+            ("items", row.batch_id, row.run, kind, after),
+            lambda: queries_items.item_page(conn, row, kind, min(after, _MOST_SEQ)),
+            _SLOW_SECONDS if kind in queries_items.WALKED else 0.0,
+        )
         facts = await parts.looks.at(
             ("batch facts", row.batch_id, row.run, row.state, viewer.role.of_account),
             lambda: _slow(conn, row),

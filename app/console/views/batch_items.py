@@ -69,8 +69,10 @@ def view(
 def _pages_words(page: ItemPage, shown: int, numbers: Mapping[str, int]) -> str:
     if page.kind in numbers:
         return f"{shown:,} of {numbers[page.kind]:,}"
-    known = f"{shown:,} {'slower than ' + times.span(page.slow_ms / 1000) if page.slow_ms else 'tried again'}"
-    return known if page.looked_to is None else f"{known}, looked at until item {page.looked_to:,}"
+    found = "tried again" if page.kind == "retried" else "slow"
+    if page.slow_ms:
+        found += f", {times.span(page.slow_ms / 1000)} or longer"
+    return f"{shown:,} {found}" + (f"; looked at until item {page.looked_to:,}" if page.looked_to is not None else "")
 
 
 def _nothing(page: ItemPage) -> str:
