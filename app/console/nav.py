@@ -42,7 +42,7 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
     ),
     (
         Entry("/console/spend", "Spend", "spend", "s"),
-        Entry("/console/sessions", "Sessions and families", "sessions", "f"),
+        Entry("/console/sessions", "Sessions and families", "sessions", "m"),
         Entry("/console/policy", "Policy", "policy", "p", roles=INSTALLATION),
         Entry("/console/audit", "Audit", "audit", "a"),
     ),
@@ -56,6 +56,19 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
         Entry("/console/keys", "Keys", "keys", "k"),
         Entry("/console/access", "Signed in", "keys", "u"),
     ),
+)
+
+
+# What keys do besides going to a page. The help dialog shows them; console.js and plots.js act on them.
+SHORTCUTS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("/",), "Find, or filter the list"),
+    (("?",), "These keys"),
+    (("j", "k"), "Next row, row before"),
+    (("x",), "Select the row"),
+    (("Enter",), "Open the row"),
+    (("[", "]"), "Newer page, older page"),
+    (("p",), "Pause or resume the batch"),
+    (("Esc",), "Close"),
 )
 
 

@@ -20,6 +20,7 @@ from app.console.parts import Parts, parts_of, viewer_of
 
 Params = Mapping[str, str]
 Look = Callable[[Parts, Viewer, Params], Awaitable[Any]]
+Own = Callable[[Request, Mapping[str, Any]], dict[str, Any]]
 View = Callable[[Any, Viewer, Params, datetime], dict[str, Any]]
 _LONGEST = 400  # characters of a parameter
 THEMES = ("auto", "light", "dark")
@@ -30,7 +31,7 @@ THEME_COOKIE = "sw-theme"
 class Page:
     """`params`: the names in its path and its query that it knows; others are ignored. `regions`: see above.
 
-    `active`: the entry of the rail that it belongs to, by its path.
+    `active`: the entry of the rail that it belongs to, by its path. `own`: what only this reader sees, outside the live regions.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Page:
     regions: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
     active: str = ""
+    own: Own = lambda request, context: {}
 
     def key(self, viewer: Viewer, params: Params) -> Hashable:
         """Viewers with this key see the same."""
@@ -67,7 +69,8 @@ async def show(request: Request, page: Page, *, status: int = 200, **more: Any) 
     """The page as a whole."""
     parts, viewer, params = parts_of(request), viewer_of(request), page.given(request)
     context = await page.context(parts, viewer, params)
-    return await whole(request, page.name, context | more, active=page.active or page.path, page=page, status=status)
+    context |= page.own(request, context) | more
+    return await whole(request, page.name, context, active=page.active or page.path, page=page, status=status)
 
 
 async def whole(
@@ -87,6 +90,7 @@ async def whole(
         "nonce": request.scope["nonce"],
         "theme": theme(request),
         "rail": nav.rail(viewer, active, badges),
+        "shortcuts": nav.SHORTCUTS,
         "stream": _stream(request, page) if page and page.regions else "",
         "note": note(request),
         "banner": "",
@@ -108,6 +112,12 @@ NOTES = {
     "resumed": "Resumed: its items run again as there is room.",
     "cancelled": "Cancelled: what was not done will not run; what was done stays.",
     "retried": "A new run begins with the items that have no answer.",
+    "paused-all": "Paused: no further item of them starts.",
+    "resumed-all": "Resumed: their items run again as there is room.",
+    "cancelled-all": "Cancelled: what was not done will not run; what was done stays.",
+    "retried-all": "A new run of each begins with the items that have no answer.",
+    "view-saved": "The view is saved in this browser.",
+    "view-removed": "The view is removed.",
     "queued": "Queued.",
     "revealed": "Shown; this was written to the audit log.",
     "applied": "The policy is in force; every process follows it within a second.",

@@ -11,6 +11,7 @@ from app.access.oidc import Provider
 from app.access.roles import Viewer
 from app.admission.control import AdmissionControl
 from app.batches.why_chain import Polls
+from app.console.arriving import Arriving
 from app.console.looks import Looks
 from app.console.render import Templates
 from app.crypto import secret_key
@@ -42,6 +43,11 @@ class Parts:
     def polls(self) -> Polls:
         """The chains of batches, up to 64 in one query."""
         return Polls(self.reader)
+
+    @cached_property
+    def arriving(self) -> Arriving:
+        """The files that browsers send at this moment."""
+        return Arriving()
 
     @cached_property
     def lengths(self) -> AnswerLengths:

@@ -1,26 +1,20 @@
 """The console's own reads: rows as the pages need them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import orjson
 from psycopg.types.json import Jsonb
 
 from app.console import queries_sql as sql
 from app.db.pool import Connection
 from app.files import ids
-from app.queue import items
-from app.queue.bodies import StoredBodies
-from app.queue.items import ItemFacts
-from app.sealing.keyring import Keyring
 from app.states import BatchState, EngineState
 
 MOST_COUNTED = sql.MOST_COUNTED
 PAGE_ROWS = 50
-ITEM_ROWS = 20
 _MOST_EVENTS = 12
 _LAST = "\U0010ffff"  # no name that begins with a text comes after the text with this
 
@@ -133,6 +127,12 @@ async def batch(conn: Connection, tenant_id: int | None, request_id: UUID) -> Ba
     return None if row is None else _batch(row)
 
 
+async def selected(conn: Connection, tenant_id: int | None, request_ids: Collection[UUID]) -> list[BatchRow]:
+    """The batches with these ids, newest first, without those of other accounts."""
+    values = {"tenant_id": tenant_id, "ids": list(request_ids)}
+    return [_batch(row) for row in await (await conn.execute(sql.SELECTED, values)).fetchall()]
+
+
 async def batches(conn: Connection, chosen: BatchFilter, limit: int = PAGE_ROWS) -> tuple[list[BatchRow], bool]:
     """A page of batches, newest first, and whether there are more in the direction that was asked for."""
     values = chosen.values()
@@ -186,53 +186,6 @@ async def submitted(conn: Connection, row: BatchRow, input_file_id: str | None =
         values["file_id"] = ids.parse_id(found.input_file_id)
         found = Submitted(*(await (await conn.execute(sql.SUBMITTED, values)).fetchall())[0])
     return found
-
-
-ITEM_LISTS = ("all", "answered", "failed")
-
-
-async def item_page(
-    conn: Connection, keyring: Keyring, row: BatchRow, kind: str, after: int, limit: int = ITEM_ROWS
-) -> list[ItemFacts]:
-    """Up to `limit` + 1 items from number `after` on: all, failed or answered."""
-    if kind != "answered":
-        return await items.page(
-            conn, keyring, row.batch_id, row.run, after=after, failed=kind == "failed", limit=limit + 1
-        )
-    values = {"batch_id": row.batch_id, "after": after, "limit": limit + 1}
-    bodies = StoredBodies(conn, keyring, row.batch_id)
-    return [await _item(bodies, found) for found in await (await conn.execute(sql.ANSWERED_ITEMS, values)).fetchall()]
-
-
-async def tries(conn: Connection, keyring: Keyring, batch_id: int, seq: int) -> list[ItemFacts]:
-    """An item with each of its results, by run. Empty: there is no such item."""
-    values = {"batch_id": batch_id, "seq": seq}
-    bodies = StoredBodies(conn, keyring, batch_id)
-    return [await _item(bodies, found) for found in await (await conn.execute(sql.TRIES, values)).fetchall()]
-
-
-async def _item(bodies: StoredBodies, row: Sequence[Any]) -> ItemFacts:
-    *facts, body = row
-    problem = orjson.loads(await bodies.result(facts[0], facts[6], body)) if body else {}
-    values = [*facts[:4], None if facts[4] is None else facts[4] == 1, *facts[5:]]
-    return replace(ItemFacts(*values), code=problem.get("code"), message=problem.get("message"))
-
-
-class Bodies(NamedTuple):
-    """Prompt and answer of an item as they are stored: inline, or the keys of objects."""
-
-    prompt: bytes
-    prompt_stored: bool
-    answer: bytes | None
-    answer_stored: bool | None
-    ok: bool
-    run: int | None
-
-
-async def bodies(conn: Connection, batch_id: int, seq: int) -> Bodies | None:
-    """What an item says. Only a reveal reads it."""
-    row = await (await conn.execute(sql.BODIES, {"batch_id": batch_id, "seq": seq}, binary=True)).fetchone()
-    return None if row is None else Bodies(*row)
 
 
 class EventRow(NamedTuple):

@@ -34,6 +34,13 @@ ONE = (
 where b.request_id = %(request_id)s and b.kind = 'batch' and (%(tenant_id)s::int is null or b.tenant_id = %(tenant_id)s)"""
 )
 
+SELECTED = (
+    _FOLDED.format(source="batch b")
+    + """
+where b.request_id = any(%(ids)s) and b.kind = 'batch' and (%(tenant_id)s::int is null or b.tenant_id = %(tenant_id)s)
+order by b.created_at desc, b.request_id desc"""
+)
+
 _WHERE = {
     "tenant_id": "b.tenant_id = %(tenant_id)s",
     "account": "b.tenant_id = (select tenant_id from tenant where account_id = %(account)s)",
@@ -85,27 +92,6 @@ from (select) one
 left join line l on l.line_id = %(line_id)s left join api_key k on k.key_id = l.key_id
 left join file_batch f on f.request_id = %(request_id)s
 left join file u on u.file_id = %(file_id)s"""
-
-# Results of an item in every run, with the facts of each, without bodies but those of errors.
-_ITEM = """
-select p.seq, p.reference, p.model, p.est_tokens, r.ok, r.error, r.run, r.attempt, r.yields, r.prompt_tokens, r.cached_tokens,
-       r.completion_tokens, r.finished_at, e.name, r.queued_ms, r.first_token_ms, r.ran_ms,
-       case when r.ok = 0 and not r.stored then r.body end"""
-ANSWERED_ITEMS = f"""{_ITEM}
-from (select * from item_result where batch_id = %(batch_id)s and seq >= %(after)s and ok = 1 order by seq limit %(limit)s) r
-cross join lateral (select * from item_payload p where p.batch_id = %(batch_id)s and p.seq = r.seq limit 1) p
-left join engine e on e.engine_id = r.engine_id order by r.seq"""
-
-TRIES = f"""{_ITEM}
-from item_payload p left join item_result r on r.batch_id = p.batch_id and r.seq = p.seq
-left join engine e on e.engine_id = r.engine_id
-where p.batch_id = %(batch_id)s and p.seq = %(seq)s order by r.run"""
-BODIES = """
-select p.body, p.stored, r.body, r.stored, coalesce(r.ok = 1, false), r.run
-from item_payload p left join lateral (
-  select body, stored, ok, run from item_result r where r.batch_id = p.batch_id and r.seq = p.seq
-  order by ok desc, run desc limit 1) r on true
-where p.batch_id = %(batch_id)s and p.seq = %(seq)s"""
 
 # The newest events of a batch, each with its deliveries.
 EVENTS = """

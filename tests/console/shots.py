@@ -14,12 +14,12 @@ from app import processes
 from app.access.roles import Role
 from tests.console import browser
 from tests.console.browser import Reader
-from tests.console.walk import PAGES, work
+from tests.console.walk import PAGES, call, work
 from tests.system import stack as installations
 from tests.system.stack import Stack
 
 LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
+    "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
     "390": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
 }
@@ -37,10 +37,18 @@ def main() -> None:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
         installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
         ids = work(stack)
-        time.sleep(_HISTORY_SECONDS)
+        _callers(stack)
         with browser.launched() as chromium:
             for name, look in LOOKS.items():
                 _take(chromium, stack, ids, folder, name, look)
+
+
+def _callers(stack: Stack) -> None:
+    """Synchronous callers in waves, so that plots have points of both kinds of work."""
+    began = time.monotonic()
+    while (seconds := time.monotonic() - began) < _HISTORY_SECONDS:
+        call(stack, int(seconds))
+        time.sleep(0.05 if seconds % 30 < 12 else 1.0)
 
 
 def _take(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path, name: str, look: dict[str, Any]) -> None:

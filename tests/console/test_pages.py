@@ -1,6 +1,7 @@
 """Claims about the pages: who sees and does what, on a real database with batches in every state."""
 
 import asyncio
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -168,6 +169,25 @@ async def test_a_batch_says_what_it_waits_for_and_what_has_failed(world: World, 
     assert "fair_share" in page
     assert "invalid</code>" in page
     assert "Bad input: " in page
+
+
+async def test_items_are_listed_by_what_became_of_them(world: World, sign_in: SignIn, database: Database) -> None:
+    async with database.durable() as conn:
+        await conn.execute("update item_result set ran_ms = 100")
+        await conn.execute("update item_result set attempt = 2 where seq = 5")
+        await conn.execute("update item_result set yields = 1 where seq = 9")
+        await conn.execute("update item_result set ran_ms = 9000 where seq = 6")
+    client = await sign_in(Role.VIEWER)
+
+    async def listed(kind: str, start: int = 0) -> list[int]:
+        page = (await client.get(f"/console/batches/{world.half.request_id}?items={kind}&from={start}")).text
+        return [int(seq) for seq in re.findall(r"/items/(\d+)\"", page)]
+
+    assert await listed("retried") == [5, 9]
+    assert await listed("slow") == [6]
+    assert await listed("failed") == [3]
+    assert len(await listed("answered")) == 15
+    assert await listed("retried", 6) == [9]
 
 
 # ------------------------------------------------------------ bodies

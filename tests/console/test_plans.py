@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from app.console import queries_items_sql as items_sql
 from app.console import queries_sql as sql
 from app.settings import Settings
 from testing.large_installation import LargeInstallation
@@ -53,14 +54,18 @@ def test_the_pages_of_a_batch_look_keys_up(database: psycopg.Connection, values:
     statements = {
         "one": (sql.ONE, 0),
         "running": (sql.RUNNING, 0),
-        "answered": (sql.ANSWERED_ITEMS, 0),
-        "tries": (sql.TRIES, 0),
-        "bodies": (sql.BODIES, 0),
+        "answered": (items_sql.ANSWERED_ITEMS, 0),
+        "tries": (items_sql.TRIES, 0),
+        "bodies": (items_sql.BODIES, 0),
+        "retried": (items_sql.walked("retried"), 200),  # a walk of four thousand results
+        "slow": (items_sql.walked("slow"), 200),
+        "walk_end": (items_sql.WALK_END, 0),
+        "usual_ms": (items_sql.USUAL_MS, 150),
         "events": (sql.EVENTS, 0),
         "progress": (sql.PROGRESS, 150),  # sixty look-ups in the index of a million
     }
     for name, (statement, more) in statements.items():
-        plan = explain(database, statement, values | {"seq": 777_777}, prepared=True)
+        plan = explain(database, statement, values | {"seq": 777_777, "slow_ms": 1000.0}, prepared=True)
         assert plan.scanned == [], name
         assert plan.pages <= MOST_PAGES + more, f"{name}: {plan.pages} pages"
 

@@ -16,6 +16,8 @@ Addresses = dict[str, str]  # of the batches, by name
 PAGES: tuple[tuple[str, Role, Callable[[Addresses], str]], ...] = (
     ("now", Role.OPERATOR, lambda ids: "/console/now?range=15m"),
     ("batches", Role.OPERATOR, lambda ids: "/console/batches"),
+    ("batches-saved", Role.ADMIN, lambda ids: "/console/batches?view=all&q=meta.team:underwriting"),
+    ("selected", Role.ADMIN, lambda ids: "/console/batches/selected?verb=pause&all=1&view=all"),
     ("batches-ended", Role.VIEWER, lambda ids: "/console/batches?view=ended"),
     ("batch", Role.ADMIN, lambda ids: f"/console/batches/{ids['claims-extract']}"),
     ("batch-failed", Role.ADMIN, lambda ids: f"/console/batches/{ids['moderation']}"),
@@ -54,7 +56,7 @@ def work(stack: Stack) -> Addresses:
     ids["contracts-ner"] = _submit(stack, "contracts-ner", [f"contract {n}" for n in range(400)])
     stack.client.post(f"/v1/batches/batch_{ids['contracts-ner'].replace('-', '')}/pause").raise_for_status()
     for n in range(20):
-        _call(stack, n)
+        call(stack, n)
     return ids
 
 
@@ -87,7 +89,7 @@ def _until(stack: Stack, request_id: str, status: str) -> None:
     wait_for(lambda: stack.client.get(address).json()["status"] == status, what=f"{request_id} {status}")
 
 
-def _call(stack: Stack, number: int) -> None:
+def call(stack: Stack, number: int) -> None:
     """A synchronous request, streamed, as the latencies are of those."""
     body = {"model": MODEL, "stream": True, "max_tokens": 10, "messages": [{"role": "user", "content": str(number)}]}
     with stack.client.stream("POST", "/v1/chat/completions", json=body) as answer:

@@ -26,6 +26,7 @@ from app.console.pages import (
     now,
     playground,
     policy,
+    selection,
     signed_in,
     spend,
     webhooks,
@@ -52,6 +53,8 @@ PAGES: Sequence[Page] = (
 ROUTES: Sequence[BaseRoute] = (
     *login.ROUTES,
     *login_oidc.ROUTES,
+    *selection.ROUTES,
+    *batches.ROUTES,
     *signed_in.ROUTES,
     *spend.ROUTES,
     *policy.ROUTES,

@@ -23,7 +23,7 @@ from app.queue import reads
 from app.sealing.keyring import Keyring
 from app.storage.store import Store
 
-_DID = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried"}
+DID = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried"}
 log = structlog.get_logger("console")
 
 
@@ -58,30 +58,29 @@ async def act(request: Request) -> Response:
     """Pause, resume, cancel or retry a batch."""
     parts, viewer, verb = parts_of(request), viewer_of(request), str(request.path_params["verb"])
     row = await batch.find_of(request, parts, viewer)
-    if verb not in _DID:
+    if verb not in DID:
         raise NotFound("There is no such action", code=404)
     if not viewer.role.acts:
         raise refuse(viewer, f"{verb} a batch")
+    run = str((await request.form()).get("run", ""))
+    await change(parts, viewer, row, verb, int(run) if run.isdecimal() else None)
+    return RedirectResponse(f"/console/batches/{row.request_id}?did={DID[verb]}", 303)
+
+
+async def change(parts: Parts, viewer: Viewer, row: BatchRow, verb: str, of_run: int | None) -> None:
+    """Pause, resume, cancel or retry one batch, with its row in the audit log. `of_run`: the run to be retried. Raises
+    SlackwaterError, which is recorded too.
+    """
     tenant = batch.owner(row)
-    if verb == "retry":
-        run = str((await request.form()).get("run", ""))
-        of_run = int(run) if run.isdecimal() else None
-        await recorded(
-            parts,
-            viewer,
-            "batch.retry",
-            row,
-            lambda: lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, row.request_id, of_run),
-        )
-    else:
-        await recorded(
-            parts,
-            viewer,
-            f"batch.{verb}",
-            row,
-            lambda: lifecycle.change_state(parts.database, tenant, row.request_id, verb),  # type: ignore[arg-type]
-        )
-    return RedirectResponse(f"/console/batches/{row.request_id}?did={_DID[verb]}", 303)
+
+    async def do() -> object:
+        if verb == "retry":
+            return await lifecycle.retry(
+                parts.database, parts.settings, parts.catalogue, tenant, row.request_id, of_run
+            )
+        return await lifecycle.change_state(parts.database, tenant, row.request_id, verb)  # type: ignore[arg-type]
+
+    await recorded(parts, viewer, f"batch.{verb}", row, do)
 
 
 async def download(request: Request) -> Response:

@@ -6,7 +6,7 @@ from uuid import UUID
 from starlette.requests import Request
 
 from app.access.roles import Viewer
-from app.console import queries
+from app.console import queries, queries_items
 from app.console.page import Page, Params
 from app.console.parts import Parts
 from app.console.queries import BatchRow
@@ -50,18 +50,22 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
     row = await find(parts, viewer, params)
     why = await parts.polls.why(row.tenant_id, row.request_id) if row.finalized_at is None else None
     kind = params.get("items", "failed" if row.failed else "all")
-    kind = kind if kind in queries.ITEM_LISTS else "all"
+    kind = kind if kind in queries_items.LISTS else "all"
     after = int(params["from"]) if params.get("from", "").isdecimal() else 0
 
     async with parts.reader.relaxed() as conn:
         running = await queries.running(conn, row.batch_id) if row.finalized_at is None else queries.Running(0, 0)
-        items = await queries.item_page(conn, Keyring.of(parts.settings), row, kind, min(after, _MOST_SEQ))
+        items = await parts.looks.at(
+            ("items", row.batch_id, row.run, kind, after),
+            lambda: queries_items.item_page(conn, Keyring.of(parts.settings), row, kind, min(after, _MOST_SEQ)),
+            _SLOW_SECONDS if kind in queries_items.WALKED else 0.0,
+        )
         facts = await parts.looks.at(
             ("batch facts", row.batch_id, row.run, row.state, viewer.role.of_account),
             lambda: _slow(conn, Keyring.of(parts.settings), row),
             _SLOW_SECONDS,
         )
-    return batch.Seen(row, why, running, kind, items, *facts, parts.catalogue)
+    return batch.Seen(row, why, running, items, *facts, parts.catalogue)
 
 
 async def _slow(

@@ -24,11 +24,10 @@ from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.selftest import SelfTestError
 
 _SLOW_SECONDS = 10.0  # a sample comes so often
-_DAY_SECONDS = 60.0  # what is drawn of a whole day is as old as this
+_FRESH = ((3600.0, 10.0), (86_400.0, 60.0), (float("inf"), 300.0))  # a drawing of so many seconds is at most so old
 _GATES_SHOWN = "15m"  # a longer time is drawn from samples
 _FIXED_SECONDS = 3600.0
 _CHANGES = 8
-_HOUR = 3600.0
 _VERBS = {"drain": "drain", "drain-now": "drain now", "undrain": "undrain"}
 
 
@@ -40,7 +39,6 @@ def _range(params: Params, usual: str) -> str:
 async def look(parts: Parts, viewer: Viewer, params: Params) -> engines.Seen:
     """A page of the engines, and what each did lately."""
     chosen = _range(params, engines.USUAL_RANGE)
-    chosen = chosen if chosen in engines.OFFERED else engines.USUAL_RANGE
     async with parts.reader.relaxed() as conn:
         found, more = await queries.engines(conn, params.get("after", ""))
     ids = [each.engine_id for each in found]
@@ -50,7 +48,7 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> engines.Seen:
         async with parts.reader.relaxed() as conn:
             return dict(await queries.tides(conn, ids, shown.start, shown.stretch)), shown
 
-    fresh = _DAY_SECONDS if RANGES[chosen][1] > _HOUR else _SLOW_SECONDS
+    fresh = next(each for longest, each in _FRESH if RANGES[chosen][1] <= longest)
     drawn, shown = await parts.looks.at(("tides", tuple(ids), chosen), tides, fresh)
     return engines.Seen(found, more, drawn, shown)
 

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from app import clock
 from app.access import audit
-from app.console import queries
+from app.console import queries_items
 from app.console.page import whole
 from app.console.pages import batch
 from app.console.pages.actions import refuse, write
@@ -51,7 +51,8 @@ async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:
     row = await batch.find_of(request, parts, viewer_of(request))
     seq = int(request.path_params["seq"])
     async with parts.reader.relaxed() as conn:
-        tries = await queries.tries(conn, Keyring.of(parts.settings), row.batch_id, seq) if seq <= _MOST_SEQ else []
+        keyring = Keyring.of(parts.settings)
+        tries = await queries_items.tries(conn, keyring, row.batch_id, seq) if seq <= _MOST_SEQ else []
     if not tries:
         raise NotFound("There is no such item", code=404)
     return row, tries
@@ -59,7 +60,7 @@ async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:
 
 async def _bodies(parts: Parts, row: BatchRow, seq: int) -> dict[str, str | None]:
     async with parts.reader.relaxed() as conn:
-        found = await queries.bodies(conn, row.batch_id, seq)
+        found = await queries_items.bodies(conn, row.batch_id, seq)
     assert found is not None
     store, stored = Store.of(parts.settings), StoredBodies(parts.reader, Keyring.of(parts.settings), row.batch_id)
     prompt = await store.get(found.prompt.decode()) if found.prompt_stored else found.prompt

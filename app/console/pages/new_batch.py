@@ -4,7 +4,7 @@ import asyncio
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from app import clock
@@ -58,21 +58,34 @@ async def _checked(parts: Parts, tenant: Tenant, public_id: str) -> dict[str, ob
 
 async def upload(request: Request) -> Response:
     """Take a file as it comes. `x-next` is where its check is shown."""
-    parts, tenant = parts_of(request), _account(viewer_of(request))
+    parts, viewer = parts_of(request), viewer_of(request)
+    tenant = _account(viewer)
     try:
-        file = await _stored(request, parts, tenant)
+        file = await _stored(request, parts, viewer, tenant)
     except SlackwaterError as error:
         return PlainTextResponse(error.message, error.status)
     public_id = ids.format_id(file.file_id)
     return PlainTextResponse("checked\n", 201, headers={"x-next": f"{new_batch.PATH}?file={quote(public_id)}"})
 
 
-async def _stored(request: Request, parts: Parts, tenant: Tenant) -> File:
-    settings = parts.settings
-    seal = await sealed_files.new_seal(
-        parts.database, settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
-    )
-    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as incoming:
+async def report(request: Request) -> Response:
+    """What was found so far in a file that still arrives, as JSON: `words`, and `problems` by line. 404: it does not."""
+    parts, viewer = parts_of(request), viewer_of(request)
+    _account(viewer)
+    upload = parts.arriving.find(viewer, request.query_params.get("upload", ""))
+    if upload is None:
+        return JSONResponse({"words": "", "problems": []}, 404)
+    return JSONResponse(new_batch.report(upload.lines.count, upload.lines.all_problems))
+
+
+async def _stored(request: Request, parts: Parts, viewer: Viewer, tenant: Tenant) -> File:
+    settings, shown = parts.settings, request.query_params.get("upload", "")
+    rule = parts.admission.encrypts_files(tenant)
+    seal = await sealed_files.new_seal(parts.database, settings, tenant.tenant_id, rule)
+    with (
+        IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as incoming,
+        parts.arriving.shown(viewer, shown, incoming),
+    ):
         incoming.purpose = uploads.PURPOSE
         async for block in request.stream():
             if block:
@@ -130,5 +143,6 @@ def _order(parts: Parts, tenant: Tenant, form: dict[str, str]) -> NewFileBatch:
 ROUTES = (
     Route(new_batch.PATH, show, name="new_batch"),
     Route(new_batch.PATH, create, methods=["POST"]),
+    Route(f"{new_batch.PATH}/file", report),
     Route(f"{new_batch.PATH}/file", upload, methods=["POST"]),
 )

@@ -45,6 +45,20 @@ def of(row: BatchRow, counts: tuple[int, int], viewer: Viewer) -> list[Action]:
     return found
 
 
+def obstacle(verb: str, row: BatchRow) -> str:
+    """Why pause, resume, cancel or retry cannot be done to a batch now; empty: it can."""
+    if verb == "retry":
+        if row.state not in BATCH.final():
+            return "it has not ended"
+        return "" if row.ok < row.total else "every item was answered"
+    sources = {
+        "pause": {BatchState.OPEN},
+        "resume": {BatchState.PAUSED},
+        "cancel": {BatchState.OPEN, BatchState.PAUSED},
+    }
+    return "" if row.state in sources[verb] else f"it is {row.state}"
+
+
 def _pause(row: BatchRow, path: str, short: str, left: int) -> Action:
     if row.state == BatchState.PAUSED:
         words = f"{text.plural(left, 'item')} may run again, as soon as engines have room."
@@ -62,7 +76,6 @@ def _pause(row: BatchRow, path: str, short: str, left: int) -> Action:
         f"No further item of its {left:,} starts. Items that an engine has now are taken back; those that are done keep their "
         "results. Its deadline stays."
     )
-    off = "" if row.state == BatchState.OPEN else f"It is {row.state}"
     return Action(
         "pause",
         "Pause",
@@ -72,7 +85,7 @@ def _pause(row: BatchRow, path: str, short: str, left: int) -> Action:
         cli=f"slackwater batch pause {short}",
         icon="pause",
         key="p",
-        off=off,
+        off=text.sentence(obstacle("pause", row)),
     )
 
 
@@ -118,7 +131,6 @@ def _cancel(row: BatchRow, path: str, short: str, done: int, left: int) -> Actio
         f"{text.plural(left, 'item')} will not run. {text.plural(done, 'result')} {'stays' if done == 1 else 'stay'}. "
         "The batch ends; a retry can run the rest later."
     )
-    off = "" if row.state in {BatchState.OPEN, BatchState.PAUSED} else f"It is {row.state}"
     return Action(
         "cancel",
         "Cancel",
@@ -128,5 +140,5 @@ def _cancel(row: BatchRow, path: str, short: str, done: int, left: int) -> Actio
         confirm=f"Cancel {text.plural(left, 'item')}",
         cli=f"slackwater batch cancel {short}",
         danger=True,
-        off=off,
+        off=text.sentence(obstacle("cancel", row)),
     )

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from app.batches.why_chain import Why
 from app.console.queries import MOST_COUNTED, BatchRow
+from app.console.saved_views import SavedView
 from app.console.views import batch_filter, batch_state, text, times
 from app.console.views.batch_filter import VIEWS, Wanted
 from app.engines.catalogue import Catalogue
@@ -51,10 +52,27 @@ def view(seen: Seen, params: Mapping[str, str], now: datetime) -> dict[str, Any]
         "keep": [("view", chosen)] if chosen != "open" else [],
         "rows": [_row(row, seen, now) for row in seen.rows],
         "pages": _pages(seen, params, keep, q),
+        "q": q,
         "is_filtered": bool(q),
         "clear": batch_filter.address(PATH, **keep),
         "chosen": chosen,
     }
+
+
+def with_saved(saved: Sequence[SavedView], context: Mapping[str, Any]) -> dict[str, Any]:
+    """The tabs with the saved views of a reader. `saved_here`: the name of the one that is shown."""
+    here = next((each for each in saved if (each.view, each.q) == (context["chosen"], context["q"])), None)
+    tabs = [
+        {
+            "name": each.name,
+            "href": batch_filter.address(PATH, view="" if each.view == "open" else each.view, q=each.q),
+            "here": each is here,
+            "count": "",
+        }
+        for each in saved
+    ]
+    views = [tab | {"here": tab["here"] and here is None} for tab in context["views"]]
+    return {"views": [*views, *tabs], "saved_here": here.name if here else ""}
 
 
 def title(count: int) -> str:

@@ -17,7 +17,6 @@ from app.states import EngineIntake
 
 PATH = "/console/engines"
 USUAL_RANGE = "1h"
-OFFERED = ("15m", "1h", "24h")  # samples of more days are many for several engines
 POINTS = 120
 
 
@@ -34,14 +33,14 @@ class Seen:
 def view(seen: Seen, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the templates of the page need."""
     chosen = params.get("range", USUAL_RANGE)
-    chosen = chosen if chosen in OFFERED else USUAL_RANGE
+    chosen = chosen if chosen in RANGES else USUAL_RANGE
     last = seen.engines[-1].name if seen.engines else ""
     return {
         "title": title(seen.engines),
         "sign": worst(seen.engines),
         "rest": rest(seen.engines),
         "figures": figures(seen),
-        "ranges": [each for each in ranges(PATH, chosen) if each["key"] in OFFERED],
+        "ranges": ranges(PATH, chosen),
         "rows": [_row(each, seen) for each in seen.engines],
         "ticks": plots.ticks(seen.shown.start, seen.shown.end),
         "first": bool(params.get("after")),

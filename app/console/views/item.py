@@ -8,8 +8,7 @@ import orjson
 
 from app.access.roles import Role, Viewer
 from app.console.queries import BatchRow
-from app.console.views import batch as batch_view
-from app.console.views import text, times
+from app.console.views import batch_items, text, times
 from app.console.views.batch_actions import Action
 from app.queue.items import ItemFacts
 
@@ -23,7 +22,7 @@ _NEVER = "Roles of the installation never see prompts and answers."
 def view(row: BatchRow, tries: Sequence[ItemFacts], viewer: Viewer, now: datetime) -> dict[str, Any]:
     """What the template needs, without bodies."""
     item = next((each for each in reversed(tries) if each.ok), tries[-1])
-    sign, words, code = batch_view.outcome(item, row, viewer)
+    sign, words, code = batch_items.outcome(item, row, viewer)
     path = f"/console/batches/{row.request_id}"
     return {
         "seq": f"{item.seq:,}",
@@ -76,7 +75,7 @@ def _tries(row: BatchRow, tries: Sequence[ItemFacts], viewer: Viewer) -> list[di
     for item in tries:
         if item.ok is None:
             continue
-        _, words, code = batch_view.outcome(item, row, viewer)
+        _, words, code = batch_items.outcome(item, row, viewer)
         if item.finished_at and item.ran_ms is not None:
             sent = item.finished_at - timedelta(milliseconds=item.ran_ms)
             where = f"sent to {item.engine}" if item.engine else "sent to an engine"

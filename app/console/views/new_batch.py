@@ -1,9 +1,11 @@
 """A file that was dropped: what its lines are, and what a batch of it would need. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from app.batches.validation.openai_lines import LineProblem
 from app.console.views import text, times
 from app.files import ids
 from app.files.service import File
@@ -34,6 +36,15 @@ def view(file: File, estimate: Mapping[str, Any], now: datetime) -> dict[str, An
         "budget": _budget(estimate.get("budget")),
         "windows": WINDOWS,
         "must_be_lenient": bool(unfit) and any(not each.get("alone") for each in problems),
+    }
+
+
+def report(lines: int, problems: Sequence[LineProblem]) -> dict[str, Any]:
+    """What a page shows of a file that still arrives: the first problems, in the order of its lines."""
+    many = text.plural(len(problems), "line")
+    return {
+        "words": f"{many} of {lines:,} so far",
+        "problems": [_problem(asdict(each)) for each in problems[:MOST_PROBLEMS]],
     }
 
 

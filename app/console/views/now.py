@@ -187,6 +187,7 @@ def engine(each: EngineRow, history: Sequence[StoredSample], start: datetime, no
     if each.intake != EngineIntake.OPEN:
         words = "drained by an operator"
     harvest, sync = now_plots.latest(history, now)
+    drawn, gate = now_plots.tide(each.name, history, start, now)
     return {
         "name": each.name,
         "model": each.model or "no model",
@@ -196,8 +197,8 @@ def engine(each: EngineRow, history: Sequence[StoredSample], start: datetime, no
         "harvest": text.count(harvest),
         "sync": text.count(sync),
         "in_flight": f"{each.batch_in_flight:,}",
-        "plot": now_plots.tide(each.name, history, start, now),
-        "ribbon": now_plots.gate(each.name, history, start, now),
+        "plot": drawn,
+        "ribbon": gate,
     }
 
 

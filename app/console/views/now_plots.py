@@ -5,11 +5,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from app.batches.protection import Protection, Stretch
-from app.console.views import plots, signs, text, times
+from app.console.queries_engines import Tide
+from app.console.views import engine_plots, plots, text
+from app.console.views.engine_plots import Frame
 from app.console.views.plots import Plot, Word
 from app.headroom.samples import StoredSample
 
-_GAP = 3.0  # stretches without a sample, after which the tide is broken
 _FRESH = timedelta(seconds=45)
 _LINE = 11.0  # per cent of the height that a word takes
 _TABLE_ROWS = 12
@@ -41,40 +42,21 @@ def pace(history: Mapping[int, Sequence[StoredSample]], now: datetime) -> list[f
     return values[:-1] if len(values) > 2 else values  # the newest stretch is not over
 
 
-def tide(name: str, history: Sequence[StoredSample], start: datetime, end: datetime) -> Plot:
-    """Synchronous tokens as the ground, harvested ones as the water on it, tokens a second."""
-    label = f"{name}: synchronous and harvested tokens a second, since {times.clock_time(start, end)}"
-    grid = [tick.x for tick in plots.ticks(start, end)[1:-1]]
-    rates = [_rates(each) for each in history]
-    most = max((harvest + sync for harvest, sync in rates), default=0.0)
-    if most <= 0:
-        return Plot(label, grid=grid)
-    top = most * _HEAD
-    shapes = []
-    for piece in _pieces(history):
-        points = [(plots.place(history[n].at, start, end), *rates[n]) for n in piece]
-        ground = [(x, sync / top) for x, _, sync in points]
-        water = [(x, (sync + harvest) / top) for x, harvest, sync in points]
-        shapes += [plots.area(water, "a-water"), plots.area(ground, "a-sync"), plots.line(water, "l-water")]
-    cap = round(100 - 100 / _HEAD, 1)
-    words = [Word(100, 0, text.compact(most), 0, 11, "end")]
-    return Plot(label, shapes, grid, caps=[cap], words=words, group="tide")
+def tide(name: str, history: Sequence[StoredSample], start: datetime, end: datetime) -> tuple[Plot, plots.Ribbon]:
+    """The tide of one engine and its gate, drawn as on the page of engines."""
+    shown = Frame(start, end, _stretch(history).total_seconds())
+    samples = [
+        Tide(each.at, of.reason, of.seconds, of.closed_seconds, of.batch_tokens, of.sync_tokens)
+        for each in history
+        for of in [each.sample]
+    ]
+    folded = [(each.at, each.seconds, each.reason, each.closed_seconds) for each in samples]
+    return engine_plots.tide(name, samples, shown), engine_plots.folded_gate(name, folded, shown)
 
 
 def _rates(each: StoredSample) -> tuple[float, float]:
     seconds = each.sample.seconds or 1.0
     return each.sample.batch_tokens / seconds, each.sample.sync_tokens / seconds
-
-
-def _pieces(history: Sequence[StoredSample]) -> list[list[int]]:
-    """The numbers of samples that follow one another without a gap."""
-    step = _stretch(history)
-    found: list[list[int]] = [[]]
-    for n, each in enumerate(history):
-        if n and each.at - history[n - 1].at > _GAP * step:
-            found.append([])
-        found[-1].append(n)
-    return [piece for piece in found if len(piece) > 1]
 
 
 def tide_table(
@@ -95,18 +77,6 @@ def latency_table(calls: Protection, name: str) -> list[list[str]]:
     """A quantile in numbers: time, beside batch work, alone."""
     stretches = calls.stretches[:: max(1, len(calls.stretches) // _TABLE_ROWS)]
     return [[f"{each.start:%H:%M}", *(text.count(value) for value in _values(each, name))] for each in stretches]
-
-
-def gate(name: str, history: Sequence[StoredSample], start: datetime, end: datetime) -> plots.Ribbon:
-    """What the gate did, from the reason of each sample."""
-    spans = []
-    for n, each in enumerate(history):
-        begin = each.at - timedelta(seconds=each.sample.seconds)
-        if n and abs((begin - history[n - 1].at).total_seconds()) < 0.5 * each.sample.seconds:
-            begin = history[n - 1].at  # samples follow one another; small differences would be drawn as gaps
-        reason = each.sample.reason
-        spans.append((begin, each.at, signs.ribbon(reason), f"{reason}, {each.at:%H:%M:%S}"))
-    return plots.ribbon(f"{name}: state of the gate, since {times.clock_time(start, end)}", spans, start, end)
 
 
 def _values(stretch: Stretch, name: str) -> tuple[float | None, float | None]:

@@ -1,0 +1,89 @@
+"""Claims about what the lists of batches and items say, without a database."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from app.access.roles import Role, Viewer
+from app.batches.validation.openai_lines import LineProblem
+from app.console.queries import BatchRow
+from app.console.queries_items import ITEM_ROWS, ItemPage
+from app.console.views import batch_actions, batch_items, new_batch, selection
+from app.queue.items import ItemFacts
+from app.states import BATCH, BatchState
+
+NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
+ADMIN = Viewer(1, "ada", Role.ADMIN, 1, "acme", NOW, NOW)
+
+
+def a_batch(state: BatchState = BatchState.OPEN, **changes: Any) -> BatchRow:
+    usual: dict[str, Any] = {
+        "batch_id": 1, "request_id": uuid4(), "tenant_id": 1, "account": "acme", "model": "m", "state": state, "run": 2,
+        "total": 100, "ok": 50, "failed": 3, "prompt_tokens": 10, "cached_tokens": 1, "completion_tokens": 5,
+        "created_at": NOW, "opened_at": NOW, "finalized_at": NOW if state in BATCH.final() else None, "expires_at": None,
+        "tags": [], "metadata": None, "policy": None, "endpoint": "/v1", "line_id": None, "traceparent": None,
+    }  # fmt: skip
+    return BatchRow(**usual | changes)
+
+
+def an_item(seq: int) -> ItemFacts:
+    return ItemFacts(seq, None, None, 5, True, run=1, attempt=2, ran_ms=5000, finished_at=NOW - timedelta(seconds=seq))
+
+
+@pytest.mark.parametrize(
+    ("verb", "able"),
+    [
+        ("pause", {BatchState.OPEN}),
+        ("resume", {BatchState.PAUSED}),
+        ("cancel", {BatchState.OPEN, BatchState.PAUSED}),
+        ("retry", BATCH.final()),
+    ],
+)
+def test_an_action_on_several_batches_takes_those_whose_state_allows_it(verb: str, able: set[BatchState]) -> None:
+    rows = [a_batch(state) for state in BatchState]
+    assert {row.state for row in selection.able(verb, rows)} == set(able)
+    shown = selection.view(verb, rows, more=False, back="/console/batches")
+    assert len(shown["rows"]) == len(able)
+    assert len(shown["left"]) == len(rows) - len(able)
+    assert shown["cli"].count(f"slackwater batch {verb} ") == len(able)
+    assert all(each["reason"] for each in shown["left"])
+
+
+def test_a_batch_without_failures_is_not_retried() -> None:
+    assert batch_actions.obstacle("retry", a_batch(BatchState.COMPLETED, ok=100, failed=0)) == "every item was answered"
+
+
+def test_a_retry_names_the_run_that_it_repeats() -> None:
+    row = a_batch(BatchState.COMPLETED)
+    [shown] = selection.view("retry", [row], more=False, back="")["rows"]
+    assert shown["value"] == f"{row.request_id}.2"
+    assert shown["items"] == "50 items without an answer"
+
+
+def listed(page: ItemPage) -> dict[str, Any]:
+    return batch_items.view(a_batch(), (50, 3), page, {}, ADMIN)
+
+
+def test_a_walk_goes_on_where_it_stopped_even_if_it_found_nothing() -> None:
+    found = listed(ItemPage("retried", [], 4_000))
+    assert "items=retried&from=4001" in found["pages"]["older"]
+    assert "until item 4,000" in found["nothing"]
+    assert listed(ItemPage("retried", []))["pages"]["older"] == ""
+
+
+def test_a_full_page_goes_on_after_its_last_row() -> None:
+    found = listed(ItemPage("slow", [an_item(3 * n) for n in range(ITEM_ROWS + 1)], None, 4_000.0))
+    assert len(found["items"]) == ITEM_ROWS
+    assert f"from={3 * (ITEM_ROWS - 1) + 1}#" in found["pages"]["older"]
+    assert "4" in found["pages"]["words"]
+
+
+def test_a_file_that_arrives_is_told_in_the_order_of_its_lines() -> None:
+    problems = [LineProblem("invalid", line, f"line {line}\u202e") for line in range(1, 100)]
+    report = new_batch.report(2_000, problems)
+    assert report["words"] == "99 lines of 2,000 so far"
+    assert [each["line"] for each in report["problems"][:3]] == ["1", "2", "3"]
+    assert len(report["problems"]) == new_batch.MOST_PROBLEMS
+    assert "\u202e" not in report["problems"][0]["words"]
