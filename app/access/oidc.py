@@ -73,7 +73,8 @@ class Provider:
 
     async def begin(self, redirect_uri: str) -> tuple[str, str]:
         """The URL that the browser is sent to, and the cookie that it keeps until it returns. Raises OidcError."""
-        attempt = Attempt(*(secrets.token_urlsafe(32) for _ in range(3)), at=clock.now().timestamp())
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        attempt = Attempt(state, nonce, verifier, clock.now().timestamp())
         challenge = base64.urlsafe_b64encode(hashlib.sha256(attempt.verifier.encode()).digest()).rstrip(b"=").decode()
         asked = {
             "response_type": "code",

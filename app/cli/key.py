@@ -91,8 +91,9 @@ def create(
     is_new = not has_account(current, account)
     limits = {"models": model, "endpoints": endpoint, "networks": network}
     scope = _scope(current, role=role.value, restore=restore, **limits)
-    days = _days(days, expires)
-    key = create_key(current, account, name, days, KeyLimits(requests, tokens), _pins(pin), scope, reason)
+    key = create_key(
+        current, account, name, _days(days, expires), KeyLimits(requests, tokens), _pins(pin), scope, reason
+    )
     if as_json:
         tables.document(console, {"account": account, "key": key, "account_made": is_new})
         return

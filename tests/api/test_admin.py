@@ -90,6 +90,27 @@ async def test_a_wrong_key_is_refused_and_nothing_is_stored(
     assert await result(await operator.get(f"{ADMIN}/keys", params={"account": "clinic"})) == []
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "accounts/%00"),
+        ("DELETE", "accounts/a%00b"),
+        ("GET", "quotas/%00"),
+        ("GET", "budgets/%00"),
+        ("DELETE", "budgets/clinic/%00"),
+        ("DELETE", "keys/%00"),
+        ("GET", "keys?account=%00"),
+        ("GET", "audit?account=%00"),
+        ("GET", "audit?limit=0"),
+        ("GET", "audit?everything=1"),
+    ],
+)
+async def test_what_names_nothing_is_refused_as_such(operator: httpx.AsyncClient, method: str, path: str) -> None:
+    answer = await operator.request(method, f"{ADMIN}/{path}")
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["errors"][0]["code"] == 5006
+
+
 async def test_each_change_is_recorded_with_who_made_it_and_why(operator: httpx.AsyncClient) -> None:
     await operator.post(f"{ADMIN}/accounts", json={"account": "clinic"})
     await operator.put(f"{ADMIN}/quotas/clinic", json={"open_batches": 3})

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app import clock
 from app.admission import quotas
 from app.api import body
-from app.api.admin.guard import ChangeDep, OperatorDep
+from app.api.admin.guard import AccountPath, ChangeDep, OperatorDep
 from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.batches import accounts
@@ -58,7 +58,7 @@ async def create(request: Request, change: ChangeDep) -> Response:
 
 
 @router.get("/accounts/{account}")
-async def show(account: str, _: OperatorDep, parts: PartsDep) -> Response:
+async def show(account: AccountPath, _: OperatorDep, parts: PartsDep) -> Response:
     """One account."""
     async with parts.database.relaxed() as conn:
         found = await accounts.show(conn, account)
@@ -66,7 +66,7 @@ async def show(account: str, _: OperatorDep, parts: PartsDep) -> Response:
 
 
 @router.delete("/accounts/{account}")
-async def delete(account: str, change: ChangeDep) -> Response:
+async def delete(account: AccountPath, change: ChangeDep) -> Response:
     """Begin to delete an account and all it has: keys, webhooks, files, batches. Its running batches are cancelled."""
     async with change.transaction() as conn:
         await accounts.close(conn, account)
@@ -76,7 +76,7 @@ async def delete(account: str, change: ChangeDep) -> Response:
 
 
 @router.get("/quotas/{account}")
-async def quota(account: str, _: OperatorDep, parts: PartsDep) -> Response:
+async def quota(account: AccountPath, _: OperatorDep, parts: PartsDep) -> Response:
     """The quotas of an account, and what is used of them. A limit that is null is none."""
     async with parts.database.relaxed() as conn:
         tenant_id = await tenants.find_tenant(conn, account)
@@ -85,7 +85,7 @@ async def quota(account: str, _: OperatorDep, parts: PartsDep) -> Response:
 
 
 @router.put("/quotas/{account}")
-async def set_quota(account: str, request: Request, change: ChangeDep) -> Response:
+async def set_quota(account: AccountPath, request: Request, change: ChangeDep) -> Response:
     """Change quotas of an account. What is stored already stays."""
     given = (await body.read_model(request, QuotaChange)).model_dump(exclude_unset=True)
     async with change.transaction() as conn:

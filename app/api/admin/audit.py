@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app import clock
 from app.access import audit
-from app.api.admin.guard import OperatorDep
+from app.api.admin.guard import ACCOUNT, OperatorDep
 from app.api.deps import PartsDep
 from app.api.envelope import success
 
@@ -19,7 +19,7 @@ class AuditQuery(BaseModel):
     """Which records."""
 
     model_config = ConfigDict(extra="forbid")
-    account: Annotated[str | None, Field(max_length=64, description="only about this account")] = None
+    account: Annotated[str | None, Field(pattern=ACCOUNT, description="only about this account")] = None
     before: Annotated[int | None, Field(ge=1, le=2**63 - 1, description="only records before this one")] = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from app.api import body
-from app.api.admin.guard import ChangeDep, OperatorDep
+from app.api.admin.guard import AccountPath, ChangeDep, OperatorDep
 from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.batches import budgets as verbs
@@ -14,7 +14,7 @@ from app.metering import budget_terms, budgets
 from app.tenants import service as tenants
 
 router = APIRouter(prefix="/budgets")
-Name = Annotated[str, Path(json_schema_extra={"pattern": budget_terms.NAME})]
+Name = Annotated[str, Path(pattern=budget_terms.NAME)]
 
 
 class Terms(BaseModel):
@@ -24,7 +24,7 @@ class Terms(BaseModel):
 
 
 @router.get("/{account}")
-async def listing(account: str, _: OperatorDep, parts: PartsDep) -> Response:
+async def listing(account: AccountPath, _: OperatorDep, parts: PartsDep) -> Response:
     """The budgets of an account, with what is spent and held in their present windows."""
     async with parts.database.relaxed() as conn:
         found = await budgets.listing(conn, await tenants.find_tenant(conn, account))
@@ -32,7 +32,7 @@ async def listing(account: str, _: OperatorDep, parts: PartsDep) -> Response:
 
 
 @router.put("/{account}/{name}")
-async def put(account: str, name: Name, request: Request, parts: PartsDep, change: ChangeDep) -> Response:
+async def put(account: AccountPath, name: Name, request: Request, parts: PartsDep, change: ChangeDep) -> Response:
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     given = (await body.read_model(request, Terms)).model_dump()
     async with change.transaction() as conn:
@@ -43,7 +43,7 @@ async def put(account: str, name: Name, request: Request, parts: PartsDep, chang
 
 
 @router.delete("/{account}/{name}")
-async def delete(account: str, name: Name, change: ChangeDep) -> Response:
+async def delete(account: AccountPath, name: Name, change: ChangeDep) -> Response:
     """Remove a budget. Work that waited for its money goes on."""
     async with change.transaction() as conn:
         await verbs.remove(conn, await tenants.find_tenant(conn, account), name)

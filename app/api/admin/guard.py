@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 
 from app.access import audit, operator_tokens
 from app.access.oidc import OidcError
@@ -19,6 +19,9 @@ from app.db.pool import Connection
 from app.errors import AuthenticationError, BadInput
 
 REASON = "x-slackwater-reason"
+ACCOUNT = "^[A-Za-z0-9_-]{1,64}$"
+AccountPath = Annotated[str, Path(pattern=ACCOUNT)]
+KeyPath = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$")]
 _LONGEST_REASON = 500
 _NEEDED = "Authentication error: send an operator's token, sk_op_…, as `Authorization: Bearer <token>`"
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app import clock
 from app.admission import key_terms
 from app.api import body
-from app.api.admin.guard import ChangeDep, OperatorDep
+from app.api.admin.guard import ACCOUNT, ChangeDep, KeyPath, OperatorDep
 from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.db.pool import Connection
@@ -54,7 +54,7 @@ class KeysQuery(BaseModel):
     """Which keys."""
 
     model_config = ConfigDict(extra="forbid")
-    account: Annotated[str | None, Field(max_length=64, description="only of this account")] = None
+    account: Annotated[str | None, Field(pattern=ACCOUNT, description="only of this account")] = None
 
 
 @router.get("/keys")
@@ -86,7 +86,7 @@ async def create(request: Request, parts: PartsDep, change: ChangeDep) -> Respon
 
 
 @router.post("/keys/{key_id}/rotate")
-async def rotate(key_id: str, request: Request, parts: PartsDep, change: ChangeDep) -> Response:
+async def rotate(key_id: KeyPath, request: Request, parts: PartsDep, change: ChangeDep) -> Response:
     """Give a key a new secret. Its id, limits and expiry stay; the old secret works until the overlap ends."""
     overlap = (await body.read_model(request, Rotation)).overlap
     seconds = seconds_of(overlap)
@@ -100,7 +100,7 @@ async def rotate(key_id: str, request: Request, parts: PartsDep, change: ChangeD
 
 
 @router.delete("/keys/{key_id}")
-async def revoke(key_id: str, change: ChangeDep) -> Response:
+async def revoke(key_id: KeyPath, change: ChangeDep) -> Response:
     """Revoke a key. It stops working within a second."""
     async with change.transaction() as conn:
         account = await _account(conn, key_id)

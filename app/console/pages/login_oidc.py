@@ -25,7 +25,16 @@ async def start(request: Request) -> Response:
     except OidcError as error:
         return login.page(request, parts, grant=None, problem=str(error), status=503)
     answer = RedirectResponse(place, 303)
-    answer.set_cookie(_name(parts), cookie, max_age=int(ATTEMPT_SECONDS), **_cookie(parts))
+    # Lax, since the browser returns from another site.
+    answer.set_cookie(
+        _name(parts),
+        cookie,
+        max_age=int(ATTEMPT_SECONDS),
+        path="/",
+        secure=parts.secure,
+        httponly=True,
+        samesite="lax",
+    )
     return answer
 
 
@@ -42,7 +51,7 @@ async def back(request: Request) -> Response:
         answer = login.page(request, parts, grant=None, problem=str(error), status=403)
     else:
         answer = login.signed_in(parts, session)
-    answer.delete_cookie(_name(parts), **_cookie(parts))
+    answer.delete_cookie(_name(parts), path="/", secure=parts.secure, httponly=True)
     return answer
 
 
@@ -56,11 +65,6 @@ async def _open(parts: Parts, person: Person) -> str:
 def _name(parts: Parts) -> str:
     """The cookie of one sign-in, bound to this host as that of a session is."""
     return "__Host-sw-oidc" if parts.secure else "sw-oidc"
-
-
-def _cookie(parts: Parts) -> dict[str, object]:
-    # Lax, since the browser returns from another site.
-    return {"path": "/", "secure": parts.secure, "httponly": True, "samesite": "lax"}
 
 
 ROUTES = (Route(START, start), Route(BACK, back))
