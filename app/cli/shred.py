@@ -10,7 +10,7 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -65,10 +65,10 @@ def shred(
             data_dir=Path(made), database_url="", encrypt="off", key_provider="", storage_url="", object_kb=0
         )
         steps = asyncio.run(_run(settings))
-    rows = [(s.step, s.sealed, s.clear, s.clear_in_wal, s.key, "yes" if s.opens else "no") for s in steps]
     if as_json:
-        tables.document(console, [dict(zip(_COLUMNS, row, strict=True)) for row in rows])
+        tables.document(console, [asdict(seen) for seen in steps])
     else:
+        rows = [(s.step, s.sealed, s.clear, s.clear_in_wal, s.key, "yes" if s.opens else "no") for s in steps]
         tables.show(console, _COLUMNS, rows, whole=("step",), numbers=_COLUMNS[1:5])
     if problems := _problems(steps):
         tables.sentence(console, f"Not as promised: {problems[0]}.")

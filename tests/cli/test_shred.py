@@ -58,8 +58,8 @@ def test_the_deletion_is_shown_on_the_raw_files_of_a_database(local: Run) -> Non
     shown = local("shred", "--verify", "--json")
     assert shown.exit_code == 0, shown.output
     stored, deleted, vacuumed, rotated = json.loads(shown.output)
-    assert stored["clear text"] > 0
-    assert stored["wrapped key"] > 0
-    assert [step["sealed text"] for step in (stored, deleted, vacuumed, rotated)] == [0] * 4
-    assert vacuumed["clear text"] == 0
-    assert (deleted["wrapped key opens"], rotated["wrapped key opens"]) == ("yes", "no")
+    assert stored["clear"] > 0
+    assert stored["key"] > 0
+    assert [step["sealed"] for step in (stored, deleted, vacuumed, rotated)] == [0] * 4
+    assert vacuumed["clear"] == 0
+    assert (deleted["opens"], rotated["opens"]) == (True, False)
