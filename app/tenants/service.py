@@ -252,13 +252,8 @@ async def list_keys(conn: Connection, account: str | None = None) -> list[KeyInf
 
 
 def _info(*row: Any) -> KeyInfo:
-<<<<<<< HEAD
     terms: list[Any] = [KeyLimits(*row[7:9]), key_rows.pins_of(row[9]), key_rows.scope_of(*row[10:15]), *row[15:]]
     return KeyInfo(*row[:7], *terms)
-=======
-    limits, pins, scope = KeyLimits(*row[7:9]), key_rows.pins_of(row[9]), key_rows.scope_of(*row[10:15])
-    return KeyInfo(*(*row[:7], limits, pins, scope, *row[15:]))
->>>>>>> w/tident
 
 
 async def has_key(conn: Connection, tenant_id: int, key_id: str) -> bool:
