@@ -53,12 +53,24 @@ READS = {
             "file",
             "file_batch",
         ),
-        *("attempt", "decision", "engine_sample", "key_usage", "usage"),
+        *("attempt", "decision", "engine_sample"),
     },
     # A change names its account.
     "changes": {"tenant"},
     # A use case: everything that an account has.
-    "batches": {"tenant", "api_key", "endpoint", "file", "batch"},
+    "batches": {
+        "tenant",
+        "api_key",
+        "endpoint",
+        "file",
+        "batch",
+        "sched",
+        "delivery",
+        "line",
+        "pool",
+        "engine",
+        "usage",
+    },
 }
 WRITES = {
     # Retention deletes a batch and its events in one transaction.
