@@ -9,8 +9,11 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from app.access import audit, sql
+from app.access import sql
 from app.access.roles import Grant, Role, Viewer
+from app.audit import log
+from app.audit.actor import Actor
+from app.audit.record import Record
 from app.db.pool import Connection
 
 LINK_LIFETIME = timedelta(minutes=5)
@@ -53,7 +56,8 @@ async def begin(conn: Connection, token: str) -> str | None:
     if row is None:
         return None
     await conn.execute(sql.FORGET_SESSIONS)
-    await audit.record(conn, audit.Record(row[1], row[2], row[0], None, "session.start", f"session {row[0]}"))
+    by = Actor(row[1], row[2], row[0])
+    await log.record(conn, Record("session.start", f"session {row[0]}", actor=by))
     return session
 
 

@@ -26,6 +26,7 @@ async def _operator(request: Request, parts: PartsDep) -> None:
         raise NotFound("The operator's routes are off: set SLACKWATER_OPERATOR_TOKEN at the API")
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
     if not hmac.compare_digest(given.encode(), token.encode()):
+        parts.admission.audit.add("access.refused", "/operator", None, "the operator's token was wrong")
         raise AuthenticationError(
             "Authentication error: send SLACKWATER_OPERATOR_TOKEN as `Authorization: Bearer <token>`"
         )

@@ -1,17 +1,18 @@
 """`slackwater console`: run the web console; make one-time links to it; list and end its sessions."""
 
-import getpass
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from app import clock
-from app.access import audit, origin, sessions
+from app.access import origin, sessions
 from app.access.roles import Grant, Role
 from app.access.sessions import SessionInfo
+from app.audit import log
+from app.audit.record import Record
 from app.cli import tables
-from app.cli.database import on_database
+from app.cli.database import on_database, user
 from app.cli.options import Json, console, settings
 from app.cli.parts import become
 from app.db.pool import Connection
@@ -21,7 +22,6 @@ from app.user_errors import Failure
 
 app = typer.Typer(help="Run the web console; make one-time links to it; list and end its sessions.")
 _COLUMNS = ("session", "who", "role", "account", "signed in", "last use")
-BY_COMMAND = "command line"
 
 
 @app.callback(invoke_without_command=True)
@@ -47,8 +47,11 @@ def login(
         raise Failure(f"An {chosen} is of the whole installation.", "Leave --account out, or choose viewer or admin.")
 
     async def invite(conn: Connection) -> str:
-        tenant_id = await tenants.find_tenant(conn, account) if account else None
-        return await sessions.invite(conn, Grant(name or _user(), chosen, tenant_id))
+        async with conn.transaction():
+            tenant_id = await tenants.find_tenant(conn, account) if account else None
+            given = {"role": str(chosen)}
+            await log.record(conn, Record("console.invite", name or user(), account, after=given))
+            return await sessions.invite(conn, Grant(name or user(), chosen, tenant_id))
 
     current = settings()
     token = on_database(current, invite)
@@ -73,22 +76,12 @@ def revoke(session: Annotated[int, typer.Argument(metavar="SESSION", help="numbe
         async with conn.transaction():
             if not await sessions.revoke(conn, session):
                 return False
-            await audit.record(
-                conn, audit.Record(_user(), BY_COMMAND, None, None, "session.revoke", f"session {session}")
-            )
+            await log.record(conn, Record("session.revoke", f"session {session}"))
             return True
 
     if not on_database(settings(), end):
         raise Failure(f"There is no live session {session}.", "`slackwater console sessions` lists them.")
     console.print(f"Session {session} has ended.")
-
-
-def _user() -> str:
-    """Who runs the command, as the machine knows them."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "operator"
 
 
 def _view(session: SessionInfo) -> dict[str, object]:

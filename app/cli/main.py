@@ -7,6 +7,7 @@ import typer
 from app import processes
 from app.cli import (
     account,
+    audit,
     batch,
     budget,
     compare,
@@ -42,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.callback()(version.options)
-for group in (account, batch, budget, console, engine, key, model, policy, spend, subscription):
+for group in (account, audit, batch, budget, console, engine, key, model, policy, spend, subscription):
     app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
 app.command("settings")(settings_list.show)
 COMMANDS: tuple[Callable[..., None], ...] = (

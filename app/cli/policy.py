@@ -1,7 +1,6 @@
 """`slackwater policy …`: apply, compare, try and roll back the rules on requests. Works on the database."""
 
 import difflib
-import getpass
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import timedelta
@@ -13,7 +12,7 @@ import typer
 from app import clock
 from app.admission import policy_versions
 from app.cli import tables
-from app.cli.database import on_database
+from app.cli.database import on_database, user
 from app.cli.options import Json, console, settings
 from app.db.pool import Connection
 from app.engines import catalogue
@@ -40,7 +39,7 @@ _REMEDY = "Correct the file; nothing was applied."
 def apply(file: File, as_json: Json = False) -> None:
     """Check a policy and put it in force. Every process follows it within a second."""
     text = _read(file)
-    version, new = _with_models(lambda conn, models: policy_versions.apply(conn, text, models, _user()), str(file))
+    version, new = _with_models(lambda conn, models: policy_versions.apply(conn, text, models, user()), str(file))
     _confirm(version, new, as_json)
 
 
@@ -53,7 +52,7 @@ def rollback(
 ) -> None:
     """Put an earlier version in force again, as a new version."""
     back, new = _with_models(
-        lambda conn, models: policy_versions.roll_back(conn, version, models, _user()), "the earlier version"
+        lambda conn, models: policy_versions.roll_back(conn, version, models, user()), "the earlier version"
     )
     _confirm(back, new, as_json)
 
@@ -153,13 +152,6 @@ def _read(file: Path) -> str:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{file} cannot be read: {error}.", "Name a text file with the rules.") from None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return "unknown"
 
 
 def _confirm(version: PolicyVersion, new: bool, as_json: bool) -> None:

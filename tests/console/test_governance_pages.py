@@ -148,9 +148,10 @@ async def test_a_policy_is_tried_applied_and_rolled_back(sign_in: SignIn, databa
 async def test_an_account_reads_its_own_part_of_the_audit_log_by_pages(sign_in: SignIn, database: Database) -> None:
     async with database.transaction() as conn:
         await conn.execute(
-            """insert into console_audit (subject, role, account, action, target, outcome)
-               select 'bob', 'admin', case when n % 2 = 0 then 'acme' else 'other' end, 'batch.pause', 'b' || n, 'done'
-               from generate_series(1, 130) n"""
+            """insert into audit (at, account, act, target, body)
+               select now(), account, 'batch.pause', 'b' || n, jsonb_build_object('who', 'bob', 'role', 'admin', 'account', account,
+                 'act', 'batch.pause', 'target', 'b' || n, 'outcome', 'done', 'at', to_json(now())#>>'{}')
+               from generate_series(1, 130) n, lateral (select case when n % 2 = 0 then 'acme' else 'other' end account)"""
         )
     client = await sign_in(Role.ADMIN)
     first = (await client.get("/console/audit")).text

@@ -5,8 +5,8 @@ import re
 import httpx
 import pytest
 
-from app.access import audit
 from app.access.roles import Role
+from app.audit import log as audit
 from app.console import queries_engines, queries_fairness_sql, queries_find_sql, queries_keys_sql, queries_webhooks_sql
 from app.console import queries_engines_sql as engines_sql
 from app.db.pool import Connection, Database
@@ -47,7 +47,7 @@ async def entries(database: Database) -> list[tuple[str, str, str]]:
     """The audit log without sign-ins, oldest first."""
     async with database.durable() as conn:
         found = await audit.latest(conn)
-    return [(each.action, each.target, each.outcome) for each in reversed(found) if each.action != "session.start"]
+    return [(each.act, each.target, each.outcome) for each in reversed(found) if each.act != "session.start"]
 
 
 async def delivery_of(client: httpx.AsyncClient, state: str, hook: str = HOOK) -> str:

@@ -9,8 +9,8 @@ import orjson
 import pytest
 from starlette.applications import Starlette
 
-from app.access import audit
 from app.access.roles import Role
+from app.audit import log as audit
 from app.console import stream
 from app.db.pool import Database
 from app.queue import service
@@ -71,7 +71,7 @@ async def entries(database: Database) -> list[tuple[str, str, str, str | None]]:
     """The audit log without sign-ins, oldest first."""
     async with database.durable() as conn:
         found = await audit.latest(conn)
-    return [(e.action, e.target, e.outcome, e.reason) for e in reversed(found) if not e.action.startswith("session")]
+    return [(e.act, e.target, e.outcome, e.reason) for e in reversed(found) if not e.act.startswith("session")]
 
 
 # ------------------------------------------------------------ seeing

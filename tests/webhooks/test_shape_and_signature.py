@@ -60,6 +60,7 @@ def event(kind: str, **data: object) -> formats.Event:
             for kind, data in (
                 ("quota.reached", {"quota": "open_items", "message": "full"}),
                 ("policy.applied", {"version": 3, "message": "in force"}),
+                ("audit.signed", {"row": 7, "checkpoint": "{}", "signature": "00"}),
             )
         ),
     ],
