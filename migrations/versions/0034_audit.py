@@ -120,7 +120,8 @@ BEGIN
   IF covered THEN RETURN OLD; END IF;
   RAISE EXCEPTION '% is only added to', TG_TABLE_NAME;
 END $$;
-""" + "".join(
+"""
+_TRIGGERS = "".join(
     f"""
 CREATE TRIGGER {table}_is_final BEFORE UPDATE OR TRUNCATE ON {table}
   FOR EACH STATEMENT EXECUTE FUNCTION audit_is_final();
@@ -129,7 +130,7 @@ REVOKE UPDATE, TRUNCATE ON {table} FROM PUBLIC, CURRENT_USER;
 """
     for table in _GUARDED
 )
-SCRIPT = _TABLES + _COPY + _GUARDS
+SCRIPT = _TABLES + _COPY + _GUARDS + _TRIGGERS
 
 _OF = "body::json->>"
 

@@ -149,8 +149,8 @@ async def test_an_account_reads_its_own_part_of_the_audit_log_by_pages(sign_in: 
     async with database.transaction() as conn:
         await conn.execute(
             """insert into audit (at, account, act, target, body)
-               select now(), account, 'batch.pause', 'b' || n, jsonb_build_object('who', 'bob', 'role', 'admin', 'account', account,
-                 'act', 'batch.pause', 'target', 'b' || n, 'outcome', 'done', 'at', to_json(now())#>>'{}')
+               select now(), account, 'batch.pause', 'b' || n, jsonb_build_object('who', 'bob', 'role', 'admin',
+                 'account', account, 'act', 'batch.pause', 'target', 'b' || n, 'outcome', 'done', 'at', to_json(now())#>>'{}')
                from generate_series(1, 130) n, lateral (select case when n % 2 = 0 then 'acme' else 'other' end account)"""
         )
     client = await sign_in(Role.ADMIN)
