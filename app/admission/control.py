@@ -15,9 +15,11 @@ from app.metering.spend_labels import SpendLabels
 from app.policy.in_force import PolicyInForce
 from app.policy.match import Decision, Denial, Requester, narrowed, webhook_refusal
 from app.policy.rules import Policy
+from app.queue.types import Kind
 from app.tenants.service import Tenant
 
 _MOST_REQUESTERS = 4096
+_QUEUED = frozenset(Kind)  # a batch keeps the rules that changed it
 
 
 def labels_of(
@@ -64,7 +66,7 @@ class AdmissionControl:
             self._for(who),
             models,
             partial(self._used, tenant, labels),
-            partial(self._decided, tenant.account_id),
+            observation.count if kind in _QUEUED else partial(self._decided, tenant.account_id),
             partial(self.samples.add, tenant.tenant_id),
             partial(self._refused, tenant.account_id),
         )
@@ -77,7 +79,7 @@ class AdmissionControl:
             raise PolicyDenied(refusal.message)
 
     def _decided(self, account: str, decision: Decision) -> None:
-        """Count a decision, and note the rules that changed something."""
+        """Count the decision on a synchronous request, and note the rules that changed it."""
         observation.count(decision)
         for rule in decision.rules:
             if decision.denial is None:

@@ -15,6 +15,8 @@ from app.api.parameter_limits import Texts
 from app.api.workers_ai import batch_views
 from app.api.workers_ai.history import IncidentQuery, moment
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
+from app.audit import actor
+from app.audit.actor import Actor
 from app.batches import all_accounts, incidents
 from app.errors import AuthenticationError, NotFound
 
@@ -25,8 +27,10 @@ async def _operator(request: Request, parts: PartsDep) -> None:
     if not token:
         raise NotFound("The operator's routes are off: set SLACKWATER_OPERATOR_TOKEN at the API")
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    by = Actor("unknown caller", "none", correlation=request.state.request_id)
     if not hmac.compare_digest(given.encode(), token.encode()):
-        parts.admission.audit.add("access.refused", "/operator", None, "the operator's token was wrong")
+        with actor.acting(by):
+            parts.admission.audit.add("access.refused", "/operator", None, "the operator's token was wrong")
         raise AuthenticationError(
             "Authentication error: send SLACKWATER_OPERATOR_TOKEN as `Authorization: Bearer <token>`"
         )

@@ -79,9 +79,9 @@ CUTS = """
 with recursive {accounts}
 select a.account, s.seq, s.hash from audit_seals a
 cross join lateral (select max(seq) as seq from audit_seal s where s.account = a.account) head
-cross join lateral (
-  select min(s.seq) as seq from audit_seal s join audit r using (audit_id)
-  where s.account = a.account and r.at >= now() - make_interval(days => %(days)s)) kept
+left join lateral (
+  select s.seq from audit_seal s join audit r using (audit_id)
+  where s.account = a.account and r.at >= now() - make_interval(days => %(days)s) order by s.seq limit 1) kept on true
 join audit_seal s on s.account = a.account and s.seq = least(kept.seq, head.seq) - 1
 where a.account is not null""".format(accounts=_accounts("audit_seal"))
 

@@ -25,6 +25,7 @@ SIGN_SECONDS = 60.0  # between two looks for chains whose checkpoint is due
 VERIFY_SECONDS = 86_400.0
 FIRST_VERIFY_SECONDS = 300.0  # so that a steward that leads for a moment does not read all
 CUT_SECONDS = 3600.0
+_MOST_REPORTED = 1000  # problems; the command `audit verify` shows all
 _MOST_STEPS = 50  # transactions without a pause
 
 log = structlog.get_logger("steward")
@@ -36,6 +37,7 @@ class AuditLog:
     def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
         self._database, self._settings, self._metrics = database, settings, metrics
         self._seen: dict[str, Head] = {}
+        self._reported: set[str] = set()
         self._signer: checkpoints.Signer | None = None
 
     async def keep(self) -> None:
@@ -104,10 +106,13 @@ class AuditLog:
         keys = checkpoints.known_keys(self._settings)
         async with self._database.relaxed() as conn:
             found = await check.verify(conn, Store.of(self._settings), keys)
-        for problem in found.problems[:100]:
+        for problem in found.problems:
             self._broken(problem)
         log.info("audit.verified", rows=found.rows, checkpoints=found.checkpoints, problems=len(found.problems))
 
     def _broken(self, problem: str) -> None:
-        self._metrics.audit_problems.inc()
-        log.error("audit.broken", problem=problem)
+        """Report a problem once."""
+        if problem not in self._reported and len(self._reported) < _MOST_REPORTED:
+            self._reported.add(problem)
+            self._metrics.audit_problems.inc()
+            log.error("audit.broken", problem=problem)
