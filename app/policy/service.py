@@ -44,8 +44,8 @@ async def apply(
     assert row is not None
     made = PolicyVersion(*row)
     act = "policy.apply" if restores is None else "policy.rollback"
-    terms = {"before": _named(found), "after": _named(made)}
-    await log.record(conn, Record(act, f"policy {made.policy_id}", **terms))
+    entry = Record(act, f"policy {made.policy_id}", before=_named(found), after=_named(made))
+    await log.record(conn, entry)
     return made, True
 
 

@@ -262,6 +262,6 @@ async def revoke_key(conn: Connection, key_id: str) -> bool:
         row = await (await conn.execute(sql.REVOKE_KEY, {"key_id": key_id})).fetchone()
         if row is None:
             return False
-        states = {"before": {"name": row[1], "state": "live"}, "after": {"state": "revoked"}}
-        await log.record(conn, Record("key.revoke", key_id, row[0], **states))
+        before = {"name": row[1], "state": "live"}
+        await log.record(conn, Record("key.revoke", key_id, row[0], before=before, after={"state": "revoked"}))
         return True

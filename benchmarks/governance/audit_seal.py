@@ -37,5 +37,5 @@ async def _run(url: str, rows: int) -> tuple[float, float]:
 
 def _record(n: int) -> Record:
     by = Actor("key 3f21ab90", "key", correlation=f"req-{n}")
-    terms = {"before": {"max": n, "period": "month"}, "after": {"max": n + 1, "period": "month"}}
-    return Record("budget.set", f"budget-{n}", f"account-{n % _ACCOUNTS}", actor=by, **terms)
+    before, after = {"max": n, "period": "month"}, {"max": n + 1, "period": "month"}
+    return Record("budget.set", f"budget-{n}", f"account-{n % _ACCOUNTS}", before=before, after=after, actor=by)

@@ -1,7 +1,7 @@
 """What somebody does to an object that is no batch: the audit row first, then the act; a refusal adds a row that says why."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -22,7 +22,7 @@ async def recorded(
     target: str,
     account: str | None,
     verb: Callable[[], Awaitable[T]],
-    **more: object,
+    **more: Any,
 ) -> T:
     """Write the audit row, then act. See `attempted`."""
     await write(parts, Record(action, target, account, **more))
@@ -36,7 +36,7 @@ async def attempted(
     target: str,
     account: str | None,
     verb: Callable[[], Awaitable[T]],
-    **more: object,
+    **more: Any,
 ) -> T:
     """Act. `verb` writes its own audit row in its transaction. Raises its errors, each of which is recorded."""
     try:

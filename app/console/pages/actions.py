@@ -4,6 +4,7 @@ The row is written before the action, so that nothing is done without one; a ref
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 from starlette.requests import Request
@@ -33,7 +34,7 @@ def refuse(viewer: Viewer, what: str) -> AuthenticationError:
 
 
 async def recorded(
-    parts: Parts, viewer: Viewer, action: str, row: BatchRow, verb: Callable[[], Awaitable[object]], **more: object
+    parts: Parts, viewer: Viewer, action: str, row: BatchRow, verb: Callable[[], Awaitable[object]], **more: Any
 ) -> None:
     """Write the audit row, then act. Raises the errors of the action, each of which is recorded too."""
     target = str(row.request_id)
