@@ -1,11 +1,13 @@
 """Spend, sessions and families, policy, audit: what each role sees, and what may be done."""
 
+import asyncio
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
 from app.access.roles import Role
+from app.audit import log
 from app.console.views import policy, spend, spend_change
 from app.db.pool import Database
 from app.engines import catalogue
@@ -122,6 +124,19 @@ async def test_the_policy_is_shown_to_the_installation_only(sign_in: SignIn) -> 
     auditor = await sign_in(Role.AUDITOR)
     assert "No policy was ever applied" in (await auditor.get("/console/policy")).text
     assert (await auditor.post("/console/policy/apply", data={"text": RULES})).status_code == 403
+
+
+async def test_what_a_role_may_not_do_is_recorded_within_a_second_or_two(sign_in: SignIn, database: Database) -> None:
+    auditor = await sign_in(Role.AUDITOR)
+    assert (await auditor.post("/console/policy/apply", data={"text": RULES})).status_code == 403
+    for _ in range(50):
+        async with database.relaxed() as conn:
+            newest = (await log.latest(conn, limit=1))[0]
+        if newest.act == "access.refused":
+            break
+        await asyncio.sleep(0.1)
+    assert (newest.act, newest.target, newest.role) == ("access.refused", "/console/policy/apply", "auditor")
+    assert "cannot apply a policy" in newest.outcome
 
 
 async def test_a_policy_is_tried_applied_and_rolled_back(sign_in: SignIn, database: Database) -> None:

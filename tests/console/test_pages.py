@@ -67,11 +67,18 @@ async def _run_first(database: Database, batch: NewBatch, pool: int) -> None:
         await support.fold(conn)
 
 
+ASIDE = ("session", "access.refused")
+
+
 async def entries(database: Database) -> list[tuple[str, str, str, str | None]]:
-    """The audit log without sign-ins, oldest first."""
+    """What was done in the console, without sign-ins and what a role may not do, oldest first."""
     async with database.durable() as conn:
         found = await audit.latest(conn)
-    return [(e.act, e.target, e.outcome, e.reason) for e in reversed(found) if not e.act.startswith("session")]
+    return [
+        (e.act, e.target, e.outcome, e.reason)
+        for e in reversed(found)
+        if e.role != "system" and not e.act.startswith(ASIDE)
+    ]
 
 
 # ------------------------------------------------------------ seeing
