@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -80,6 +81,11 @@ def _cipher(key: bytes) -> AESGCM:
 def derive(key: bytes, purpose: bytes) -> bytes:
     """The key of one purpose, 32 bytes, derived from the master key."""
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"slackwater " + purpose).derive(key)
+
+
+def signing_key(key: bytes, purpose: str) -> Ed25519PrivateKey:
+    """The Ed25519 key of one purpose, derived from the master key."""
+    return Ed25519PrivateKey.from_private_bytes(derive(key, f"signatures: {purpose}".encode()))
 
 
 def _kept_key(path: Path) -> bytes:

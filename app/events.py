@@ -34,6 +34,7 @@ class EventKind(StrEnum):
     BUDGET_DIVERTED = "budget.diverted"
     QUOTA_REACHED = "quota.reached"
     POLICY_APPLIED = "policy.applied"
+    AUDIT_SIGNED = "audit.signed"
     ENDPOINT_FAILING = "endpoint.failing"
     ENDPOINT_DISABLED = "endpoint.disabled"
     TEST = "test"
@@ -55,6 +56,7 @@ ENDPOINT_KINDS = (EventKind.ENDPOINT_FAILING, EventKind.ENDPOINT_DISABLED)
 BUDGET_KINDS = (EventKind.BUDGET_SOFT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
 QUOTA_KINDS = (EventKind.QUOTA_REACHED,)
 POLICY_KINDS = (EventKind.POLICY_APPLIED,)
+AUDIT_KINDS = (EventKind.AUDIT_SIGNED,)
 PROGRESS_KINDS = (EventKind.BATCH_STARTED, EventKind.BATCH_PROGRESS, EventKind.BATCH_AT_RISK)
 
 NO_REQUEST = "00000000-0000-0000-0000-000000000000"
@@ -88,7 +90,7 @@ class BatchFailure:
 class EventData:
     """What every event carries. The kind `test` carries no more.
 
-    `request_id`: the batch; in `endpoint.*` the endpoint, in `budget.*`, `quota.*`, `policy.*` and a test all zeros
+    `request_id`: the batch; in `endpoint.*` the endpoint, in `budget.*`, `quota.*`, `policy.*`, `audit.*` and a test all zeros
     (`NO_REQUEST`). `traceparent`: from the submit, if
     it had one.
     """
@@ -151,11 +153,23 @@ class PolicyData(EventData):
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditData(EventData):
+    """Data of `audit.*`. `row`: the newest row of the account's audit log that the checkpoint covers. `checkpoint`: the text that
+    is signed. `signature`: Ed25519, in hex.
+    """
+
+    row: int
+    checkpoint: str
+    signature: str
+
+
 _OF_NO_BATCH: tuple[tuple[tuple[EventKind, ...], type[EventData], tuple[str, ...]], ...] = (
     (ENDPOINT_KINDS, EndpointData, ("message",)),
     (BUDGET_KINDS, BudgetData, ("budget", "percent", "message")),
     (QUOTA_KINDS, QuotaData, ("quota", "message")),
     (POLICY_KINDS, PolicyData, ("version", "message")),
+    (AUDIT_KINDS, AuditData, ("row", "checkpoint", "signature")),
 )
 
 

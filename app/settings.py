@@ -122,6 +122,16 @@ class Settings(BaseSettings):
     retention_days: int = Field(
         30, ge=0, description="final batches are kept this long, then deleted in whole days; 0: for ever"
     )
+    audit_retention_days: int = Field(
+        365, ge=0, description="rows of the audit log are kept this long, then cut off with a signature; 0: for ever"
+    )
+    audit_checkpoint_seconds: float = Field(
+        3600, gt=0, description="interval at which the state of the audit log is signed"
+    )
+    audit_keys: str = Field(
+        "",
+        description="public keys of earlier secret keys whose audit checkpoints are still believed, in hex, with commas",
+    )
 
     # Object store
     object_kb: int = Field(0, ge=0, description="larger items and results go to the object store; 0: none do")
@@ -370,6 +380,17 @@ class Settings(BaseSettings):
         if url and not url.startswith("postgresql://"):
             raise ValueError("must be postgresql://… , or empty for the embedded server")
         return url
+
+    @field_validator("audit_keys")
+    @classmethod
+    def _public_keys(cls, keys: str) -> str:
+        if wrong := [
+            key for key in keys.split(",") if key.strip() and not re.fullmatch("[0-9a-fA-F]{64}", key.strip())
+        ]:
+            raise ValueError(
+                f"must be public keys of 64 hex digits, as `slackwater audit key` prints them, not {wrong[0]!r}"
+            )
+        return keys
 
     @field_validator("webhook_allow_private", mode="before")
     @classmethod

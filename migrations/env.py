@@ -4,6 +4,7 @@ from alembic import context
 
 import app.access.tables
 import app.admission.tables
+import app.audit.tables
 import app.changes.tables
 import app.engines.tables
 import app.files.tables

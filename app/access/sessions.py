@@ -9,8 +9,11 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from app.access import audit, sql
+from app.access import sql
 from app.access.roles import Grant, Role, Viewer
+from app.audit import log
+from app.audit.actor import Actor
+from app.audit.record import Record
 from app.db.pool import Connection
 
 LINK_LIFETIME = timedelta(minutes=5)
@@ -53,7 +56,8 @@ async def begin(conn: Connection, token: str) -> str | None:
     if row is None:
         return None
     await conn.execute(sql.FORGET_SESSIONS)
-    await audit.record(conn, audit.Record(row[1], row[2], row[0], None, "session.start", f"session {row[0]}"))
+    by = Actor(row[1], row[2], row[0])
+    await log.record(conn, Record("session.start", f"session {row[0]}", actor=by))
     return session
 
 
@@ -63,8 +67,8 @@ async def open_session(conn: Connection, grant: Grant, account: str | None) -> s
     values = {**_values(grant), "session": _hashed(session), "lifetime": LIFETIME}
     [(session_id,)] = await (await conn.execute(sql.OPEN_SESSION, values)).fetchall()
     await conn.execute(sql.FORGET_SESSIONS)
-    who, detail = (grant.subject, str(grant.role), session_id), {"by": "oidc"}
-    await audit.record(conn, audit.Record(*who, account, "session.start", f"session {session_id}", detail=detail))
+    by = Actor(grant.subject, str(grant.role), session_id)
+    await log.record(conn, Record("session.start", f"session {session_id}", account, after={"by": "oidc"}, actor=by))
     return session
 
 

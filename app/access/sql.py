@@ -1,4 +1,4 @@
-"""The SQL of sign-in links, sessions and the audit log."""
+"""The SQL of sign-in links and sessions."""
 
 _GRANT = "subject, role, tenant_id"
 
@@ -43,16 +43,3 @@ where session_id = %(session_id)s and revoked_at is null and expires_at > now()
   and (%(tenant_id)s::int is null or tenant_id = %(tenant_id)s) returning session_id"""
 
 FORGET_SESSIONS = "delete from console_session where expires_at < now() - interval '1 day'"
-
-RECORD = """
-insert into console_audit (subject, role, session_id, account, action, target, outcome, reason, detail)
-values (%(subject)s, %(role)s, %(session_id)s, %(account)s, %(action)s, %(target)s, %(outcome)s, %(reason)s, %(detail)s)"""
-
-LATEST_RECORDS = """
-select audit_id, at, subject, role, account, action, target, outcome, reason from console_audit
-where (%(before)s::bigint is null or audit_id < %(before)s) and (%(account)s::text is null or account = %(account)s)
-order by audit_id desc limit %(limit)s"""
-
-RECORDS_OF = """
-select audit_id, at, subject, role, account, action, target, outcome, reason from console_audit
-where target = %(target)s order by audit_id desc limit %(limit)s"""

@@ -1,4 +1,4 @@
-"""Tables of the console: one-time links, sessions, and the audit log."""
+"""Tables of the console: one-time links and sessions."""
 
 from sqlalchemy import (
     BigInteger,
@@ -7,15 +7,12 @@ from sqlalchemy import (
     DateTime,
     ForeignKey,
     Identity,
-    Index,
     Integer,
     LargeBinary,
     Table,
     Text,
     func,
-    text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
 from app.access.roles import Role
 from app.db.metadata import metadata
@@ -60,24 +57,6 @@ console_session = Table(
     Column("revoked_at", Timestamp),
     CheckConstraint(_OF_ACCOUNT, name="scope"),
 )
-
-# No foreign keys: a record outlives the session and the account that it names. A trigger of the migration refuses changes.
-console_audit = Table(
-    "console_audit",
-    metadata,
-    Column("audit_id", BigInteger, Identity(always=True), primary_key=True),
-    Column("at", Timestamp, nullable=False, server_default=text("clock_timestamp()")),
-    Column("subject", Text, nullable=False),
-    Column("role", Text, nullable=False),
-    Column("session_id", BigInteger, comment="null: on the command line"),
-    Column("account", Text, comment="whose object it was; null: the installation's"),
-    Column("action", Text, nullable=False, comment="for example batch.cancel, item.reveal, session.start"),
-    Column("target", Text, nullable=False, comment="id of the object"),
-    Column("outcome", Text, nullable=False, comment="done, or why it was refused"),
-    Column("reason", Text, comment="what the person gave as the reason"),
-    Column("detail", JSONB),
-)
-Index("console_audit_target", console_audit.c.target, console_audit.c.audit_id)
 
 operator_token = Table(
     "operator_token",

@@ -13,7 +13,7 @@ from app.admission.answer_limit import limited
 from app.engines.catalogue import Catalogue, Model
 from app.errors import ModelDenied, PolicyDenied
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
-from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide, encrypts
+from app.policy.match import NO_DECISION, Asked, Decision, Denial, Requester, decide, encrypts
 from app.policy.rules import NO_POLICY, Policy
 from app.queue.types import Kind
 from app.tenants.key_scope import EVERYTHING, KeyScope
@@ -97,7 +97,7 @@ class Outcome:
 class Admission:
     """The admission of one HTTP request, whose labels and policy are fixed. `policy`: narrowed to the requester.
 
-    `scope`: of the key. `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`:
+    `scope`: of the key. `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`, `on_denial`:
     called with each.
     """
 
@@ -109,6 +109,7 @@ class Admission:
     used: Callable[[], float] = float
     on_decision: Callable[[Decision], object] = id
     on_request: Callable[[RequestFacts], object] = id
+    on_denial: Callable[[Denial], object] = id
     outcome: Outcome = field(default_factory=Outcome)
 
     @property
@@ -139,9 +140,11 @@ class Admission:
         decision = decide(self.policy.rules, asked, self.used)
         self.on_decision(decision)
         if decision.denial is not None:
+            self.on_denial(decision.denial)
             raise PolicyDenied(decision.denial.message)
         admitted = self._routed(model, item, facts, decision, examine)
         if (refusal := decision.refusal(admitted.model.name)) is not None:
+            self.on_denial(refusal)
             raise ModelDenied(refusal.message)
         if decision.max_tokens is not None and facts.most_tokens > decision.max_tokens:
             shorter = limited(admitted.item, endpoint, decision.max_tokens)

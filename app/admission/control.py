@@ -7,16 +7,19 @@ from urllib.parse import urlsplit
 from app.admission import observation
 from app.admission.admission import Admission
 from app.admission.samples import RequestSamples
+from app.audit.grouped import GroupedLog
 from app.engines.catalogue import Catalogue
 from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
 from app.policy.in_force import PolicyInForce
-from app.policy.match import Requester, encrypts, narrowed, webhook_refusal
+from app.policy.match import Decision, Denial, Requester, encrypts, narrowed, webhook_refusal
 from app.policy.rules import Policy
+from app.queue.types import Kind
 from app.tenants.service import Tenant
 
 _MOST_REQUESTERS = 4096
+_QUEUED = frozenset(Kind)  # a batch keeps the rules that changed it
 
 
 def labels_of(
@@ -33,11 +36,19 @@ def no_budget(tenant: Tenant, labels: SpendLabels) -> float:
 
 
 class AdmissionControl:
-    """Run `policy.keep` and `samples.keep` beside it. `used`: per cent of the fullest budget that such a request falls under."""
+    """Run `policy.keep`, `samples.keep` and `audit.keep` beside it.
+
+    `used`: per cent of the fullest budget that such a request falls under.
+    """
 
     def __init__(
-        self, policy: PolicyInForce, samples: RequestSamples, used: Callable[[Tenant, SpendLabels], float] = no_budget
+        self,
+        policy: PolicyInForce,
+        samples: RequestSamples,
+        used: Callable[[Tenant, SpendLabels], float] = no_budget,
+        audit: GroupedLog | None = None,
     ) -> None:
+        self.audit = audit or GroupedLog(None)
         self.policy = policy
         self.samples = samples
         self._used = used
@@ -56,8 +67,9 @@ class AdmissionControl:
             models,
             tenant.scope,
             partial(self._used, tenant, labels),
-            observation.count,
+            observation.count if kind in _QUEUED else partial(self._decided, tenant.account_id),
             partial(self.samples.add, tenant.tenant_id),
+            partial(self._refused, tenant.account_id),
         )
 
     def encrypts_files(self, tenant: Tenant) -> str | None:
@@ -68,7 +80,18 @@ class AdmissionControl:
         """Raise PolicyDenied for a webhook of this account to a host that a rule does not allow."""
         host = (urlsplit(url).hostname or "").rstrip(".").lower()
         if (refusal := webhook_refusal(self.policy.current.rules, tenant.account_id, host)) is not None:
+            self._refused(tenant.account_id, refusal)
             raise PolicyDenied(refusal.message)
+
+    def _decided(self, account: str, decision: Decision) -> None:
+        """Count the decision on a synchronous request, and note the rules that changed it."""
+        observation.count(decision)
+        for rule in decision.rules:
+            if decision.denial is None:
+                self.audit.add("policy.applied", rule, account)
+
+    def _refused(self, account: str, denial: Denial) -> None:
+        self.audit.add("policy.denied", denial.rule_id, account, denial.message)
 
     def _for(self, who: Requester) -> Policy:
         """The policy in force, narrowed to a requester."""

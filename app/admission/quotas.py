@@ -5,9 +5,11 @@ concurrent submits together never exceed it. An account without a quota costs no
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 
 from app.admission import quota_sql as sql
+from app.audit import log
+from app.audit.record import Record, changed
 from app.db.pool import Connection
 from app.errors import QuotaExceeded
 from app.tenants import service as tenants
@@ -101,6 +103,9 @@ async def change(conn: Connection, account_id: str, quota: Quota) -> None:
     Call inside a transaction.
     """
     tenant_id = await tenants.find_tenant(conn, account_id)
+    before, after = changed(asdict(await limits(conn, tenant_id)), asdict(quota))
+    if after:
+        await log.record(conn, Record("quota.set", account_id, account_id, before=before, after=after))
     if quota == NO_QUOTA:
         await conn.execute(sql.REMOVE, {"tenant_id": tenant_id})
     else:

@@ -45,6 +45,7 @@ from app.api.workers_ai import (
     why,
 )
 from app.api.workers_ai import models as catalogue_routes
+from app.audit.grouped import GroupedLog
 from app.batches import budget_events
 from app.batches.intake import spool
 from app.changes import service as changes
@@ -88,9 +89,10 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         policy = PolicyInForce(database, models)
         await policy.renew()
         samples = RequestSamples(database)
-        keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples)}
+        audit = GroupedLog(database)
+        keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples, audit)}
         admission = AdmissionControl(
-            policy, samples, lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow)
+            policy, samples, lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow), audit
         )
         gauges = QueueGauges(watch)
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)

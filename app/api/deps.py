@@ -11,6 +11,8 @@ from app.admission.control import AdmissionControl
 from app.api import permissions
 from app.api.queue_gauges import QueueGauges
 from app.api.store_check import StoreCheck
+from app.audit import actor
+from app.audit.actor import Actor
 from app.batches.installation_status import Installation
 from app.batches.why_chain import Polls
 from app.db.pool import Database
@@ -99,12 +101,16 @@ async def key_holder(request: Request, parts: Annotated[Parts, Depends(parts)]) 
     if tenant is None:
         raise AuthenticationError("Authentication error: the API key is unknown, expired or revoked")
     permissions.check(tenant, request)
+    actor.enter(Actor(f"key {tenant.key_id}", "key", correlation=request.state.request_id))
     return tenant
 
 
-async def caller(account_id: str, tenant: Annotated[Tenant, Depends(key_holder)]) -> Tenant:
+async def caller(
+    account_id: str, tenant: Annotated[Tenant, Depends(key_holder)], parts: Annotated[Parts, Depends(parts)]
+) -> Tenant:
     """The tenant of the bearer key, which must be the account of the path."""
     if tenant.account_id != account_id:
+        parts.admission.audit.add("access.refused", "another account", tenant.account_id, "the key is of this account")
         raise AuthenticationError("Authentication error: the API key belongs to another account", status=403)
     return tenant
 

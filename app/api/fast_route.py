@@ -31,7 +31,7 @@ def _answering(endpoint: Callable[..., Awaitable[Response]]) -> ASGIApp:
         parts = cast(Parts, request.app.state.parts)
         tenant = await key_holder(request, parts)
         if "account_id" in request.path_params:
-            tenant = await caller(request.path_params["account_id"], tenant)
+            tenant = await caller(request.path_params["account_id"], tenant, parts)
         given = {**request.path_params, "request": request, "parts": parts, "tenant": tenant}
         response = await endpoint(**{name: given[name] for name in names})
         await response(scope, receive, send)

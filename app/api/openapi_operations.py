@@ -52,6 +52,7 @@ SUMMARIES: Mapping[str, str] = {
     "get ai/fairness": "Get what the account is due of the engines, and what it got",
     "get ai/find": "Find what an id, a name or a tag belongs to",
     "get ai/keys": "List the API keys of the account",
+    "get ai/audit": "List what was done to the account, and by whom",
     "get ai/protection": "Get how synchronous callers are protected",
     "post ai/batches/{request_id}/retry": "Retry what failed of a batch",
     "post ai/batches/{request_id}/{verb}": "Pause, resume or cancel a batch",

@@ -17,15 +17,25 @@ from app.api.workers_ai import batch_views
 from app.api.workers_ai.history import IncidentQuery, incidents_page
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
 from app.api.workers_ai.standing import FindQuery, finding_view, standing_view
+from app.audit import actor
+from app.audit.actor import Actor
 from app.batches import all_accounts, fair_shares, lookups
+from app.errors import AuthenticationError
 
 
 async def _operator(request: Request, parts: PartsDep) -> None:
     """Raise AuthenticationError unless an operator sends the request."""
     token = parts.settings.operator_token.get_secret_value()
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not token or not hmac.compare_digest(given.encode(), token.encode()):
+    if token and hmac.compare_digest(given.encode(), token.encode()):
+        actor.enter(Actor("SLACKWATER_OPERATOR_TOKEN", "operator", correlation=request.state.request_id))
+        return
+    try:
         await guard.operator(request, parts)
+    except AuthenticationError as error:
+        with actor.acting(Actor("unknown caller", "none", correlation=request.state.request_id)):
+            parts.admission.audit.add("access.refused", "/operator", None, error.message)
+        raise
 
 
 router = APIRouter(prefix="/operator", dependencies=[Depends(_operator)])

@@ -87,6 +87,7 @@ _SUBMITTED = (
 )
 # Listed so that a test finds an operation that nobody thought of.
 _ADMIN = (
+    "get ai/audit",
     "put ai/budgets/{name}",
     "delete ai/budgets/{name}",
     "post v1/webhook_endpoints",

@@ -4,6 +4,7 @@ import asyncio
 import math
 
 from app import clock
+from app.audit import log as audit
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
 from app.metering import budgets, ledger, recent
@@ -44,7 +45,7 @@ class QueueGauges:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
                 queue = await overview.gauges(conn) + await funding.gauges(conn)
                 money = await budgets.gauges(conn, await funding.beyond(conn)) + await ledger.gauges(conn)
-                return [*queue, *await deliveries.gauges(conn), *money]
+                return [*queue, *await deliveries.gauges(conn), *money, *await audit.gauges(conn)]
         except (TimeoutError, *TRANSIENT):
             return []
 

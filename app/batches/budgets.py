@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.audit import log
+from app.audit.record import Record, changed
 from app.batches import budget_events, funding
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue
@@ -39,9 +41,27 @@ async def put(
         await funding.hold_anew(conn, budget)
         budget = await budgets.of_name(conn, tenant_id, name) or budget
     await budget_events.reached(conn, [budget])
+    old, new = changed(_terms(before), _terms(budget))
+    if new:
+        account = await tenants.account_id_of(conn, tenant_id)
+        record = Record("budget.set", name, account, before=None if before is None else old, after=new)
+        await log.record(conn, record)
     return budget
+
+
+def _terms(budget: Budget | None) -> dict[str, Any]:
+    """What was set of a budget, without what it counts."""
+    if budget is None:
+        return {}
+    return {name: value for name, value in budget_terms.view(budget).items() if name not in _COUNTED}
+
+
+_COUNTED = ("name", "spent", "held", "remaining", "window_from", "window_to")
 
 
 async def remove(conn: Connection, tenant_id: int, name: str) -> None:
     """Remove a budget. Work that waited for its money goes on. Raises NotFound."""
+    before = await budgets.of_name(conn, tenant_id, name)
     await budgets.remove(conn, tenant_id, name)
+    account = await tenants.account_id_of(conn, tenant_id)
+    await log.record(conn, Record("budget.remove", name, account, before=_terms(before)))

@@ -5,6 +5,8 @@ from datetime import datetime
 from uuid import UUID
 
 from app import clock
+from app.audit import log
+from app.audit.record import Record
 from app.db.pool import Database
 from app.errors import Conflict, NotFound, StorageError
 from app.events import BatchData, Counts, EventKind
@@ -32,6 +34,7 @@ async def shred(database: Database, settings: Settings, tenant: Tenant, request_
             still = f"is {found.state}" if found.finalized_at is None else "has ended, but is still being counted"
             raise Conflict(f"The batch {still}: cancel it or wait for its end, then delete it")
         moment = await shredding.mark(conn, found.batch_id)
+        await log.record(conn, Record("batch.shred", str(request_id), tenant.account_id))
         await emitter.emit(
             conn,
             tenant_id=tenant.tenant_id,

@@ -3,14 +3,15 @@
 Once operators have tokens or sign in with OIDC, that is the usual way, and a change made here is break-glass: it needs a reason.
 """
 
-import getpass
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from app.access import audit, operator_tokens
+from app.access import operator_tokens
+from app.audit import log
+from app.audit.record import Record
 from app.cli.database import on_database
 from app.db.pool import Connection
 from app.settings import Settings
@@ -20,7 +21,6 @@ Answer = TypeVar("Answer")
 Reason = Annotated[
     str | None, typer.Option(help="why; the audit log keeps it; needed once there are operators", show_default=False)
 ]
-BY_COMMAND = "command line"
 _LONGEST = 500
 
 
@@ -36,31 +36,29 @@ class Change:
 
 def on_database_recorded(
     settings: Settings,
-    change: Change | Callable[[Answer], Change],
+    change: Change | Callable[[Answer], Change] | None,
     verb: Callable[[Connection], Awaitable[Answer]],
     reason: str | None = None,
 ) -> Answer:
     """Call `verb` in a transaction that also records the change. Returns its result. Raises Failure.
 
-    `change` may depend on the result, for example on a new id.
+    `change` may depend on the result, for example on a new id. None: what `verb` calls records its own changes.
     """
 
     async def call(conn: Connection) -> Answer:
         async with conn.transaction():
             await _check(conn, settings, reason)
             answer = await verb(conn)
-            await add(conn, change(answer) if callable(change) else change, reason)
+            if change is not None:
+                await _record(conn, change(answer) if callable(change) else change)
             return answer
 
-    return on_database(settings, call)
+    return on_database(settings, call, reason)
 
 
-async def add(conn: Connection, change: Change, reason: str | None) -> None:
-    """Record a change of the command line."""
-    entry = audit.Record(
-        user(), BY_COMMAND, None, change.account, change.action, change.target, reason=reason, detail=change.detail
-    )
-    await audit.record(conn, entry)
+async def _record(conn: Connection, change: Change) -> None:
+    entry = Record(change.action, change.target, change.account, after=change.detail)
+    await log.record(conn, entry)
 
 
 async def _check(conn: Connection, settings: Settings, reason: str | None) -> None:
@@ -73,11 +71,3 @@ async def _check(conn: Connection, settings: Settings, reason: str | None) -> No
         "This installation has operators, so a change on the database itself needs a reason.",
         "Add --reason 'TICKET: why', or use the admin API: docs/access.md.",
     )
-
-
-def user() -> str:
-    """Who runs the command, as the machine knows them."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container without a name for its user
-        return "unknown"

@@ -6,7 +6,7 @@ import typer
 
 from app.batches import budgets as verbs
 from app.cli import tables
-from app.cli.audited import Change, Reason, on_database_recorded
+from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database
 from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
@@ -53,7 +53,7 @@ def set_budget(
         tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
         return await verbs.put(conn, models, tenant_id, name, given, where="--")
 
-    budget = on_database_recorded(settings(), Change("budget.set", name, account, given), put, reason)
+    budget = on_database_recorded(settings(), None, put, reason)
     if as_json:
         tables.document(console, budget_terms.view(budget))
         return
@@ -85,7 +85,7 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
     async def delete(conn: Connection) -> None:
         await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
 
-    on_database_recorded(settings(), Change("budget.remove", name, account), delete, reason)
+    on_database_recorded(settings(), None, delete, reason)
     if as_json:
         tables.document(console, {"name": name})
     else:

@@ -10,8 +10,8 @@ from app.access import origin, sessions
 from app.access.roles import Grant, Role
 from app.access.sessions import SessionInfo
 from app.cli import tables
-from app.cli.audited import Change, Reason, on_database_recorded, user
-from app.cli.database import on_database
+from app.cli.audited import Change, Reason, on_database_recorded
+from app.cli.database import on_database, user
 from app.cli.options import Json, console, settings
 from app.cli.parts import become
 from app.db.pool import Connection

@@ -1,11 +1,15 @@
 """How a command runs one function on the database."""
 
 import asyncio
+import getpass
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from uuid import uuid4
 
 import psycopg
 
+from app.audit import actor
+from app.audit.actor import Actor
 from app.db import embedded
 from app.db.pool import Connection
 from app.settings import Settings
@@ -14,12 +18,27 @@ from app.user_errors import explained
 Answer = TypeVar("Answer")
 
 
-def on_database(settings: Settings, verb: Callable[[Connection], Awaitable[Answer]]) -> Answer:
-    """Call `verb` with a new connection in autocommit, and return its result. Raises Failure."""
+BY_COMMAND = "command line"
+
+
+def user() -> str:
+    """Who runs the command, as the machine knows them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        return "unknown"
+
+
+def on_database(
+    settings: Settings, verb: Callable[[Connection], Awaitable[Answer]], reason: str | None = None
+) -> Answer:
+    """Call `verb` with a new connection in autocommit, and return its result. What it changes is recorded as done by the user
+    of the command line. Raises Failure.
+    """
 
     async def call() -> Answer:
         async with await psycopg.AsyncConnection.connect(embedded.database_url(settings), autocommit=True) as conn:
             return await verb(conn)
 
-    with explained():
+    with explained(), actor.acting(Actor(user(), BY_COMMAND, correlation=uuid4().hex, reason=reason)):
         return asyncio.run(call())

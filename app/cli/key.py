@@ -11,8 +11,8 @@ from app import clock
 from app.admission import key_terms
 from app.cli import credentials, tables
 from app.cli.account import has_account
-from app.cli.audited import Change, Reason, on_database_recorded, user
-from app.cli.database import on_database
+from app.cli.audited import Reason, on_database_recorded
+from app.cli.database import on_database, user
 from app.cli.options import Account, Json, console, errors, pairs, settings
 from app.crypto import secret_key
 from app.db.pool import Connection
@@ -173,19 +173,14 @@ def create_key(
     async def verb(conn: Connection) -> ApiKey:
         return await tenants.create_key(conn, pepper, account, name, lifetime, limits, pins, scope, user())
 
-    def change(key: ApiKey) -> Change:
-        return Change("key.create", key.key_id, account, {"name": name, **described(scope)})
-
-    return str(on_database_recorded(settings, change, verb, reason))
+    return str(on_database_recorded(settings, None, verb, reason))
 
 
 def rotate_key(settings: Settings, key_id: str, overlap: timedelta, reason: str | None = None) -> tuple[str, datetime]:
     """Give a key a new secret. Returns the key, and until when the old secret works. Raises Failure if it is no live key."""
-    found, pepper, until = _live(settings, key_id), secret_key(settings), clock.now() + overlap
-    change = Change("key.rotate", key_id, found.account_id, {"old_until": clock.iso(until)})
-    made = on_database_recorded(
-        settings, change, lambda conn: tenants.rotate_key(conn, pepper, key_id, overlap), reason
-    )
+    _live(settings, key_id)
+    pepper, until = secret_key(settings), clock.now() + overlap
+    made = on_database_recorded(settings, None, lambda conn: tenants.rotate_key(conn, pepper, key_id, overlap), reason)
     return str(made), until
 
 
@@ -236,8 +231,7 @@ def list_keys(settings: Settings) -> list[KeyInfo]:
 def revoke_key(settings: Settings, key_id: str, reason: str | None = None) -> None:
     """Revoke a key at once. `key_id` may also be the whole key. Raises Failure if it is no live key."""
     found = _live(settings, _key_id(key_id))
-    change = Change("key.revoke", found.key_id, found.account_id)
-    on_database_recorded(settings, change, lambda conn: tenants.revoke_key(conn, found.key_id), reason)
+    on_database_recorded(settings, None, lambda conn: tenants.revoke_key(conn, found.key_id), reason)
 
 
 def _key_id(key: str) -> str:

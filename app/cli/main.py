@@ -7,6 +7,7 @@ import typer
 from app import processes
 from app.cli import (
     account,
+    audit,
     batch,
     budget,
     compare,
@@ -45,7 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.callback()(version.options)
-GROUPS = (account, batch, budget, console, engine, key, model, operator, policy, secret_key, spend, subscription)
+GROUPS = (account, audit, batch, budget, console, engine, key, model, operator, policy, secret_key, spend, subscription)
 for group in GROUPS:
     app.add_typer(group.app, name=group.__name__.rpartition(".")[2].replace("_", "-"))
 app.command("settings")(settings_list.show)

@@ -10,8 +10,8 @@ from app.access.operator_tokens import TokenInfo
 from app.access.roles import Role
 from app.admission import key_terms
 from app.cli import tables
-from app.cli.audited import Change, Reason, on_database_recorded, user
-from app.cli.database import on_database
+from app.cli.audited import Change, Reason, on_database_recorded
+from app.cli.database import on_database, user
 from app.cli.options import Json, console, errors, settings
 from app.crypto import secret_key
 from app.db.pool import Connection

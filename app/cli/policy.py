@@ -12,8 +12,8 @@ import typer
 from app import clock
 from app.admission import policy_versions
 from app.cli import tables
-from app.cli.audited import Change, Reason, on_database_recorded, user
-from app.cli.database import on_database
+from app.cli.audited import Reason, on_database_recorded
+from app.cli.database import on_database, user
 from app.cli.options import Json, console, settings
 from app.db.pool import Connection
 from app.engines import catalogue
@@ -40,9 +40,7 @@ _REMEDY = "Correct the file; nothing was applied."
 def apply(file: File, reason: Reason = None, as_json: Json = False) -> None:
     """Check a policy and put it in force. Every process follows it within a second."""
     text = _read(file)
-    version, new = _changed(
-        lambda conn, models: policy_versions.apply(conn, text, models, user()), str(file), "policy.apply", reason
-    )
+    version, new = _changed(lambda conn, models: policy_versions.apply(conn, text, models, user()), str(file), reason)
     _confirm(version, new, as_json)
 
 
@@ -58,7 +56,6 @@ def rollback(
     back, new = _changed(
         lambda conn, models: policy_versions.roll_back(conn, version, models, user()),
         "the earlier version",
-        "policy.rollback",
         reason,
     )
     _confirm(back, new, as_json)
@@ -157,21 +154,16 @@ def _with_models(verb: Callable[[Connection, Catalogue], Awaitable[Answer]], nam
 def _changed(
     verb: Callable[[Connection, Catalogue], Awaitable[tuple[PolicyVersion, bool]]],
     name: str,
-    action: str,
     reason: str | None,
 ) -> tuple[PolicyVersion, bool]:
-    """Call a verb that changes the policy, and record it. Raises Failure."""
+    """Call a verb that changes the policy. Raises Failure."""
     current = settings()
 
     async def call(conn: Connection) -> tuple[PolicyVersion, bool]:
         return await verb(conn, await with_adopted(conn, catalogue.load(current.models_file)))
 
-    def change(found: tuple[PolicyVersion, bool]) -> Change:
-        version, new = found
-        return Change(action, f"policy {version.policy_id}", None, {"hash": version.digest, "new": new})
-
     try:
-        return on_database_recorded(current, change, call, reason)
+        return on_database_recorded(current, None, call, reason)
     except PolicyError as error:
         raise Failure(f"{name}: {error}", _REMEDY) from None
 

@@ -15,8 +15,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from app.access.roles import Viewer
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
+from app.audit.grouped import GroupedLog
 from app.console import stream
 from app.console.guard import Guard
 from app.console.looks import Looks
@@ -52,9 +54,10 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
         await models.renew()
         policy, samples = PolicyInForce(reader, models), RequestSamples(database)
         await policy.renew()
-        admission = AdmissionControl(policy, samples)
+        audit = GroupedLog(database)
+        admission = AdmissionControl(policy, samples, audit=audit)
         app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks())
-        keeping = [asyncio.create_task(each.keep()) for each in (models, policy, samples)]
+        keeping = [asyncio.create_task(each.keep()) for each in (models, policy, samples, audit)]
         log.info("console.serving", url=app.state.parts.origin)
         try:
             yield
@@ -113,6 +116,9 @@ async def _refused(request: Request, error: Exception) -> Response:
         message = ended(error.message) if isinstance(error, SlackwaterError) else HTTPStatus(status).phrase
     if "viewer" not in request.scope:
         return PlainTextResponse(f"{message}\n", status)
+    if status == 403:
+        viewer: Viewer = request.scope["viewer"]
+        request.app.state.parts.admission.audit.add("access.refused", request.url.path, viewer.account, message)
     return await whole(request, "error", {"status": status, "message": message}, status=status)
 
 

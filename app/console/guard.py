@@ -5,6 +5,7 @@ A session is looked up for each request, so that a revoked one ends at once.
 
 import secrets
 from urllib.parse import quote
+from uuid import uuid4
 
 import structlog
 from starlette.datastructures import Headers
@@ -14,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access import sessions
 from app.access.roles import Viewer
+from app.audit import actor
+from app.audit.actor import Actor
 from app.console import csp
 from app.console.parts import Parts
 from app.db.transient_errors import TRANSIENT
@@ -51,7 +54,16 @@ class Guard:
             await send(message)
 
         refusal = await _refusal(scope)
-        await (refusal or self._app)(scope, receive, sending)
+        with actor.acting(_actor(scope)):
+            await (refusal or self._app)(scope, receive, sending)
+
+
+def _actor(scope: Scope) -> Actor:
+    """Who acts in a request, for the audit log."""
+    viewer = scope.get("viewer")
+    if viewer is None:
+        return actor.current()
+    return Actor(viewer.subject, str(viewer.role), viewer.session_id, uuid4().hex)
 
 
 async def _refusal(scope: Scope) -> Response | None:

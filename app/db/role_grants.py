@@ -44,17 +44,19 @@ _QUEUE = {
     ),
     **dict.fromkeys(("attempt", "decision", "engine_sample", "engine_minute", "pace", "ledger_check"), "rawd"),
 }
+_RECORDS = {"audit": "ra", "audit_pending": "a", "audit_seal": "r", "audit_checkpoint": "r"}
+_SEALS = {"audit": "rad", "audit_pending": "rawd", "audit_seal": "rad", "audit_checkpoint": "rad"}
 _SERVES_CALLERS = {**_QUEUE, "tenant": "rawd", "api_key": "raw", "key_usage": "raw", "endpoint": "raw", "policy": "ra"}
 
 GRANTS: Mapping[str, RoleGrants] = {
     "sw_api": RoleGrants(
         "the API",
-        {**_SERVES_CALLERS, "operator_token": "rw", "console_audit": "ra"},
+        {**_SERVES_CALLERS, "operator_token": "rw", **_RECORDS},
         sees_sessions=True,
     ),
     "sw_console": RoleGrants(
         "the console",
-        {**_SERVES_CALLERS, "console_audit": "ra", "console_login": "rd", "console_session": "rawd"},
+        {**_SERVES_CALLERS, **_RECORDS, "console_login": "rd", "console_session": "rawd"},
         sees_sessions=True,
     ),
     "sw_worker": RoleGrants(
@@ -73,7 +75,7 @@ GRANTS: Mapping[str, RoleGrants] = {
     ),
     STEWARD: RoleGrants(
         "the steward",
-        {**_QUEUE, "tenant": "rwd", "policy": "r", "key_usage": "rd", "endpoint": "rwd", "api_key": "d"},
+        {**_QUEUE, **_SEALS, "tenant": "rwd", "policy": "r", "key_usage": "rd", "endpoint": "rwd", "api_key": "d"},
         hidden={"endpoint": ENDPOINT_SECRETS},
         columns={"api_key": {"r": ("key_id", "tenant_id", "revoked_at", "expires_at")}},
         sees_sessions=True,
@@ -88,6 +90,6 @@ GRANTS: Mapping[str, RoleGrants] = {
     ),
     "sw_report": RoleGrants(
         "reports: usage, budgets and the audit log, read only",
-        dict.fromkeys(("usage", "usage_day", "line", "budget", "lane", "tenant", "ledger_check", "console_audit"), "r"),
+        dict.fromkeys(("usage", "usage_day", "line", "budget", "lane", "tenant", "ledger_check", "audit"), "r"),
     ),
 }

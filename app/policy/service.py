@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
+from app.audit import log
+from app.audit.record import Record
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue
 from app.errors import NotFound
@@ -40,7 +42,19 @@ async def apply(
         return found, False
     row = await (await conn.execute(sql.ADD, {"hash": digest, "text": text, "by": by, "restores": restores})).fetchone()
     assert row is not None
-    return PolicyVersion(*row), True
+    made = PolicyVersion(*row)
+    act = "policy.apply" if restores is None else "policy.rollback"
+    entry = Record(act, f"policy {made.policy_id}", before=_named(found), after=_named(made))
+    await log.record(conn, entry)
+    return made, True
+
+
+def _named(version: PolicyVersion | None) -> dict[str, object] | None:
+    """A version as the audit log has it; its text stays in the table of the versions."""
+    if version is None:
+        return None
+    known = {"version": version.policy_id, "hash": version.digest, "restores": version.restores}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 async def roll_back(conn: Connection, policy_id: int | None, models: Catalogue, by: str) -> tuple[PolicyVersion, bool]:

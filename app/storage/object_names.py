@@ -5,13 +5,15 @@ the fence of its writer, so that a late writer cannot replace another one's obje
 """
 
 from contextlib import suppress
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 _FIRST_DAY = date(2024, 1, 1)  # as next_batch_id() in the first migration
 _DAY_BITS = 36
 _INCOMPLETE = "-incomplete"
 MARKERS = "marker/"
+CHECKPOINTS = "audit/"
+_INSTALLATION = "~"  # no name of an account has this character
 
 
 def payload(batch_id: int, seq: int) -> str:
@@ -59,6 +61,16 @@ def owner(key: str) -> UUID | None:
 def marker(name: UUID) -> str:
     """The key of the marker object (see `app.files.shared_storage`)."""
     return f"{MARKERS}{name.hex}"
+
+
+def checkpoint(account: str, seq: int, at: datetime) -> str:
+    """The key of a checkpoint of the audit log. No checkpoint replaces another one."""
+    return f"{checkpoints(account)}{seq}-{at.astimezone(UTC):%Y%m%dT%H%M%S%f}"
+
+
+def checkpoints(account: str) -> str:
+    """The prefix of the checkpoints of an account; empty: of the installation."""
+    return f"{CHECKPOINTS}{account or _INSTALLATION}/"
 
 
 def of_day(day: date) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
 """The verbs of tenants and keys: create, list and revoke keys, and authenticate a caller."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Literal
 
-from app import crypto
+from app import clock, crypto
+from app.audit import log
+from app.audit.record import Record, changed
 from app.db.pool import Connection
 from app.errors import AccountUnknown, BadInput, Conflict, NotFound
 from app.states import TenantState
 from app.tenants import api_key, key_rows, sql
-from app.tenants.key_scope import EVERYTHING, KeyScope
+from app.tenants.key_scope import EVERYTHING, KeyScope, described
 from app.tenants.rate_limits import NO_LIMITS, KeyLimits
 
 _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
@@ -77,8 +80,12 @@ async def ensure_tenant(conn: Connection, account_id: str) -> int:
 async def _create(conn: Connection, account_id: str) -> int | None:
     if not _ACCOUNT.fullmatch(account_id):
         raise BadInput(f"account: must be 1 to 64 letters, digits, '-' and '_', not {account_id!r}")
-    row = await (await conn.execute(sql.CREATE_TENANT, {"account_id": account_id})).fetchone()
-    return None if row is None else int(row[0])
+    async with conn.transaction():
+        row = await (await conn.execute(sql.CREATE_TENANT, {"account_id": account_id})).fetchone()
+        if row is None:
+            return None
+        await log.record(conn, Record("account.create", account_id, account_id))
+        return int(row[0])
 
 
 async def find_tenant(conn: Connection, account_id: str) -> int:
@@ -108,8 +115,12 @@ def _being_deleted(account_id: str) -> AccountUnknown:
 
 async def close(conn: Connection, tenant_id: int) -> None:
     """Revoke every key of a tenant, and allow no new ones. Call inside a transaction. `remove` completes the deletion."""
-    await conn.execute(sql.CLOSE_TENANT, {"tenant_id": tenant_id})
-    await conn.execute(sql.REVOKE_KEYS, {"tenant_id": tenant_id})
+    closed = await conn.execute(sql.CLOSE_TENANT, {"tenant_id": tenant_id})
+    revoked = await conn.execute(sql.REVOKE_KEYS, {"tenant_id": tenant_id})
+    if closed.rowcount:
+        account_id = await account_id_of(conn, tenant_id)
+        after = {"state": str(TenantState.CLOSING), "keys_revoked": revoked.rowcount}
+        await log.record(conn, Record("account.delete", account_id, account_id, after=after))
 
 
 async def closing(conn: Connection) -> list[Tenant]:
@@ -124,6 +135,8 @@ async def every(conn: Connection) -> list[Tenant]:
 
 async def remove(conn: Connection, tenant_id: int) -> None:
     """Delete a closed tenant and its keys. Call inside a transaction. Raises ForeignKeyViolation while other rows refer to it."""
+    account_id = await account_id_of(conn, tenant_id)
+    await log.record(conn, Record("account.removed", account_id, account_id))
     for statement in sql.REMOVE_TENANT:
         await conn.execute(statement, {"tenant_id": tenant_id})
 
@@ -137,7 +150,8 @@ async def set_share(
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "weight": weight, "max_inflight_tokens": max_inflight_tokens}
-    row = await (await conn.execute(sql.SET_SHARE, values)).fetchone()
+    async with _terms_change(conn, "account.share", account_id, tenant_id):
+        row = await (await conn.execute(sql.SET_SHARE, values)).fetchone()
     assert row is not None
     return float(row[0]), int(row[1])
 
@@ -145,7 +159,8 @@ async def set_share(
 async def set_retention(conn: Connection, account_id: str, days: int | None) -> None:
     """Keep this account's batches for at least so many days. None: as the settings say. Raises AccountUnknown."""
     tenant_id = await find_tenant(conn, account_id)
-    await conn.execute(sql.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
+    async with _terms_change(conn, "account.retention", account_id, tenant_id):
+        await conn.execute(sql.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
 
 
 async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[str] | None) -> None:
@@ -155,7 +170,24 @@ async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[s
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "hosts": None if hosts is None else list(hosts)}
-    await conn.execute(sql.SET_WEBHOOK_HOSTS, values)
+    async with _terms_change(conn, "account.webhook_hosts", account_id, tenant_id):
+        await conn.execute(sql.SET_WEBHOOK_HOSTS, values)
+
+
+@asynccontextmanager
+async def _terms_change(conn: Connection, act: str, account_id: str, tenant_id: int) -> AsyncIterator[None]:
+    """A transaction that changes the terms of an account, with its record if they differ."""
+    async with conn.transaction():
+        earlier = await _terms(conn, tenant_id)
+        yield
+        before, after = changed(earlier, await _terms(conn, tenant_id))
+        if after:
+            await log.record(conn, Record(act, account_id, account_id, before=before, after=after))
+
+
+async def _terms(conn: Connection, tenant_id: int) -> dict[str, object]:
+    row = await (await conn.execute(sql.TERMS, {"tenant_id": tenant_id})).fetchone()
+    return dict(zip(("weight", "max_inflight_tokens", "retention_days", "webhook_hosts"), row or (), strict=False))
 
 
 async def note_quota(conn: Connection, tenant_id: int, *, has_quota: bool) -> None:
@@ -189,8 +221,13 @@ async def create_key(
         "tokens": limits.tokens,
         "pins": [f"{name}={value}" for name, value in pins.items()] or None,
     }
-    if not (await conn.execute(sql.INSERT_KEY, parameters)).rowcount:
-        raise _being_deleted(account_id)
+    async with conn.transaction():
+        if not (await conn.execute(sql.INSERT_KEY, parameters)).rowcount:
+            raise _being_deleted(account_id)
+        terms = {"name": name, "days": lifetime and lifetime.total_seconds() / 86_400, "pins": dict(pins)}
+        terms |= {"requests_per_minute": limits.requests, "tokens_per_minute": limits.tokens}
+        given = {name: value for name, value in (terms | described(scope)).items() if value}
+        await log.record(conn, Record("key.create", key.key_id, account_id, after=given))
     return key
 
 
@@ -220,8 +257,11 @@ async def rotate_key(conn: Connection, pepper: bytes, key_id: str, overlap: time
     """
     key = replace(api_key.generate(), key_id=key_id)
     values = {"key_id": key_id, "overlap": overlap, **key_rows.hashed(key, pepper)}
-    if await (await conn.execute(sql.ROTATE_KEY, values)).fetchone() is None:
-        raise NotFound(f"There is no live key {key_id}")
+    async with conn.transaction():
+        if await (await conn.execute(sql.ROTATE_KEY, values)).fetchone() is None:
+            raise NotFound(f"There is no live key {key_id}")
+        after = {"old_secret_until": clock.iso(clock.now() + overlap)}
+        await log.record(conn, Record("key.rotate", key_id, await account_of_key(conn, key_id), after=after))
     return key
 
 
@@ -270,4 +310,10 @@ async def account_of_key(conn: Connection, key_id: str) -> str | None:
 
 async def revoke_key(conn: Connection, key_id: str) -> bool:
     """Revoke a key. It takes effect everywhere within `key_cache.TRUST_SECONDS`. False: there is no such valid key."""
-    return await (await conn.execute(sql.REVOKE_KEY, {"key_id": key_id})).fetchone() is not None
+    async with conn.transaction():
+        row = await (await conn.execute(sql.REVOKE_KEY, {"key_id": key_id})).fetchone()
+        if row is None:
+            return False
+        before = {"name": row[1], "state": "live"}
+        await log.record(conn, Record("key.revoke", key_id, row[0], before=before, after={"state": "revoked"}))
+        return True

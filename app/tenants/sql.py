@@ -23,6 +23,10 @@ REMOVE_TENANT = (
     f"delete from tenant where tenant_id = %(tenant_id)s and {TENANT.guard('remove')}",
 )
 
+TERMS = """
+select weight, max_inflight_tokens, retention_days, webhook_hosts from tenant where tenant_id = %(tenant_id)s
+for no key update"""
+
 SET_RETENTION = "update tenant set retention_days = %(days)s where tenant_id = %(tenant_id)s"
 
 SET_WEBHOOK_HOSTS = "update tenant set webhook_hosts = %(hosts)s where tenant_id = %(tenant_id)s"
@@ -109,7 +113,9 @@ select k.key_id, t.account_id, k.name, k.created_at, k.last_used_at, k.expires_a
 from api_key k join tenant t using (tenant_id)
 where %(account)s::text is null or t.account_id = %(account)s order by k.created_at"""
 
-REVOKE_KEY = "update api_key set revoked_at = now() where key_id = %(key_id)s and revoked_at is null returning key_id"
+REVOKE_KEY = """
+update api_key k set revoked_at = now() from tenant t
+where k.key_id = %(key_id)s and k.revoked_at is null and t.tenant_id = k.tenant_id returning t.account_id, k.name"""
 
 SET_SHARE = """
 update tenant set weight = coalesce(%(weight)s, weight),

@@ -10,6 +10,7 @@ Who calls them, by event:
     budget.soft, .spent, .renewed, .diverted      app.batches.budget_events
     quota.reached                                 app.admission.quota_events
     policy.applied                                app.admission.policy_versions
+    audit.signed                                  app.batches.audit_events
     endpoint.failing, .disabled                   app.webhooks.endpoint_state
 """
 

@@ -22,6 +22,7 @@ from cloudevents.core.v1.event import CloudEvent
 from app.errors import ExecutionFailed
 from app.events import (
     PROGRESS_KINDS,
+    AuditData,
     BatchData,
     BatchFailure,
     BudgetData,
@@ -114,6 +115,8 @@ def _data(event: Event) -> dict[str, Any]:
             values |= {"quota": quota, "message": message}
         case PolicyData(version=version, message=message):
             values |= {"version": version, "message": message}
+        case AuditData(row=row, checkpoint=checkpoint, signature=signature):
+            values |= {"row": row, "checkpoint": checkpoint, "signature": signature}
         case ItemData(item=item, reference=reference):
             values |= {"item": item, "reference": reference}
     return {name: value for name, value in values.items() if value not in (None, "")}
@@ -191,4 +194,6 @@ def _payload(event: Event) -> dict[str, Any]:
             payload |= {"quota": quota, "message": message}
         case PolicyData(version=version, message=message):
             payload |= {"version": version, "message": message}
+        case AuditData(row=row, checkpoint=checkpoint, signature=signature):
+            payload |= {"row": row, "checkpoint": checkpoint, "signature": signature}
     return payload

@@ -9,6 +9,7 @@ funding  chunks per second that the steward's round makes ready
 admit    the time that `admit` and three budgets take for one synchronous request, in the process
 tight    how far a batch overspends a budget for half of it
 lag      seconds until a request that has ended is in the ledger, synchronous and queued
+audit    rows of the audit log per second, written with their cause and sealed
 race     64 callers at once against one budget, here and behind LiteLLM's proxy, on the same fake engine
 
 Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
@@ -24,6 +25,7 @@ from typing import Any
 
 from benchmarks.governance import (
     admitting,
+    audit_seal,
     budget_race,
     funding_rate,
     ledger_lag,
@@ -46,9 +48,10 @@ class GovernanceSizes:
     tight_items: int = 4000
     lags: int = 60
     calls: int = 20
+    audit_rows: int = 50_000
 
 
-QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10)
+QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10, 5000)
 
 
 def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
@@ -63,6 +66,7 @@ def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]
         "admit": lambda testbed: admitting.admit(testbed, sizes.admissions),
         "tight": lambda testbed: tight_budget.overshoot(testbed, sizes.tight_items),
         "lag": lambda testbed: ledger_lag.lag(testbed, sizes.lags),
+        "audit": lambda testbed: audit_seal.seal(testbed, sizes.audit_rows),
         "race": lambda testbed: budget_race.race(testbed, sizes.calls),
     }
 

@@ -1,7 +1,7 @@
 """Identities: roles, limits and rotation of API keys; tokens of operators; which master key a secret depends on.
 
 Revision ID: 0035
-Revises: 0033
+Revises: 0034
 """
 
 from alembic import op
@@ -9,7 +9,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0035"
-down_revision = "0033"
+down_revision = "0034"
 branch_labels = None
 depends_on = None
 

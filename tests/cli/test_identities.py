@@ -27,7 +27,7 @@ MODEL = "smollm2-135m-instruct"
 def audit(settings: Settings) -> list[tuple[Any, ...]]:
     with psycopg.connect(settings.database_url) as conn:
         return conn.execute(
-            "select action, target, account, role, reason from console_audit order by audit_id"
+            "select act, target, account, body::json->>'role', body::json->>'reason' from audit order by audit_id"
         ).fetchall()
 
 

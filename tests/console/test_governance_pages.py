@@ -1,11 +1,13 @@
 """Spend, sessions and families, policy, audit: what each role sees, and what may be done."""
 
+import asyncio
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
 from app.access.roles import Role
+from app.audit import log
 from app.console.views import policy, spend, spend_change
 from app.db.pool import Database
 from app.engines import catalogue
@@ -124,6 +126,19 @@ async def test_the_policy_is_shown_to_the_installation_only(sign_in: SignIn) -> 
     assert (await auditor.post("/console/policy/apply", data={"text": RULES})).status_code == 403
 
 
+async def test_what_a_role_may_not_do_is_recorded_within_a_second_or_two(sign_in: SignIn, database: Database) -> None:
+    auditor = await sign_in(Role.AUDITOR)
+    assert (await auditor.post("/console/policy/apply", data={"text": RULES})).status_code == 403
+    for _ in range(50):
+        async with database.relaxed() as conn:
+            newest = (await log.latest(conn, limit=1))[0]
+        if newest.act == "access.refused":
+            break
+        await asyncio.sleep(0.1)
+    assert (newest.act, newest.target, newest.role) == ("access.refused", "/console/policy/apply", "auditor")
+    assert "cannot apply a policy" in newest.outcome
+
+
 async def test_a_policy_is_tried_applied_and_rolled_back(sign_in: SignIn, database: Database) -> None:
     operator = await sign_in(Role.OPERATOR)
     broken = await operator.post("/console/policy/test", data={"text": "[[rule]]\nid = 7\n"})
@@ -148,9 +163,10 @@ async def test_a_policy_is_tried_applied_and_rolled_back(sign_in: SignIn, databa
 async def test_an_account_reads_its_own_part_of_the_audit_log_by_pages(sign_in: SignIn, database: Database) -> None:
     async with database.transaction() as conn:
         await conn.execute(
-            """insert into console_audit (subject, role, account, action, target, outcome)
-               select 'bob', 'admin', case when n % 2 = 0 then 'acme' else 'other' end, 'batch.pause', 'b' || n, 'done'
-               from generate_series(1, 130) n"""
+            """insert into audit (at, account, act, target, body)
+               select now(), account, 'batch.pause', 'b' || n, jsonb_build_object('who', 'bob', 'role', 'admin',
+                 'account', account, 'act', 'batch.pause', 'target', 'b' || n, 'outcome', 'done', 'at', to_json(now())#>>'{}')
+               from generate_series(1, 130) n, lateral (select case when n % 2 = 0 then 'acme' else 'other' end account)"""
         )
     client = await sign_in(Role.ADMIN)
     first = (await client.get("/console/audit")).text

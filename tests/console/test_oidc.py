@@ -72,7 +72,9 @@ async def test_somebody_with_a_role_signs_in_and_it_is_recorded(
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/now")
     assert (await browser.get("/console/now")).status_code == 200
     async with database.durable() as conn:
-        [row] = await (await conn.execute("select subject, role, action, detail from console_audit")).fetchall()
+        [row] = await (
+            await conn.execute("select body::json->>'who', body::json->>'role', act, body::json->'after' from audit")
+        ).fetchall()
     assert row == ("ann (u-1)", "operator", "session.start", {"by": "oidc"})
 
 

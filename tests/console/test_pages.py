@@ -12,8 +12,8 @@ import pytest
 from starlette.applications import Starlette
 
 from app import clock
-from app.access import audit
 from app.access.roles import Role
+from app.audit import log as audit
 from app.console import stream
 from app.db.pool import Database
 from app.queue import service
@@ -70,11 +70,18 @@ async def _run_first(database: Database, batch: NewBatch, pool: int) -> None:
         await support.fold(conn)
 
 
+ASIDE = ("session", "access.refused")
+
+
 async def entries(database: Database) -> list[tuple[str, str, str, str | None]]:
-    """The audit log without sign-ins, oldest first."""
+    """What was done in the console, without sign-ins and what a role may not do, oldest first."""
     async with database.durable() as conn:
         found = await audit.latest(conn)
-    return [(e.action, e.target, e.outcome, e.reason) for e in reversed(found) if not e.action.startswith("session")]
+    return [
+        (e.act, e.target, e.outcome, e.reason)
+        for e in reversed(found)
+        if e.role != "system" and not e.act.startswith(ASIDE)
+    ]
 
 
 # ------------------------------------------------------------ seeing

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from starlette.applications import Starlette
 
-from app.access import audit
 from app.access.roles import Role
+from app.audit import log as audit
 from app.console import nav, saved_views
 from app.console.saved_views import SavedView
 from app.db.pool import Database
@@ -57,7 +57,7 @@ async def test_one_confirmation_names_the_selected_batches_and_each_leaves_its_o
     assert await states(database) == ["paused", "paused", "open", "open"]
     async with database.durable() as conn:
         found = await audit.latest(conn)
-    assert sorted(each.target for each in found if each.action == "batch.pause") == sorted(ids)
+    assert sorted(each.target for each in found if each.act == "batch.pause") == sorted(ids)
 
 
 async def test_what_cannot_change_is_left_alone_and_said(

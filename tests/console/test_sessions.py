@@ -152,9 +152,9 @@ async def test_the_audit_log_is_only_added_to(sign_in: SignIn, database: Databas
     await sign_in(Role.ADMIN)
     async with database.durable() as conn:
         for change in (
-            "update console_audit set subject = 'eve'",
-            "delete from console_audit",
-            "truncate console_audit",
+            "update audit set body = 'eve'",
+            "delete from audit",
+            "truncate audit",
         ):
             with pytest.raises(psycopg.errors.RaiseException, match="only added to"):
                 await conn.execute(change.encode())

@@ -70,7 +70,7 @@ def refused(url: str, role: str, statement: str) -> bool:
         *(
             (role, f"select * from {table}")
             for role in ("sw_worker", "sw_notifier", "sw_steward")
-            for table in ("api_key", "operator_token", "console_session", "console_login", "console_audit")
+            for table in ("api_key", "operator_token", "console_session", "console_login", "audit")
         ),
         ("sw_worker", "select * from endpoint"),
         ("sw_worker", "select url from endpoint"),
@@ -88,12 +88,12 @@ def refused(url: str, role: str, statement: str) -> bool:
         ("sw_steward", "insert into policy default values"),
         ("sw_notifier", "update batch set state = 'succeeded'"),
         ("sw_notifier", "delete from endpoint"),
-        ("sw_api", "update console_audit set outcome = ''"),
-        ("sw_api", "delete from console_audit"),
+        ("sw_api", "update audit set body = ''"),
+        ("sw_api", "delete from audit"),
         ("sw_api", "select * from console_session"),
         ("sw_api", "insert into operator_token default values"),
         ("sw_console", "select * from operator_token"),
-        ("sw_console", "delete from console_audit"),
+        ("sw_console", "delete from audit"),
         ("sw_report", "select * from api_key"),
         ("sw_report", "select * from item_payload"),
         ("sw_report", "select * from endpoint"),

@@ -5,12 +5,14 @@ import pytest
 
 from app import events
 from app.events import (
+    AUDIT_KINDS,
     BUDGET_KINDS,
     ENDPOINT_KINDS,
     ITEM_KINDS,
     KINDS,
     POLICY_KINDS,
     QUOTA_KINDS,
+    AuditData,
     BatchData,
     BatchFailure,
     BudgetData,
@@ -39,6 +41,8 @@ def data(kind: EventKind) -> EventData:
         return QuotaData(**COMMON, quota="open_items", message="full")
     if kind in POLICY_KINDS:
         return PolicyData(**COMMON, version=3, message="in force")
+    if kind in AUDIT_KINDS:
+        return AuditData(**COMMON, row=7, checkpoint="{}", signature="00")
     if kind == EventKind.TEST:
         return EventData(**COMMON)
     return BatchData(**COMMON, traceparent=TRACE, counts=Counts(3, 1, 1, 1), failure=BatchFailure("why", 5006, 400))

@@ -60,6 +60,7 @@ def event(kind: str, **data: object) -> formats.Event:
             for kind, data in (
                 ("quota.reached", {"quota": "open_items", "message": "full"}),
                 ("policy.applied", {"version": 3, "message": "in force"}),
+                ("audit.signed", {"row": 7, "checkpoint": "{}", "signature": "00"}),
             )
         ),
     ],
@@ -109,7 +110,7 @@ def test_the_standard_format_has_type_timestamp_and_data() -> None:
 @pytest.mark.parametrize("shape", formats.FORMATS)
 def test_every_format_has_a_body_for_every_kind_that_it_knows(shape: str) -> None:
     stored = {"item": 0, "reference": "france", "counts": COUNTS, "budget": "b", "percent": 75} | FAILURE
-    stored |= {"quota": "open_items", "version": 3}
+    stored |= {"quota": "open_items", "version": 3, "row": 7, "checkpoint": "{}", "signature": "00"}
     for kind in formats.known_kinds(shape, KINDS):
         assert orjson.loads(formats.FORMATS[shape](event(kind, **stored), SUBSCRIPTION))
 

@@ -25,6 +25,7 @@ class Metrics:
         self.refused = self._counter("refused_steps", "steps that the database refused; they run again")
         self.workers_lost = self._counter("workers_lost", "workers whose lease lapsed")
         self.chunks_reaped = self._counter("chunks_reaped", "chunks that were taken back from lost workers")
+        self.audit_problems = self._counter("audit_problems", "what did not fit in the audit log; should be 0")
         self.ended = Counter(
             f"{PREFIX}batches_ended",
             "batches that ended, by their state; deadline: whether they had one",

@@ -49,6 +49,7 @@ from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, LogLine
 from workers.steward.metrics import Metrics
 from workers.steward.money import Money
+from workers.steward.sealing import AuditLog
 
 PROGRESS_SECONDS = 1.0
 CORRECT_HELD_SECONDS = 5.0
@@ -97,6 +98,7 @@ class Rounds:
         self._money = Money(database, settings)
         self._phases = PhaseLog(database)
         self.metrics = Metrics()
+        self._audit = AuditLog(database, settings, self.metrics)
         self._batches = BatchLog()
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
@@ -112,12 +114,15 @@ class Rounds:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Look at the database beside the rounds, so that a long one is not taken for an outage. See `lost_workers`."""
-        looks = asyncio.create_task(self._keep_looking())
+        """Look at the database beside the rounds, so that a long one is not taken for an outage (see `lost_workers`), and keep
+        the audit log, which such a round must not hold up.
+        """
+        beside = [asyncio.create_task(each) for each in (self._keep_looking(), self._audit.keep())]
         try:
             yield
         finally:
-            looks.cancel()
+            for task in beside:
+                task.cancel()
 
     async def _keep_looking(self) -> None:
         while True:

@@ -52,7 +52,6 @@ async def create(request: Request, change: ChangeDep) -> Response:
     name = (await body.read_model(request, NewAccount)).account
     async with change.transaction() as conn:
         await tenants.create_tenant(conn, name)
-        await change.record(conn, "account.create", name, name)
         found = await accounts.show(conn, name)
     return success(_view(found))
 
@@ -70,7 +69,6 @@ async def delete(account: AccountPath, change: ChangeDep) -> Response:
     """Begin to delete an account and all it has: keys, webhooks, files, batches. Its running batches are cancelled."""
     async with change.transaction() as conn:
         await accounts.close(conn, account)
-        await change.record(conn, "account.delete", account, account)
         found = await accounts.show(conn, account)
     return success(_view(found))
 
@@ -92,7 +90,6 @@ async def set_quota(account: AccountPath, request: Request, change: ChangeDep) -
         tenant_id = await tenants.find_tenant(conn, account)
         limits = replace(await quotas.limits(conn, tenant_id), **given)
         await quotas.change(conn, account, limits)
-        await change.record(conn, "quota.set", account, account, given)
         used = await quotas.usage(conn, tenant_id)
     return success({"account": account, "limits": asdict(limits), "used": asdict(used)})
 

@@ -1,16 +1,15 @@
 """`GET /admin/v1/audit`: who did what, newest first."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app import clock
-from app.access import audit
 from app.api.admin.guard import ACCOUNT, OperatorDep
 from app.api.deps import PartsDep
 from app.api.envelope import success
+from app.api.workers_ai.standing import audit_page
+from app.audit import log
 
 router = APIRouter(prefix="/audit")
 
@@ -28,7 +27,6 @@ class AuditQuery(BaseModel):
 async def listing(_: OperatorDep, parts: PartsDep, query: Annotated[AuditQuery, Query()]) -> Response:
     """The records of what operators, admins and the command line did. They contain no request and no answer."""
     async with parts.database.relaxed() as conn:
-        found = await audit.latest(conn, account=query.account, before=query.before, limit=query.limit + 1)
-    page = [asdict(each) | {"at": clock.iso(each.at)} for each in found[: query.limit]]
-    before = page[-1]["audit_id"] if len(found) > query.limit else None
-    return success(page, result_info={"count": len(page), "before": before})
+        found = await log.latest(conn, account=query.account, before=query.before, limit=query.limit + 1)
+    page, info = audit_page(found, query.limit)
+    return success(page, result_info=info)

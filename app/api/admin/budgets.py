@@ -38,7 +38,6 @@ async def put(account: AccountPath, name: Name, request: Request, parts: PartsDe
     async with change.transaction() as conn:
         tenant_id = await tenants.find_tenant(conn, account)
         budget = await verbs.put(conn, parts.catalogue, tenant_id, name, given)
-        await change.record(conn, "budget.set", name, account, given)
     return success(budget_terms.view(budget))
 
 
@@ -47,5 +46,4 @@ async def delete(account: AccountPath, name: Name, change: ChangeDep) -> Respons
     """Remove a budget. Work that waited for its money goes on."""
     async with change.transaction() as conn:
         await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
-        await change.record(conn, "budget.remove", name, account)
     return success({"account": account, "name": name})

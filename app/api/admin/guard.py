@@ -3,18 +3,20 @@
 Every change is recorded in its own transaction, with the operator, the reason in `x-slackwater-reason`, and the request's id.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from app.access import audit, operator_tokens
+from app.access import operator_tokens
 from app.access.oidc import OidcError
 from app.access.operator_tokens import PREFIX, Operator
 from app.access.roles import Role
 from app.api.deps import Parts, PartsDep
 from app.api.permissions import NOT_PERMITTED
+from app.audit import actor
+from app.audit.actor import Actor
 from app.db.pool import Connection
 from app.errors import AuthenticationError, BadInput
 
@@ -61,14 +63,10 @@ OperatorDep = Annotated[Operator, Depends(operator)]
 
 
 class Change:
-    """One change of an operator: `transaction` opens the transaction that it belongs to, and `record` records it there."""
+    """One change of an operator. What is called in its transaction records itself as done by them."""
 
-    def __init__(self, request: Request, parts: Parts, by: Operator) -> None:
+    def __init__(self, parts: Parts, by: Operator) -> None:
         self._parts, self._by = parts, by
-        self._request_id = request.state.request_id
-        self._reason = request.headers.get(REASON)
-        if self._reason and len(self._reason) > _LONGEST_REASON:
-            raise BadInput(f"{REASON}: at most {_LONGEST_REASON} characters are kept", param=REASON)
 
     @property
     def subject(self) -> str:
@@ -81,25 +79,14 @@ class Change:
         async with self._parts.database.transaction() as conn:
             yield conn
 
-    async def record(
-        self,
-        conn: Connection,
-        action: str,
-        target: str,
-        account: str | None = None,
-        detail: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Record what was done, in its transaction."""
-        values = {**(detail or {}), "request_id": self._request_id}
-        entry = audit.Record(
-            self._by.subject, str(self._by.role), None, account, action, target, reason=self._reason, detail=values
-        )
-        await audit.record(conn, entry)
-
 
 async def change(request: Request, parts: PartsDep, by: OperatorDep) -> Change:
-    """The change that this request makes."""
-    return Change(request, parts, by)
+    """The change that this request makes. Raises BadInput for a reason that is too long."""
+    reason = request.headers.get(REASON)
+    if reason and len(reason) > _LONGEST_REASON:
+        raise BadInput(f"{REASON}: at most {_LONGEST_REASON} characters are kept", param=REASON)
+    actor.enter(Actor(by.subject, str(by.role), correlation=request.state.request_id, reason=reason))
+    return Change(parts, by)
 
 
 ChangeDep = Annotated[Change, Depends(change)]

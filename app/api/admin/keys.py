@@ -80,8 +80,6 @@ async def create(request: Request, parts: PartsDep, change: ChangeDep) -> Respon
         await tenants.find_tenant(conn, given.account)
         terms = (given.name, lifetime, limits, given.pins, scope, change.subject)
         key = await tenants.create_key(conn, parts.secret_key, given.account, *terms)
-        detail = {"name": given.name, **described(scope)}
-        await change.record(conn, "key.create", key.key_id, given.account, detail)
     return success({"id": key.key_id, "account": given.account, "key": str(key), **described(scope)})
 
 
@@ -95,7 +93,6 @@ async def rotate(key_id: KeyPath, request: Request, parts: PartsDep, change: Cha
     async with change.transaction() as conn:
         account, until = await _account(conn, key_id), clock.now() + timedelta(seconds=seconds)
         key = await tenants.rotate_key(conn, parts.secret_key, key_id, timedelta(seconds=seconds))
-        await change.record(conn, "key.rotate", key_id, account, {"old_until": clock.iso(until)})
     return success({"id": key_id, "account": account, "key": str(key), "old_secret_until": clock.iso(until)})
 
 
@@ -106,7 +103,6 @@ async def revoke(key_id: KeyPath, change: ChangeDep) -> Response:
         account = await _account(conn, key_id)
         if not await tenants.revoke_key(conn, key_id):
             raise NotFound(f"There is no live key {key_id}")
-        await change.record(conn, "key.revoke", key_id, account)
     return success({"id": key_id, "account": account})
 
 

@@ -49,7 +49,7 @@ async def apply(request: Request, parts: PartsDep, change: ChangeDep) -> Respons
     async def verb(conn: Connection) -> tuple[PolicyVersion, bool]:
         return await policy_versions.apply(conn, text, parts.catalogue, change.subject)
 
-    return await _changed(change, "policy.apply", verb)
+    return await _changed(change, verb)
 
 
 @router.post("/rollback")
@@ -60,19 +60,16 @@ async def roll_back(request: Request, parts: PartsDep, change: ChangeDep) -> Res
     async def verb(conn: Connection) -> tuple[PolicyVersion, bool]:
         return await policy_versions.roll_back(conn, version, parts.catalogue, change.subject)
 
-    return await _changed(change, "policy.rollback", verb)
+    return await _changed(change, verb)
 
 
-async def _changed(
-    change: Change, action: str, verb: Callable[[Connection], Awaitable[tuple[PolicyVersion, bool]]]
-) -> Response:
+async def _changed(change: Change, verb: Callable[[Connection], Awaitable[tuple[PolicyVersion, bool]]]) -> Response:
     """The answer to a change of the policy, which is recorded. Raises BadInput."""
     async with change.transaction() as conn:
         try:
             version, new = await verb(conn)
         except PolicyError as error:
             raise BadInput(f"policy: {error}", param="policy") from None
-        await change.record(conn, action, f"policy {version.policy_id}", None, {"hash": version.digest, "new": new})
     return success(_view(version) | {"new": new})
 
 

@@ -1,5 +1,6 @@
-"""`…/ai/fairness`, `…/ai/find`, `…/ai/keys`: an account's turn, what an id is, and its API keys. Cloudflare has none."""
+"""`…/ai/fairness`, `…/ai/find`, `…/ai/keys`, `…/ai/audit`: an account's turn, what an id is, its keys, and what was done."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -9,6 +10,8 @@ from app import clock
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Text
+from app.audit import log
+from app.audit.log import Entry
 from app.batches import fair_shares, lookups
 from app.batches.fair_shares import Share, Standing
 from app.batches.lookups import Finding
@@ -38,6 +41,15 @@ class KeysQuery(BaseModel):
 
     view: str = Field("live", json_schema_extra={"enum": list(key_list.VIEWS)}, description="which keys")
     after: Text | None = Field(None, description="the `cursor` of the page before")
+
+
+class AuditQuery(BaseModel):
+    """The query of the audit log."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    before: int | None = Field(None, ge=1, le=2**63 - 1, description="only records before this one")
+    limit: int = Field(50, ge=1, le=200, description="records in one page")
 
 
 @router.get("/fairness")
@@ -138,3 +150,21 @@ def _key_view(row: KeyRow) -> dict[str, Any]:
         "expires_at": clock.iso(row.expires_at),
         "revoked_at": clock.iso(row.revoked_at),
     }
+
+
+@router.get("/audit")
+async def audit(tenant: Caller, parts: PartsDep, query: Annotated[AuditQuery, Query()]) -> Response:
+    """What was done to the account and by whom, newest first: changes, reveals and refusals.
+
+    No content of a request or an answer is among it.
+    """
+    async with parts.database.relaxed() as conn:
+        found = await log.latest(conn, account=tenant.account_id, before=query.before, limit=query.limit + 1)
+    page, info = audit_page(found, query.limit)
+    return success(page, result_info=info)
+
+
+def audit_page(found: list[Entry], limit: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A page of records, and what is beside it. `found`: one more than the limit if there are more."""
+    page = [asdict(each) | {"at": clock.iso(each.at)} for each in found[:limit]]
+    return page, {"count": len(page), "before": page[-1]["audit_id"] if len(found) > limit else None}

@@ -4,14 +4,16 @@ The row is written before the action, so that nothing is done without one; a ref
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from app.access import audit
 from app.access.roles import Viewer
+from app.audit import log as audit
+from app.audit.record import Record
 from app.batches import lifecycle
 from app.batches.openai import result_lines
 from app.console.pages import batch
@@ -33,22 +35,22 @@ def refuse(viewer: Viewer, what: str) -> AuthenticationError:
 
 
 async def recorded(
-    parts: Parts, viewer: Viewer, action: str, row: BatchRow, verb: Callable[[], Awaitable[object]], **more: object
+    parts: Parts, viewer: Viewer, action: str, row: BatchRow, verb: Callable[[], Awaitable[object]], **more: Any
 ) -> None:
     """Write the audit row, then act. Raises the errors of the action, each of which is recorded too."""
     target = str(row.request_id)
-    await write(parts, audit.by(viewer, action, target, row.account, **more))
+    await write(parts, Record(action, target, row.account, **more))
     try:
         await verb()
     except SlackwaterError as error:
-        await write(parts, audit.by(viewer, action, target, row.account, outcome=error.message, **more))
+        await write(parts, Record(action, target, row.account, outcome=error.message, **more))
         raise
     finally:
         parts.looks.expire()
     log.info(f"console.{action}", request_id=target, by=viewer.subject, role=str(viewer.role))
 
 
-async def write(parts: Parts, record: audit.Record) -> None:
+async def write(parts: Parts, record: Record) -> None:
     """Add a row to the audit log, durably."""
     async with parts.database.transaction() as conn:
         await audit.record(conn, record)
@@ -89,7 +91,7 @@ async def download(request: Request) -> Response:
     row = await batch.find_of(request, parts, viewer)
     if not viewer.role.reveals:
         raise refuse(viewer, "download results")
-    await write(parts, audit.by(viewer, "batch.download", str(row.request_id), row.account))
+    await write(parts, Record("batch.download", str(row.request_id), row.account))
     price = batch_state.price_of(row, parts.catalogue)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
     pages = reads.results(parts.reader, row.batch_id, row.run, store=store, keyring=keyring)

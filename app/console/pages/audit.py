@@ -1,7 +1,7 @@
 """Audit: who did, revealed or was refused what in the console."""
 
-from app.access import audit as log
 from app.access.roles import Viewer
+from app.audit import log
 from app.console.page import Page, Params
 from app.console.parts import Parts
 from app.console.views import audit

@@ -12,7 +12,7 @@ from app.access.roles import Viewer
 from app.changes import service as changes
 from app.console import queries_engines as queries
 from app.console.page import Page, Params
-from app.console.pages.acting import recorded
+from app.console.pages.acting import attempted
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import EngineRow
 from app.console.views import engine, engine_plots, engines, places
@@ -119,7 +119,7 @@ async def act(request: Request) -> Response:
         async with parts.database.durable() as conn:
             return await service.change_intake(conn, name, verb)  # type: ignore[arg-type]
 
-    await recorded(parts, viewer, f"engine.{verb.replace(' ', '_')}", name, None, change)
+    await attempted(parts, viewer, f"engine.{verb.replace(' ', '_')}", name, None, change)
     return RedirectResponse(f"{engines.PATH}/{name}?did={'undrained' if verb == 'undrain' else 'drained'}", 303)
 
 

@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app import clock
-from app.access import audit
+from app.audit.record import Record
 from app.console import queries_items
 from app.console.page import whole
 from app.console.pages import batch
@@ -40,7 +40,7 @@ async def reveal(request: Request) -> Response:
     if len(reason) not in _REASON:
         raise BadInput(f"reason: must be {_REASON[0]} to {_REASON[-1]} characters")
     target = f"{row.request_id}/{tries[0].seq}"
-    await write(parts, audit.by(viewer, "item.reveal", target, row.account, reason=reason))
+    await write(parts, Record("item.reveal", target, row.account, reason=reason))
     context = item.view(row, tries, viewer, clock.now())
     context["revealed"] = await _bodies(parts, row, tries[0].seq)
     return await whole(request, "item", context, active="/console/batches")

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from app.access.roles import Viewer
 from app.console.page import Page, Params
-from app.console.pages.acting import recorded
+from app.console.pages.acting import attempted
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import keys
@@ -43,7 +43,7 @@ async def revoke(request: Request) -> Response:
             if not await tenants.revoke_key(conn, row.key_id):
                 raise Conflict("The key is revoked already")
 
-    await recorded(parts, viewer, "key.revoke", row.key_id, row.account, verb)
+    await attempted(parts, viewer, "key.revoke", row.key_id, row.account, verb)
     return RedirectResponse(f"{keys.PATH}?did=key-revoked", 303)
 
 

@@ -7,7 +7,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from app.access import audit, sessions
+from app.access import sessions
+from app.audit import log as audit
+from app.audit.record import Record
 from app.console.guard import cookie_name
 from app.console.page import THEME_COOKIE, THEMES, theme
 from app.console.parts import Parts, parts_of, viewer_of
@@ -64,7 +66,7 @@ async def end(request: Request) -> Response:
     parts, viewer = parts_of(request), viewer_of(request)
     async with parts.database.transaction() as conn:
         await sessions.revoke(conn, viewer.session_id)
-        await audit.record(conn, audit.by(viewer, "session.end", f"session {viewer.session_id}", viewer.account))
+        await audit.record(conn, Record("session.end", f"session {viewer.session_id}", viewer.account))
     answer = RedirectResponse("/console/login", 303)
     answer.delete_cookie(cookie_name(secure=parts.secure), path="/", secure=parts.secure, httponly=True)
     return answer

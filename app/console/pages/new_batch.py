@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from app import clock
-from app.access import audit
 from app.access.roles import Viewer
+from app.audit.record import DONE, Record
 from app.batches.openai import file_batches, forecast, uploads
 from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.batches.openai.uploads import IncomingUpload
@@ -106,9 +106,7 @@ async def create(request: Request) -> Response:
     made = await file_batches.create(
         parts.database, parts.settings, parts.catalogue, tenant, order, parts.lengths.of(tenant.tenant_id)
     )
-    await write(
-        parts, audit.by(viewer, "batch.create", str(made.request_id), tenant.account_id, outcome=_outcome(made))
-    )
+    await write(parts, Record("batch.create", str(made.request_id), tenant.account_id, outcome=_outcome(made)))
     parts.looks.expire()
     if made.status is None:
         raise BadInput(f"The file was refused: {(made.problems or [{}])[0].get('message', 'a line is invalid')}")
@@ -116,7 +114,7 @@ async def create(request: Request) -> Response:
 
 
 def _outcome(made: FileBatch) -> str:
-    return audit.DONE if made.status is not None else "refused because of its file"
+    return DONE if made.status is not None else "refused because of its file"
 
 
 def _order(parts: Parts, tenant: Tenant, form: dict[str, str]) -> NewFileBatch:

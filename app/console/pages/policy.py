@@ -7,10 +7,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from app import clock
-from app.access import audit
 from app.access.roles import Viewer
 from app.console.page import Page, Params, show
-from app.console.pages.actions import refuse, write
+from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import policy
 from app.console.views.policy import Seen, Trial
@@ -58,7 +57,6 @@ async def apply(request: Request) -> Response:
         parse(text, parts.catalogue)
     except PolicyError as error:
         raise BadInput(f"The policy was not applied. {error.problems[0]}") from None
-    await write(parts, audit.by(viewer, "policy.apply", "policy", None))
     async with parts.database.transaction() as conn:
         await service.apply(conn, text, parts.catalogue, viewer.subject)
     parts.looks.expire()
@@ -69,7 +67,6 @@ async def roll_back(request: Request) -> Response:
     """Put the text of an earlier version in force again."""
     parts, viewer = _operator(request, "roll the policy back")
     policy_id = int(request.path_params["policy_id"])
-    await write(parts, audit.by(viewer, "policy.rollback", f"policy {policy_id}", None))
     async with parts.database.transaction() as conn:
         try:
             await service.roll_back(conn, policy_id, parts.catalogue, viewer.subject)

@@ -4,9 +4,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from app.access import audit, sessions
+from app.access import sessions
 from app.access.roles import Viewer
 from app.access.sessions import SessionInfo
+from app.audit.record import Record
 from app.console.page import Page, Params
 from app.console.pages.actions import refuse, write
 from app.console.parts import Parts, parts_of, viewer_of
@@ -29,7 +30,7 @@ async def revoke(request: Request) -> Response:
         ended = await sessions.revoke(conn, session_id, viewer.tenant_id)
     if not ended:
         raise NotFound("There is no such session", code=404)
-    await write(parts, audit.by(viewer, "session.revoke", f"session {session_id}", viewer.account))
+    await write(parts, Record("session.revoke", f"session {session_id}", viewer.account))
     parts.looks.expire()
     return RedirectResponse("/console/access?did=revoked", 303)
 

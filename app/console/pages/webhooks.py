@@ -133,7 +133,7 @@ async def replay(request: Request) -> Response:
             return await deliveries.replay(conn, row.tenant_id, row.endpoint_id, since=since, only_failed=not every)
 
     detail = {"since": since.isoformat(), "only_failed": not every}
-    await recorded(parts, viewer, "webhook.replay", str(row.endpoint_id), row.account, verb, detail=detail)
+    await recorded(parts, viewer, "webhook.replay", str(row.endpoint_id), row.account, verb, after=detail)
     return _back(row, "replayed")
 
 

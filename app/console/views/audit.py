@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.access.audit import DONE, Entry
 from app.access.roles import Viewer
+from app.audit.log import Entry
+from app.audit.record import DONE
 from app.console.views import signs, text, times
 
 SHOWN = 50
@@ -27,7 +28,7 @@ def view(seen: Sequence[Entry], viewer: Viewer, params: Mapping[str, str], now: 
     """What the template of the page needs."""
     rows = seen[:SHOWN]
     refused = sum(each.outcome != DONE for each in rows)
-    revealed = sum(each.action.endswith("reveal") for each in rows)
+    revealed = sum(each.act.endswith("reveal") for each in rows)
     first = "before" not in params
     if not rows:
         title, rest = (
@@ -36,7 +37,7 @@ def view(seen: Sequence[Entry], viewer: Viewer, params: Mapping[str, str], now: 
         )
     else:
         latest = rows[0]
-        title = f"{latest.subject} was the last to act, {times.span((now - latest.at).total_seconds())} ago"
+        title = f"{latest.who} was the last to act, {times.span((now - latest.at).total_seconds())} ago"
         rest = (
             f"On this page: {text.plural(revealed, 'look')} at prompts or answers, {text.plural(refused, 'refusal')}."
         )
@@ -47,7 +48,8 @@ def view(seen: Sequence[Entry], viewer: Viewer, params: Mapping[str, str], now: 
         "rows": [_row(each, now) for each in rows],
         "one_account": viewer.tenant_id is not None,
         "pages": Pages(
-            "Rows are only ever added.",
+            "Rows are only ever added, sealed within a second, and signed every hour.",
+            cli="slackwater audit verify",
             newer="" if first else "/console/audit",
             older=f"/console/audit?before={rows[-1].audit_id}" if more else "",
         ),
@@ -60,13 +62,21 @@ def _row(each: Entry, now: datetime) -> dict[str, Any]:
         "id": each.audit_id,
         "at": each.at,
         "time": times.clock_time(each.at, now),
-        "who": each.subject,
+        "who": each.who,
         "role": each.role,
         "account": each.account or "–",
-        "action": each.action,
+        "action": each.act,
         "target": each.target,
-        "href": f"/console/batches/{each.target}" if each.action.startswith("batch.") else "",
+        "href": f"/console/batches/{each.target}" if each.act.startswith("batch.") else "",
         "sign": signs.DONE if done else signs.LOOK,
         "outcome": "" if done else each.outcome,
         "reason": each.reason or "",
+        "seal": _seal(each),
     }
+
+
+def _seal(each: Entry) -> str:
+    """Whether the row can still be changed unseen."""
+    if each.seq is None:
+        return "not sealed yet"
+    return f"{each.seq}, signed" if each.signed else f"{each.seq}, sealed"

@@ -1,0 +1,136 @@
+"""Claims about what the API and the command line record: who, with which request, and never any content."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from app.audit import log, sealing
+from app.audit.log import Entry
+from app.cli import audit as commands
+from app.cli import key as keys
+from app.crypto import secret_key
+from app.db.pool import Database
+from app.engines import catalogue
+from app.policy import service as policies
+from app.settings import Settings
+from app.tenants import service as tenants
+from tests.api import in_process
+
+SECRET = "correct horse battery staple"
+MODEL = "@cf/moonshotai/kimi-k2.5"
+RULES = """
+[[rule]]
+id = "no-drafts"
+when = { task = "draft" }
+deny = "Drafts are not answered here"
+[[rule]]
+id = "no-kimi"
+when = { task = "extract" }
+deny = { models = ["@cf/moonshotai/kimi-k2.5"] }
+"""
+
+
+@pytest.fixture
+async def ruled(database: Database, settings: Settings, client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """A client of an API with a policy in force."""
+    async with database.transaction() as conn:
+        await policies.apply(conn, RULES, catalogue.load(settings.models_file), "test")
+    await in_process.application().state.parts.admission.policy.renew()
+    return client
+
+
+async def recorded(database: Database, act: str) -> list[Entry]:
+    await in_process.application().state.parts.admission.audit.store()
+    async with database.relaxed() as conn:
+        return [each for each in await log.latest(conn, limit=1000) if each.act == act]
+
+
+async def test_a_request_that_a_rule_denies_is_recorded_with_its_id_and_without_its_content(
+    ruled: httpx.AsyncClient, database: Database
+) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": SECRET}]}
+    headers = {"x-slackwater-task": "draft", "x-request-id": "request-77"}
+    assert (await ruled.post("/v1/chat/completions", json=body, headers=headers)).status_code == 403
+    refused = await ruled.post("/v1/chat/completions", json=body, headers=headers | {"x-slackwater-task": "extract"})
+    assert refused.status_code == 403
+    drafts, kimi = sorted(await recorded(database, "policy.denied"), key=lambda each: each.target)
+    assert (drafts.target, drafts.account, drafts.role, drafts.correlation) == (
+        "no-drafts",
+        "acme",
+        "key",
+        ["request-77"],
+    )
+    assert drafts.who.startswith("key ")
+    assert "Drafts are not answered here" in drafts.outcome
+    assert (kimi.target, kimi.correlation) == ("no-kimi", ["request-77"])
+    async with database.relaxed() as conn:
+        cursor = await conn.execute("select string_agg(body, '') from audit")
+        assert SECRET not in str(await cursor.fetchone())
+
+
+async def test_a_budget_of_the_api_is_recorded_as_set_by_the_key_with_the_id_of_the_request(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    path = "/client/v4/accounts/acme/ai/budgets/month"
+    assert (await client.put(path, json={"max_tokens": 5}, headers={"x-request-id": "request-8"})).status_code == 200
+    assert (await client.delete(path)).status_code == 200
+    [row] = await recorded(database, "budget.set")
+    assert (row.role, row.account, row.correlation, row.before) == ("key", "acme", ["request-8"], None)
+    assert (row.after or {})["max"] == 5
+    [row] = await recorded(database, "budget.remove")
+    assert (row.before or {})["max"] == 5
+
+
+async def test_a_key_that_is_used_for_another_account_is_recorded(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    assert (await client.get("/client/v4/accounts/birch/ai/budgets")).status_code == 403
+    [row] = await recorded(database, "access.refused")
+    assert (row.account, row.target) == ("acme", "another account")
+
+
+@pytest.fixture
+def cli(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.setattr(commands, "settings", lambda: settings)
+    return CliRunner()
+
+
+def test_the_command_line_records_its_user_and_lists_verifies_and_exports_the_log(
+    settings: Settings, cli: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    created = keys.create_key(settings, "acme", "billing", 90)
+    keys.revoke_key(settings, created)
+
+    async def seal() -> None:
+        async with Database.of(settings, "test") as database:
+            await sealing.seal(database)
+            async with database.transaction() as conn:
+                key = await tenants.create_key(conn, secret_key(settings), "acme", "unsealed")
+                assert created.split("_")[-1] not in str(key)
+
+    asyncio.run(seal())
+    listed = json.loads(cli.invoke(commands.app, ["list", "--json", "--account", "acme"]).stdout)
+    acts = [(each["act"], each["who"], each["role"]) for each in listed[::-1]]
+    assert acts[:3] == [(act, "ada", "command line") for act in ("account.create", "key.create", "key.revoke")]
+    assert listed[-1]["correlation"] == listed[-2]["correlation"] != listed[-3]["correlation"]
+    assert created.split("_")[-1] not in json.dumps(listed)
+    checked = cli.invoke(commands.app, ["verify", "--json"])
+    assert (checked.exit_code, json.loads(checked.stdout)["problems"]) == (0, [])
+    folder = tmp_path / "export"
+    assert cli.invoke(commands.app, ["export", str(folder)]).exit_code == 0
+    assert sorted(each.name for each in folder.iterdir()) == [
+        "checkpoints.ndjson",
+        "keys.json",
+        "rows.ndjson",
+        "verify.py",
+    ]
+    again = cli.invoke(commands.app, ["export", str(folder)])
+    assert again.exit_code != 0
+    assert "has rows.ndjson" in str(again.exception)
+    assert cli.invoke(commands.app, ["key"]).stdout.strip() in (folder / "keys.json").read_text()

@@ -1,0 +1,118 @@
+"""The steward's work on the audit log: it seals, signs, checks and cuts. See `app.audit`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import NoReturn
+
+import psycopg
+import structlog
+from psycopg_pool import PoolTimeout
+
+from app import clock
+from app.audit import check, checkpoints, sealing
+from app.audit.sealing import MOST_ROWS, Head
+from app.batches import audit_events
+from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
+from app.errors import StorageError
+from app.settings import Settings
+from app.storage.store import Store
+from workers.steward.metrics import Metrics
+
+SEAL_SECONDS = 0.5
+SIGN_SECONDS = 60.0  # between two looks for chains whose checkpoint is due
+VERIFY_SECONDS = 86_400.0
+FIRST_VERIFY_SECONDS = 300.0  # so that a steward that leads for a moment does not read all
+CUT_SECONDS = 3600.0
+_MOST_REPORTED = 1000  # problems; the command `audit verify` shows all
+_MOST_STEPS = 50  # transactions without a pause
+
+log = structlog.get_logger("steward")
+
+
+class AuditLog:
+    """The audit log of one database, for the steward that leads."""
+
+    def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
+        self._database, self._settings, self._metrics = database, settings, metrics
+        self._seen: dict[str, Head] = {}
+        self._reported: set[str] = set()
+        self._signer: checkpoints.Signer | None = None
+
+    async def keep(self) -> None:
+        """Run every step at its interval, until cancelled. A slow object store holds up no seal."""
+        await asyncio.gather(
+            self._repeat(SEAL_SECONDS, self.seal),
+            self._repeat(SIGN_SECONDS, self.sign),
+            self._repeat(CUT_SECONDS, self.cut),
+            self._repeat(VERIFY_SECONDS, self.verify, first=FIRST_VERIFY_SECONDS),
+        )
+
+    async def _repeat(self, seconds: float, step: Callable[[], Awaitable[None]], first: float = 0) -> NoReturn:
+        await asyncio.sleep(first)
+        while True:
+            try:
+                await step()
+            except (psycopg.Error, PoolTimeout, StorageError, *TRANSIENT) as error:
+                log.warning("audit.waits", step=step.__name__, error=str(error.__cause__ or error).strip())
+            except Exception:  # the other steps go on
+                log.exception("audit.failed", step=step.__name__)
+            await asyncio.sleep(seconds)
+
+    async def seal(self) -> None:
+        """Seal what waits."""
+        for _ in range(_MOST_STEPS):
+            done = await sealing.seal(self._database)
+            self._seen |= done.heads
+            for audit_id in done.missing:
+                self._broken(f"record {audit_id} is gone before it was sealed")
+            if done.rows + len(done.missing) < MOST_ROWS:
+                break
+
+    async def sign(self) -> None:
+        """Sign the chains that are due, after a look whether they still have what was sealed and signed."""
+        interval = timedelta(seconds=self._settings.audit_checkpoint_seconds)
+        async with self._database.relaxed() as conn:
+            found = await checkpoints.chains(conn, dict(self._seen))
+        for chain in found:
+            if chain.broken:
+                self._broken(f"{chain.account or 'the installation'}: {chain.broken}")
+                self._seen.pop(chain.account, None)
+            if checkpoints.due(chain, clock.now(), interval):
+                await self._checkpoint(chain.account, chain.head)
+
+    async def _checkpoint(self, account: str, head: Head, *, cut: bool = False) -> None:
+        signer = self._signer = self._signer or checkpoints.Signer(self._settings)
+        made = signer.checkpoint(account, head, clock.now(), cut=cut)
+        await checkpoints.store(Store.of(self._settings), made)
+        async with self._database.transaction() as conn:
+            await checkpoints.add(conn, made)
+            await audit_events.signed(conn, made)
+            rows = await checkpoints.cut(conn, made) if cut else 0
+        log.info("audit.cut" if cut else "audit.signed", account=account, seq=head.seq, hash=head.hash.hex(), rows=rows)
+
+    async def cut(self) -> None:
+        """Cut what is too old off the chains."""
+        if not self._settings.audit_retention_days:
+            return
+        async with self._database.relaxed() as conn:
+            found = await checkpoints.cuts(conn, self._settings.audit_retention_days)
+        for account, head in found.items():
+            await self._checkpoint(account, head, cut=True)
+
+    async def verify(self) -> None:
+        """Check the whole log."""
+        keys = checkpoints.known_keys(self._settings)
+        async with self._database.relaxed() as conn:
+            found = await check.verify(conn, Store.of(self._settings), keys)
+        for problem in found.problems:
+            self._broken(problem)
+        log.info("audit.verified", rows=found.rows, checkpoints=found.checkpoints, problems=len(found.problems))
+
+    def _broken(self, problem: str) -> None:
+        """Report a problem once."""
+        if problem not in self._reported and len(self._reported) < _MOST_REPORTED:
+            self._reported.add(problem)
+            self._metrics.audit_problems.inc()
+            log.error("audit.broken", problem=problem)
