@@ -121,14 +121,14 @@ async def test_each_change_is_recorded_with_who_made_it_and_why(operator: httpx.
     await operator.post(f"{ADMIN}/policy/rollback", json={})
     await operator.delete(f"{ADMIN}/budgets/clinic/month")
     seen = await result(await operator.get(f"{ADMIN}/audit"))
-    assert [(each["action"], each["account"]) for each in reversed(seen)][:4] == [
+    assert [(each["act"], each["account"]) for each in reversed(seen)][:4] == [
         ("account.create", "clinic"),
         ("quota.set", "clinic"),
         ("budget.set", "clinic"),
         ("policy.apply", None),
     ]
     assert {(each["role"], each["reason"], each["outcome"]) for each in seen} == {("operator", "OPS-7", "done")}
-    assert seen[0]["action"] == "budget.remove"
+    assert seen[0]["act"] == "budget.remove"
     page = (await operator.get(f"{ADMIN}/audit", params={"limit": 2, "account": "clinic"})).json()
     assert len(page["result"]) == 2
     assert page["result_info"]["before"] == page["result"][-1]["audit_id"]

@@ -108,7 +108,6 @@ def finding_view(found: Finding) -> list[dict[str, Any]]:
             "id": str(each.request_id),
             "name": each.name or None,
             "of": each.account,
-            "state": each.state,
         }
         for each in found.batches
     ]
