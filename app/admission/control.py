@@ -6,14 +6,16 @@ from urllib.parse import urlsplit
 
 from app.admission import observation
 from app.admission.admission import Admission
+from app.admission.redaction import Redaction, redaction_of
 from app.admission.samples import RequestSamples
 from app.engines.catalogue import Catalogue
 from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
 from app.policy.in_force import PolicyInForce
-from app.policy.match import Requester, narrowed, webhook_refusal
+from app.policy.match import Requester, narrowed, sensitive_rule, webhook_refusal
 from app.policy.rules import Policy
+from app.policy.vaults import Vaults, hash_key
 from app.tenants.service import Tenant
 
 _MOST_REQUESTERS = 4096
@@ -33,20 +35,41 @@ def no_budget(tenant: Tenant, labels: SpendLabels) -> float:
 
 
 class AdmissionControl:
-    """Run `policy.keep` and `samples.keep` beside it. `used`: per cent of the fullest budget that such a request falls under."""
+    """Run `policy.keep` and `samples.keep` beside it.
+
+    `secret`: the master key. `used`: per cent of the fullest budget that such a request falls under.
+    """
 
     def __init__(
-        self, policy: PolicyInForce, samples: RequestSamples, used: Callable[[Tenant, SpendLabels], float] = no_budget
+        self,
+        policy: PolicyInForce,
+        samples: RequestSamples,
+        secret: bytes,
+        used: Callable[[Tenant, SpendLabels], float] = no_budget,
     ) -> None:
+        self._secret = secret
         self.policy = policy
         self.samples = samples
         self._used = used
         self._narrowed: tuple[Policy, dict[Requester, Policy]] = (policy.current, {})
 
     def begin(
-        self, tenant: Tenant, labels: SpendLabels, kind: str, models: Catalogue, deadline: float | None = None
+        self,
+        tenant: Tenant,
+        labels: SpendLabels,
+        kind: str,
+        models: Catalogue,
+        deadline: float | None = None,
+        *,
+        stored: Sequence[str | None],
     ) -> Admission:
-        """The admission of a request with these labels. `deadline`: its completion window in seconds; None: it has none."""
+        """The admission of a request with these labels. `deadline`: its completion window in seconds; None: it has none.
+
+        `stored`: what it has besides its items that is stored as it is. Raises SensitiveFound, RedactionDown.
+        """
+        redaction = self.redaction(tenant)
+        if redaction is not None:
+            redaction.check("labels, metadata, tags or ids of the request", *stored)
         key = tenant.key_id
         who = Requester(tenant.account_id, key, labels.workflow, labels.task, kind, labels.critical, deadline)
         return Admission(
@@ -57,7 +80,20 @@ class AdmissionControl:
             partial(self._used, tenant, labels),
             observation.count,
             partial(self.samples.add, tenant.tenant_id),
+            redaction=redaction,
+            vaults=self.vaults(tenant),
         )
+
+    def redaction(self, tenant: Tenant) -> Redaction | None:
+        """How requests of this account are redacted. None: they are not. Raises RedactionDown."""
+        rule = sensitive_rule(self.policy.current.rules, tenant.account_id)
+        if rule is None:
+            return None
+        return redaction_of(rule, self.vaults(tenant), hash_key(self._secret), observation.count_sensitive)
+
+    def vaults(self, tenant: Tenant) -> Vaults:
+        """What seals and opens the values behind placeholders of this account."""
+        return Vaults(self._secret, tenant.tenant_id)
 
     def check_webhook(self, tenant: Tenant, url: str) -> None:
         """Raise PolicyDenied for a webhook of this account to a host that a rule does not allow."""

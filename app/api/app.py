@@ -79,7 +79,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         samples = RequestSamples(database)
         keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples)}
         admission = AdmissionControl(
-            policy, samples, lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow)
+            policy, samples, secret, lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow)
         )
         gauges = QueueGauges(watch)
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)

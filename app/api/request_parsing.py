@@ -92,7 +92,7 @@ def single_order(
     """The order of one request that waits in the queue on OpenAI's routes, and the request as admitted. Raises BadInput."""
     labels = labels_of(request, tenant, idempotency_key=idempotency_key, item=item)
     labels = thinned(labels, parts.settings.trace_sync_share)
-    admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue)
+    admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue, stored=labels.stored)
     usual = parts.lengths.of(tenant.tenant_id)
     examine = examined_by(route.examine, usual)
     admitted = admit(admission, model, item, route.endpoint, examine)

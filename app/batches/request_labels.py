@@ -25,5 +25,11 @@ class RequestLabels:
     spend: SpendLabels = NO_SPEND_LABELS
     origin: Origin | None = None
 
+    @property
+    def stored(self) -> tuple[str | None, ...]:
+        """The texts that are stored as the caller wrote them."""
+        pairs = (text for pair in (self.metadata or {}).items() for text in pair)
+        return (self.correlation_id, self.session, self.idempotency_key, *self.tags, *pairs)
+
 
 NO_LABELS = RequestLabels()

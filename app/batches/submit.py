@@ -137,12 +137,15 @@ def rules_of_lines(models: Catalogue, usual: UsualLength) -> dict[str, ItemRules
 def _intake(settings: Settings, order: Order, batch_id: int) -> ItemIntake:
     model = order.model
     admission, (route, examine) = order.admission, ENGINE_ROUTES[model.task]
-    return ItemIntake(batch_id, model, rules_of, examine, route, admission, **spool_options(settings))
+    return ItemIntake(batch_id, model, rules_of, examine, route, admission, **spool_options(settings, admission))
 
 
-def spool_options(settings: Settings) -> SpoolOptions:
+def spool_options(settings: Settings, admission: Admission) -> SpoolOptions:
     """The settings of a submit's spool."""
+    redaction = admission.redaction
     return {
+        "vaults": admission.vaults,
+        "hash_key": None if redaction is None else redaction.hash_key,
         "folder": settings.data_dir / "spool",
         "memory_bytes": int(settings.spool_memory_mb * 2**20),
         "line_bytes": int(settings.ndjson_line_mb * 2**20),

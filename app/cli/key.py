@@ -47,12 +47,15 @@ def create(
             metavar="LABEL=VALUE", help="label of every request of the key, like workflow=billing; repeatable"
         ),
     ] = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="the key reads the values behind placeholders in answers")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Create a key and print it. It is shown only once. The account is created if it does not exist."""
     current = settings()
     is_new = not has_account(current, account)
-    key = create_key(current, account, name, days, KeyLimits(requests, tokens), _pins(pin))
+    key = create_key(current, account, name, days, KeyLimits(requests, tokens), _pins(pin), restore=restore)
     if as_json:
         tables.document(console, {"account": account, "key": key, "account_made": is_new})
         return
@@ -103,6 +106,8 @@ def create_key(
     days: int | None,
     limits: KeyLimits = NO_LIMITS,
     pins: Mapping[str, str] = MappingProxyType({}),
+    *,
+    restore: bool = False,
 ) -> str:
     """Create an API key and return it. It cannot be read again later."""
     lifetime = None if days is None else timedelta(days=days)
@@ -110,7 +115,7 @@ def create_key(
 
     async def verb(conn: Connection) -> str:
         async with conn.transaction():
-            return str(await tenants.create_key(conn, pepper, account, name, lifetime, limits, pins))
+            return str(await tenants.create_key(conn, pepper, account, name, lifetime, limits, pins, restore=restore))
 
     return on_database(settings, verb)
 
@@ -171,4 +176,5 @@ def _described(key: KeyInfo) -> dict[str, Any]:
         "requests_per_minute": key.limits.requests,
         "tokens_per_minute": key.limits.tokens,
         "pins": dict(key.pins),
+        "restore": key.restore,
     }

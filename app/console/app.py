@@ -25,6 +25,7 @@ from app.console.pages import PAGES, ROUTES
 from app.console.parts import Parts
 from app.console.render import Templates
 from app.console.static_files import PATH, StaticFiles
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
@@ -52,7 +53,7 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
         await models.renew()
         policy, samples = PolicyInForce(reader, models), RequestSamples(database)
         await policy.renew()
-        admission = AdmissionControl(policy, samples)
+        admission = AdmissionControl(policy, samples, secret_key(settings))
         app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks())
         keeping = [asyncio.create_task(each.keep()) for each in (models, policy, samples)]
         log.info("console.serving", url=app.state.parts.origin)

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from app.engines.catalogue import Catalogue, Model
+from app.policy import sensitive_language
 from app.policy.problems import Lines, PolicyError, Problem
-from app.policy.rules import BOUNDS, OPERATORS, TEXTS, Bound, Only, Priority, Rule, When
+from app.policy.rules import BOUNDS, OPERATORS, TEXTS, Bound, Only, Priority, Rule, Sensitive, When
 from app.quantities import seconds_of
 
 MOST_BYTES, MOST_RULES = 256 * 1024, 500
@@ -24,8 +25,8 @@ KINDS = ("sync", "batch", "response", "flex")
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HOST = re.compile(r"\.?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _BOUND = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd%]?)\s*")
-_LATER = {"redact": "Redaction", "encrypt": "Encryption"}
-_ACTIONS = ("route", "fallback", "allow", "deny", "max_tokens", "window", "priority")
+_LATER = {"encrypt": "Encryption"}
+_ACTIONS = ("route", "fallback", "allow", "deny", "max_tokens", "window", "priority", "sensitive")
 _FIELDS = ("id", "when", "share", "observe", "contact", *_ACTIONS)
 _CONDITIONS = (*TEXTS, *BOUNDS, "critical")
 _ONLY = ("models", "tools", "webhook_hosts")
@@ -101,6 +102,7 @@ class _Reader:
             self._whole("max_tokens"),
             self._window(),
             self._priority(),
+            self._sensitive(),
             self._flag("observe"),
             self._text("contact"),
         )
@@ -260,6 +262,15 @@ class _Reader:
         found: Priority | None = given
         return found
 
+    def _sensitive(self) -> Sensitive | None:
+        given = self._table.get("sensitive")
+        if given is None:
+            return None
+        found, problems = sensitive_language.read(given, lenient=self._lenient)
+        for field, message in problems:
+            self._problem(field, message)
+        return found
+
     def _flag(self, field: str) -> bool:
         given = self._table.get(field, False)
         if not isinstance(given, bool):
@@ -286,9 +297,19 @@ class _Reader:
             self._problem(
                 "allow.webhook_hosts", "webhooks belong to accounts; account can be the only condition of this rule"
             )
+        if rule.sensitive is not None:
+            self._check_sensitive(rule)
         if rule.window is not None and "deadline" in rule.when.bounds:
             self._problem("window", "is only for work without a completion window; remove the condition deadline")
         self._check_tasks(rule)
+
+    def _check_sensitive(self, rule: Rule) -> None:
+        if (set(rule.when.texts) | set(rule.when.bounds)) - {"account"} or rule.when.critical is not None:
+            self._problem("sensitive", "data belong to accounts; account can be the only condition of this rule")
+        if rule.share < 100:
+            self._problem("share", "must not stand beside sensitive: it holds for all requests or for none")
+        if rule.observe:
+            self._problem("observe", 'must not stand beside sensitive; write sensitive = "report", which only counts')
 
     def _check_tasks(self, rule: Rule) -> None:
         """A model that generates text cannot answer in place of one that makes embeddings."""

@@ -60,8 +60,8 @@ class BatchStatus:
 
 
 class ItemResult(NamedTuple):
-    """One line of a batch's results. `body`: None while the item has no result. `model`: None if it is the batch's. `item`: the
-    request, if it was read too.
+    """One line of a batch's results. `body`: None while the item has no result. `model`: None if it is the batch's. `vault`: the
+    sealed values of its placeholders. `item`: the request, if it was read too.
     """
 
     seq: int
@@ -75,6 +75,7 @@ class ItemResult(NamedTuple):
     yields: int | None
     stored: bool = False
     model: str | None = None
+    vault: bytes | None = None
     item: bytes | None = None
     item_stored: bool = False
 

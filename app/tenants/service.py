@@ -21,7 +21,7 @@ _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 class Tenant:
     """The caller, and the key it used. `limits`: of that key. `pins`: the labels that it gives every request, by name.
 
-    `has_quota`: whether the account has a quota.
+    `has_quota`: whether the account has a quota. `restore`: whether the key may read the values behind placeholders.
     """
 
     tenant_id: int
@@ -30,6 +30,7 @@ class Tenant:
     limits: KeyLimits = NO_LIMITS
     pins: tuple[tuple[str, str], ...] = ()
     has_quota: bool = False
+    restore: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class KeyInfo:
     revoked_at: datetime | None
     limits: KeyLimits = NO_LIMITS
     pins: tuple[tuple[str, str], ...] = ()
+    restore: bool = False
 
     def state(self, now: datetime) -> Literal["live", "expired", "revoked"]:
         """Whether the key is valid at this moment, and if not, why."""
@@ -164,8 +166,13 @@ async def create_key(
     lifetime: timedelta | None = None,
     limits: KeyLimits = NO_LIMITS,
     pins: Mapping[str, str] = MappingProxyType({}),
+    *,
+    restore: bool = False,
 ) -> api_key.ApiKey:
-    """Create a key for an account. The secret is returned only here; the database stores its HMAC. `pins`: see Tenant."""
+    """Create a key for an account. The secret is returned only here; the database stores its HMAC.
+
+    `pins`, `restore`: see Tenant.
+    """
     tenant_id = await ensure_tenant(conn, account_id)
     key = api_key.generate()
     parameters = {
@@ -177,6 +184,7 @@ async def create_key(
         "requests": limits.requests,
         "tokens": limits.tokens,
         "pins": [f"{name}={value}" for name, value in pins.items()] or None,
+        "restore": restore,
     }
     if not (await conn.execute(sql.INSERT_KEY, parameters)).rowcount:
         raise _being_deleted(account_id)
@@ -193,7 +201,7 @@ async def authenticate(conn: Connection, pepper: bytes, token: str) -> Tenant | 
         return None
     if row[3]:
         await conn.execute(sql.TOUCH_KEY, {"key_id": key.key_id})
-    return Tenant(row[1], row[2], key.key_id, KeyLimits(row[4], row[5]), _pins(row[6]), row[7])
+    return Tenant(row[1], row[2], key.key_id, KeyLimits(row[4], row[5]), _pins(row[6]), row[7], row[8])
 
 
 async def live_keys(conn: Connection, key_ids: Sequence[str]) -> dict[str, Tenant]:
@@ -205,7 +213,7 @@ async def live_keys(conn: Connection, key_ids: Sequence[str]) -> dict[str, Tenan
 async def list_keys(conn: Connection) -> list[KeyInfo]:
     """Every key, oldest first."""
     rows = await (await conn.execute(sql.LIST_KEYS)).fetchall()
-    return [KeyInfo(*(*row[:7], KeyLimits(*row[7:9]), _pins(row[9]))) for row in rows]
+    return [KeyInfo(*(*row[:7], KeyLimits(*row[7:9]), _pins(row[9]), row[10])) for row in rows]
 
 
 def _pins(stored: Sequence[str] | None) -> tuple[tuple[str, str], ...]:

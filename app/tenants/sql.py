@@ -29,13 +29,13 @@ NOTE_QUOTA = "update tenant set has_quota = %(has_quota)s where tenant_id = %(te
 
 # Locked, so that an account that is being closed at the same time gets no valid key.
 INSERT_KEY = f"""
-insert into api_key (key_id, tenant_id, secret_hash, name, expires_at, requests_per_minute, tokens_per_minute, pins)
-select %(key_id)s, tenant_id, %(secret_hash)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s, %(pins)s
+insert into api_key (key_id, tenant_id, secret_hash, name, expires_at, requests_per_minute, tokens_per_minute, pins, restore)
+select %(key_id)s, tenant_id, %(secret_hash)s, %(name)s, now() + %(lifetime)s, %(requests)s, %(tokens)s, %(pins)s, %(restore)s
 from tenant where tenant_id = %(tenant_id)s and {TENANT.guard("close")} for share"""
 
 FIND_KEY = """
 select k.secret_hash, t.tenant_id, t.account_id, k.last_used_at is null or k.last_used_at < now() - interval '1 minute',
-       k.requests_per_minute, k.tokens_per_minute, k.pins, t.has_quota
+       k.requests_per_minute, k.tokens_per_minute, k.pins, t.has_quota, k.restore
 from api_key k join tenant t using (tenant_id)
 where k.key_id = %(key_id)s and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"""
 
@@ -80,7 +80,7 @@ returning key_id, requests, tokens, ceil(60 - extract(second from now()))::int""
 
 LIST_KEYS = """
 select k.key_id, t.account_id, k.name, k.created_at, k.last_used_at, k.expires_at, k.revoked_at,
-       k.requests_per_minute, k.tokens_per_minute, k.pins
+       k.requests_per_minute, k.tokens_per_minute, k.pins, k.restore
 from api_key k join tenant t using (tenant_id) order by k.created_at"""
 
 REVOKE_KEY = "update api_key set revoked_at = now() where key_id = %(key_id)s and revoked_at is null returning key_id"

@@ -80,6 +80,13 @@ api_key = Table(
         comment="limit of estimated tokens of synchronous requests; null: as in the settings",
     ),
     Column("pins", ARRAY(Text), comment="labels that every request of the key gets, as name=value"),
+    Column(
+        "restore",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="whether its answers have the values behind placeholders",
+    ),
 )
 
 key_usage = Table(

@@ -61,7 +61,9 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
     requests = given.pop("requests", None)
     new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant)
     begin = parts.admission.begin
-    admission = begin(tenant, new.labels.spend, Kind.BATCH, parts.catalogue, new.deadline_seconds)
+    admission = begin(
+        tenant, new.labels.spend, Kind.BATCH, parts.catalogue, new.deadline_seconds, stored=new.labels.stored
+    )
     new = replace(new, admission=admission)
     database, settings, models = parts.database, parts.settings, parts.catalogue
     if requests is not None:
@@ -80,7 +82,9 @@ async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant,
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
     usual = parts.lengths.of(tenant.tenant_id)
-    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual)
+    file = await uploads.from_requests(
+        database, settings, models, tenant, requests, new.endpoint, usual, new.admission.redaction
+    )
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)

@@ -9,6 +9,7 @@ from app.api.deps import Parts
 from app.api.workers_ai import results
 from app.batches import refused_batches
 from app.batches.refused_batches import RefusedBatch
+from app.batches.restoring import restorer
 from app.batches.why_chain import explained
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
@@ -60,11 +61,13 @@ async def not_run(request_id: UUID, tenant: Tenant, parts: Parts) -> BadInput:
     return BadInput(f"The batch was refused, and none of its items ran: {problems[0]['message']}")
 
 
-def pages(status: BatchStatus, parts: Parts, after: int = 0) -> AsyncIterator[list[ItemResult]]:
+def pages(status: BatchStatus, parts: Parts, tenant: Tenant, after: int = 0) -> AsyncIterator[list[ItemResult]]:
     """A batch's results after the first `after` items. Those of embeddings include the items, which decide a result's shape."""
     store = Store.of(parts.settings)
     items = _needs_items(status, parts.catalogue)
-    return reads.results(parts.database, status.batch_id, status.run, store=store, after=after, items=items)
+    found = reads.results(parts.database, status.batch_id, status.run, store=store, after=after, items=items)
+    restoring = restorer(parts.secret_key, tenant)
+    return found if restoring is None else restoring.pages(status.batch_id, found)
 
 
 def _needs_items(status: BatchStatus, models: Catalogue) -> bool:

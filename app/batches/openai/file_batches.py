@@ -110,7 +110,7 @@ async def create(
     strict = file.problems is not None
     lines = Lines(models, rules, endpoint, mixed=new.mixed, strict=strict, admission=new.admission)
     async with Offload(store) as offload:
-        options = submit.spool_options(settings)
+        options = submit.spool_options(settings, new.admission)
         with FileIntake(batch_id, lines, new.endpoint, lenient=new.lenient, **options) as intake:
             intake.note(_terms(new))
             async for block in store.stream(object_names.upload(tenant.tenant_id, file.file_id)):

@@ -69,7 +69,8 @@ async def upload(request: Request) -> Response:
 
 async def _stored(request: Request, parts: Parts, tenant: Tenant) -> File:
     settings = parts.settings
-    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id)) as incoming:
+    redaction = parts.admission.redaction(tenant)
+    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), redaction) as incoming:
         incoming.purpose = uploads.PURPOSE
         async for block in request.stream():
             if block:
@@ -110,7 +111,7 @@ def _order(parts: Parts, tenant: Tenant, form: dict[str, str]) -> NewFileBatch:
     seconds = seconds_of(window)
     name = form.get("name", "").strip()[:_NAME_CHARACTERS]
     labels = RequestLabels(metadata={"name": name} if name else None)
-    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, seconds)
+    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, seconds, stored=labels.stored)
     return NewFileBatch(
         form.get("file", ""),
         next(iter(ENDPOINTS)),

@@ -1,0 +1,39 @@
+"""Redaction: the sealed values behind an item's placeholders, and the keys that may read them.
+
+Both columns are added without a rewrite of the tables.
+
+Revision ID: 0037
+Revises: 0033
+"""
+
+from alembic import op
+
+from app.db.migrate import run_script
+
+revision = "0037"
+down_revision = "0033"
+branch_labels = None
+depends_on = None
+
+SCRIPT = """
+ALTER TABLE item_payload ADD COLUMN vault BYTEA;
+COMMENT ON COLUMN item_payload.vault IS 'sealed values of the placeholders in its body; null: it has none';
+COMMENT ON COLUMN item_payload.body IS 'the caller''s item, redacted where the policy says so';
+ALTER TABLE api_key ADD COLUMN restore BOOLEAN DEFAULT false NOT NULL;
+COMMENT ON COLUMN api_key.restore IS 'whether its answers have the values behind placeholders';
+"""
+BACK = """
+ALTER TABLE api_key DROP COLUMN restore;
+COMMENT ON COLUMN item_payload.body IS 'the caller''s item, verbatim';
+ALTER TABLE item_payload DROP COLUMN vault;
+"""
+
+
+def upgrade() -> None:
+    """Two columns."""
+    run_script(op.get_bind(), SCRIPT)
+
+
+def downgrade() -> None:
+    """Values that are sealed are lost; placeholders stay."""
+    run_script(op.get_bind(), BACK)
