@@ -17,6 +17,7 @@ from app.batches.submit import Order, rules_of
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts
 from app.engines.catalogue import Model
 from app.errors import BadInput
+from app.metering import spend_labels
 from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
 from app.tenants.service import Tenant
@@ -48,7 +49,18 @@ def labels_of(
     own = item.get("metadata")
     named = own if metadata is None and isinstance(own, Mapping) else metadata
     spend = control.labels_of(tenant, headers, named, tags)
-    return RequestLabels(request.state.request_id, traceparent, session, tags, metadata, idempotency_key, spend, origin)
+    texts = [text for text in (named or {}).values() if isinstance(text, str)]
+    return RequestLabels(
+        request.state.request_id,
+        traceparent,
+        session,
+        tags,
+        metadata,
+        idempotency_key,
+        spend,
+        origin,
+        (*texts, headers.get(spend_labels.GATEWAY_METADATA, "")),
+    )
 
 
 def thinned(labels: RequestLabels, share: float) -> RequestLabels:

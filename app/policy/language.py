@@ -26,6 +26,7 @@ _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HOST = re.compile(r"\.?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _BOUND = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd%]?)\s*")
 _LATER = {"encrypt": "Encryption"}
+_CALLED = {"redact": "sensitive"}
 _ACTIONS = ("route", "fallback", "allow", "deny", "max_tokens", "window", "priority", "sensitive")
 _FIELDS = ("id", "when", "share", "observe", "contact", *_ACTIONS)
 _CONDITIONS = (*TEXTS, *BOUNDS, "critical")
@@ -120,7 +121,7 @@ class _Reader:
             if name in _LATER and not prefix:
                 self._problem(name, f"{_LATER[name]} is not available yet in this version; leave it out")
                 continue
-            near = difflib.get_close_matches(name, names, 1)
+            near = [_CALLED[name]] if name in _CALLED else difflib.get_close_matches(name, names, 1)
             mend = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
             self._problem(prefix + name, f"is unknown; {mend}")
 
@@ -298,18 +299,11 @@ class _Reader:
                 "allow.webhook_hosts", "webhooks belong to accounts; account can be the only condition of this rule"
             )
         if rule.sensitive is not None:
-            self._check_sensitive(rule)
+            for field, message in sensitive_language.contradictions(rule):
+                self._problem(field, message)
         if rule.window is not None and "deadline" in rule.when.bounds:
             self._problem("window", "is only for work without a completion window; remove the condition deadline")
         self._check_tasks(rule)
-
-    def _check_sensitive(self, rule: Rule) -> None:
-        if (set(rule.when.texts) | set(rule.when.bounds)) - {"account"} or rule.when.critical is not None:
-            self._problem("sensitive", "data belong to accounts; account can be the only condition of this rule")
-        if rule.share < 100:
-            self._problem("share", "must not stand beside sensitive: it holds for all requests or for none")
-        if rule.observe:
-            self._problem("observe", 'must not stand beside sensitive; write sensitive = "report", which only counts')
 
     def _check_tasks(self, rule: Rule) -> None:
         """A model that generates text cannot answer in place of one that makes embeddings."""

@@ -6,6 +6,8 @@ ingest   items per second through the API with labels and three budgets, beside 
 drain    the same for four workers and the steward, which funds, books and settles; then what ledger and budgets are off by
 funding  chunks per second that the steward's round makes ready
 admit    the time that `admit` and three budgets take for one synchronous request, in the process
+redact   MB/s of prompts that are searched for sensitive values, what that adds to a synchronous request, and items per
+         second through the API of an account whose requests are redacted
 tight    how far a batch overspends a budget for half of it
 lag      seconds until a request that has ended is in the ledger, synchronous and queued
 race     64 callers at once against one budget, here and behind LiteLLM's proxy, on the same fake engine
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from benchmarks.governance import admitting, budget_race, funding_rate, ledger_lag, queue_cost, tight_budget
+from benchmarks.governance import admitting, budget_race, funding_rate, ledger_lag, queue_cost, redacting, tight_budget
 from benchmarks.harness import Testbed, open_testbed, say
 from benchmarks.machine import describe
 
@@ -37,9 +39,10 @@ class GovernanceSizes:
     tight_items: int = 4000
     lags: int = 60
     calls: int = 20
+    redacted: int = 4000
 
 
-QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10)
+QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10, 400)
 
 
 def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
@@ -49,6 +52,11 @@ def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]
         "drain": lambda testbed: queue_cost.drain(testbed, sizes.items, sizes.pairs),
         "funding": lambda testbed: funding_rate.funding(testbed, sizes.funded_items),
         "admit": lambda testbed: admitting.admit(testbed, sizes.admissions),
+        "redact": lambda testbed: (
+            redacting.redact(testbed, sizes.redacted)
+            | redacting.redact_sync(testbed, sizes.redacted)
+            | redacting.ingest_redacted(testbed, sizes.items, sizes.pairs)
+        ),
         "tight": lambda testbed: tight_budget.overshoot(testbed, sizes.tight_items),
         "lag": lambda testbed: ledger_lag.lag(testbed, sizes.lags),
         "race": lambda testbed: budget_race.race(testbed, sizes.calls),

@@ -268,8 +268,8 @@ async def test_hits_in_file_names_custom_ids_and_metadata_of_openai_routes_are_r
     client: httpx.AsyncClient, apply: Apply, settings: Settings, database: Database
 ) -> None:
     await apply(RULE)
-    named = {"file": (f"{MAIL}.jsonl", file_line("one"))}
-    name = await client.post("/v1/files", data={"purpose": "batch"}, files=named)
+    hit = {"file": (f"{MAIL}.jsonl", file_line("one"))}
+    name = await client.post("/v1/files", data={"purpose": "batch"}, files=hit)
     line = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", file_line(MAIL))})
     ssn = file_line("one", "123-45-6789")
     mode = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", ssn)})
@@ -278,7 +278,9 @@ async def test_hits_in_file_names_custom_ids_and_metadata_of_openai_routes_are_r
     file = await uploaded(client, file_line("one"))
     meta = await client.post("/v1/batches", json=of_file(file, metadata={"who": MAIL}))
     sync = await client.post("/v1/chat/completions", json={"model": MODEL, "messages": MESSAGES, "user": "123-45-6789"})
-    for refused in (name, line, mode, data, part, meta, sync):
+    own = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "metadata": {"workflow": MAIL}}
+    named = await client.post("/v1/chat/completions", json=own)
+    for refused in (name, line, mode, data, part, meta, sync, named):
         assert refused.status_code == 400, refused.text
         assert refused.json()["error"]["code"] == "sensitive_data"
         assert MAIL not in refused.text
