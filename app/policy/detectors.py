@@ -89,7 +89,7 @@ class Detectors:
         self._any = _compiled("|".join(f"({pattern})" for _, pattern, _ in self._kinds)) if self._kinds else None
 
     def find(self, text: bytes) -> list[Hit]:
-        """The sensitive values of a text in UTF-8, in order and without overlap. Raises DetectorsDown."""
+        """The sensitive values of a text in UTF-8, in order and without overlap."""
         hits: list[Hit] = []
         position = 0
         while self._any is not None and (found := self._any.search(text, position)) is not None:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from app.policy import detectors
 from app.policy.detectors import BUILT_IN_KINDS, LITERAL, NAME, DetectorsDown, PatternError
-from app.policy.rules import Mode, Rule, Sensitive
+from app.policy.rules import Mode, Sensitive
 
 _FIELD, _DEFAULT, _PATTERNS = "sensitive", "default", "patterns"
 _MOST_PATTERNS = 50
@@ -38,18 +38,6 @@ def read(given: Any, *, lenient: bool = False) -> tuple[Sensitive, Problems]:
         else:
             modes[name] = mode
     return Sensitive(modes.pop(_DEFAULT, "off"), modes, patterns), problems
-
-
-def contradictions(rule: Rule) -> Problems:
-    """Fields that must not stand beside the action."""
-    problems: Problems = []
-    if (set(rule.when.texts) | set(rule.when.bounds)) - {"account"} or rule.when.critical is not None:
-        problems.append((_FIELD, "data belong to accounts; account can be the only condition of this rule"))
-    if rule.share < 100:
-        problems.append(("share", "must not stand beside sensitive: it holds for all requests or for none"))
-    if rule.observe:
-        problems.append(("observe", 'must not stand beside sensitive; write sensitive = "report", which only counts'))
-    return problems
 
 
 def _patterns(given: Any, problems: Problems, *, lenient: bool) -> dict[str, str]:

@@ -60,10 +60,8 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
     unknown_fields.check(request, given, unknown_fields.BATCH)
     requests = given.pop("requests", None)
     new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant)
-    begin = parts.admission.begin
-    admission = begin(
-        tenant, new.labels.spend, Kind.BATCH, parts.catalogue, new.deadline_seconds, stored=new.labels.stored
-    )
+    labels, begin, window = new.labels, parts.admission.begin, new.deadline_seconds
+    admission = begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, window, stored=labels.stored)
     new = replace(new, admission=admission)
     database, settings, models = parts.database, parts.settings, parts.catalogue
     if requests is not None:
@@ -82,9 +80,8 @@ async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant,
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
     usual = parts.lengths.of(tenant.tenant_id)
-    file = await uploads.from_requests(
-        database, settings, models, tenant, requests, new.endpoint, usual, new.admission.redaction
-    )
+    redaction = new.admission.redaction
+    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual, redaction)
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)
