@@ -95,7 +95,8 @@ class _Pass:
     def _text(self, text: str) -> str:
         if not (self._literals and "[" in text and SHAPE.search(text)):
             return self._plain(text)
-        pieces, end = [], 0  # between literals, so that a value never has a part of one
+        pieces: list[str] = []
+        end = 0  # between literals, so that a value never has a part of one
         for literal in SHAPE.finditer(text):
             pieces += self._plain(text[end : literal.start()]), self._names.of_literal(literal[0])
             end = literal.end()
@@ -141,7 +142,8 @@ def restored_body(body: bytes, values: Mapping[str, str], *, of_answer: bool) ->
 
 
 def _joined(data: bytes, hits: list[Hit], replace: Any) -> str:
-    pieces, end = [], 0
+    pieces: list[str] = []
+    end = 0
     for hit in hits:
         pieces += data[end : hit.start].decode(), replace(hit, data[hit.start : hit.end].decode())
         end = hit.end
