@@ -19,10 +19,10 @@ Problems = list[tuple[str, str]]  # field and message
 
 def read(given: Any, *, lenient: bool = False) -> tuple[Sensitive, Problems]:
     """The action, which is only of use without problems. `lenient`: patterns are not compiled; another process has done it."""
-    if isinstance(given, str):
+    if isinstance(given, str) and given in _MODES:
         given = {_DEFAULT: given}
     if not isinstance(given, Mapping):
-        form = f"must be one of {', '.join(_MODES)}, or a table of modes by kind"
+        form = f"must be one of {', '.join(_MODES)}, or a table of modes by kind, not {str(given)[:40]!r}"
         return Sensitive("off", {}, {}), [(_FIELD, form)]
     problems: Problems = []
     patterns = _patterns(given.get(_PATTERNS, {}), problems, lenient=lenient)

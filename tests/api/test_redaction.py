@@ -20,7 +20,6 @@ from app.policy import service as policies
 from app.queue import service
 from app.queue.types import Result
 from app.settings import Settings
-from app.storage.store import Store
 from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
 from tests.api import in_process
@@ -30,7 +29,7 @@ from tests.queue import support
 
 MAIL, CARD, KEY = "planted.person@hidden.example", "4111 1111 1111 1111", "sk-plantedplantedplanted0123456789"
 PATIENT = 'P-"777'
-PLANTED = (MAIL, CARD, KEY, "P-", "planted")
+PLANTED = (MAIL, CARD, KEY, PATIENT, PATIENT.replace('"', '\\"'), "planted")
 TEXT = f"Write to {MAIL} and {MAIL} about {CARD} with {KEY} for {PATIENT}; not [EMAIL_1]"
 MESSAGES = [{"role": "user", "content": TEXT}]
 RULE = """
@@ -86,7 +85,13 @@ async def answer_all(database: Database, settings: Settings) -> list[bytes]:
             outcome = []
             for item in await service.load(conn, lease):
                 given.append(bytes(item.body))
-                text = orjson.loads(item.body)["messages"][0]["content"]
+                given_item = orjson.loads(item.body)
+                if "messages" not in given_item:  # an invalid line
+                    outcome.append(
+                        Result(item.seq, False, 1, 0, 0, 0, b'{"code":5006,"message":"no"}', error="invalid")
+                    )
+                    continue
+                text = given_item["messages"][0]["content"]
                 call = {
                     "id": "c",
                     "type": "function",
@@ -156,7 +161,7 @@ async def test_a_native_batch_is_stored_redacted_and_restored_for_a_permitted_re
     [call] = shown["result"]["tool_calls"]
     arguments = call["arguments"] if "arguments" in call else call["function"]["arguments"]
     assert (orjson.loads(arguments) if isinstance(arguments, str) else arguments) == {"who": TEXT}
-    polled = await reader.post(RUN + "?queueRequest=true", json={"request_id": request_id})
+    polled = await reader.post(RUN, json={"request_id": request_id})
     assert polled.json()["result"]["responses"][0]["result"]["response"] == TEXT
     assert_rest_nowhere(settings, database, "".join(capfd.readouterr()), *PLANTED)
 
@@ -336,12 +341,16 @@ async def test_other_accounts_and_reports_leave_requests_as_they_are(
     assert 'slackwater_sensitive_values_total{kind="card",mode="report"}' in metrics
 
 
-async def test_values_in_the_object_store_are_redacted_too(
-    client: httpx.AsyncClient, reader: httpx.AsyncClient, apply: Apply, database: Database, settings: Settings
-) -> None:
-    await apply(RULE)
-    long = TEXT + " x" * settings.object_kb * 1024
-    sent = await client.post(SUBMIT, json={"requests": [{"prompt": long, "max_tokens": 1}]})
-    if sent.status_code == 200:
-        assert [size async for _, size in Store.of(settings).list("")]
-    assert_rest_nowhere(settings, database, "", *PLANTED)
+async def test_bodies_in_the_object_store_are_redacted(settings: Settings, database: Database) -> None:
+    async with database.transaction() as conn:
+        await policies.apply(conn, RULE, catalogue.load(settings.models_file), "test")
+        key = await tenants.create_key(conn, secret_key(settings), "acme", "reader", restore=True)
+    async with in_process.running(settings.model_copy(update={"object_kb": 1}), str(key)) as (_, reader):
+        item = {"messages": [{"role": "user", "content": TEXT + " x" * 600}]}
+        sent = await reader.post(SUBMIT, json={"requests": [item]})
+        async with database.relaxed() as conn:
+            cursor = await conn.execute("select stored, vault is not null from item_payload")
+            assert await cursor.fetchall() == [(True, True)]
+        assert b"[EMAIL_1]" in b"".join(path.read_bytes() for path in settings.data_dir.rglob("*") if path.is_file())
+        assert_rest_nowhere(settings, database, "", *PLANTED)
+        assert sent.status_code == 200

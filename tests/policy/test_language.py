@@ -83,7 +83,7 @@ def test_an_empty_policy_has_no_rules() -> None:
         ),
         (
             rule('sensitive = "hide"'),
-            "line 3: rule one, sensitive.default: must be one of off, report, tokenize, remove, refuse, not 'hide'",
+            "line 3: rule one, sensitive: must be one of off, report, tokenize, remove, refuse, or a table of modes by kind, not 'hide'",
         ),
         (
             rule("sensitive = { patterns = { patient = '(' } }"),

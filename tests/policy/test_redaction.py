@@ -25,7 +25,7 @@ def _chat(text: str, arguments: str = "{}") -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}, {"role": "assistant", "tool_calls": [call]}]}
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3))
 def test_a_restored_request_is_the_one_that_was_redacted(text: str, arguments: dict[str, str]) -> None:
     item = _chat(text, orjson.dumps(arguments).decode())
@@ -33,7 +33,7 @@ def test_a_restored_request_is_the_one_that_was_redacted(text: str, arguments: d
     assert restored(found.item, found.values, of_answer=False) == item
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(TEXTS, st.data())
 def test_a_stream_that_is_cut_anywhere_is_restored_and_holds_back_less_than_a_placeholder(
     text: str, data: st.DataObject
