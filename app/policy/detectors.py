@@ -19,6 +19,7 @@ except ImportError:  # on a platform without a wheel: policies that redact refus
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,11}")  # of a kind; it stands in placeholders, which have at most 20 characters
 LITERAL = "literal"  # a text that looks like a placeholder
+_SHORTEST = len("a@b.cc")  # of the values of built-in kinds
 _LONGEST_PATTERN, _MOST_MEMORY = 500, 32 * 2**20
 _SECRETS = (
     r"\bsk-[A-Za-z0-9_-]{20,}",  # OpenAI, Anthropic and others
@@ -86,12 +87,15 @@ class Detectors:
         for place, alone in enumerate(self._alone):
             self._places[groups] = place
             groups += 1 + alone.groups
+        self._shortest = 1 if own else _SHORTEST
         self._any = _compiled("|".join(f"({pattern})" for _, pattern, _ in self._kinds)) if self._kinds else None
 
     def find(self, text: bytes) -> list[Hit]:
         """The sensitive values of a text in UTF-8, in order and without overlap."""
         hits: list[Hit] = []
         position = 0
+        if len(text) < self._shortest:
+            return hits
         while self._any is not None and (found := self._any.search(text, position)) is not None:
             start, end = found.span()
             kind, accepted = self._accepted(text, start, self._places[found.lastindex], end)

@@ -83,7 +83,8 @@ def test_an_empty_policy_has_no_rules() -> None:
         ),
         (
             rule('sensitive = "hide"'),
-            "line 3: rule one, sensitive: must be one of off, report, tokenize, remove, refuse, or a table of modes by kind, not 'hide'",
+            "line 3: rule one, sensitive: must be one of off, report, tokenize, remove, refuse, or a table of modes by kind, "
+            "not 'hide'",
         ),
         (
             rule("sensitive = { patterns = { patient = '(' } }"),
