@@ -4,6 +4,8 @@
     ├── AuthenticationError   401/403  10000
     ├── ModelUnknown          400/404  5007   (404 on OpenAI's routes)
     ├── BadInput              400      5006   (`item` and `field` name the place)
+    │   └── SensitiveFound    400      5006
+    ├── RedactionDown         503      5001
     ├── Conflict              409      5006
     ├── KeyInUse              409      5006
     ├── KeyReused             422      5006
@@ -72,6 +74,19 @@ class BadInput(SlackwaterError):
     """The request is invalid. The message names the field and what would be valid."""
 
     status, code = 400, 5006
+
+
+class SensitiveFound(BadInput):
+    """The request has a sensitive value where the policy allows none. The message names its kind, never the value."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="sensitive_data")
+
+
+class RedactionDown(SlackwaterError):
+    """The request must be redacted and cannot be. Nothing was stored."""
+
+    status = 503
 
 
 class Conflict(SlackwaterError):

@@ -4,17 +4,19 @@ The order: labels (`begin`), scope of the key and policy (`admit`), then for que
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
 from app.admission.answer_limit import limited
+from app.admission.redaction import Redaction
 from app.engines.catalogue import Catalogue, Model
 from app.errors import ModelDenied, PolicyDenied
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 from app.policy.match import NO_DECISION, Asked, Decision, Denial, Requester, decide, encrypts
 from app.policy.rules import NO_POLICY, Policy
+from app.policy.vaults import NO_VALUES, Vaults
 from app.queue.types import Kind
 from app.tenants.key_scope import EVERYTHING, KeyScope
 
@@ -36,6 +38,7 @@ class ItemFacts(Protocol):
 
 
 _QUEUED_KINDS = frozenset(Kind)
+_REFERENCE = "external_reference"
 Facts = TypeVar("Facts", bound=ItemFacts)
 Item = dict[str, Any]
 Examine = Callable[[Model, Item], Facts]  # raises ValueError for a request that the model cannot take
@@ -56,12 +59,13 @@ class RequestFacts:
 
 @dataclass(frozen=True, slots=True)
 class Admitted(Generic[Facts]):
-    """A request as it may run: its model, its body and the facts about it. `fallback`: it may go to these models instead."""
+    """A request as it may run: its model, its body and the facts about it. `values`: what its placeholders stand for."""
 
     model: Model
     item: Item
     facts: Facts
     decision: Decision = NO_DECISION
+    values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
 
     @property
     def changed(self) -> bool:
@@ -96,6 +100,7 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Admission:
     """The admission of one HTTP request, whose labels and policy are fixed. `policy`: narrowed to the requester.
+    `redaction`: of its account's requests; None: they stay as they are. `vaults`: of its account.
 
     `scope`: of the key. `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`, `on_denial`:
     called with each.
@@ -111,6 +116,8 @@ class Admission:
     on_request: Callable[[RequestFacts], object] = id
     on_denial: Callable[[Denial], object] = id
     outcome: Outcome = field(default_factory=Outcome)
+    redaction: Redaction | None = None
+    vaults: Vaults | None = None
 
     @property
     def open(self) -> bool:
@@ -126,10 +133,30 @@ class Admission:
     def _is_queued(self) -> bool:
         return self.who is not None and self.who.kind in _QUEUED_KINDS
 
-    def admit(self, model: Model, item: Item, endpoint: str, examine: Examine[Facts]) -> Admitted[Facts]:
-        """The request as it may run. Raises PolicyDenied, ModelDenied, and the errors of `examine`."""
+    def admit(
+        self,
+        model: Model,
+        item: Item,
+        endpoint: str,
+        examine: Examine[Facts],
+        values: Mapping[str, str] = NO_VALUES,
+    ) -> Admitted[Facts]:
+        """The request as it may run: another item, if it is redacted. `values`: of placeholders that it has from before.
+
+        Raises PolicyDenied, ModelDenied, SensitiveFound, and the errors of `examine`.
+        """
         if self.scope.limits_requests:
             self._check_scope(model, endpoint)
+        if self.redaction is None:
+            admitted = self._admit(model, item, endpoint, examine)
+            return replace(admitted, values=values) if values else admitted
+        if isinstance(item, dict) and isinstance(reference := item.get(_REFERENCE), str):
+            self.redaction.check(_REFERENCE, reference)
+        redacted = self.redaction.redact(item, values)  # first, so that no error can have what it hides
+        admitted = self._admit(model, redacted.item, endpoint, examine)
+        return replace(admitted, values=redacted.values) if redacted.values else admitted
+
+    def _admit(self, model: Model, item: Item, endpoint: str, examine: Examine[Facts]) -> Admitted[Facts]:
         facts = examine(model, item)
         if self.who is None or self.who.kind != Kind.BATCH:  # a batch is noted as a whole
             sums = facts.est_tokens, facts.answer_tokens

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from app.admission import observation
 from app.admission.admission import Admission
+from app.admission.redaction import Redaction, redaction_of
 from app.admission.samples import RequestSamples
 from app.audit.grouped import GroupedLog
 from app.engines.catalogue import Catalogue
@@ -13,8 +14,9 @@ from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
 from app.policy.in_force import PolicyInForce
-from app.policy.match import Decision, Denial, Requester, encrypts, narrowed, webhook_refusal
+from app.policy.match import Decision, Denial, Requester, encrypts, narrowed, sensitive_rule, webhook_refusal
 from app.policy.rules import Policy
+from app.policy.vaults import Vaults, hash_key
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
@@ -38,16 +40,18 @@ def no_budget(tenant: Tenant, labels: SpendLabels) -> float:
 class AdmissionControl:
     """Run `policy.keep`, `samples.keep` and `audit.keep` beside it.
 
-    `used`: per cent of the fullest budget that such a request falls under.
+    `secret`: the master key. `used`: per cent of the fullest budget that such a request falls under.
     """
 
     def __init__(
         self,
         policy: PolicyInForce,
         samples: RequestSamples,
+        secret: bytes,
         used: Callable[[Tenant, SpendLabels], float] = no_budget,
         audit: GroupedLog | None = None,
     ) -> None:
+        self._secret = secret
         self.audit = audit or GroupedLog(None)
         self.policy = policy
         self.samples = samples
@@ -55,9 +59,22 @@ class AdmissionControl:
         self._narrowed: tuple[Policy, dict[Requester, Policy]] = (policy.current, {})
 
     def begin(
-        self, tenant: Tenant, labels: SpendLabels, kind: str, models: Catalogue, deadline: float | None = None
+        self,
+        tenant: Tenant,
+        labels: SpendLabels,
+        kind: str,
+        models: Catalogue,
+        deadline: float | None = None,
+        *,
+        stored: Sequence[str | None],
     ) -> Admission:
-        """The admission of a request with these labels. `deadline`: its completion window in seconds; None: it has none."""
+        """The admission of a request with these labels. `deadline`: its completion window in seconds; None: it has none.
+
+        `stored`: what it has besides its items that is stored as it is. Raises SensitiveFound, RedactionDown.
+        """
+        redaction = self.redaction(tenant)
+        if redaction is not None:
+            redaction.check("labels, metadata, tags or ids of the request", *stored)
         key = tenant.key_id
         who = Requester(tenant.account_id, key, labels.workflow, labels.task, kind, labels.critical, deadline)
         return Admission(
@@ -70,7 +87,20 @@ class AdmissionControl:
             observation.count if kind in _QUEUED else partial(self._decided, tenant.account_id),
             partial(self.samples.add, tenant.tenant_id),
             partial(self._refused, tenant.account_id),
+            redaction=redaction,
+            vaults=self.vaults(tenant),
         )
+
+    def redaction(self, tenant: Tenant) -> Redaction | None:
+        """How requests of this account are redacted. None: they are not. Raises RedactionDown."""
+        rule = sensitive_rule(self.policy.current.rules, tenant.account_id)
+        if rule is None:
+            return None
+        return redaction_of(rule, self.vaults(tenant), hash_key(self._secret), observation.count_sensitive)
+
+    def vaults(self, tenant: Tenant) -> Vaults:
+        """What seals and opens the values behind placeholders of this account."""
+        return Vaults(self._secret, tenant.tenant_id)
 
     def encrypts_files(self, tenant: Tenant) -> str | None:
         """The rule that asks for encrypted files of this account. None: none does."""

@@ -1,5 +1,7 @@
 """Counts what the rules of the policy did, for `/metrics` and the log."""
 
+from collections.abc import Mapping
+
 import structlog
 from prometheus_client import Counter
 
@@ -10,6 +12,11 @@ MATCHES = Counter(
     "slackwater_policy_matches_total",
     "requests and items that a rule of the policy matched: applied, denied, observed",
     ("rule", "effect"),
+)
+SENSITIVE = Counter(
+    "slackwater_sensitive_values_total",
+    "sensitive values in requests by kind, and what was done with them: report, tokenize, remove, refuse",
+    ("kind", "mode"),
 )
 _LOG_SECONDS = 60.0
 _log = structlog.get_logger("policy")
@@ -27,3 +34,9 @@ def count(decision: Decision) -> None:
         if now - _logged.get(rule, -_LOG_SECONDS) >= _LOG_SECONDS:
             _logged[rule] = now
             _log.info("policy.observed", rule=rule)
+
+
+def count_sensitive(hits: Mapping[tuple[str, str], int]) -> None:
+    """Count the sensitive values of an item."""
+    for labels, number in hits.items():
+        SENSITIVE.labels(*labels).inc(number)

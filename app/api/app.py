@@ -92,7 +92,11 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         audit = GroupedLog(database)
         keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples, audit)}
         admission = AdmissionControl(
-            policy, samples, lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow), audit
+            policy,
+            samples,
+            secret,
+            lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow),
+            audit,
         )
         gauges = QueueGauges(watch)
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)

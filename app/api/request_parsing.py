@@ -17,6 +17,7 @@ from app.batches.submit import Order, rules_of
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts
 from app.engines.catalogue import Model
 from app.errors import BadInput
+from app.metering import spend_labels
 from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
 from app.tenants.service import Tenant
@@ -48,7 +49,18 @@ def labels_of(
     own = item.get("metadata")
     named = own if metadata is None and isinstance(own, Mapping) else metadata
     spend = control.labels_of(tenant, headers, named, tags)
-    return RequestLabels(request.state.request_id, traceparent, session, tags, metadata, idempotency_key, spend, origin)
+    texts = [text for text in (named or {}).values() if isinstance(text, str)]
+    return RequestLabels(
+        request.state.request_id,
+        traceparent,
+        session,
+        tags,
+        metadata,
+        idempotency_key,
+        spend,
+        origin,
+        (*texts, headers.get(spend_labels.GATEWAY_METADATA, "")),
+    )
 
 
 def thinned(labels: RequestLabels, share: float) -> RequestLabels:
@@ -92,7 +104,7 @@ def single_order(
     """The order of one request that waits in the queue on OpenAI's routes, and the request as admitted. Raises BadInput."""
     labels = labels_of(request, tenant, idempotency_key=idempotency_key, item=item)
     labels = thinned(labels, parts.settings.trace_sync_share)
-    admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue)
+    admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue, stored=labels.stored)
     usual = parts.lengths.of(tenant.tenant_id)
     examine = examined_by(route.examine, usual)
     admitted = admit(admission, model, item, route.endpoint, examine)

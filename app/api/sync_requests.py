@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -19,13 +19,15 @@ from app.batches.validation.text_generation import Examine, ItemFacts, examine
 from app.engines.catalogue import Model, Task
 from app.engines.requests import CHAT
 from app.errors import NoCapacity, SlackwaterError
-from app.gateway import sse_frames
+from app.gateway import restored_events, sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
 from app.metering import families
 from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slices import CallSize
 from app.metering.spend_labels import SpendLabels
+from app.policy.redaction import restored_body
+from app.policy.vaults import NO_VALUES
 from app.tenants.service import Tenant
 
 Render = Callable[[SseEvent], bytes]
@@ -48,11 +50,15 @@ class EngineRoute:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A synchronous request that may run. `calls`: it, and after it the same request for the models of its fallback chain."""
+    """A synchronous request that may run. `calls`: it, and after it the same request for the models of its fallback chain.
+
+    `values`: by placeholder, what its caller may read in the answer.
+    """
 
     calls: Sequence[SyncCall]
     admission: Admission
     facts: ItemFacts
+    values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
 
 
 async def prepare(
@@ -66,7 +72,7 @@ async def prepare(
     """The call for the gateway, as it was admitted. Raises BadInput naming the field, PolicyDenied, RateLimited."""
     usual = parts.lengths.of(tenant.tenant_id) if route.open_ended else None
     labels = request_parsing.labels_of(request, tenant, item=item)
-    admission = parts.admission.begin(tenant, labels.spend, SYNC, parts.catalogue)
+    admission = parts.admission.begin(tenant, labels.spend, SYNC, parts.catalogue, stored=labels.stored)
     examine = request_parsing.examined_by(route.examine, usual)
     admitted = request_parsing.admit(admission, model, item, route.endpoint, examine)
     await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
@@ -76,7 +82,7 @@ async def prepare(
         calls.append(
             _call(other, tenant, replace(labels, origin=labels.origin and labels.origin.again()), parts, route)
         )
-    return PreparedCall(calls, admission, admitted.facts)
+    return PreparedCall(calls, admission, admitted.facts, admitted.values if tenant.scope.restore else NO_VALUES)
 
 
 def _call(
@@ -171,7 +177,8 @@ async def whole(prepared: PreparedCall, request: Request, parts: Parts) -> tuple
         return await parts.resends.answer(call, sending)
 
     async with while_connected(request.receive):
-        return await _first_with_room(prepared, request, answer)
+        body, call = await _first_with_room(prepared, request, answer)
+    return (restored_body(body, prepared.values, of_answer=True) if prepared.values else body), call
 
 
 async def _first_with_room(
@@ -197,6 +204,7 @@ async def streamed(
 
     async def begin(call: SyncCall) -> tuple[SseEvent | None, Events]:
         events = parts.gateway.stream(call)
+        events = restored_events.of(events, prepared.values) if prepared.values else events
         return await anext(events, None), events
 
     async with while_connected(request.receive):

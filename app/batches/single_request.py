@@ -1,7 +1,7 @@
 """One request that goes through the queue: its client waits for it (flex), or fetches it later (a background response)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -13,10 +13,12 @@ from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem, may_not_fit
 from app.batches.intake.spool import Spool
 from app.batches.intake.spool_options import spool_options
+from app.batches.restoring import Restorer
 from app.batches.submit import Order, Register
 from app.batches.validation.text_generation import ItemFacts
 from app.db.pool import Database
 from app.errors import UNAVAILABLE, NoCapacity
+from app.policy.vaults import NO_VALUES
 from app.queue import ingest, reads, response_log
 from app.queue.bodies import StoredBodies
 from app.queue.reads import BatchStatus, ItemResult
@@ -41,8 +43,8 @@ class SingleRequest:
 class _SingleItemSpool(Spool):
     """The spool of one item. `asked`: as its caller sent it."""
 
-    def put(self, item: dict[str, Any], facts: ItemFacts, asked: dict[str, Any]) -> None:
-        self._write(self._row(facts, None, orjson.dumps(item), asked=orjson.dumps(asked)))
+    def put(self, item: dict[str, Any], facts: ItemFacts, asked: dict[str, Any], values: Mapping[str, str]) -> None:
+        self._write(self._row(facts, None, orjson.dumps(item), asked=orjson.dumps(asked), values=values))
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         """A single item has no lines."""
@@ -56,12 +58,13 @@ async def enqueue(
     facts: ItemFacts,
     *,
     asked: dict[str, Any] | None = None,
+    values: Mapping[str, str] = NO_VALUES,
     repeated: bool = False,
     reject_if_busy: bool = False,
     register: Register | None = None,
 ) -> UUID:
-    """Queue a valid request. `asked`: as its client sent it, if the policy changed it. `repeated`: its client declares it a
-    retry, so it is not queued twice.
+    """Queue a valid request. `asked`: as its client sent it, if the policy changed it. `values`: of its placeholders.
+    `repeated`: its client declares it a retry, so it is not queued twice.
 
     Raises BadInput where it is too long for its model, NoCapacity where it has `reject_if_busy` and would have to wait.
     """
@@ -72,8 +75,9 @@ async def enqueue(
         batch_id = await ingest.next_batch_id(conn)
     options = await spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
-        with _SingleItemSpool(batch_id, order.admission.outcome.asked or order.model.name, **options) as spool:
-            await asyncio.to_thread(spool.put, item, facts, asked or item)
+        name = order.admission.outcome.asked or order.model.name
+        with _SingleItemSpool(batch_id, name, **options) as spool:
+            await asyncio.to_thread(spool.put, item, facts, asked or item, values)
             if repeated and (same := await _same(database, order, spool.request_hash)) is not None:
                 return same
             if reject_if_busy:
@@ -93,9 +97,14 @@ async def _check_room(database: Database, order: Order) -> None:
 
 
 async def find(
-    database: Database, settings: Settings, tenant_id: int, request_id: UUID, kind: Kind
+    database: Database,
+    settings: Settings,
+    tenant_id: int,
+    request_id: UUID,
+    kind: Kind,
+    restoring: Restorer | None = None,
 ) -> SingleRequest | None:
-    """A single request of the tenant. None: it does not exist, or it was deleted."""
+    """A single request of the tenant. None: it does not exist, or it was deleted. `restoring`: its placeholders."""
     async with database.relaxed() as conn:
         if await response_log.find(conn, tenant_id, request_id, kind) is None:
             return None
@@ -105,10 +114,12 @@ async def find(
     read = reads.results(database, status.batch_id, status.run, store=store, keyring=keyring, page=2, items=True)
     async for page in read:
         [result] = page
-        body = result.item or b"{}"
-        if result.item_stored:
+        if result.item_stored and result.item is not None:
             bodies = StoredBodies(database, keyring, status.batch_id)
-            body = await bodies.payload(0, await store.get(body.decode()))
-        request = orjson.loads(body)
+            body = await bodies.payload(0, await store.get(result.item.decode()))
+            result = result._replace(item=body, item_stored=False)
+        if restoring is not None:
+            result = restoring.item(status.batch_id, result)
+        request = orjson.loads(result.item or b"{}")
         return SingleRequest(status, request, result)
     return None

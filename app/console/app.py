@@ -27,6 +27,7 @@ from app.console.pages import PAGES, ROUTES
 from app.console.parts import Parts
 from app.console.render import Templates
 from app.console.static_files import PATH, StaticFiles
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
@@ -55,7 +56,7 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
         policy, samples = PolicyInForce(reader, models), RequestSamples(database)
         await policy.renew()
         audit = GroupedLog(database)
-        admission = AdmissionControl(policy, samples, audit=audit)
+        admission = AdmissionControl(policy, samples, secret_key(settings), audit=audit)
         app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks())
         keeping = [asyncio.create_task(each.keep()) for each in (models, policy, samples, audit)]
         log.info("console.serving", url=app.state.parts.origin)

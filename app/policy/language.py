@@ -11,12 +11,13 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from app.engines.catalogue import Catalogue, Model
+from app.engines.catalogue import Catalogue
+from app.policy import contradictions, sensitive_language
 from app.policy.problems import Lines, PolicyError, Problem
-from app.policy.rules import BOUNDS, OPERATORS, TEXTS, Bound, Only, Priority, Rule, When
+from app.policy.rules import BOUNDS, OPERATORS, TEXTS, Bound, Only, Priority, Rule, Sensitive, When
 from app.quantities import seconds_of
 
 MOST_BYTES, MOST_RULES = 256 * 1024, 500
@@ -24,9 +25,8 @@ KINDS = ("sync", "batch", "response", "flex")
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HOST = re.compile(r"\.?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _BOUND = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd%]?)\s*")
-_LATER = {"redact": "Redaction"}
-_ACTIONS = ("route", "fallback", "allow", "deny", "max_tokens", "window", "priority", "encrypt")
-_FIELDS = ("id", "when", "share", "observe", "contact", *_ACTIONS)
+_CALLED = {"redact": "sensitive"}
+_FIELDS = ("id", "when", "share", "observe", "contact", *contradictions.ACTIONS)
 _CONDITIONS = (*TEXTS, *BOUNDS, "critical")
 _ONLY = ("models", "tools", "webhook_hosts")
 _LONGEST_WINDOW = 90 * 86_400.0
@@ -101,11 +101,14 @@ class _Reader:
             self._whole("max_tokens"),
             self._window(),
             self._priority(),
+            self._sensitive(),
             self._flag("observe"),
             self._text("contact"),
             self._flag("encrypt"),
         )
-        self._check_sense(rule)
+        if not self.problems:
+            for field, message in contradictions.of(rule, self._table, self._models):
+                self._problem(field, message)
         return rule
 
     def _problem(self, field: str, message: str) -> None:
@@ -116,10 +119,7 @@ class _Reader:
         for name in table:
             if name in names:
                 continue
-            if name in _LATER and not prefix:
-                self._problem(name, f"{_LATER[name]} is not available yet in this version; leave it out")
-                continue
-            near = difflib.get_close_matches(name, names, 1)
+            near = [_CALLED[name]] if name in _CALLED else difflib.get_close_matches(name, names, 1)
             mend = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
             self._problem(prefix + name, f"is unknown; {mend}")
 
@@ -261,6 +261,15 @@ class _Reader:
         found: Priority | None = given
         return found
 
+    def _sensitive(self) -> Sensitive | None:
+        given = self._table.get("sensitive")
+        if given is None:
+            return None
+        found, problems = sensitive_language.read(given, lenient=self._lenient)
+        for field, message in problems:
+            self._problem(field, message)
+        return found
+
     def _flag(self, field: str) -> bool:
         given = self._table.get(field, False)
         if not isinstance(given, bool):
@@ -273,32 +282,3 @@ class _Reader:
             self._problem(field, f"must be a text of at most {_LONGEST_TEXT} characters")
             return None
         return given
-
-    def _check_sense(self, rule: Rule) -> None:
-        """Combinations of fields that do nothing or contradict each other."""
-        if self.problems:
-            return
-        if not any(name in self._table for name in _ACTIONS) and not rule.observe:
-            self._problem("id", f"does nothing; give it one of {', '.join(_ACTIONS)}, or observe = true")
-        others = [name for name in ("route", "fallback", "max_tokens", "window", "priority") if name in self._table]
-        if rule.refuse is not None and others:
-            self._problem(others[0], "has no effect beside deny; remove one of them")
-        if rule.allow.webhook_hosts is not None and (set(rule.when.texts) | set(rule.when.bounds)) - {"account"}:
-            self._problem(
-                "allow.webhook_hosts", "webhooks belong to accounts; account can be the only condition of this rule"
-            )
-        if rule.window is not None and "deadline" in rule.when.bounds:
-            self._problem("window", "is only for work without a completion window; remove the condition deadline")
-        self._check_tasks(rule)
-
-    def _check_tasks(self, rule: Rule) -> None:
-        """A model that generates text cannot answer in place of one that makes embeddings."""
-        find: Callable[[str], Model | None] = self._models.resolve
-        sources = {model.task for name in rule.when.texts.get("model", ()) if (model := find(name))}
-        for field, chain in (("route", rule.route), ("fallback", rule.fallback)):
-            tasks = {model.task for name in chain or () if (model := find(name))}
-            if len(tasks | sources) > 1:
-                self._problem(
-                    field,
-                    f"its models and those of when.model do different things: {', '.join(sorted(tasks | sources))}",
-                )

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule
+from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule, Sensitive
 
-_ACTIONS = ("route", "fallback", "max_tokens", "window", "priority")
+_ACTIONS = ("route", "fallback", "max_tokens", "window", "priority", "sensitive")
 _NAMES = ("models", "tools")
 
 Used = Callable[[], float]  # per cent of the fullest budget that the request falls under
@@ -63,6 +63,7 @@ class Decision:
     max_tokens: int | None = None
     window: float | None = None
     priority: Priority | None = None
+    sensitive: Sensitive | None = None
     denial: Denial | None = None
     allowed: tuple[Rule, frozenset[str]] | None = None
     denied: tuple[Rule, frozenset[str]] | None = None
@@ -170,6 +171,14 @@ def _of_tools(tools: frozenset[str], taken: dict[str, Any]) -> Denial | None:
     rule, denied = taken.get("deny tools", (None, frozenset()))
     if rule is not None and (found := sorted(tools & denied)):
         return Denial(rule.rule_id, sentence(rule, f"does not allow the tool {found[0]}"))
+    return None
+
+
+def sensitive_rule(rules: Sequence[Rule], account: str) -> Rule | None:
+    """The rule about sensitive values of this account: the first of them. None: there is none."""
+    for rule in rules:
+        if rule.sensitive is not None and account in rule.when.texts.get("account", (account,)):
+            return rule
     return None
 
 

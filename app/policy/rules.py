@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from app.policy.detectors import BUILT_IN_KINDS
+
 Priority = Literal["high", "normal", "low"]
 Compare = Callable[[float, float], bool]
 
@@ -57,6 +59,23 @@ class Only:
 
 
 NOTHING_SAID = Only()
+Mode = Literal["off", "report", "tokenize", "remove", "refuse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitive:
+    """What happens to sensitive values, by kind. `usual`: to kinds that `modes` does not name. `patterns`: the account's own
+    kinds, in RE2's syntax.
+    """
+
+    usual: Mode
+    modes: Mapping[str, Mode]
+    patterns: Mapping[str, str]
+
+    def active(self) -> dict[str, Mode]:
+        """The mode of each kind that is looked for."""
+        kinds = (*BUILT_IN_KINDS, *self.patterns)
+        return {kind: mode for kind in kinds if (mode := self.modes.get(kind, self.usual)) != "off"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +84,8 @@ class Rule:
 
     `route`: the models of which the first that the request fits answers. `fallback`: models for a request that its own model
     cannot take. `share`: per cent of the requests. `refuse`: the sentence of a denial. `max_tokens`: the limit of an answer.
-    `window`: seconds, for queued work without a completion window. `observe`: matches are only counted.
-    `encrypt`: what may match it is stored encrypted.
+    `window`: seconds, for queued work without a completion window. `sensitive`: what happens to sensitive values of an account.
+    `observe`: matches are only counted. `encrypt`: what may match it is stored encrypted.
     """
 
     rule_id: str
@@ -80,6 +99,7 @@ class Rule:
     max_tokens: int | None = None
     window: float | None = None
     priority: Priority | None = None
+    sensitive: Sensitive | None = None
     observe: bool = False
     contact: str | None = None
     encrypt: bool = False

@@ -10,7 +10,7 @@ TRAILER = struct.pack("!h", -1)
 
 _NULL = struct.pack("!i", -1)
 _TRUE, _FALSE = struct.pack("!i?", 1, True), struct.pack("!i?", 1, False)
-_HEAD = struct.Struct("!hiqii")  # 10 fields; batch_id int8; seq int4
+_HEAD = struct.Struct("!hiqii")  # 11 fields; batch_id int8; seq int4
 _INT4 = struct.Struct("!ii")
 _LENGTH = struct.Struct("!i")
 
@@ -27,14 +27,16 @@ def payload_row(
     stored: bool = False,
     model: str | None = None,
     endpoint: str | None = None,
+    vault: bytes | None = None,
 ) -> bytes:
     """One `item_payload` row in the column order of `submit_sql.COPY_PAYLOAD`.
 
     Without `model` or `endpoint` the item uses its batch's. `stored`: `body` is the key of the object that holds the body.
+    `vault`: the sealed values of its placeholders; None: it has none.
     """
     return b"".join(
         (
-            _HEAD.pack(10, 8, batch_id, 4, seq),
+            _HEAD.pack(11, 8, batch_id, 4, seq),
             _text(reference),
             _text(model),
             _text(endpoint),
@@ -44,6 +46,7 @@ def payload_row(
             _TRUE if stored else _FALSE,
             _LENGTH.pack(len(body)),
             body,
+            _NULL if vault is None else _LENGTH.pack(len(vault)) + vault,
         )
     )
 

@@ -34,7 +34,8 @@ order by r.finished_at, p.batch_id, p.seq"""
 def _results(more_columns: str = "") -> str:
     return f"""
 select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,
-       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false), p.model, r.run{more_columns}
+       r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false), p.model, r.run, p.vault
+       {more_columns}
 from item_payload p left join lateral (
   select ok, run, body, stored, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
   where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true

@@ -66,7 +66,7 @@ class BatchStatus:
 
 class ItemResult(NamedTuple):
     """One line of a batch's results. `body`: None while the item has no result. `model`: None if it is the batch's. `run`: of
-    its result. `item`: the request, if it was read too.
+    its result. `vault`: the sealed values of its placeholders. `item`: the request, if it was read too.
     """
 
     seq: int
@@ -81,6 +81,7 @@ class ItemResult(NamedTuple):
     stored: bool = False
     model: str | None = None
     run: int | None = None
+    vault: bytes | None = None
     item: bytes | None = None
     item_stored: bool = False
 

@@ -166,13 +166,14 @@ item_payload = Table(
     Column("affinity", Text),
     Column("est_tokens", Integer, nullable=False),
     Column("wants_json", Boolean, nullable=False, comment="the answer is JSON by request"),
-    Column("body", LargeBinary, nullable=False, comment="the caller's item, verbatim"),
+    Column("body", LargeBinary, nullable=False, comment="the caller's item, redacted where the policy says so"),
     _stored(),
     Column(
         "line_id",
         Integer,
         comment="line at whose price a budget moved it to its model; null: that of the batch's model",
     ),
+    Column("vault", LargeBinary, comment="sealed values of the placeholders in its body; null: it has none"),
     PrimaryKeyConstraint("batch_id", "seq"),
     postgresql_partition_by="RANGE (batch_id)",
 )

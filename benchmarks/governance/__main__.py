@@ -7,6 +7,8 @@ drain    the same for four workers and the steward, which funds, books and settl
 sealed   both again with bodies sealed, beside bodies in the clear
 funding  chunks per second that the steward's round makes ready
 admit    the time that `admit` and three budgets take for one synchronous request, in the process
+redact   MB/s of prompts that are searched for sensitive values, what that adds to a synchronous request, and items per
+         second through the API of an account whose requests are redacted
 tight    how far a batch overspends a budget for half of it
 lag      seconds until a request that has ended is in the ledger, synchronous and queued
 audit    rows of the audit log per second, written with their cause and sealed
@@ -30,6 +32,7 @@ from benchmarks.governance import (
     funding_rate,
     ledger_lag,
     queue_cost,
+    redacting,
     sealed_cost,
     tight_budget,
 )
@@ -49,9 +52,10 @@ class GovernanceSizes:
     lags: int = 60
     calls: int = 20
     audit_rows: int = 50_000
+    redacted: int = 4000
 
 
-QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10, 5000)
+QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10, 5000, 400)
 
 
 def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
@@ -64,6 +68,11 @@ def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]
         ),
         "funding": lambda testbed: funding_rate.funding(testbed, sizes.funded_items),
         "admit": lambda testbed: admitting.admit(testbed, sizes.admissions),
+        "redact": lambda testbed: (
+            redacting.redact(testbed, sizes.redacted)
+            | redacting.redact_sync(testbed, sizes.redacted)
+            | redacting.ingest_redacted(testbed, sizes.items, sizes.pairs)
+        ),
         "tight": lambda testbed: tight_budget.overshoot(testbed, sizes.tight_items),
         "lag": lambda testbed: ledger_lag.lag(testbed, sizes.lags),
         "audit": lambda testbed: audit_seal.seal(testbed, sizes.audit_rows),

@@ -56,7 +56,7 @@ async def _timed(settings: Settings, count: int) -> list[float]:
     async with Database(settings.database_url) as database:
         policy = PolicyInForce(database, models)  # type: ignore[arg-type]  # it is given the rules, and reads none
         policy.current = Policy(1, parse(policy_text(), models))
-        control = AdmissionControl(policy, RequestSamples(database))
+        control = AdmissionControl(policy, RequestSamples(database), b"secret")
         async with database.transaction() as conn:
             tenant = Tenant(await tenants.ensure_tenant(conn, ACCOUNT), ACCOUNT)
         rules, found = rules_of(model), []
@@ -67,7 +67,7 @@ async def _timed(settings: Settings, count: int) -> list[float]:
                 facts = examine(_ITEM, rules)
                 checked = perf_counter()
                 labels = labels_of(tenant, LABELS, None, ())
-                admission = control.begin(tenant, labels, SYNC, models)
+                admission = control.begin(tenant, labels, SYNC, models, stored=())
                 admitted = admission.admit(model, _ITEM, CHAT, lambda model, item: examine(item, rules_of(model)))
                 likely = item_worsts.likely_answer(facts.answer_tokens, facts.most_tokens)
                 size = CallSize(facts.est_tokens - facts.answer_tokens, likely, facts.most_tokens, admitted.item)

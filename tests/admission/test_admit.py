@@ -146,10 +146,10 @@ def test_admission_with_fifty_rules_takes_microseconds() -> None:
     facts = examine(KIMI, HELLO)
     policy = PolicyInForce(None, None)  # type: ignore[arg-type]  # only its rules are read
     policy.current = Policy(7, parse(far + near, MODELS))
-    control = AdmissionControl(policy, RequestSamples(None))  # type: ignore[arg-type]  # nothing is stored
+    control = AdmissionControl(policy, RequestSamples(None), b"secret")  # type: ignore[arg-type]  # nothing is stored
     tenant, labels, times = Tenant(1, "acme", "k1"), SpendLabels("search", "extract"), []
     for _ in range(2000):
         begun = time.perf_counter()
-        control.begin(tenant, labels, "sync", MODELS).admit(KIMI, HELLO, CHAT, lambda model, item: facts)
+        control.begin(tenant, labels, "sync", MODELS, stored=()).admit(KIMI, HELLO, CHAT, lambda model, item: facts)
         times.append(time.perf_counter() - begun)
     note(f"admission of a request under 50 rules, p50: {sorted(times)[len(times) // 2] * 1e6:.0f} µs")

@@ -74,7 +74,25 @@ def test_an_empty_policy_has_no_rules() -> None:
         (rule('rute = "m"'), "line 3: rule one, rute: is unknown; did you mean route?"),
         (
             rule('redact = "tokenize"'),
-            "line 3: rule one, redact: Redaction is not available yet in this version; leave it out",
+            "line 3: rule one, redact: is unknown; did you mean sensitive?",
+        ),
+        (
+            rule('sensitive = { emial = "off" }'),
+            "line 3: rule one, sensitive.emial: is no kind; choose from secret, jwt, email, iban, card, ssn, phone, "
+            "or name a pattern so",
+        ),
+        (
+            rule('sensitive = "hide"'),
+            "line 3: rule one, sensitive: must be one of off, report, tokenize, remove, refuse, or a table of modes by kind, "
+            "not 'hide'",
+        ),
+        (
+            rule("sensitive = { patterns = { patient = '(' } }"),
+            "line 3: rule one, sensitive.patterns.patient: is no pattern of RE2: missing ): (",
+        ),
+        (
+            rule("sensitive = { patterns = { Patient = 'P' } }"),
+            "line 3: rule one, sensitive.patterns.Patient: must have a name of 1 to 12 of a-z, 0-9 and _, that no other kind has",
         ),
         (rule('encrypt = "yes"'), "line 3: rule one, encrypt: must be true or false"),
         (

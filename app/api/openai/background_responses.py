@@ -14,6 +14,7 @@ from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import background_responses
+from app.batches.restoring import restorer
 from app.batches.validation.openai import response as examine
 from app.engines.catalogue import Model
 from app.engines.requests import RESPONSES
@@ -71,7 +72,9 @@ async def input_items(
     response_id: str, tenant: KeyHolder, parts: PartsDep, query: Annotated[InputItemQuery, Query()]
 ) -> Response:
     """The input items of a response, newest first, in pages."""
-    single = await background_responses.get(parts.database, parts.settings, tenant, _parse(response_id))
+    single = await background_responses.get(
+        parts.database, parts.settings, tenant, _parse(response_id), restorer(parts.secret_key, tenant)
+    )
     found = background_responses.input_items(single)
     if query.order == "asc":
         found = found[::-1]
@@ -87,7 +90,9 @@ async def input_items(
 async def cancel(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Stop a response. A response that has ended does not change."""
     request_id = _parse(response_id)
-    single = await background_responses.cancel(parts.database, parts.settings, tenant, request_id)
+    single = await background_responses.cancel(
+        parts.database, parts.settings, tenant, request_id, restorer(parts.secret_key, tenant)
+    )
     return answer(background_responses.view(single, parts.catalogue))
 
 
@@ -99,7 +104,9 @@ async def delete(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 
 async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:
-    single = await background_responses.get(parts.database, parts.settings, tenant, request_id)
+    single = await background_responses.get(
+        parts.database, parts.settings, tenant, request_id, restorer(parts.secret_key, tenant)
+    )
     return answer(background_responses.view(single, parts.catalogue))
 
 

@@ -60,8 +60,8 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
     unknown_fields.check(request, given, unknown_fields.BATCH)
     requests = given.pop("requests", None)
     new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant)
-    begin = parts.admission.begin
-    admission = begin(tenant, new.labels.spend, Kind.BATCH, parts.catalogue, new.deadline_seconds)
+    labels, begin, window = new.labels, parts.admission.begin, new.deadline_seconds
+    admission = begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, window, stored=labels.stored)
     new = replace(new, admission=admission)
     database, settings, models = parts.database, parts.settings, parts.catalogue
     if requests is not None:
@@ -79,8 +79,9 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
 async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant, parts: Parts) -> FileBatch:
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
-    usual, rule = parts.lengths.of(tenant.tenant_id), parts.admission.encrypts_files(tenant)
-    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual, rule)
+    usual = parts.lengths.of(tenant.tenant_id)
+    hidden, rule = new.admission.redaction, parts.admission.encrypts_files(tenant)
+    file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual, hidden, rule)
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)

@@ -19,6 +19,7 @@ from app.api.parameter_limits import LARGEST, Text, declared
 from app.api.response_headers import COMPLETE, add, attachment
 from app.batches.openai import file_content, forecast, uploads
 from app.batches.openai.uploads import IncomingUpload
+from app.batches.restoring import restorer
 from app.errors import BadInput
 from app.files import ids, sealed_files
 from app.files import service as files
@@ -48,10 +49,10 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     """Upload a file. The lines of a batch file are checked while it arrives; files of other purposes are only stored."""
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
-    seal = await sealed_files.new_seal(
-        parts.database, settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
-    )
-    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as upload:
+    redaction = parts.admission.redaction(tenant)
+    rule = parts.admission.encrypts_files(tenant)
+    seal = await sealed_files.new_seal(parts.database, settings, tenant.tenant_id, rule)
+    with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), redaction, seal) as upload:
         async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB, uploads.too_large()):
             piece = form.feed(block)
             if piece:
@@ -105,7 +106,8 @@ async def content(
     """
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    contents = await file_content.of(parts.database, parts.settings, parts.catalogue, tenant, file)
+    restoring = restorer(parts.secret_key, tenant)
+    contents = await file_content.of(parts.database, parts.settings, parts.catalogue, tenant, file, restoring)
     headers = {
         "content-disposition": attachment(file.filename),
         "accept-ranges": "bytes",
@@ -114,7 +116,8 @@ async def content(
     byte_range = byte_ranges.parse(request.headers.get("range")) if not offset else None
     if byte_range is None:
         return StreamingResponse(contents.blocks(offset), media_type=_BYTES, headers=headers)
-    size = file.bytes if file.bytes is not None else await contents.size()
+    known = file_content.known_size(file, restoring)
+    size = known if known is not None else await contents.size()
     part = byte_range.within(size)
     whole = str(size) if contents.complete else "*"
     if part is None:
@@ -147,7 +150,8 @@ async def delete(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
 
 
 async def _size(parts: Parts, tenant: Tenant, file: File) -> int:
-    return await file_content.size_of(parts.database, parts.settings, parts.catalogue, tenant, file)
+    restoring = restorer(parts.secret_key, tenant)
+    return await file_content.size_of(parts.database, parts.settings, parts.catalogue, tenant, file, restoring)
 
 
 def view(file: File, size: int | None) -> dict[str, Any]:

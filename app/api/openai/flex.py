@@ -42,6 +42,7 @@ async def wait(flex: FlexRequest, request: Request, tenant: Tenant, parts: Parts
         flex.item,
         admitted.facts,
         asked=asked,
+        values=admitted.values,
         repeated=sent_before(request.headers),
         reject_if_busy=sync_requests.rejects_if_busy(flex.item),
     )

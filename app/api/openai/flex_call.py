@@ -10,6 +10,7 @@ import orjson
 from app.api.deps import Parts
 from app.api.sync_requests import EngineRoute
 from app.batches import lifecycle, single_request
+from app.batches.restoring import restorer
 from app.engines.catalogue import Model
 from app.engines.pricing import with_cost
 from app.engines.request_echo import FLEX, echo
@@ -61,7 +62,8 @@ class FlexCall:
     async def answer(self) -> dict[str, Any]:
         """The engine's answer to a call that has ended. Raises its error where it has none."""
         database, settings, tenant_id = self.parts.database, self.parts.settings, self.tenant.tenant_id
-        single = await single_request.find(database, settings, tenant_id, self.request_id, Kind.FLEX)
+        restoring = restorer(self.parts.secret_key, self.tenant)
+        single = await single_request.find(database, settings, tenant_id, self.request_id, Kind.FLEX, restoring)
         if single is None:
             raise ExecutionFailed("The request was removed while it waited")
         return self._read(single.result)

@@ -19,7 +19,7 @@ from app.api.openai import files as file_routes
 from app.api.openai.list_pages import answer
 from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.openai import uploads
-from app.errors import BadInput, Conflict, NotFound
+from app.errors import BadInput, Conflict, NotFound, SensitiveFound
 from app.files import sealed_files, upload_parts
 from app.files import service as files
 from app.files.service import File
@@ -37,6 +37,7 @@ _BODY_MB, _PART_MB = 1.0, 64.0
 @router.post("")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Begin an upload of a given size. Its parts must arrive within an hour."""
+    _check_allowed(parts, tenant)
     given = await body.read_json(request, _BODY_MB)
     purpose = file_routes.checked_purpose(given.get("purpose"))
     size, filename = given.get("bytes"), given.get("filename")
@@ -65,6 +66,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 @router.post("/{upload_id}/parts")
 async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Add a part: the field `data` of a form. Parts may arrive in any order."""
+    _check_allowed(parts, tenant)
     form, size, part_id = Form(request.headers.get("content-type", ""), file="data"), 0, uuid4()
     parsed_id = _parse(upload_id, PREFIX)
     seal = await sealed_files.seal_of_upload(parts.database, parts.settings, tenant.tenant_id, parsed_id)
@@ -108,6 +110,7 @@ async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsD
 async def complete(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Create the file from these parts, in this order. Repeating the call has no effect."""
     given = await body.read_json(request, _BODY_MB)
+    _check_allowed(parts, tenant)
     async with parts.database.relaxed() as conn:
         upload = await upload_parts.get(conn, tenant.tenant_id, _parse(upload_id, PREFIX))
         if upload.status not in (UploadState.PENDING, UploadState.COMPLETED):
@@ -134,7 +137,8 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
     seal = await sealed_files.new_seal(
         parts.database, parts.settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
     )
-    with uploads.IncomingUpload(parts.settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as spool:
+    usual = parts.lengths.of(tenant.tenant_id)
+    with uploads.IncomingUpload(parts.settings, parts.catalogue, usual, seal=seal) as spool:
         spool.purpose = upload.purpose
         for part_id in part_ids:
             async for block in sealed_files.stream_part(
@@ -165,6 +169,12 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
         return done
     await store.delete_prefix(object_names.parts(tenant.tenant_id, upload.upload_id))
     return done
+
+
+def _check_allowed(parts: Parts, tenant: Tenant) -> None:
+    """Raise SensitiveFound where the account's requests are redacted: a part may begin and end within a line."""
+    if parts.admission.redaction(tenant) is not None:
+        raise SensitiveFound("A policy of this account redacts its files, and parts cannot be; upload it to /v1/files")
 
 
 def _part_ids(given: Any) -> list[UUID]:

@@ -9,6 +9,7 @@ from app.api.deps import Parts
 from app.api.workers_ai import results
 from app.batches import refused_batches, shredding
 from app.batches.refused_batches import RefusedBatch
+from app.batches.restoring import restorer
 from app.batches.why_chain import explained
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
@@ -61,7 +62,7 @@ async def not_run(request_id: UUID, tenant: Tenant, parts: Parts) -> BadInput:
     return BadInput(f"The batch was refused, and none of its items ran: {problems[0]['message']}")
 
 
-def pages(status: BatchStatus, parts: Parts, after: int = 0) -> AsyncIterator[list[ItemResult]]:
+def pages(status: BatchStatus, parts: Parts, tenant: Tenant, after: int = 0) -> AsyncIterator[list[ItemResult]]:
     """A batch's results after the first `after` items. Those of embeddings include the items, which decide a result's shape.
 
     Raises NotFound for a batch whose contents were deleted.
@@ -70,7 +71,9 @@ def pages(status: BatchStatus, parts: Parts, after: int = 0) -> AsyncIterator[li
         raise shredding.gone(status.shredded_at)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
     items, run = _needs_items(status, parts.catalogue), status.run
-    return reads.results(parts.database, status.batch_id, run, store=store, keyring=keyring, after=after, items=items)
+    found = reads.results(parts.database, status.batch_id, run, store=store, keyring=keyring, after=after, items=items)
+    restoring = restorer(parts.secret_key, tenant)
+    return found if restoring is None else restoring.pages(status.batch_id, found)
 
 
 def _needs_items(status: BatchStatus, models: Catalogue) -> bool:

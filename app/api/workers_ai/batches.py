@@ -67,7 +67,7 @@ async def read(
     if why is None:
         raise await batch_views.not_run(request_id, tenant, parts)
     status, skip = why.status, query.after if query.failed else 0
-    pages = batch_views.pages(status, parts, after=query.after - skip)
+    pages = batch_views.pages(status, parts, tenant, after=query.after - skip)
     lines = results.lines(status, pages, parts.catalogue, only_failed=query.failed, skip=skip)
     headers = {COMPLETE: "true" if status.finalized_at is not None else "false"}
     return StreamingResponse(lines, media_type=body.NDJSON, headers=headers)

@@ -27,15 +27,15 @@ async def poll(request_id: Any, tenant: Tenant, parts: Parts) -> Response:
         raise await batch_views.not_run(parsed, tenant, parts)
     if why.status.finalized_at is None:
         return success(results.pending(why))
-    return await _final(why.status, parts)
+    return await _final(why.status, tenant, parts)
 
 
-async def _final(status: BatchStatus, parts: Parts) -> Response:
+async def _final(status: BatchStatus, tenant: Tenant, parts: Parts) -> Response:
     all_refused = False
     if status.state == BatchState.FAILED:
         async with parts.database.relaxed() as conn:
             all_refused = await failures.all_refused(conn, status.batch_id, status.run)
     code = results.http_status(status, all_refused=all_refused)
-    stream = results.render(status, batch_views.pages(status, parts), parts.catalogue, code)
+    stream = results.render(status, batch_views.pages(status, parts, tenant), parts.catalogue, code)
     headers = {} if code == 200 else {"x-should-retry": "false"}
     return StreamingResponse(stream, code, headers, media_type="application/json")

@@ -61,7 +61,7 @@ def _order(model: Model, request: Request, tenant: Tenant, parts: Parts) -> batc
         request, tenant, tags=_tags(request), metadata=_metadata(request), idempotency_key=key
     )
     deadline = _deadline(request)
-    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, deadline)
+    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, deadline, stored=labels.stored)
     return batches.Order(tenant, model, labels, deadline_seconds=deadline, admission=admission)
 
 

@@ -40,8 +40,10 @@ class FileIntake(Spool):
     def _row_of(self, line: BatchLine) -> bytes:
         endpoint = None if line.route == self._endpoint else line.route
         asked = None if line.asked is None else orjson.dumps(line.asked)
-        body = orjson.dumps(line.body)
-        return self._row(line.facts, line.custom_id, body, model=line.model, endpoint=endpoint, asked=asked)
+        body, values = orjson.dumps(line.body), line.values
+        return self._row(
+            line.facts, line.custom_id, body, model=line.model, endpoint=endpoint, asked=asked, values=values
+        )
 
     def _row_of_bad(self, line: BadLine) -> bytes:
         facts = ItemFacts(line.custom_id, 1, wants_json=False, affinity=None, prefix="", answer_tokens=0, most_tokens=0)

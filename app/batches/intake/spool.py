@@ -11,12 +11,14 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self, TypedDict, Unpack
+from typing import IO, NotRequired, Self, TypedDict, Unpack
+
+import orjson
 
 from app import clock
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
@@ -24,6 +26,8 @@ from app.batches.validation.text_generation import ItemFacts
 from app.engines.catalogue import Model
 from app.engines.requests import UNFIT
 from app.errors import BadInput, StorageFull
+from app.policy import vaults
+from app.policy.vaults import NO_VALUES, Vaults
 from app.queue import copy_format
 from app.queue.bodies import BatchSeal
 from app.sealing.batch_keys import NewKey
@@ -44,7 +48,9 @@ class Sealing:
 
 
 class SpoolOptions(TypedDict):
-    """The folder, the limits and the sealing of a spool. None: it is not sealed."""
+    """The folder, the limits and the sealing of a spool. `sealing` None: it is not sealed. `vaults`: seals the values of
+    placeholders. `hash_key`: of `request_hash`, where items are redacted.
+    """
 
     folder: Path
     memory_bytes: int
@@ -52,6 +58,8 @@ class SpoolOptions(TypedDict):
     max_items: int
     object_bytes: int | None
     sealing: Sealing | None
+    vaults: NotRequired[Vaults | None]
+    hash_key: NotRequired[bytes | None]
 
 
 class Spool(ABC):
@@ -74,7 +82,9 @@ class Spool(ABC):
         self.sealing = options["sealing"]
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
-        self._digest = hashlib.sha256(b"%d:" % len(model.encode()) + model.encode())
+        begin, key = b"%d:" % len(model.encode()) + model.encode(), options.get("hash_key")
+        self._digest = hashlib.sha256(begin) if key is None else hmac.new(key, begin, hashlib.sha256)
+        self._is_keyed, self._vaults = key is not None, options.get("vaults")
         self._max_items = options["max_items"]
         self._lines = LineSplitter(options["line_bytes"])
         with catch_disk_full():
@@ -122,7 +132,7 @@ class Spool(ABC):
     def request_hash(self) -> bytes:
         """SHA-256 of model and items. It distinguishes a repeated request from another one with the same idempotency key.
 
-        Of a sealed batch it is keyed, so that no guess of a prompt can be checked with it.
+        Of a sealed or redacted batch it is keyed, so that no guess of a prompt can be checked with it.
         """
         digest = self._digest.digest()
         return hmac.digest(self.sealing.secret, digest, "sha256") if self.sealing else digest
@@ -146,9 +156,10 @@ class Spool(ABC):
         model: Model | None = None,
         endpoint: str | None = None,
         asked: bytes | None = None,
+        values: Mapping[str, str] = NO_VALUES,
     ) -> bytes:
         """The row of the next item. Without model or endpoint it has those of the batch. `asked`: the body as its caller sent it,
-        if it was changed. Raises BadInput for too many items.
+        if it was changed. `values`: of its placeholders. Raises BadInput for too many items.
         """
         seq = len(self.est_tokens)
         if seq >= self._max_items:
@@ -164,6 +175,8 @@ class Spool(ABC):
         place = self._model_index(model)
         self.model_of.append(place)
         self._add_to_hash(endpoint, reference, body if asked is None else asked)
+        if values and self._is_keyed:  # of a line that was redacted at its upload, they are not in its text
+            self.note(orjson.dumps(values))
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if self.sealing is not None:
             body = self.sealing.seal.payload(seq, body)
@@ -182,7 +195,14 @@ class Spool(ABC):
             stored=stored,
             model=model.name if model and place else None,  # the first model is that of the batch
             endpoint=endpoint,
+            vault=self._sealed(values, seq),
         )
+
+    def _sealed(self, values: Mapping[str, str], seq: int) -> bytes | None:
+        if not values:
+            return None
+        assert self._vaults is not None
+        return self._vaults.sealed(values, vaults.of_item(self.batch_id, seq))
 
     def _add_to_hash(self, endpoint: str | None, reference: str | None, sent: bytes) -> None:
         self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))

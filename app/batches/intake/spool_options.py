@@ -18,7 +18,10 @@ async def spool_options(
     if wanted(settings, admission.encrypts):
         seal, key = await new_seal(database, Keyring.of(settings), tenant.tenant_id, batch_id)
         sealing = Sealing(seal, key, crypto.derive(crypto.secret_key(settings), b"request hashes"))
+    redaction = admission.redaction
     return {
+        "vaults": admission.vaults,
+        "hash_key": None if redaction is None else redaction.hash_key,
         "folder": settings.data_dir / "spool",
         "memory_bytes": int(settings.spool_memory_mb * 2**20),
         "line_bytes": int(settings.ndjson_line_mb * 2**20),

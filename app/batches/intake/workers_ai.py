@@ -11,7 +11,7 @@ from app.batches.intake.spool import Spool, SpoolOptions
 from app.batches.validation import strict_json
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Model
-from app.errors import BadInput, PolicyDenied
+from app.errors import BadInput, PolicyDenied, SensitiveFound
 
 
 class ItemIntake(Spool):
@@ -51,7 +51,7 @@ class ItemIntake(Spool):
             try:
                 item = strict_json.loads(text)
             except strict_json.JsonError as error:
-                raise BadInput(f"{where}: {error}") from None
+                raise BadInput(f"{where}: {self._shown(str(error))}") from None
             encoded.append(self._checked(item, text, where))
         self._write(b"".join(encoded))
 
@@ -63,7 +63,7 @@ class ItemIntake(Spool):
         except ItemError as error:
             place = f"{where}.{error.field}" if error.field else where
             raise BadInput(f"{place}: {error.message}") from None
-        except PolicyDenied as denial:
+        except (PolicyDenied, SensitiveFound) as denial:
             denial.message = f"{where}: {denial.message}"
             raise
         self._note_long(item, facts, self._rules, where)
@@ -74,9 +74,13 @@ class ItemIntake(Spool):
         admitted = self._admission.admit(self._model, item, self._endpoint, self._examined)
         facts, asked = admitted.facts, raw if raw is not None else orjson.dumps(item)
         if admitted.model is self._model:  # only counted for that one
-            self._note_long(item, facts, self._rules, where)
+            self._note_long(admitted.item, facts, self._rules, where)
         body = asked if admitted.item is item else orjson.dumps(admitted.item)
-        return self._row(facts, facts.reference, body, model=admitted.model, asked=asked)
+        return self._row(facts, facts.reference, body, model=admitted.model, asked=asked, values=admitted.values)
+
+    def _shown(self, text: str) -> str:
+        redaction = self._admission.redaction
+        return text if redaction is None else redaction.scrubbed(text)
 
     def _examined(self, model: Model, item: Any) -> ItemFacts:
         return self._examine(item, self._rules if model is self._model else self._rules_of(model))

@@ -15,6 +15,7 @@ import orjson
 from app import clock
 from app.admission.admission import Admitted
 from app.batches import lifecycle, single_request
+from app.batches.restoring import Restorer
 from app.batches.single_request import SingleRequest
 from app.batches.submit import Order
 from app.batches.validation.text_generation import ItemFacts
@@ -78,25 +79,37 @@ async def create(
             await response_log.begin_events(conn, batch.batch_id, [orjson.dumps(event) for event in first], seal)
 
     return await single_request.enqueue(
-        database, settings, order, item, admitted.facts, asked=asked, repeated=repeated, register=register
+        database,
+        settings,
+        order,
+        item,
+        admitted.facts,
+        asked=asked,
+        values=admitted.values,
+        repeated=repeated,
+        register=register,
     )
 
 
-async def get(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> SingleRequest:
+async def get(
+    database: Database, settings: Settings, tenant: Tenant, request_id: UUID, restoring: Restorer | None = None
+) -> SingleRequest:
     """A background response of the tenant. Raises NotFound."""
-    found = await single_request.find(database, settings, tenant.tenant_id, request_id, Kind.RESPONSE)
+    found = await single_request.find(database, settings, tenant.tenant_id, request_id, Kind.RESPONSE, restoring)
     if found is None:
         raise missing(name(request_id))
     return found
 
 
-async def cancel(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> SingleRequest:
+async def cancel(
+    database: Database, settings: Settings, tenant: Tenant, request_id: UUID, restoring: Restorer | None = None
+) -> SingleRequest:
     """Stop a response, unless it has ended. Raises NotFound."""
-    found = await get(database, settings, tenant, request_id)
+    found = await get(database, settings, tenant, request_id, restoring)
     if found.status.finalized_at is None:
         with suppress(Conflict):  # it ended in the meantime
             await lifecycle.change_state(database, tenant, request_id, "cancel")
-        found = await get(database, settings, tenant, request_id)
+        found = await get(database, settings, tenant, request_id, restoring)
     return found
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.batches.openai import file_batches, result_lines
+from app.batches.restoring import Restorer
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Price
 from app.files import sealed_files
@@ -35,8 +36,15 @@ class FileContent:
         return sum([len(block) async for block in self.blocks(0)])
 
 
-async def of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> FileContent:
-    """The content of a file of the tenant. The files of a running batch grow at their ends."""
+async def of(
+    database: Database,
+    settings: Settings,
+    catalogue: Catalogue,
+    tenant: Tenant,
+    file: File,
+    restoring: Restorer | None = None,
+) -> FileContent:
+    """The content of a file of the tenant. The files of a running batch grow at their ends. `restoring`: its placeholders."""
     store, keyring = Store.of(settings), Keyring.of(settings)
     if file.request_id is None:
         stored = partial(sealed_files.stream, database, settings, tenant.tenant_id, file.file_id)
@@ -51,6 +59,8 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
 
     def blocks(skip: int) -> AsyncIterator[bytes]:
         pages = reads.results(database, status.batch_id, status.run, store=store, keyring=keyring, page=_PAGE)
+        if restoring is not None:
+            pages = restoring.pages(status.batch_id, pages)
         of_errors = bool(file.of_errors)
         return result_lines.lines(
             batch.request_id,
@@ -68,15 +78,27 @@ async def of(database: Database, settings: Settings, catalogue: Catalogue, tenan
     return FileContent(blocks, part, status.finalized_at is not None, status.run)
 
 
-async def size_of(database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, file: File) -> int:
-    """The size of a file in bytes. It is counted once for a final batch."""
-    if file.bytes is not None:
-        return file.bytes
-    contents = await of(database, settings, catalogue, tenant, file)
+async def size_of(
+    database: Database,
+    settings: Settings,
+    catalogue: Catalogue,
+    tenant: Tenant,
+    file: File,
+    restoring: Restorer | None = None,
+) -> int:
+    """The size of a file in bytes. It is counted once for a final batch, and each time where values are restored."""
+    if known_size(file, restoring) is not None:
+        return file.bytes or 0
+    contents = await of(database, settings, catalogue, tenant, file, restoring)
     size = await contents.size()
-    if contents.complete and contents.run is not None:
+    if restoring is None and contents.complete and contents.run is not None:
         await files.save_size(database, tenant.tenant_id, file, contents.run, size)
     return size
+
+
+def known_size(file: File, restoring: Restorer | None) -> int | None:
+    """The stored size of a file in bytes. None: it has to be counted."""
+    return file.bytes if restoring is None or file.request_id is None else None
 
 
 async def _without(blocks: AsyncIterator[bytes], skip: int) -> AsyncIterator[bytes]:

@@ -15,13 +15,15 @@ from uuid import uuid4
 import orjson
 
 from app.admission import quota_events, quotas
+from app.admission.redaction import Redaction
+from app.batches.intake import redacted_lines
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
 from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.submit import rules_of_lines
 from app.batches.validation.openai_lines import Lines
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
-from app.errors import BadInput, BodyTooLarge
+from app.errors import BadInput, BodyTooLarge, SensitiveFound
 from app.files import sealed_files
 from app.files import service as files
 from app.files.sealed_files import FileSeal
@@ -45,10 +47,19 @@ _NAME_LENGTH = 255
 class IncomingUpload:
     """A context manager that deletes the spool at its end. `lines` reads the file, unless its purpose is in `UNREAD_PURPOSES`.
 
-    `seal`: its spool and its object are sealed.
+    With `redaction` the file is rewritten line by line before it is spooled. `seal`: its spool and its object are sealed.
     """
 
-    def __init__(self, settings: Settings, models: Catalogue, usual: UsualLength, seal: FileSeal | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        models: Catalogue,
+        usual: UsualLength,
+        redaction: Redaction | None = None,
+        seal: FileSeal | None = None,
+    ) -> None:
+        self._redaction = redaction
+        self._received = 0
         self._open = ExitStack()
         self._file = self._open.enter_context(spooled(settings.data_dir / "spool"))
         self._splitter = LineSplitter(int(settings.ndjson_line_mb * 2**20))
@@ -66,6 +77,11 @@ class IncomingUpload:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._open.close()
 
+    def check_name(self, filename: str) -> None:
+        """Raise SensitiveFound for a file name with a sensitive value."""
+        if self._redaction is not None:
+            self._redaction.check("the name of the file", filename)
+
     @property
     def path(self) -> Path:
         """The file with the content, after `close`."""
@@ -73,11 +89,13 @@ class IncomingUpload:
 
     def add(self, piece: bytes) -> None:
         """The next bytes of the file. Raises BodyTooLarge, BadInput, StorageFull."""
-        self.size += len(piece)
-        if self.size > self._most:
+        self._received += len(piece)
+        if self._received > self._most:
             raise too_large()
-        with catch_disk_full():
-            self._file.write(self._frames.feed(piece) if self._frames else piece)
+        if self._redaction is not None:
+            self._add_redacted(self._redaction, piece)
+            return
+        self._write(piece)
         if self.purpose in UNREAD_PURPOSES or self._too_long:
             return
         try:
@@ -90,6 +108,10 @@ class IncomingUpload:
 
     def close(self) -> None:
         """To be called after the last byte, when the purpose is known. Raises BadInput where no line is a JSON object."""
+        if self._redaction is not None:
+            self._add_redacted(self._redaction, b"")
+            for line in self._splitter.close():
+                self._write_line(self._redaction, line)
         if self.purpose not in UNREAD_PURPOSES:
             self._check_length()
             for line in self._splitter.close():
@@ -100,6 +122,29 @@ class IncomingUpload:
             if self._frames:
                 self._file.write(self._frames.close())
             self._file.flush()
+
+    def _write(self, data: bytes) -> None:
+        self.size += len(data)
+        with catch_disk_full():
+            self._file.write(self._frames.feed(data) if self._frames else data)
+
+    def _add_redacted(self, redaction: Redaction, piece: bytes) -> None:
+        if self.purpose in UNREAD_PURPOSES:
+            raise SensitiveFound(
+                f"A policy of this account redacts its files, and one with the purpose {self.purpose} cannot be redacted; "
+                f"the purpose can be {PURPOSE}"
+            )
+        try:
+            for line in self._splitter.feed(piece):
+                self._write_line(redaction, line)
+        except LineTooLong as error:
+            self._too_long = error
+            self._check_length()
+
+    def _write_line(self, redaction: Redaction, line: bytes) -> None:
+        text = redacted_lines.redacted(redaction, line, self.lines.number + 1)
+        self._write(text + b"\n")
+        self.lines.read(text)
 
     def _check_length(self) -> None:
         if self._too_long:
@@ -126,6 +171,7 @@ async def store(
     async def check(conn: Connection) -> None:
         await quotas.check(conn, tenant, quotas.Demand(stored_bytes=0 if counted else upload.size))
 
+    upload.check_name(filename)
     lines, unread = upload.lines, upload.purpose in UNREAD_PURPOSES
     async with quota_events.told(database, tenant):
         return await files.keep(
@@ -154,6 +200,7 @@ async def from_requests(
     requests: Sequence[Any],
     endpoint: str,
     usual: UsualLength,
+    redaction: Redaction | None,
     rule: str | None,
 ) -> File:
     """A file with the requests in the body of a batch. The defaults are the method POST and the batch's endpoint.
@@ -168,7 +215,7 @@ async def from_requests(
         upload.close()
 
     seal = await sealed_files.new_seal(database, settings, tenant.tenant_id, rule)
-    with IncomingUpload(settings, models, usual, seal) as upload:
+    with IncomingUpload(settings, models, usual, redaction, seal) as upload:
         upload.purpose = PURPOSE
         await asyncio.to_thread(add_all, upload)
         return await store(

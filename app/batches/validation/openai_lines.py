@@ -4,8 +4,9 @@ Codes and messages are those of OpenAI's Batch API that others have published (o
 and Alibaba's documentation of their compatible APIs). Where none is known, they follow the same style.
 """
 
+import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -15,7 +16,9 @@ from app.batches.validation import openai, strict_json, text_generation
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
-from app.errors import PolicyDenied
+from app.errors import PolicyDenied, SensitiveFound
+from app.policy import vaults
+from app.policy.vaults import NO_VALUES
 from app.sentences import ended
 
 # By route: the task of its models, and how its bodies are checked.
@@ -26,6 +29,7 @@ ROUTES: Mapping[str, tuple[Task, Examine]] = {
     RESPONSES: ("text-generation", openai.response),
 }
 MOST_PROBLEMS = 1000
+VAULT = "vault"  # field of a redacted line: the sealed values of its placeholders, in base64
 _SHOWN = 60  # characters of a name in a message
 _CUSTOM_ID_CHARACTERS = 512
 _MALFORMED = "invalid_json_line"
@@ -86,7 +90,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """A valid line. `asked`: its body as it was sent, where the policy has changed it."""
+    """A valid line. `asked`: its body as it was sent, where the policy has changed it. `values`: of its placeholders."""
 
     custom_id: str
     route: str
@@ -94,6 +98,7 @@ class BatchLine:
     body: dict[str, Any]
     facts: ItemFacts
     asked: dict[str, Any] | None = None
+    values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
 
 
 class Lines:
@@ -142,7 +147,12 @@ class Lines:
             line = self._read(text)
         except LineError as error:
             self.malformed += error.code == _MALFORMED
-            problem = LineProblem(error.code, self.number, error.message, error.param, error.alone)
+            message = (
+                error.message
+                if self._admission.redaction is None
+                else self._admission.redaction.scrubbed(error.message)
+            )
+            problem = LineProblem(error.code, self.number, message, error.param, error.alone)
             kept = self.alone if problem.alone else self.problems
             if len(kept) < MOST_PROBLEMS:
                 kept.append(problem)
@@ -158,6 +168,8 @@ class Lines:
         if not isinstance(given, dict):
             raise LineError(_MALFORMED, "This line is not a JSON object.", None)
         self._custom_id_read = custom_id_in(given)
+        if self._admission.redaction is not None:
+            self._admission.redaction.check(f"custom_id of line {self.number}", self._custom_id_read)
         for name in _NEEDED:
             if given.get(name) is None:
                 raise LineError("missing_required_parameter", f"Missing required parameter: '{name}'.", name)
@@ -173,9 +185,20 @@ class Lines:
         if self.model is None:
             self.model = model
         self._seen.add(custom_id)
-        return self._admitted(custom_id, route, model, body)
+        return self._admitted(custom_id, route, model, body, self._values(given.get(VAULT)))
 
-    def _admitted(self, custom_id: str, route: str, model: Model, body: dict[str, Any]) -> BatchLine:
+    def _values(self, sealed: Any) -> Mapping[str, str]:
+        """What the placeholders stand for that a line got when its file was uploaded."""
+        if not isinstance(sealed, str) or self._admission.vaults is None:
+            return NO_VALUES
+        try:
+            return self._admission.vaults.opened(base64.b64decode(sealed), vaults.OF_FILE)
+        except ValueError:  # the caller's own field
+            return NO_VALUES
+
+    def _admitted(
+        self, custom_id: str, route: str, model: Model, body: dict[str, Any], values: Mapping[str, str]
+    ) -> BatchLine:
         """The line as it may run. A line that is invalid, or that the policy denies, fails alone. Raises LineError."""
         examine = ROUTES[route][1]
 
@@ -185,15 +208,17 @@ class Lines:
             return examine(body, self._rules[model.name])
 
         try:
-            admitted = self._admission.admit(model, body, route, examined)
+            admitted = self._admission.admit(model, body, route, examined, values)
         except ItemError as error:
             param = f"body.{error.field}" if error.field else "body"
             message = ended(f"Invalid value for '{param}': {error.message}")
             raise LineError("invalid_value", message, param, alone=True) from None
         except PolicyDenied as denial:
             raise LineError(denial.reason or "policy_denied", denial.message, "body", alone=True) from None
+        except SensitiveFound as refusal:
+            raise LineError(refusal.reason or "sensitive_data", refusal.message, "body", alone=True) from None
         asked = None if admitted.item is body else body
-        return BatchLine(custom_id, route, admitted.model, admitted.item, admitted.facts, asked)
+        return BatchLine(custom_id, route, admitted.model, admitted.item, admitted.facts, asked, admitted.values)
 
     @property
     def all_problems(self) -> list[LineProblem]:

@@ -80,10 +80,10 @@ async def report(request: Request) -> Response:
 
 async def _stored(request: Request, parts: Parts, viewer: Viewer, tenant: Tenant) -> File:
     settings, shown = parts.settings, request.query_params.get("upload", "")
-    rule = parts.admission.encrypts_files(tenant)
+    redaction, rule = parts.admission.redaction(tenant), parts.admission.encrypts_files(tenant)
     seal = await sealed_files.new_seal(parts.database, settings, tenant.tenant_id, rule)
     with (
-        IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), seal) as incoming,
+        IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), redaction, seal) as incoming,
         parts.arriving.shown(viewer, shown, incoming),
     ):
         incoming.purpose = uploads.PURPOSE
@@ -124,7 +124,7 @@ def _order(parts: Parts, tenant: Tenant, form: dict[str, str]) -> NewFileBatch:
     seconds = seconds_of(window)
     name = form.get("name", "").strip()[:_NAME_CHARACTERS]
     labels = RequestLabels(metadata={"name": name} if name else None)
-    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, seconds)
+    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, seconds, stored=labels.stored)
     return NewFileBatch(
         form.get("file", ""),
         next(iter(ENDPOINTS)),

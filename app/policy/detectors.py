@@ -1,0 +1,153 @@
+"""Finds sensitive values in a text: personal data, secrets, and what an account's own patterns describe. Pure.
+
+One pass of RE2 (https://github.com/google/re2) over the text finds candidates, in time linear in its length whatever the patterns
+are. A kind with a checksum counts only where that holds: cards (Luhn, ISO/IEC 7812-1), IBANs (mod 97, ISO 13616), US social
+security numbers (the ranges that are never assigned).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from app.policy import checksums
+
+try:
+    import re2
+except ImportError:  # on a platform without a wheel: policies that redact refuse what they cannot check
+    re2 = None
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,11}")  # of a kind; it stands in placeholders, which have at most 20 characters
+LITERAL = "literal"  # a text that looks like a placeholder
+_SHORTEST = len("a@b.cc")  # of the values of built-in kinds
+_LONGEST_PATTERN, _MOST_MEMORY = 500, 32 * 2**20
+_SECRETS = (
+    r"\bsk-[A-Za-z0-9_-]{20,}",  # OpenAI, Anthropic and others
+    r"\b[rs]k_(?:live|test|sw|op)_[A-Za-z0-9]{16,}",  # Stripe, Slackwater
+    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",  # AWS
+    r"\bAIza[A-Za-z0-9_-]{35}",  # Google
+    r"\bgh[opsur]_[A-Za-z0-9]{36,}",  # GitHub
+    r"\bgithub_pat_[A-Za-z0-9_]{22,}",
+    r"\bglpat-[A-Za-z0-9_-]{20,}",  # GitLab
+    r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",  # Slack
+    r"\bhf_[A-Za-z0-9]{30,}",  # Hugging Face
+    r"\bnpm_[A-Za-z0-9]{36}\b",
+    r"\bpypi-AgE[A-Za-z0-9_-]{50,}",
+    r"\bSG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",  # SendGrid
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
+)
+# By kind: its pattern in RE2's syntax, and the check that returns how many bytes of a candidate are such a value; None: all.
+# Among candidates that begin at the same place the first kind wins.
+Check = Callable[[bytes], int]
+_BUILT_IN: Mapping[str, tuple[str, Check | None]] = {
+    "secret": ("|".join(_SECRETS), None),
+    "jwt": (r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{10,}", None),
+    "email": (
+        r"[A-Za-z0-9_](?:[A-Za-z0-9._%+-]*[A-Za-z0-9_%+-])?@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,24}",
+        None,
+    ),
+    "iban": (r"\b[A-Za-z]{2}[0-9]{2}(?: ?[A-Za-z0-9]){11,30}\b", checksums.iban),
+    "card": (r"\b[2-6][0-9](?:[ -]?[0-9]){11,17}\b", checksums.card),
+    "ssn": (r"\b[0-8][0-9]{2}-[0-9]{2}-[0-9]{4}\b", checksums.ssn),
+    "phone": (
+        r"\+[1-9](?:[ ().-]{0,2}[0-9]){6,14}\b|(?:\([0-9]{3}\) ?|\b[0-9]{3}[ .-])[0-9]{3}[ .-][0-9]{4}\b",
+        None,
+    ),
+}
+BUILT_IN_KINDS = tuple(_BUILT_IN)
+
+
+class DetectorsDown(Exception):
+    """Sensitive values cannot be searched for, so nothing may pass."""
+
+
+class PatternError(ValueError):
+    """A pattern is not one of RE2. The message says why, without the pattern."""
+
+
+class Hit(NamedTuple):
+    """A sensitive value: its kind, and where its UTF-8 bytes are in the text."""
+
+    kind: str
+    start: int
+    end: int
+
+
+class Detectors:
+    """The detectors of some kinds. Raises DetectorsDown, PatternError."""
+
+    def __init__(self, kinds: Iterable[str], patterns: Mapping[str, str]) -> None:
+        own = {kind: (pattern, None) for kind, pattern in patterns.items()}
+        known: Mapping[str, tuple[str, Check | None]] = {**own, **_BUILT_IN}
+        wanted = frozenset(kinds)
+        self._kinds = [(kind, *known[kind]) for kind in known if kind in wanted]
+        self._alone = [_compiled(pattern) for _, pattern, _ in self._kinds]
+        self._places: dict[int, int] = {}  # of kinds, by the number of their group in the pattern of all
+        groups = 1
+        for place, alone in enumerate(self._alone):
+            self._places[groups] = place
+            groups += 1 + alone.groups
+        self._shortest = 1 if own else _SHORTEST
+        self._any = _compiled("|".join(f"({pattern})" for _, pattern, _ in self._kinds)) if self._kinds else None
+
+    def find(self, text: bytes) -> list[Hit]:
+        """The sensitive values of a text in UTF-8, in order and without overlap."""
+        hits: list[Hit] = []
+        position = 0
+        if len(text) < self._shortest:
+            return hits
+        while self._any is not None and (found := self._any.search(text, position)) is not None:
+            start, end = found.span()
+            kind, accepted = self._accepted(text, start, self._places[found.lastindex], end)
+            if accepted:
+                hits.append(Hit(kind, start, start + accepted))
+            position = start + (accepted or 1)
+        return hits
+
+    def _accepted(self, text: bytes, start: int, first: int, end: int) -> tuple[str, int]:
+        """The kind of the candidate that begins here and its length; 0: it is of none. `first`: the kind that RE2 found."""
+        for place in range(first, len(self._kinds)):
+            if place != first:
+                found = self._alone[place].match(text, start)
+                if found is None:
+                    continue
+                end = found.end()
+            kind, _, check = self._kinds[place]
+            length = end - start if check is None else check(text[start:end])
+            if length:
+                return kind, length
+        return "", 0
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise PatternError for a pattern that cannot be used, DetectorsDown where none can."""
+    if len(pattern) > _LONGEST_PATTERN:
+        raise PatternError(f"has more than {_LONGEST_PATTERN} characters")
+    if r"\C" in pattern:
+        raise PatternError(r"has \C, which could cut a character in two")
+    compiled = _compiled(pattern)
+    if compiled.groupindex:
+        raise PatternError("has a named group; write (?:…) instead")
+    if compiled.search(b"") is not None:
+        raise PatternError("matches the empty text")
+
+
+@lru_cache(maxsize=64)
+def detectors_of(kinds: frozenset[str], patterns: tuple[tuple[str, str], ...]) -> Detectors:
+    """The detectors of these kinds, compiled once. `patterns`: (kind, pattern) of the account. Raises DetectorsDown."""
+    try:
+        return Detectors(kinds, dict(patterns))
+    except PatternError as error:
+        raise DetectorsDown(f"a pattern cannot be used: {error}") from None
+
+
+def _compiled(pattern: str) -> Any:
+    if re2 is None:
+        raise DetectorsDown("google-re2 is not installed")
+    options = re2.Options()
+    options.max_mem, options.log_errors = _MOST_MEMORY, False
+    try:
+        return re2.compile(pattern.encode(), options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else b""
+        raise PatternError(reason.decode() if isinstance(reason, bytes) else str(reason)) from None

@@ -1,0 +1,110 @@
+"""Replaces sensitive values by placeholders such as `[EMAIL_1]`, and restores them. Pure.
+
+Placeholders are numbered within an item, by first appearance: equal values get equal placeholders, and equal prefixes of prompts
+stay equal. Text that looks like a placeholder is replaced by one, too, so that restoring is exact:
+`restored(redacted(text)) == text`.
+"""
+
+import re
+from collections.abc import Mapping
+
+import orjson
+
+from app.policy.detectors import LITERAL
+
+LONGEST = 20  # characters of a placeholder: a kind of 12, a number of 5, `[`, `_` and `]`
+MOST_VALUES = 99_999  # of one kind in an item
+SHAPE = re.compile(r"\[[A-Z][A-Z0-9_]{0,11}_[0-9]{1,5}\]")
+_BEGUN = re.compile(r"\[(?:[A-Z][A-Z0-9_]{0,17})?\Z")  # the end of a text, which may go on as a placeholder
+_JSON_BEGINS = re.compile(r"\s*(?:\{|\[\s*[\"\[{\]0-9tfn-])")
+
+
+class TooManyValues(ValueError):
+    """An item has more sensitive values than there are placeholders."""
+
+
+class Placeholders:
+    """The placeholders of one item. `values`: by placeholder, what it stands for; those known already keep theirs."""
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self.values: dict[str, str] = dict(values or {})
+        self._known = {(_kind(name), value): name for name, value in self.values.items()}
+        self._given = frozenset(self.values)
+        self._counts: dict[str, int] = {}
+        for name in self.values:
+            kind, number = _kind(name), int(name[1:-1].rpartition("_")[2])
+            self._counts[kind] = max(number, self._counts.get(kind, 0))
+
+    def of(self, kind: str, value: str) -> str:
+        """The placeholder of a value. Raises TooManyValues."""
+        kind = kind.upper()
+        if (known := self._known.get((kind, value))) is not None:
+            return known
+        number = self._counts.get(kind, 0) + 1
+        if number > MOST_VALUES:
+            raise TooManyValues(f"more than {MOST_VALUES} values of the kind {kind.lower()}")
+        name = f"[{kind}_{number}]"
+        self._counts[kind], self._known[kind, value], self.values[name] = number, name, value
+        return name
+
+    def of_literal(self, text: str) -> str:
+        """The placeholder of a text that looks like one. One that was known from the beginning stands for itself."""
+        return text if text in self._given else self.of(LITERAL, text)
+
+
+def restored_text(text: str, values: Mapping[str, str], *, in_json: bool = False) -> str:
+    """The text with the values of its placeholders. `in_json`: it is JSON itself, so values are escaped."""
+    if "[" not in text:
+        return text
+
+    def value(found: re.Match[str]) -> str:
+        known = values.get(found[0])
+        if known is None:
+            return found[0]
+        return orjson.dumps(known).decode()[1:-1] if in_json else known
+
+    return SHAPE.sub(value, text)
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is a JSON object or list."""
+    if not _JSON_BEGINS.match(text):
+        return False
+    try:
+        return isinstance(orjson.loads(text), dict | list)
+    except orjson.JSONDecodeError:
+        return False
+
+
+class StreamRestorer:
+    """Restores a text that arrives in pieces. It holds back at most `LONGEST` - 1 characters, those that may begin a placeholder.
+
+    `in_json`: the text is JSON, as the arguments of a tool call; None: it is if it begins so.
+    """
+
+    def __init__(self, values: Mapping[str, str], *, in_json: bool | None = None) -> None:
+        self._values = values
+        self._in_json = in_json
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """The restored text up to where a placeholder may have begun."""
+        text = self._held + piece
+        opened = text.rfind("[", max(0, len(text) - LONGEST + 1))
+        cut = opened if opened >= 0 and _BEGUN.match(text, opened) else len(text)
+        self._held = text[cut:]
+        return self._restored(text[:cut])
+
+    def finish(self) -> str:
+        """What was held back: the text ends here."""
+        text, self._held = self._held, ""
+        return self._restored(text)
+
+    def _restored(self, text: str) -> str:
+        if self._in_json is None and text.strip():
+            self._in_json = bool(_JSON_BEGINS.match(text))
+        return restored_text(text, self._values, in_json=bool(self._in_json))
+
+
+def _kind(name: str) -> str:
+    return name[1:-1].rpartition("_")[0]

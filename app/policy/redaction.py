@@ -1,0 +1,150 @@
+"""Redacts requests as a policy says, and restores what was replaced. Pure.
+
+By mode: `report` only counts, `tokenize` puts placeholders that can be restored, `remove` puts the name of the kind for good,
+`refuse` refuses the request. `off` does not look for the kind.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from app.policy import leaves
+from app.policy.detectors import Detectors, Hit, detectors_of
+from app.policy.placeholders import SHAPE, Placeholders, is_json, restored_text
+from app.policy.rules import Sensitive
+
+_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+class SensitiveData(Exception):
+    """The request has a value of a kind that the policy refuses."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """A request as it may be stored and run. `values`: by placeholder, what it stands for. `hits`: by (kind, mode)."""
+
+    item: Any
+    values: Mapping[str, str]
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+class Redactor:
+    """Redacts by one rule. Raises DetectorsDown."""
+
+    def __init__(self, sensitive: Sensitive) -> None:
+        self._modes = sensitive.active()
+        self._tokenizes = "tokenize" in self._modes.values()
+        self._detectors: Detectors = detectors_of(frozenset(self._modes), tuple(sorted(sensitive.patterns.items())))
+
+    def redact(self, item: Any, values: Mapping[str, str] | None = None) -> Redacted:
+        """The item without its sensitive values. `values`: of the placeholders that it has from an earlier redaction.
+
+        Raises SensitiveData, TooManyValues.
+        """
+        return _Pass(self._detectors, self._modes, values, tokenizes=self._tokenizes).of(item)
+
+    def found(self, text: str) -> str | None:
+        """The kind of the first value in a text that would not be stored as it is; None: there is none."""
+        hits = self._detectors.find(text.encode())
+        return next((hit.kind for hit in hits if self._modes[hit.kind] != "report"), None)
+
+    def scrubbed(self, text: str) -> str:
+        """The text with the kinds in place of the values, for errors and logs."""
+        data = text.encode("utf-8", "replace")
+        return _joined(data, self._detectors.find(data), lambda hit, _: f"[{hit.kind.upper()}]")
+
+
+class _Pass:
+    """The redaction of one item."""
+
+    def __init__(
+        self,
+        detectors: Detectors,
+        modes: Mapping[str, str],
+        values: Mapping[str, str] | None,
+        *,
+        tokenizes: bool,
+    ) -> None:
+        self._detectors, self._modes = detectors, modes
+        self._literals = tokenizes or bool(values)
+        self._names = Placeholders(values)
+        self._hits: Counter[tuple[str, str]] = Counter()
+
+    def of(self, item: Any) -> Redacted:
+        return Redacted(leaves.changed(item, self._leaf), self._names.values, self._hits)
+
+    def _leaf(self, text: str, may_be_json: bool) -> str:
+        if may_be_json and is_json(text):
+            return _JSON_TEXT.sub(self._json_text, text)
+        return self._text(text)
+
+    def _json_text(self, found: re.Match[str]) -> str:
+        text = orjson.loads(found[0])
+        other = self._text(text)
+        return found[0] if other == text else orjson.dumps(other).decode()
+
+    def _text(self, text: str) -> str:
+        if not (self._literals and "[" in text and SHAPE.search(text)):
+            return self._plain(text)
+        pieces: list[str] = []
+        end = 0  # between literals, so that a value never has a part of one
+        for literal in SHAPE.finditer(text):
+            pieces += self._plain(text[end : literal.start()]), self._names.of_literal(literal[0])
+            end = literal.end()
+        return "".join((*pieces, self._plain(text[end:])))
+
+    def _plain(self, text: str) -> str:
+        data = text.encode()
+        hits = self._detectors.find(data)
+        return _joined(data, hits, self._replaced) if hits else text
+
+    def _replaced(self, hit: Hit, value: str) -> str:
+        mode = self._modes[hit.kind]
+        self._hits[hit.kind, mode] += 1
+        match mode:
+            case "refuse":
+                raise SensitiveData(hit.kind)
+            case "tokenize":
+                return self._names.of(hit.kind, value)
+            case "remove":
+                return f"[{hit.kind.upper()}]"
+        return value
+
+
+def restored(item: Any, values: Mapping[str, str], *, of_answer: bool) -> Any:
+    """A request or an answer with the values of its placeholders.
+
+    `of_answer`: a text that is JSON, such as an answer by a schema, stays valid JSON.
+    """
+
+    def change(text: str, may_be_json: bool) -> str:
+        if "[" not in text or not SHAPE.search(text):
+            return text
+        return restored_text(text, values, in_json=(may_be_json or of_answer) and is_json(text))
+
+    return leaves.changed(item, change)
+
+
+def restored_body(body: bytes, values: Mapping[str, str], *, of_answer: bool) -> bytes:
+    """The same for a body in JSON."""
+    if not any(name.encode() in body for name in values):
+        return body
+    return orjson.dumps(restored(orjson.loads(body), values, of_answer=of_answer))
+
+
+def _joined(data: bytes, hits: list[Hit], replace: Any) -> str:
+    pieces: list[str] = []
+    end = 0
+    for hit in hits:
+        pieces += data[end : hit.start].decode(), replace(hit, data[hit.start : hit.end].decode())
+        end = hit.end
+    return "".join((*pieces, data[end:].decode()))
