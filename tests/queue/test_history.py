@@ -13,6 +13,7 @@ from app.changes.kinds import ChangeKind
 from app.db.pool import Connection, Database
 from app.queue import batch_state, chunk_sweeps, failures, ingest, phases, reaping, retention_sql, service, settling
 from app.queue.types import Item, Lease, Result
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from tests.queue import support
 from workers.steward.rounds import Rounds
@@ -95,7 +96,7 @@ async def test_of_many_phases_only_the_latest_are_kept(
 
 
 async def test_failures_are_counted_by_class_and_each_class_shows_one_message(
-    database: Database, queue: tuple[int, int, int]
+    database: Database, queue: tuple[int, int, int], settings: Settings
 ) -> None:
     tenant, pool, _ = queue
     batch = await support.submit(database, tenant, pool, 8, max_items=4)
@@ -105,14 +106,16 @@ async def test_failures_are_counted_by_class_and_each_class_shows_one_message(
         await finished(database, lease, [*bodies, *support.answers(items[3:])])
     await support.settle(database)
     async with database.durable() as conn:
-        found = await failures.by_class(conn, batch.batch_id, 1)
+        found = await failures.by_class(conn, Keyring.of(settings), batch.batch_id, 1)
     assert [(each.error, each.count, each.seq, each.message) for each in found] == [
         ("failed", 3, None, None),
         ("invalid", 3, 0, "no"),
     ]
 
 
-async def test_failures_of_a_cancelled_batch_are_counted_too(database: Database, queue: tuple[int, int, int]) -> None:
+async def test_failures_of_a_cancelled_batch_are_counted_too(
+    database: Database, queue: tuple[int, int, int], settings: Settings
+) -> None:
     tenant, pool, worker = queue
     batch = await support.submit(database, tenant, pool, 4, max_items=4)
     lease, items = await claimed(database, queue)
@@ -124,7 +127,7 @@ async def test_failures_of_a_cancelled_batch_are_counted_too(database: Database,
         await reap_and_sweep(conn)
     await support.settle(database)
     async with database.durable() as conn:
-        found = await failures.by_class(conn, batch.batch_id, 1)
+        found = await failures.by_class(conn, Keyring.of(settings), batch.batch_id, 1)
     assert [(each.error, each.count) for each in found] == [("timeout", 2)]
 
 
