@@ -89,6 +89,12 @@ class RedactionDown(SlackwaterError):
     status = 503
 
 
+class PolicyUnknown(SlackwaterError):
+    """No policy was read yet, so no request can be decided. Nothing was stored."""
+
+    status = 503
+
+
 class Conflict(SlackwaterError):
     """The state of the object does not allow the operation."""
 

@@ -15,7 +15,7 @@ from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
 from app.policy.in_force import PolicyInForce
 from app.policy.match import Decision, Denial, Requester, encrypts, narrowed, sensitive_rule, webhook_refusal
-from app.policy.rules import Policy
+from app.policy.rules import NO_POLICY, Policy
 from app.policy.vaults import Vaults, hash_key
 from app.queue.types import Kind
 from app.tenants.service import Tenant
@@ -56,7 +56,7 @@ class AdmissionControl:
         self.policy = policy
         self.samples = samples
         self._used = used
-        self._narrowed: tuple[Policy, dict[Requester, Policy]] = (policy.current, {})
+        self._narrowed: tuple[Policy, dict[Requester, Policy]] = (NO_POLICY, {})
 
     def begin(
         self,

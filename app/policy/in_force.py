@@ -8,6 +8,7 @@ import structlog
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.engines.model_registry import ModelRegistry
+from app.errors import PolicyUnknown
 from app.policy import service
 from app.policy.language import parse
 from app.policy.rules import NO_POLICY, Policy
@@ -21,9 +22,20 @@ class PolicyInForce:
     """Every request reads `current`, which stays as it is while the database does not answer."""
 
     def __init__(self, database: Database, models: ModelRegistry) -> None:
-        self.current: Policy = NO_POLICY
+        self._current: Policy | None = None
         self._database = database
         self._models = models
+
+    @property
+    def current(self) -> Policy:
+        """The policy. Raises PolicyUnknown while none was read since the start: a rule that nobody knows could refuse."""
+        if self._current is None:
+            raise PolicyUnknown("The policy could not be read yet; send the request again in a few seconds")
+        return self._current
+
+    @current.setter
+    def current(self, policy: Policy) -> None:
+        self._current = policy
 
     async def keep(self) -> NoReturn:
         """Follow the newest version until cancelled. `renew` has to be called once before."""
@@ -35,7 +47,10 @@ class PolicyInForce:
         """Read the newest version if there is a newer one."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
-                if await service.newest_id(conn) != self.current.policy_id:
+                newest = await service.newest_id(conn)
+                if newest == NO_POLICY.policy_id:
+                    self._current = self._current or NO_POLICY
+                elif self._current is None or newest != self._current.policy_id:
                     found = await service.newest(conn)
                     assert found is not None
                     rules = await asyncio.to_thread(parse, found.text, self._models.current, lenient=True)
