@@ -1,8 +1,9 @@
 """Lists of API keys with their use, page by page, without their secrets."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from app.db.pool import Connection
@@ -11,6 +12,7 @@ from app.tenants import key_list_sql as sql
 
 PAGE_KEYS = 50
 VIEWS = tuple(sql.VIEWS)
+PLACE = "[0-9]{1,16}[.][0-9a-zA-Z]{1,32}"  # microseconds since 1970, and the id
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +68,15 @@ async def summary(conn: Connection, tenant_id: int | None) -> KeySummary:
 
 
 def place(row: KeyRow) -> str:
-    """The place of a key in a list, as it stands in an address."""
-    return f"{row.created_at.isoformat()}_{row.key_id}"
+    """The place of a key in a list: PLACE."""
+    return f"{round(row.created_at.timestamp() * 1_000_000)}.{row.key_id}"
 
 
 def at_place(given: str) -> tuple[datetime, str] | None:
-    """The place of a page of keys in an address; empty: none. Raises BadInput."""
+    """The time and the id of a place; empty: none. Raises BadInput."""
     if not given:
         return None
-    at, _, key_id = given.replace(" ", "+").rpartition("_")
-    try:
-        moment = datetime.fromisoformat(at)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise BadInput("after: is no place in this list; open the list again")
-    return moment, key_id
+    if not re.fullmatch(PLACE, given):
+        raise BadInput("after: is no place in this list; open the list again", param="after")
+    micros, _, key_id = given.partition(".")
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(micros)), key_id

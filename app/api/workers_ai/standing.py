@@ -40,7 +40,9 @@ class KeysQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     view: str = Field("live", json_schema_extra={"enum": list(key_list.VIEWS)}, description="which keys")
-    after: Text | None = Field(None, description="the `cursor` of the page before")
+    after: Text | None = Field(
+        None, json_schema_extra={"pattern": f"^{key_list.PLACE}$"}, description="the `cursor` of the page before"
+    )
 
 
 class AuditQuery(BaseModel):
