@@ -14,7 +14,7 @@ import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from app.crypto import derive
+from app.crypto import accepted, derive
 
 OF_FILE = b"line of a file"
 _VERSION, _NONCE_BYTES = b"\x01", 12
@@ -30,20 +30,22 @@ class Vaults:
     """Seals and opens the vaults of one account."""
 
     def __init__(self, master_key: bytes, tenant_id: int) -> None:
-        self._cipher = AESGCM(_key(master_key, b"vaults of account %d" % tenant_id))
+        purpose = b"vaults of account %d" % tenant_id
+        self._ciphers = [AESGCM(_key(key, purpose)) for key in accepted(master_key)]  # of the key in use first
 
     def sealed(self, values: Mapping[str, str], place: bytes) -> bytes:
         """The vault with these values."""
         nonce = os.urandom(_NONCE_BYTES)
-        return _VERSION + nonce + self._cipher.encrypt(nonce, orjson.dumps(values), place)
+        return _VERSION + nonce + self._ciphers[0].encrypt(nonce, orjson.dumps(values), place)
 
     def opened(self, vault: bytes | None, place: bytes) -> Mapping[str, str]:
-        """The values in a vault. None of them where it was sealed under another key or for another place."""
+        """The values in a vault. None of them where it was sealed under a key that is not accepted, or for another place."""
         if vault is not None and vault[:1] == _VERSION:
-            with suppress(InvalidTag, ValueError):
-                box = vault[1 + _NONCE_BYTES :]
-                values: Mapping[str, str] = orjson.loads(self._cipher.decrypt(vault[1 : 1 + _NONCE_BYTES], box, place))
-                return values
+            nonce, box = vault[1 : 1 + _NONCE_BYTES], vault[1 + _NONCE_BYTES :]
+            for cipher in self._ciphers:
+                with suppress(InvalidTag, ValueError):
+                    values: Mapping[str, str] = orjson.loads(cipher.decrypt(nonce, box, place))
+                    return values
         return NO_VALUES
 
 
