@@ -25,6 +25,7 @@ from app.policy.language import parse
 from app.policy.redaction import Redactor, restored_body
 from app.policy.rules import Policy, Sensitive
 from app.settings import Settings
+from app.tenants.key_scope import KeyScope
 from app.tenants.service import Tenant
 from benchmarks.governance.queue_cost import serving
 from benchmarks.harness import ACCOUNT, MODEL, Testbed, say
@@ -81,7 +82,7 @@ async def _added(settings: Settings, count: int) -> list[float]:
     models = catalogue.load(settings.models_file)
     model = models.resolve(MODEL)
     assert model is not None
-    rules, tenant, found = rules_of(model), Tenant(1, ACCOUNT, "key", restore=True), []
+    rules, tenant, found = rules_of(model), Tenant(1, ACCOUNT, "key", scope=KeyScope(restore=True)), []
     async with Database(settings.database_url) as database:
         policies_of = {}
         for name, text in (("with", _RULE), ("without", _OTHER)):
