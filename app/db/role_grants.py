@@ -44,7 +44,7 @@ _QUEUE = {
     ),
     **dict.fromkeys(("attempt", "decision", "engine_sample", "engine_minute", "pace", "ledger_check"), "rawd"),
 }
-_RECORDS = {"audit": "ra", "audit_pending": "a", "audit_seal": "r", "audit_checkpoint": "r"}
+_RECORDS = {"audit": "ra", "audit_pending": "ra", "audit_seal": "r", "audit_checkpoint": "r"}
 _SEALS = {"audit": "rad", "audit_pending": "rawd", "audit_seal": "rad", "audit_checkpoint": "rad"}
 _SERVES_CALLERS = {**_QUEUE, "tenant": "rawd", "api_key": "raw", "key_usage": "raw", "endpoint": "raw", "policy": "ra"}
 
