@@ -175,8 +175,7 @@ class Spool(ABC):
         place = self._model_index(model)
         self.model_of.append(place)
         self._add_to_hash(endpoint, reference, body if asked is None else asked)
-        if values and self._is_keyed:  # of a line that was redacted at its upload, they are not in its text
-            self.note(orjson.dumps(values))
+        vault = self._vault_of(values, seq) if values is not NO_VALUES else None
         stored = self._object_bytes is not None and len(body) > self._object_bytes
         if self.sealing is not None:
             body = self.sealing.seal.payload(seq, body)
@@ -195,13 +194,16 @@ class Spool(ABC):
             stored=stored,
             model=model.name if model and place else None,  # the first model is that of the batch
             endpoint=endpoint,
-            vault=self._sealed(values, seq),
+            vault=vault,
         )
 
-    def _sealed(self, values: Mapping[str, str], seq: int) -> bytes | None:
+    def _vault_of(self, values: Mapping[str, str], seq: int) -> bytes | None:
+        """The vault of an item's values, which count in the hash: those of a line of a redacted file are not in its text."""
         if not values:
             return None
         assert self._vaults is not None
+        if self._is_keyed:
+            self.note(orjson.dumps(values))
         return self._vaults.sealed(values, vaults.of_item(self.batch_id, seq))
 
     def _add_to_hash(self, endpoint: str | None, reference: str | None, sent: bytes) -> None:

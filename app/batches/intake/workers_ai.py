@@ -29,6 +29,7 @@ class ItemIntake(Spool):
     ) -> None:
         super().__init__(batch_id, model.name, **options)
         self._model, self._endpoint, self._admission = model, endpoint, admission
+        self._open = admission.open  # read for each item
         self._rules_of = rules_of
         self._rules = rules_of(model)
         self._examine = examine
@@ -57,7 +58,7 @@ class ItemIntake(Spool):
 
     def _checked(self, item: Any, raw: bytes | None, where: str) -> bytes:
         try:
-            if not self._admission.open:
+            if not self._open:
                 return self._admitted(item, raw, where)
             facts = self._examine(item, self._rules)
         except ItemError as error:
