@@ -100,8 +100,14 @@ async def key_holder(request: Request, parts: Annotated[Parts, Depends(parts)]) 
     tenant = await parts.keys.tenant(token.strip())
     if tenant is None:
         raise AuthenticationError("Authentication error: the API key is unknown, expired or revoked")
-    permissions.check(tenant, request)
     actor.enter(Actor(f"key {tenant.key_id}", "key", correlation=request.state.request_id))
+    try:
+        permissions.check(tenant, request)
+    except AuthenticationError as error:
+        parts.admission.audit.add(
+            "access.refused", request.scope["route"].path_format, tenant.account_id, error.message
+        )
+        raise
     return tenant
 
 

@@ -20,7 +20,6 @@ from app.api.workers_ai.standing import FindQuery, finding_view, standing_view
 from app.audit import actor
 from app.audit.actor import Actor
 from app.batches import all_accounts, fair_shares, lookups
-from app.errors import AuthenticationError
 
 
 async def _operator(request: Request, parts: PartsDep) -> None:
@@ -30,12 +29,7 @@ async def _operator(request: Request, parts: PartsDep) -> None:
     if token and hmac.compare_digest(given.encode(), token.encode()):
         actor.enter(Actor("SLACKWATER_OPERATOR_TOKEN", "operator", correlation=request.state.request_id))
         return
-    try:
-        await guard.operator(request, parts)
-    except AuthenticationError as error:
-        with actor.acting(Actor("unknown caller", "none", correlation=request.state.request_id)):
-            parts.admission.audit.add("access.refused", "/operator", None, error.message)
-        raise
+    await guard.operator(request, parts)
 
 
 router = APIRouter(prefix="/operator", dependencies=[Depends(_operator)])

@@ -7,6 +7,8 @@ rotation begins, or fails and is sent again (`batch_keys.check_current`).
 
 from dataclasses import dataclass
 
+from app.audit import log
+from app.audit.record import Record
 from app.db.pool import Connection, Database
 from app.errors import Conflict
 from app.files import sql as files_sql
@@ -30,22 +32,26 @@ class Rotation:
 async def rotate(database: Database, settings: Settings, account: str) -> Rotation:
     """Give an account a new key. Raises AccountUnknown, Conflict where nothing of it was ever sealed, KeysUnavailable."""
     keyring = Keyring.of(settings)
-    async with database.durable() as conn:
+    async with database.transaction() as conn:
         tenant_id = await tenants.find_tenant(conn, account)
         values = {"tenant_id": tenant_id, "kek": batch_keys.new_name()}
-        await conn.execute(sql.ROTATE, values)
+        begun = (await conn.execute(sql.ROTATE, values)).rowcount > 0
         row = await (await conn.execute(sql.ROTATION, values)).fetchone()
-    if row is None:
-        raise Conflict(f"Nothing of the account {account} is encrypted, so it has no key to rotate")
-    kek, retired = row
+        if row is None:
+            raise Conflict(f"Nothing of the account {account} is encrypted, so it has no key to rotate")
+        kek, retired = row
+        if begun:
+            record = Record("account.rotate_kek", account, account, before={"key": retired}, after={"key": kek})
+            await log.record(conn, record)
     count = 0
     async with database.durable() as conn:
         count += await _batches(conn, keyring, retired, kek)
         for old, rewrap in files_sql.OLD_KEYS.values():
             count += await _files(conn, keyring, retired, kek, (old, rewrap))
     await keyring.provider.destroy(retired)
-    async with database.durable() as conn:
-        await conn.execute(sql.END_ROTATION, {"tenant_id": tenant_id, "retired": retired})
+    async with database.transaction() as conn:
+        if (await conn.execute(sql.END_ROTATION, {"tenant_id": tenant_id, "retired": retired})).rowcount:
+            await log.record(conn, Record("account.kek_destroyed", account, account, before={"key": retired}))
     return Rotation(kek, retired, count)
 
 

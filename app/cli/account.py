@@ -15,8 +15,8 @@ from app.batches import accounts, key_rotation
 from app.batches.accounts import Account
 from app.batches.key_rotation import Rotation
 from app.cli import tables
-from app.cli.audited import Change, Reason, on_database_recorded
-from app.cli.database import on_database
+from app.cli.audited import Reason, on_database_recorded
+from app.cli.database import acting, on_database
 from app.cli.options import Json, console, settings
 from app.db.pool import Connection, Database
 from app.settings import Settings
@@ -196,9 +196,8 @@ def rotate_kek(account: Name, reason: Reason = None, as_json: Json = False) -> N
         async with Database.of(settings(), "rotate-kek") as database:
             return await key_rotation.rotate(database, settings(), account)
 
-    change = Change("account.rotate_kek", account, account)
-    on_database_recorded(settings(), change, lambda conn: tenants.find_tenant(conn, account), reason)
-    with explained():
+    on_database_recorded(settings(), None, lambda conn: tenants.find_tenant(conn, account), reason)
+    with explained(), acting(reason):
         done = asyncio.run(verb())
     if as_json:
         tables.document(console, asdict(done))

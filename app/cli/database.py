@@ -3,6 +3,7 @@
 import asyncio
 import getpass
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 from uuid import uuid4
 
@@ -40,5 +41,10 @@ def on_database(
         async with await psycopg.AsyncConnection.connect(embedded.database_url(settings), autocommit=True) as conn:
             return await verb(conn)
 
-    with explained(), actor.acting(Actor(user(), BY_COMMAND, correlation=uuid4().hex, reason=reason)):
+    with explained(), acting(reason):
         return asyncio.run(call())
+
+
+def acting(reason: str | None = None) -> AbstractContextManager[None]:
+    """Within it, the user of the command line acts."""
+    return actor.acting(Actor(user(), BY_COMMAND, correlation=uuid4().hex, reason=reason))

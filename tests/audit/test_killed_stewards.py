@@ -27,6 +27,13 @@ def start(url: str) -> subprocess.Popen[str]:
     return process
 
 
+async def left(database: Database) -> int:
+    """How many rows wait for their seal."""
+    async with database.relaxed() as conn:
+        [(count,)] = await (await conn.execute("select count(*) from audit_pending")).fetchall()
+        return int(count)
+
+
 async def test_stewards_that_overlap_and_are_killed_while_they_seal_leave_no_fork(
     database: Database, settings: Settings
 ) -> None:
@@ -60,11 +67,11 @@ async def test_stewards_that_overlap_and_are_killed_while_they_seal_leave_no_for
             process.wait()
     async with database.relaxed() as conn:
         sealed_by_them = await (await conn.execute("select count(*) from audit_seal")).fetchone()
-    while (await sealing.seal(database)).rows:
-        pass
+    async with asyncio.timeout(20):  # PostgreSQL may need a moment to end the transaction of a killed process
+        while await left(database):
+            await sealing.seal(database)
     async with database.relaxed() as conn:
         found = await check.verify(conn, Store.of(settings), checkpoints.known_keys(settings))
-        left = await (await conn.execute("select count(*) from audit_pending")).fetchone()
     assert sealed_by_them
     assert sealed_by_them[0] > 0
-    assert (found.rows, left, found.problems) == (written, (0,), [])
+    assert (found.rows, found.problems) == (written, [])

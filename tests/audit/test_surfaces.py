@@ -17,6 +17,7 @@ from app.engines import catalogue
 from app.policy import service as policies
 from app.settings import Settings
 from app.tenants import service as tenants
+from app.tenants.key_scope import KeyRole, KeyScope
 from tests.api import in_process
 
 SECRET = "correct horse battery staple"
@@ -90,6 +91,32 @@ async def test_a_key_that_is_used_for_another_account_is_recorded(
     assert (await client.get("/client/v4/accounts/birch/ai/budgets")).status_code == 403
     [row] = await recorded(database, "access.refused")
     assert (row.account, row.target) == ("acme", "another account")
+
+
+async def test_what_a_keys_role_may_not_do_is_recorded(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        scope = KeyScope(KeyRole.VIEWER)
+        viewer = await tenants.create_key(conn, secret_key(settings), "acme", "viewer", scope=scope)
+    path = "/client/v4/accounts/acme/ai/budgets/month"
+    refused = await client.put(path, json={"max_tokens": 5}, headers={"authorization": f"Bearer {viewer}"})
+    assert refused.status_code == 403
+    [row] = await recorded(database, "access.refused")
+    assert (row.account, row.who) == ("acme", f"key {viewer.key_id}")
+    assert row.target == "/client/v4/accounts/{account_id}/ai/budgets/{name}"
+    assert "takes the role admin" in row.outcome
+
+
+async def test_who_knocks_at_an_operators_route_without_a_token_is_recorded(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    headers = {"x-request-id": "request-9"}
+    for path in ("/admin/v1/accounts", "/operator/batches"):
+        assert (await client.get(path, headers=headers)).status_code == 401
+    found = sorted(await recorded(database, "access.refused"), key=lambda each: each.target)
+    assert [each.target for each in found] == ["/admin/v1/accounts", "/operator/batches"]
+    assert {(each.who, each.account, *each.correlation) for each in found} == {("unknown caller", None, "request-9")}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from app.batches import accounts, key_rotation
 from app.batches.intake.spool import Spool
 from app.console.pages import item
-from app.errors import KeysUnavailable
+from app.errors import Conflict, KeysUnavailable
 from app.queue.bodies import StoredBodies
 from app.sealing import batch_keys, keyring
 from app.sealing.keyring import Keyring, WrappedKey
@@ -255,6 +255,16 @@ async def test_after_a_rotation_everything_opens_and_a_backup_of_the_wrapped_key
     again = await submit(client, ITEMS[:1])
     assert await world.fetch("select count(*) from batch_key where kek = %s", done.kek) == [(2,)]
     assert again
+    rows = await world.fetch(
+        "select act, account, body::json->'before'->>'key' from audit where target = 'acme' order by audit_id"
+    )
+    assert rows[-2:] == [("account.rotate_kek", "acme", kek), ("account.kek_destroyed", "acme", kek)]
+
+
+async def test_a_rotation_that_is_refused_leaves_no_row(world: World, settings: Settings) -> None:
+    with pytest.raises(Conflict):
+        await key_rotation.rotate(world.database, settings, "acme")
+    assert await world.fetch("select act from audit where act like 'account.%%kek%%'") == []
 
 
 async def test_a_rotation_that_was_killed_is_continued(

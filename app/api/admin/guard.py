@@ -29,7 +29,16 @@ _NEEDED = "Authentication error: send an operator's token, sk_op_…, as `Author
 
 
 async def operator(request: Request, parts: PartsDep) -> Operator:
-    """The operator who sends the request. Raises AuthenticationError; an auditor may only look."""
+    """The operator who sends the request. Raises AuthenticationError, which is recorded; an auditor may only look."""
+    actor.enter(Actor("unknown caller", "none", correlation=request.state.request_id))
+    try:
+        return await _allowed(request, parts)
+    except AuthenticationError as error:
+        parts.admission.audit.add("access.refused", request.scope["route"].path_format, None, error.message)
+        raise
+
+
+async def _allowed(request: Request, parts: Parts) -> Operator:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
@@ -37,6 +46,7 @@ async def operator(request: Request, parts: PartsDep) -> Operator:
     found = await _known(parts, token)
     if found is None:
         raise AuthenticationError(_NEEDED)
+    actor.enter(Actor(found.subject, str(found.role), correlation=request.state.request_id))
     if request.method not in ("GET", "HEAD") and found.role is not Role.OPERATOR:
         raise AuthenticationError(f"An {found.role} may only look", status=403, reason=NOT_PERMITTED)
     return found

@@ -7,9 +7,10 @@ from starlette.routing import Route
 from app.access import sessions
 from app.access.roles import Viewer
 from app.access.sessions import SessionInfo
+from app.audit import log
 from app.audit.record import Record
 from app.console.page import Page, Params
-from app.console.pages.actions import refuse, write
+from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import signed_in as view
 from app.errors import NotFound
@@ -27,10 +28,9 @@ async def revoke(request: Request) -> Response:
     if not viewer.role.acts and session_id != viewer.session_id:
         raise refuse(viewer, "end other sessions")
     async with parts.database.transaction() as conn:
-        ended = await sessions.revoke(conn, session_id, viewer.tenant_id)
-    if not ended:
-        raise NotFound("There is no such session", code=404)
-    await write(parts, Record("session.revoke", f"session {session_id}", viewer.account))
+        if not await sessions.revoke(conn, session_id, viewer.tenant_id):
+            raise NotFound("There is no such session", code=404)
+        await log.record(conn, Record("session.revoke", f"session {session_id}", viewer.account))
     parts.looks.expire()
     return RedirectResponse("/console/access?did=revoked", 303)
 
