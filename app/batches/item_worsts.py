@@ -8,7 +8,7 @@ for the account and the model, or the model's default: if lengths fall off expon
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add
+from operator import add, sub
 
 from app.errors import BadInput, BudgetSpent
 from app.metering import budget_rules, money
@@ -51,13 +51,13 @@ def worsts(funding: Funding, lane_id: int, sizes: ItemSizes, context_window: int
     price = funding.price or _FREE
     prompts = _prompts(sizes, context_window, strict=funding.strict)
     most, likely = list(sizes.most_tokens), list(sizes.most_tokens)
-    if not funding.strict:
+    if not funding.strict and sizes.answer_tokens != sizes.most_tokens:  # else every answer has its limit
         likely = [
             likely_answer(answer, longest, funding.long_answer)
             for answer, longest in zip(sizes.answer_tokens, most, strict=True)
         ]
     cost, tokens = money.costs(prompts, most, price), list(map(add, prompts, most))
-    exact = likely == most  # every item limits its answer
+    exact = likely == most
     likely_cost = cost if exact else money.costs(prompts, likely, price)
     likely_tokens = tokens if exact else list(map(add, prompts, likely))
     most_cost, most_tokens = _largest(funding, Unit.COST), _largest(funding, Unit.TOKENS)
@@ -97,7 +97,8 @@ def check(funding: Funding, found: ItemWorsts, seqs: Sequence[int] | None = None
 def _prompts(sizes: ItemSizes, context_window: int, *, strict: bool) -> list[int]:
     if strict:
         return [min(size, context_window) for size in sizes.body_bytes]
-    return [max(0, tokens - answer) for tokens, answer in zip(sizes.est_tokens, sizes.answer_tokens, strict=True)]
+    found = list(map(sub, sizes.est_tokens, sizes.answer_tokens))
+    return found if min(found, default=0) >= 0 else [max(0, tokens) for tokens in found]
 
 
 def likely_answer(answer: int, most: int, long_answer: int | None = None) -> int:

@@ -44,11 +44,15 @@ class ItemWorsts:
 
     def of(self, items: Sequence[int], *, ranged: bool) -> Worst:
         """The most of a chunk of these items. `ranged`: they follow one another."""
-        columns = self.cost, self.tokens, self.likely_cost, self.likely_tokens
-        if ranged:
-            cost, tokens, likely_cost, likely_tokens = (sum(column[items[0] : items[-1] + 1]) for column in columns)
-        else:
-            cost, tokens, likely_cost, likely_tokens = (sum(map(column.__getitem__, items)) for column in columns)
+        part = slice(items[0], items[-1] + 1)
+
+        def total(column: Sequence[int]) -> int:
+            return sum(column[part]) if ranged else sum(map(column.__getitem__, items))
+
+        cost, tokens = total(self.cost), total(self.tokens)
+        if self.likely_cost is self.cost and self.likely_tokens is self.tokens:
+            return Worst(self.lane_id, cost, tokens)
+        likely_cost, likely_tokens = total(self.likely_cost), total(self.likely_tokens)
         likely = max(_per_mille(likely_cost, cost), _per_mille(likely_tokens, tokens))
         return Worst(self.lane_id, cost, tokens, likely if likely < 1000 else None)
 
