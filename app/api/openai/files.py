@@ -19,6 +19,7 @@ from app.api.parameter_limits import LARGEST, Text, declared
 from app.api.response_headers import COMPLETE, add, attachment
 from app.batches.openai import file_content, forecast, uploads
 from app.batches.openai.uploads import IncomingUpload
+from app.batches.refused_batches import visible
 from app.batches.restoring import restorer
 from app.errors import BadInput
 from app.files import ids, sealed_files
@@ -66,7 +67,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
         stored = await uploads.store(
             parts.database, settings, tenant, upload, filename=form.filename or "", expires_seconds=expires_seconds
         )
-    return answer(view(stored, stored.bytes))
+    return answer(view(stored, stored.bytes, tenant))
 
 
 @router.get("/files")
@@ -81,7 +82,7 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[FileListQu
             limit=page.limit,
             ascending=page.order == "asc",
         )
-    return listed([view(file, file.bytes or 0) for file in found], more=more)
+    return listed([view(file, file.bytes or 0, tenant) for file in found], more=more)
 
 
 @router.get("/files/{file_id}")
@@ -89,7 +90,7 @@ async def retrieve(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
     """One file."""
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    return answer(view(file, await _size(parts, tenant, file)))
+    return answer(view(file, await _size(parts, tenant, file), tenant))
 
 
 @router.get("/files/{file_id}/content")
@@ -154,8 +155,8 @@ async def _size(parts: Parts, tenant: Tenant, file: File) -> int:
     return await file_content.size_of(parts.database, parts.settings, parts.catalogue, tenant, file, restoring)
 
 
-def view(file: File, size: int | None) -> dict[str, Any]:
-    """A file in the form that OpenAI's clients read."""
+def view(file: File, size: int | None, tenant: Tenant) -> dict[str, Any]:
+    """A file in the form that OpenAI's clients read, as this tenant's key may see it."""
     return {
         "id": ids.format_id(file.file_id),
         "object": "file",
@@ -165,7 +166,7 @@ def view(file: File, size: int | None) -> dict[str, Any]:
         "filename": file.filename,
         "purpose": file.purpose,
         "status": "processed",
-        "status_details": _details(file.problems or []),
+        "status_details": _details(visible(file.problems or [], tenant)),
         "lines": file.lines,
     }
 
