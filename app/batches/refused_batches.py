@@ -7,8 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from app.db.pool import Database
-from app.engines.outcome import meaning
-from app.errors import BadInput, Conflict
+from app.errors import Conflict
 from app.files import sql
 from app.tenants.service import Tenant
 
@@ -28,15 +27,7 @@ async def find(database: Database, tenant: Tenant, request_ids: Sequence[UUID]) 
     async with database.relaxed() as conn:
         values = {"tenant_id": tenant.tenant_id, "request_ids": list(request_ids)}
         rows = await (await conn.execute(sql.REFUSED, values)).fetchall()
-    return {row[0]: RefusedBatch(*row[:3], visible(row[3], tenant)) for row in rows}
-
-
-def visible(problems: list[dict[str, Any]], tenant: Tenant) -> list[dict[str, Any]]:
-    """The problems as a key may read them. Those of lines may quote a request, so not every key reads their messages."""
-    if tenant.scope.reads_bodies:
-        return problems
-    general = {"message": meaning(BadInput.code)}
-    return [each | general if each.get("line") is not None else each for each in problems]
+    return {row[0]: RefusedBatch(*row) for row in rows}
 
 
 def nothing_to(verb: str) -> Conflict:

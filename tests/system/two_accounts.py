@@ -60,8 +60,8 @@ def fill(stack: Stack) -> Belongings:
     }
     subscription = made(f"{own}/event_subscriptions/subscriptions", wanted)["id"]
     item = {"messages": [{"role": "user", "content": WORDS}], "max_tokens": 5, "external_reference": NAMES}
-    run = f"{own}/ai/run/{MODEL}?queueRequest=true"
-    batch = made(run, {"requests": [item], "name": NAMES, "tags": [NAMES]})["request_id"]
+    run = f"{own}/ai/run/{MODEL}?queueRequest=true&tags={NAMES}"
+    batch = made(run, {"requests": [item]})["request_id"]
     response = made("/v1/responses", {"model": MODEL, "input": WORDS, "background": True})["id"]
     request = {"custom_id": NAMES, "method": "POST", "url": "/v1/chat/completions"}
     line = json.dumps(request | {"body": {"model": MODEL, "messages": item["messages"]}}).encode() + b"\n"

@@ -19,8 +19,8 @@ from app.api.parameter_limits import LARGEST, Text, declared
 from app.api.response_headers import COMPLETE, add, attachment
 from app.batches.openai import file_content, forecast, uploads
 from app.batches.openai.uploads import IncomingUpload
-from app.batches.refused_batches import visible
 from app.batches.restoring import restorer
+from app.engines.outcome import meaning
 from app.errors import BadInput
 from app.files import ids, sealed_files
 from app.files import service as files
@@ -166,18 +166,21 @@ def view(file: File, size: int | None, tenant: Tenant) -> dict[str, Any]:
         "filename": file.filename,
         "purpose": file.purpose,
         "status": "processed",
-        "status_details": _details(visible(file.problems or [], tenant)),
+        "status_details": _details(file.problems or [], tenant),
         "lines": file.lines,
     }
 
 
-def _details(problems: list[dict[str, Any]]) -> str | None:
-    """The first invalid line and its effect; lines that fail the whole batch come before those that fail alone."""
+def _details(problems: list[dict[str, Any]], tenant: Tenant) -> str | None:
+    """The first invalid line and its effect; lines that fail the whole batch come before those that fail alone.
+
+    What is wrong with a line that fails alone may quote its prompt, so not every key reads it.
+    """
     if not problems:
         return None
     whole = [problem for problem in problems if not problem.get("alone")]
     shown = whole or problems
-    first = bare(shown[0]["message"])
+    first = bare(shown[0]["message"] if whole or tenant.scope.reads_bodies else meaning(BadInput.code))
     more = f", and {len(shown) - 1} more" if len(shown) > 1 else ""
     effect = (
         "A batch of this file fails, unless its validation is lenient."

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,7 @@ from app.batches.intake.offload import Offload
 from app.batches.intake.openai_file import FileIntake
 from app.batches.intake.spool_options import spool_options
 from app.batches.openai import uploads
-from app.batches.refused_batches import nothing_to, visible
+from app.batches.refused_batches import nothing_to
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation.openai_lines import LineProblem, Lines
 from app.batches.why_chain import explained
@@ -277,12 +277,8 @@ async def _many(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
         rows = await _rows(database, tenant, request_ids)
     sights = await reads.snapshots(database, [(tenant.tenant_id, row[0]) for row in rows]) if rows else []
     found = [await _state_and_eta(database, sight) for sight in sights]
-    batches = {row[0]: _shown(FileBatch(*[*row, *now]), tenant) for row, now in zip(rows, found, strict=True)}
+    batches = {row[0]: FileBatch(*[*row, *now]) for row, now in zip(rows, found, strict=True)}
     return [batches[request_id] for request_id in request_ids if request_id in batches]
-
-
-def _shown(batch: FileBatch, tenant: Tenant) -> FileBatch:
-    return batch if batch.problems is None else replace(batch, problems=visible(batch.problems, tenant))
 
 
 async def _rows(database: Database, tenant: Tenant, request_ids: Sequence[UUID]) -> Sequence[Sequence[Any]]:
