@@ -54,7 +54,8 @@ def start(settings: Settings) -> str:
             _execute(wheel, found, "initdb", "--auth=peer", "--encoding=utf8", "-U", "postgres")
         if not _runs(wheel, found):
             _admit(found, owner)
-            options = f'-h "" -k {shlex.quote(str(found.socket))} -c unix_socket_permissions=0700'
+            terse = "-c log_error_verbosity=terse"  # the log quotes no row, which may hold a prompt
+            options = f'-h "" -k {shlex.quote(str(found.socket))} -c unix_socket_permissions=0700 {terse}'
             _execute(wheel, found, "pg_ctl", "-w", "-o", options, "-l", str(found.cluster / "log"), "start")
     return _socket_url(found)
 
