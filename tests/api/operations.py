@@ -2,7 +2,8 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,7 +27,7 @@ _GONE = "00000000-0000-0000-0000-000000000000"
 @dataclass(frozen=True)
 class Operation:
     """`body`: the document's example. `form`: it takes a file. `security`: which credential it takes: `key`, `operator`, `none`.
-    `query`: the parameters that it needs.
+    `query`: the parameters that it needs. `free`: those that take any text.
     """
 
     method: str
@@ -35,6 +36,7 @@ class Operation:
     form: bool
     security: str
     query: Mapping[str, str]
+    free: Sequence[str]
 
     @property
     def name(self) -> str:
@@ -49,9 +51,30 @@ def every_operation() -> Iterator[Operation]:
             content = found.get("requestBody", {}).get("content", {})
             body = content.get("application/json", {}).get("example")
             [kind] = [*found.get("security", [{"none": []}])[0]]
-            needed = [each for each in found.get("parameters", []) if each["in"] == "query" and each.get("required")]
-            query = {each["name"]: "x" * each["schema"].get("minLength", 1) for each in needed}
-            yield Operation(method, path, body, "multipart/form-data" in content, kind, query)
+            asked = [each for each in found.get("parameters", []) if each["in"] == "query"]
+            query = {each["name"]: "x" * each["schema"].get("minLength", 1) for each in asked if each.get("required")}
+            free = [each["name"] for each in asked if _is_free(each["schema"])]
+            yield Operation(method, path, body, "multipart/form-data" in content, kind, query, free)
+
+
+def _is_free(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema lets any text through, also as one of several forms or in a list."""
+    if forms := schema.get("anyOf"):
+        return any(_is_free(form) for form in forms)
+    if schema.get("type") == "array":
+        return _is_free(schema["items"])
+    return schema.get("type") == "string" and not schema.keys() & {"enum", "const", "format"}
+
+
+def bodies_with(body: Any, value: str) -> Iterator[Any]:
+    """The body with this value in place of each of its texts, one at a time."""
+    if isinstance(body, str):
+        yield value
+    for key, part in body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, list) else ():
+        for other in bodies_with(part, value):
+            whole = copy(body)
+            whole[key] = other
+            yield whole
 
 
 async def make_key(settings: Settings, database: Database, account: str, scope: KeyRole | KeyScope) -> str:

@@ -5,6 +5,7 @@ Also within an account: who may not read prompts and answers finds none on any r
 
 import re
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import httpx
@@ -21,7 +22,7 @@ from app.tenants import service as tenants
 from app.tenants.key_scope import KeyRole, KeyScope, networks_of
 from testing.fakes.engine import FakeEngine
 from tests.api.belongings import BUDGET, WORDS, Belongings, fill, fingerprint
-from tests.api.operations import Operation, ask, every_operation, filled, make_key, make_operator
+from tests.api.operations import Operation, ask, bodies_with, every_operation, filled, make_key, make_operator
 from tests.api.support import BATCHES, MODEL, SUBSCRIPTIONS
 from tests.gateway.support import Registry
 
@@ -159,6 +160,31 @@ async def test_an_id_of_another_account_reads_as_one_that_does_not_exist(
         if answers[0] != answers[1]:
             different.append((operation.method, operation.path, *answers))
     assert different == []
+
+
+async def test_ids_of_another_account_open_nothing_in_a_query_or_a_body(
+    client: httpx.AsyncClient, settings: Settings, database: Database, theirs: Belongings
+) -> None:
+    key = await make_key(settings, database, OTHER, KeyRole.ADMIN)
+    own = theirs.values | {"account_id": OTHER, "key_id": "0" * 12}
+    ids = [value for name, value in theirs.values.items() if len(value) > 5 and name not in ALONE]
+    before, wrong, asked = await fingerprint(database, "acme"), [], 0
+    for operation in every_operation():
+        if operation.security != "key" or "/ai/v1/" in operation.path:
+            continue
+        path = filled(operation.path, own)
+        for value in ids:
+            queries = [replace(operation, query={**operation.query, name: value}) for name in operation.free]
+            bodies = [replace(operation, body=body) for body in bodies_with(operation.body, value)]
+            for case in (*queries, *bodies):
+                answer = await ask(client, case, path, key)
+                asked += 1
+                shown = set(theirs.shown_by(answer.text, path)) - {value}
+                if shown or answer.status_code >= 500:
+                    wrong.append((case.method, path, case.query, case.body, answer.status_code, shown))
+    assert wrong == []
+    assert asked > 500
+    assert await fingerprint(database, "acme") == before
 
 
 def _altered(value: str) -> str:

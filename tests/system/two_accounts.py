@@ -102,7 +102,7 @@ def document(belongings: Belongings, account: str) -> dict[str, Any]:
             if parameter["in"] == "path" and parameter["name"] in known:
                 parameter["schema"] = {"const": known[parameter["name"]]}
             elif parameter["in"] == "query" and _is_free(parameter["schema"]):
-                parameter["schema"] = {"anyOf": [parameter["schema"], anything]}
+                parameter["schema"] = {"anyOf": [anything, parameter["schema"]]}
     _offer(found, anything)
     fix(found, "model", {"const": MODEL})
     return found
