@@ -168,7 +168,7 @@ async def test_a_list_is_read_page_by_page_in_both_directions(
 
 
 async def test_a_batch_says_what_it_waits_for_and_what_has_failed(world: World, sign_in: SignIn) -> None:
-    client = await sign_in(Role.VIEWER)
+    client = await sign_in(Role.ADMIN)
     page = (await client.get(f"/console/batches/{world.half.request_id}")).text
     assert "15 answered" in page
     assert "1 failed" in page

@@ -57,10 +57,10 @@ def world() -> Iterator[World]:
         wait_for(lambda: stack.query("select from engine where state = 'ready'"), what="the engine ready")
         for account in (SPARE, DOOMED):
             create_key(stack.settings, account, "test", 1)
-        belongings = two_accounts.fill(stack)
+        belongings, stranger = two_accounts.fill(stack), two_accounts.key_of(stack, STRANGER)
         command = [sys.executable, "-m", "app.cli.main", "operator", "create", "ann", "--json"]
         made = subprocess.run(command, env=child_environment(stack.settings, {}), check=True, capture_output=True)
-        yield World(stack, belongings, two_accounts.key_of(stack, STRANGER), json.loads(made.stdout)["token"])
+        yield World(stack, belongings, stranger, json.loads(made.stdout)["token"])
 
 
 @pytest.mark.parametrize("account", [STRANGER, OWNER])
