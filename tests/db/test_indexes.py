@@ -71,6 +71,14 @@ def _short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
+def writing(url: str, table: str) -> Iterator[psycopg.Connection]:
+    """An open transaction that has stored a result."""
+    with psycopg.connect(url) as conn:
+        conn.execute(RESULT.format(table=table, seq=1).encode())
+        yield conn
+
+
+@contextmanager
 def beside(step: Callable[[], None]) -> Iterator[Future[None]]:
     """The step, in a thread of its own."""
     with ThreadPoolExecutor(1) as pool:
@@ -123,8 +131,10 @@ async def test_the_index_of_a_table_by_days_is_valid_with_that_of_each_day_and_a
 
 
 def test_while_an_index_is_built_results_are_stored(old_url: str) -> None:
-    with psycopg.connect(old_url) as writer, beside(lambda: build(old_url)) as step:
-        writer.execute(RESULT.format(table=today(old_url), seq=1).encode())  # the build has to wait for its end
+    with (
+        writing(old_url, today(old_url)) as writer,
+        beside(lambda: build(old_url)) as step,
+    ):  # it waits for the writer's end
         until(old_url, WAITS, step)
         store(old_url, 2)
         assert not step.done()
@@ -134,8 +144,7 @@ def test_while_an_index_is_built_results_are_stored(old_url: str) -> None:
 
 
 def test_a_build_that_was_killed_leaves_nothing_unfinished_when_it_is_run_again(old_url: str) -> None:
-    with psycopg.connect(old_url) as writer, beside(lambda: build(old_url)) as step:
-        writer.execute(RESULT.format(table=today(old_url), seq=1).encode())
+    with writing(old_url, today(old_url)), beside(lambda: build(old_url)) as step:
         until(old_url, WAITS, step)
         one(old_url, MIGRATOR)
         with pytest.raises(psycopg.OperationalError):
@@ -147,13 +156,14 @@ def test_a_build_that_was_killed_leaves_nothing_unfinished_when_it_is_run_again(
 
 
 def test_a_migration_that_was_killed_while_it_built_an_index_is_finished_by_the_next(old_url: str) -> None:
-    with psycopg.connect(old_url) as reader, beside(lambda: migrate.upgrade(old_url)) as step:
+    with psycopg.connect(old_url) as reader:
         reader.execute("set transaction isolation level repeatable read")
         reader.execute("select")  # a snapshot, for which the build has to wait, and no lock
-        until(old_url, WAITS, step)
-        one(old_url, MIGRATOR)
-        with pytest.raises((psycopg.OperationalError, DBAPIError)):
-            step.result(30)
+        with beside(lambda: migrate.upgrade(old_url)) as step:
+            until(old_url, WAITS, step)
+            one(old_url, MIGRATOR)
+            with pytest.raises((psycopg.OperationalError, DBAPIError)):
+                step.result(30)
     assert one(old_url, "select version_num from alembic_version") == (BEFORE,)
     migrate.upgrade(old_url)
     assert migrate.revisions(old_url)[0] == schema.own_revision()
@@ -163,8 +173,7 @@ def test_a_migration_that_was_killed_while_it_built_an_index_is_finished_by_the_
 
 
 def test_a_migration_that_waits_for_a_lock_lets_results_be_stored_and_goes_on_later(old_url: str) -> None:
-    with psycopg.connect(old_url) as writer, beside(lambda: migrate.upgrade(old_url)) as step:
-        writer.execute(RESULT.format(table="item_result", seq=1).encode())
+    with writing(old_url, "item_result") as writer, beside(lambda: migrate.upgrade(old_url)) as step:
         until(old_url, WANTS, step)
         store(old_url, 2)
         assert not step.done()
