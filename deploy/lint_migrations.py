@@ -25,6 +25,9 @@ RELEASED = "0037"  # the newest revision of the last release: what was released 
 
 def main(released: str = RELEASED) -> int:
     """The exit code of squawk."""
+    squawk = Path(sysconfig.get_path("scripts")) / "squawk"
+    if not squawk.exists():
+        sys.exit(f"{squawk} is missing: run `make install`")
     config = Config()
     config.set_main_option("script_location", str(ROOT / "migrations"))
     steps = [each for each in ScriptDirectory.from_config(config).walk_revisions() if each.revision > released]
@@ -38,7 +41,6 @@ def main(released: str = RELEASED) -> int:
             files.append(file.name)
         if not files:
             return 0
-        squawk = Path(sysconfig.get_path("scripts")) / "squawk"
         checked = subprocess.run([squawk, "--config", ROOT / ".squawk.toml", *files], cwd=folder, check=False)
     return checked.returncode
 
