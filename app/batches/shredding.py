@@ -6,6 +6,7 @@ from uuid import UUID
 
 from app import clock
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Database
 from app.errors import Conflict, NotFound, StorageError
@@ -34,7 +35,8 @@ async def shred(database: Database, settings: Settings, tenant: Tenant, request_
             still = f"is {found.state}" if found.finalized_at is None else "has ended, but is still being counted"
             raise Conflict(f"The batch {still}: cancel it or wait for its end, then delete it")
         moment = await shredding.mark(conn, found.batch_id)
-        await log.record(conn, Record("batch.shred", str(request_id), tenant.account_id))
+        before = {"state": str(found.state), "items": found.total}
+        await log.record(conn, Record(Act.BATCH_SHRED, str(request_id), tenant.account_id, before=before))
         await emitter.emit(
             conn,
             tenant_id=tenant.tenant_id,

@@ -17,6 +17,7 @@ from app.api.deps import Parts, PartsDep
 from app.api.permissions import NOT_PERMITTED
 from app.audit import actor
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.db.pool import Connection
 from app.errors import AuthenticationError, BadInput
 
@@ -30,11 +31,11 @@ _NEEDED = "Authentication error: send an operator's token, sk_op_…, as `Author
 
 async def operator(request: Request, parts: PartsDep) -> Operator:
     """The operator who sends the request. Raises AuthenticationError, which is recorded; an auditor may only look."""
-    actor.enter(Actor("unknown caller", "none", correlation=request.state.request_id))
+    actor.enter(actor.stranger(request.state.request_id))
     try:
         return await _allowed(request, parts)
     except AuthenticationError as error:
-        parts.admission.audit.add("access.refused", request.scope["route"].path_format, None, error.message)
+        parts.admission.audit.add(Act.ACCESS_REFUSED, request.scope["route"].path_format, None, error.message)
         raise
 
 

@@ -145,7 +145,7 @@ async def delete(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Remove a file. Batches of it continue."""
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    await files.delete(parts.database, Store.of(parts.settings), tenant.tenant_id, file)
+    await files.delete(parts.database, Store.of(parts.settings), tenant, file)
     return answer({"id": file_id, "object": "file", "deleted": True})
 
 
