@@ -77,7 +77,7 @@ async def _started(conn: Connection, session_id: int, grant: Grant, account: str
     """Record a new session as begun by whom it belongs to, and forget those that are long over."""
     await conn.execute(sql.FORGET_SESSIONS)
     by = replace(actor.current(), who=grant.subject, role=str(grant.role), session_id=session_id)
-    after = {"by": means, "role": str(grant.role)}
+    after = {"by": means}
     await log.record(conn, Record(Act.SESSION_START, f"session {session_id}", account, after=after, actor=by))
 
 

@@ -128,8 +128,8 @@ async def replay(
     async with conn.transaction():
         count = (await conn.execute(sql.REPLAY.encode(), values)).rowcount
         if count:
-            after = {"since": clock.iso(since), "until": clock.iso(until), "only_failed": only_failed}
-            after |= {"events": values["kinds"], "replayed": count}
+            period: dict[str, Any] = {"since": clock.iso(since), "until": clock.iso(until)}
+            after = period | {"only_failed": only_failed, "events": values["kinds"], "replayed": count}
             await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_REPLAY, endpoint_id, after=after)
     return count
 

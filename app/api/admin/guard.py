@@ -5,6 +5,7 @@ Every change is recorded in its own transaction, with the operator, the reason i
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
@@ -62,8 +63,11 @@ async def _known(parts: Parts, token: str) -> Operator | None:
     try:
         person = await parts.oidc.bearer(token)
     except OidcError as error:
+        if error.subject:
+            actor.enter(replace(actor.current(), who=error.subject))
         raise AuthenticationError(f"Authentication error: {error}") from None
     if person.rule.role.of_account:
+        actor.enter(replace(actor.current(), who=person.subject))
         raise AuthenticationError(
             f"An {person.rule.role} of an account is no operator", status=403, reason=NOT_PERMITTED
         )
