@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
+import structlog.testing
 
 _SCRIPT = """
 create table refusing (what text);
@@ -21,10 +22,10 @@ _CHANGES = """
 create constraint trigger refuse after insert or update or delete on {table} deferrable initially deferred
 for each row execute function refuse('changes')"""
 _TABLES = """
-select relname from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace and not relispartition"""
+select relname from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace"""
 _LOG = {"audit", "audit_pending", "audit_seal", "audit_checkpoint", "refusing"}
 # What is written beside a request, such as counts of its key.
-_ASIDE = {"key_usage", "request_sample", "usage_writer", "change", "pool", "alembic_version", "object_store"}
+_ASIDE = {"key_usage", "line", "request_sample", "usage_writer", "change", "pool", "alembic_version", "object_store"}
 
 
 class Refusing:
@@ -42,14 +43,15 @@ class Refusing:
         """Refuse `rows` of the audit log, or `changes` of all other tables."""
         self._conn.execute("insert into refusing values (%s)", (what,))
         try:
-            yield
+            with structlog.testing.capture_logs():  # to print a traceback takes longer than the rest
+                yield
         finally:
             self._conn.execute("delete from refusing")
 
     def contents(self) -> dict[str, object]:
         """A hash of each table but the log."""
         text = "select md5(coalesce(string_agg(t::text, '|' order by t::text), '')) from {table} t"
-        return {table: self._one(text.format(table=table)) for table in self._tables}
+        return {table: self.value(text.format(table=table)) for table in self._tables}
 
     def acts(self, after: int = 0) -> list[str]:
         """The acts of the rows after this number, in their order, without refusals of access."""
@@ -58,7 +60,7 @@ class Refusing:
 
     def newest(self) -> int:
         """The number of the newest row."""
-        return int(str(self._one("select coalesce(max(audit_id), 0) from audit")))
+        return int(str(self.value("select coalesce(max(audit_id), 0) from audit")))
 
     def execute(self, statement: str) -> None:
         """Run a statement."""
@@ -68,7 +70,8 @@ class Refusing:
         """End the connection."""
         self._conn.close()
 
-    def _one(self, statement: str) -> object:
+    def value(self, statement: str) -> object:
+        """The first value that a statement returns."""
         row = self._conn.execute(statement.encode()).fetchone()
         assert row
         return row[0]

@@ -101,9 +101,10 @@ BATCH_STEPS = (
     Step("put ai/budgets/{name}", f"{AI}/budgets/month", Act.BUDGET_SET, {"max_tokens": 5}),
     Step("delete ai/budgets/{name}", f"{AI}/budgets/month", Act.BUDGET_REMOVE),
 )
+_SUBSCRIBE = NEW_SUBSCRIPTION | {"source": {"type": "workersAi.model"}}
 _PERIOD = {"since": LONG_AGO, "only_failed": False}
 WEBHOOK_STEPS = (
-    Step(f"post {_SUBSCRIPTION}", HOOKS, Act.WEBHOOK_CREATE, NEW_SUBSCRIPTION, "hook"),
+    Step(f"post {_SUBSCRIPTION}", HOOKS, Act.WEBHOOK_CREATE, _SUBSCRIBE, "hook"),
     Step(f"patch {_OF_HOOK}", HOOK, Act.WEBHOOK_CHANGE, {"name": "ours"}),
     Step(f"patch {_OF_HOOK}", HOOK, Act.WEBHOOK_DISABLE, {"enabled": False}),
     Step(f"patch {_OF_HOOK}", HOOK, Act.WEBHOOK_ENABLE, {"enabled": True}),
@@ -167,6 +168,7 @@ async def ids(client: httpx.AsyncClient) -> dict[str, str]:
     asked = {"model": MODEL, "input": "hi", "background": True}
     response = (await client.post("/v1/responses", json=asked)).json()["id"]
     other = (await submit(client)).replace("-", "")
+    assert (await client.get(f"/v1/batches/batch_{other}")).status_code == 200  # its first look gives it a row
     return {
         "batch": await submit(client),
         "other": other,

@@ -1,15 +1,14 @@
 """No change without its audit row, and no row without its change: every command on a database that refuses either."""
 
 import asyncio
-import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from pydantic import SecretStr
 
-from app import crypto
-from app.audit.acts import Act
 from app.db.pool import Database
 from app.settings import Settings
 from app.webhooks import registration
@@ -18,6 +17,7 @@ from tests.audit import surfaces
 from tests.audit.refusals import Refusing
 from tests.cli.support import Run
 
+FORMER = "the former secret key, of 32 bytes or more"
 RULES = '[[rule]]\nid = "{}"\nwhen = {{ workflow = "draft" }}\ndeny = "no"\n'
 COMMANDS = (
     "account create elm",
@@ -55,10 +55,9 @@ def fill(settings: Settings) -> None:
     async def subscribe() -> None:
         async with Database.of(settings, "test") as database, database.transaction() as conn:
             tenant_id = (await (await conn.execute("select tenant_id from tenant")).fetchall())[0][0]
-            former = crypto.master_keys(settings, former=True)
             await registration.create(
                 conn,
-                key=former,
+                key=FORMER.encode(),
                 tenant_id=tenant_id,
                 account_id="oak",
                 name="x",
@@ -78,3 +77,42 @@ def fill(settings: Settings) -> None:
             " values ('x', 'eve', 'operator', now() + interval '1 hour')"
         )
     asyncio.run(subscribe())
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"secret_key_accepted": SecretStr(FORMER)})
+
+
+@pytest.fixture
+def refusing(settings: Settings) -> Iterator[Refusing]:
+    fill(settings)
+    made = Refusing(settings.database_url)
+    yield made
+    made.close()
+
+
+def test_the_commands_are_those_of_the_table() -> None:
+    assert {words(command) for command in COMMANDS} == surfaces.COMMANDS.keys()
+
+
+def test_what_a_command_changes_and_its_row_are_one(local: Run, refusing: Refusing, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(RULES.format(name))
+    ids = {"folder": str(tmp_path), "session": str(refusing.value("select max(session_id) from console_session"))}
+    for command in COMMANDS:
+        contents, newest = refusing.contents(), refusing.newest()
+        for what in ("rows", "changes"):
+            with refusing.of(what):
+                refused = local(*command.format(**ids).split())
+            assert refused.exit_code != 0, (what, command, refused.output)
+            assert refusing.acts(newest) == [], f"{command}: a row without its change"
+            now = refusing.contents()
+            assert [table for table in now if now[table] != contents[table]] == [], (
+                f"{command}: a change without its row"
+            )
+        done = local(*command.format(**ids).split())
+        assert done.exit_code == 0, (command, done.output)
+        assert refusing.acts(newest) == [str(act) for act in surfaces.COMMANDS[words(command)]], command
+        if made := re.search(r"sk_(sw|op)_([0-9a-f]+)_", done.output):
+            ids["key" if made[1] == "sw" else "token"] = made[2]

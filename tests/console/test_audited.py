@@ -1,9 +1,8 @@
-"""No change without its audit row, and no row without its change: every form of the console, on a database that refuses either."""
+"""No change without its audit row, and no row without its change: every form of the console, on a database that refuses one."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 import httpx
 import pytest
@@ -68,7 +67,12 @@ OPERATOR = (
 )
 STRANGER = (Step("/console/login", (Act.SESSION_START,), {"token": "{token}"}),)
 # It makes a key, calls the API, and takes the key away, in three steps; a database that refuses all of them is no case.
-PLAYGROUND = Step("/console/playground", (Act.KEY_CREATE, Act.PLAYGROUND_RUN, Act.KEY_REVOKE), {"model": MODEL, "prompt": "hi", "max_tokens": "4"}, 200)  # fmt: skip
+PLAYGROUND = Step(
+    "/console/playground",
+    (Act.KEY_CREATE, Act.PLAYGROUND_RUN, Act.KEY_REVOKE),
+    {"model": MODEL, "prompt": "hi", "max_tokens": "4"},
+    200,
+)
 
 
 @pytest.fixture
@@ -168,7 +172,12 @@ async def test_a_link_that_does_not_work_is_recorded_as_a_refused_sign_in(
 ) -> None:
     assert (await stranger.post("/console/login", data={"token": "guessed"})).status_code == 403
     [row] = await refused(site, database)
-    assert (row.act, row.target, row.who, len(row.correlation)) == (Act.SESSION_REFUSED, "one-time link", "unknown caller", 1)
+    assert (row.act, row.target, row.who, len(row.correlation)) == (
+        Act.SESSION_REFUSED,
+        "one-time link",
+        "unknown caller",
+        1,
+    )
     assert "guessed" not in str(row)
     assert (await stranger.get("/console/login?token=guessed")).status_code == 403
     assert sum((each.after or {})["requests"] for each in await refused(site, database)) == 2
@@ -193,7 +202,9 @@ async def test_a_sign_in_has_the_id_of_its_request_its_account_and_who_was_invit
     assert (invite.act, invite.target, (invite.after or {})["role"]) == (Act.SESSION_INVITE, "ada", "admin")
 
 
-async def test_a_session_that_is_ended_twice_leaves_one_row_with_whose_it_was(sign_in: SignIn, database: Database) -> None:
+async def test_a_session_that_is_ended_twice_leaves_one_row_with_whose_it_was(
+    sign_in: SignIn, database: Database
+) -> None:
     operator = await sign_in(Role.OPERATOR, None, "chief")
     await sign_in(Role.ADMIN, "acme")
     async with database.relaxed() as conn:
