@@ -15,7 +15,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.service import ensure_pool
-from app.policy import detectors
+from app.detection import detectors
 from app.policy import service as policies
 from app.queue import service
 from app.queue.types import Result
