@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
@@ -211,3 +212,30 @@ def test_the_first_rule_that_matches_holds() -> None:
     nested = oidc_rules.decide(rules, {"roles": {"names": ["look"]}})
     assert nested is not None
     assert nested.role is Role.AUDITOR
+
+
+async def test_with_a_maximum_age_only_somebody_enters_who_authenticated_within_it(
+    settings: Settings, provider: FakeIdentityProvider
+) -> None:
+    key = secret_key(settings)
+    limited = Provider(settings.model_copy(update={"oidc_max_age_minutes": 10}), key, provider.client)
+    unlimited = Provider(settings, key, provider.client)
+
+    async def enters(by: Provider, **claims: Any) -> str:
+        provider.claims = {"sub": "u-1", "groups": ["platform"], **claims}
+        url, cookie = await by.begin(BACK)
+        asked = dict(parse_qsl(urlsplit(url).query))
+        assert asked.get("max_age") == ("600" if by is limited else None)
+        answer = dict(parse_qsl(urlsplit(provider.sign_in(url)).query))
+        try:
+            return (await by.end(cookie, answer, BACK)).subject
+        except OidcError as error:
+            return str(error)
+
+    now = int(time.time())
+    assert await enters(limited, auth_time=now - 300) == "u-1"
+    assert "too long ago" in await enters(limited, auth_time=now - 700)
+    for missing in ({}, {"auth_time": None}, {"auth_time": str(now)}, {"auth_time": True}):
+        assert "auth_time" in await enters(limited, **missing)
+    assert await enters(unlimited, auth_time=now - 86_400) == "u-1"
+    assert await enters(unlimited) == "u-1"
