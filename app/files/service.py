@@ -181,12 +181,17 @@ async def save_size(database: Database, tenant_id: int, file: File, run: int, si
 
 
 async def delete(database: Database, store: Store, tenant_id: int, file: File) -> None:
-    """Delete a file. Batches made from an upload continue. Deleting an output file keeps the batch's results."""
-    values = {"tenant_id": tenant_id, "file_id": file.file_id}
+    """Delete an uploaded file. Batches made from it continue."""
     async with database.durable() as conn:
-        await conn.execute(sql.END_UPLOAD if file.request_id is None else sql.DELETE_OUTPUT, values)
-    if file.request_id is None:
-        await _remove(database, store, tenant_id, file.file_id)
+        await conn.execute(sql.END_UPLOAD, {"tenant_id": tenant_id, "file_id": file.file_id})
+    await _remove(database, store, tenant_id, file.file_id)
+
+
+async def hide_output(conn: Connection, tenant_id: int, file: File) -> bool:
+    """Hide an output or error file. Returns whether its batch has another one that can be read."""
+    values = {"tenant_id": tenant_id, "file_id": file.file_id, "request_id": file.request_id}
+    await conn.execute(sql.HIDE_OUTPUT, values)
+    return await (await conn.execute(sql.OUTPUTS_LEFT.encode(), values)).fetchone() is not None
 
 
 async def _remove(database: Database, store: Store, tenant_id: int, file_id: UUID) -> None:
