@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, cast
@@ -50,6 +51,7 @@ def configure(settings: Settings, part: str, stream: TextIO | None = None) -> No
     handler = logging.StreamHandler(out)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+    _filter_uncaught()
     # Each part logs once that the database is unavailable; the pool would log every connection and attempt.
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
@@ -119,6 +121,21 @@ def _filtered(logger: object, method: str, event: structlog.typing.EventDict) ->
         if found is not None:
             event["exception"] = log_filter.traceback_of(found)
     return {name: log_filter.passed(value, name) for name, value in event.items()}
+
+
+def _filter_uncaught() -> None:
+    """What nobody catches is written to stderr, which `slackwater up` keeps in a log file. Hooks that others have set stay."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = lambda kind, error, place: _write(error)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = lambda given: _write(given.exc_value)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = lambda given: _write(given.exc_value)
+
+
+def _write(error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, SystemExit) and sys.stderr is not None:
+        _Unfailing(sys.stderr).write(log_filter.traceback_of(error) + "\n")
 
 
 def _naming(part: str, *, in_front: bool) -> structlog.typing.Processor:

@@ -4,6 +4,8 @@ import asyncio
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -166,3 +168,18 @@ def test_without_re2_a_log_is_searched_with_pythons_expressions(monkeypatch: pyt
 def test_no_value_hides_a_planted_key_from_the_filter(value: object, before: str, after: str) -> None:
     for place in (f"{before} {KEY} {after}", {"a": [value, f"{before} {KEY}"]}, ValueError(f"{before} {KEY}")):
         assert KEY not in str(log_filter.passed(place))
+
+
+@pytest.mark.parametrize("place", ["main", "thread", "destructor"])
+def test_an_error_that_nobody_catches_is_filtered_too(place: str) -> None:
+    raising = f"raise ValueError('planted ' 'words of {MAIL}', {KEY!r})"
+    program = {
+        "main": raising,
+        "thread": f"import threading\ndef run(): {raising}\nthreading.Thread(target=run).start()",
+        "destructor": f"class Held:\n    def __del__(self): {raising}\nHeld()",
+    }[place]
+    begin = "from app import telemetry; from app.settings import Settings; telemetry.configure(Settings(), 'test')\n"
+    ended = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, check=False)
+    assert ended.returncode == (1 if place == "main" else 0)
+    assert "ValueError: " in ended.stderr
+    assert "planted" not in ended.stderr
