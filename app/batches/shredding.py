@@ -50,7 +50,7 @@ async def delete_output(database: Database, settings: Settings, tenant: Tenant, 
     async with database.transaction() as conn:
         found = await shredding.find(
             conn, tenant.tenant_id, file.request_id
-        )  # of two deletions, the second sees the first
+        )  # locked: of two deletions, one comes second
         others = await files.hide_output(conn, tenant.tenant_id, file)
         if found is None or others or found.shredded_at is not None or found.state not in BATCH.final():
             return
