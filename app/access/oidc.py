@@ -1,7 +1,8 @@
 """Sign-in with an OpenID Connect provider: the code flow with PKCE (S256), state and nonce; and tokens shown to the admin API.
 
 What belongs to one sign-in is sealed in a cookie of the browser that began it, so no other browser can end it. Signatures are
-checked with the provider's public keys only, which are fetched again for a key that is not known, at most every 30 seconds.
+checked with the provider's public keys only. They are fetched again every hour, so that a key that the provider has withdrawn
+is not believed for longer; and for a key that is not known, at most every 30 seconds.
 """
 
 import base64
@@ -95,7 +96,7 @@ class Provider:
     async def end(self, cookie: str, answer: Mapping[str, str], redirect_uri: str) -> Person:
         """Who has signed in, from what the browser brought back. Raises OidcError."""
         attempt = self._attempt(cookie)
-        if not secrets.compare_digest(answer.get("state", ""), attempt.state):
+        if not secrets.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
             raise OidcError("This sign-in was not begun in this browser; begin again.")
         if answer.get("iss", self.settings.oidc_issuer) != self.settings.oidc_issuer:
             raise OidcError("The answer comes from another identity provider; begin again.")
@@ -112,7 +113,7 @@ class Provider:
             given["client_secret"] = secret
         token = await self._call("POST", str((await self._about())["token_endpoint"]), data=given)
         claims = await self._claims(str(token.get("id_token", "")), self.settings.oidc_client_id)
-        if not secrets.compare_digest(str(claims.get("nonce", "")), attempt.nonce):
+        if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), attempt.nonce.encode()):
             raise OidcError("The identity provider's answer belongs to another sign-in; begin again.")
         if claims.get("azp", self.settings.oidc_client_id) != self.settings.oidc_client_id:
             raise OidcError("The identity provider's answer is for another client.")
@@ -174,14 +175,14 @@ class Provider:
 
     async def _decoded(self, token: str) -> jwt.Token:
         try:
-            return jwt.decode(token, await self._key_set(0), algorithms=ALGORITHMS)
+            return jwt.decode(token, await self._key_set(_METADATA_SECONDS), algorithms=ALGORITHMS)
         except (JoseError, ValueError):  # the provider may have a new key
             return jwt.decode(token, await self._key_set(_KEYS_SECONDS), algorithms=ALGORITHMS)
 
     async def _key_set(self, oldest: float) -> KeySet:
-        """The provider's keys; fetched again if they are older than `oldest` seconds. 0: whatever their age."""
+        """The provider's keys; fetched again if they are older than `oldest` seconds."""
         now = clock.monotonic()
-        if self._keys is None or (oldest and now - self._keys[0] > oldest):
+        if self._keys is None or now - self._keys[0] > oldest:
             found = await self._call("GET", str((await self._about())["jwks_uri"]))
             self._keys = now, KeySet.import_key_set(found)  # type: ignore[arg-type]
         return self._keys[1]

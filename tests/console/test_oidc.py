@@ -190,6 +190,23 @@ async def test_the_providers_new_key_is_found(
         await ours.bearer(provider.token(groups=["platform"]))  # its audience is the console
 
 
+async def test_a_key_that_the_provider_has_withdrawn_is_believed_for_an_hour_at_most(
+    settings: Settings, provider: FakeIdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Provider(settings, secret_key(settings), provider.client)
+    token = provider.token(aud="slackwater-admin", groups=["platform"])
+    assert (await ours.bearer(token)).rule.role is Role.OPERATOR
+    provider.key = provider.own = RSAKey.generate_key(2048, auto_kid=True)
+    monkeypatch.setattr(oidc, "_METADATA_SECONDS", -1.0)  # the hour is over
+    with pytest.raises(OidcError):
+        await ours.bearer(token)
+
+
+async def test_a_state_of_any_characters_is_refused(browser: httpx.AsyncClient) -> None:
+    await browser.get(START)
+    assert (await browser.get(BACK, params={"state": "é", "code": "x"})).status_code == 403
+
+
 def test_a_provider_that_could_be_overheard_or_lets_nobody_in_is_refused_at_the_start(settings: Settings) -> None:
     assert oidc.problem(settings) is None
     for change, reason in (

@@ -102,6 +102,12 @@ def test_a_text_that_only_begins_like_a_data_url_is_redacted() -> None:
     assert TOKENIZE.redact({"prompt": "data: a@b.de"}).item == {"prompt": "data: [EMAIL_1]"}
 
 
+def test_only_the_format_of_a_responses_text_stays_as_it_is() -> None:
+    schema = {"type": "json_schema", "schema": {"enum": ["a@b.de"]}}
+    found = TOKENIZE.redact({"input": "hi", "text": {"format": schema, "note": "a@b.de"}})
+    assert found.item["text"] == {"format": schema, "note": "[EMAIL_1]"}
+
+
 def test_each_kind_has_its_mode_and_hits_are_counted() -> None:
     modes = {"email": "remove", "card": "refuse", "phone": "report", "ssn": "off"}
     redactor = Redactor(Sensitive("tokenize", modes, {}))  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from app.queue import partitions, retention
 from app.settings import Settings
 from app.storage.store import Store
 from testing.fakes.engine import FakeEngine
-from tests.api.test_operation_roles import NOTHING, every_operation, filled
+from tests.api.operations import NOTHING, every_operation, filled
 from tests.webhooks.support import receiving
 
 pytestmark = pytest.mark.services

@@ -31,6 +31,7 @@ async def one(request_id: UUID, tenant: Tenant, parts: Parts) -> dict[str, Any]:
     if status.failed:
         async with parts.database.relaxed() as conn:
             groups = await failures.grouped(conn, Keyring.of(parts.settings), status.batch_id, status.run)
+        groups = groups if tenant.scope.reads_bodies else failures.by_code(groups)
     return results.overview(why, parts.catalogue) | {"failures": [asdict(each) for each in groups]}
 
 
