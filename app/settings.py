@@ -139,6 +139,12 @@ class Settings(BaseSettings):
         description="public keys of earlier secret keys whose audit checkpoints are still believed, in hex, with commas",
     )
 
+    report_accounts: str = Field(
+        "*",
+        pattern=r"^(\*|[A-Za-z0-9_-]{1,64}(\s*,\s*[A-Za-z0-9_-]{1,64})*)$",
+        description="accounts whose rows the database role sw_report reads, with commas, *: all; `slackwater migrate` applies it",
+    )
+
     # Object store
     object_kb: int = Field(0, ge=0, description="larger items and results go to the object store; 0: none do")
     storage_url: str = Field(

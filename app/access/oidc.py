@@ -36,7 +36,13 @@ _MOST_BYTES = 1 << 20
 
 
 class OidcError(Exception):
-    """Somebody could not be signed in. The message may be shown to them, and contains no secret."""
+    """Somebody could not be signed in. The message may be shown to them, and contains no secret. `subject`: who, if the provider
+    knows them.
+    """
+
+    def __init__(self, message: str, subject: str | None = None) -> None:
+        super().__init__(message)
+        self.subject = subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +157,11 @@ class Provider:
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         rule = oidc_rules.decide(oidc_rules.parse(self.settings.oidc_rules), claims)
-        if rule is None:
-            raise OidcError("You are known, but no rule gives you a role here. Ask the operator.")
         named = claims.get("preferred_username") or claims.get("email") or claims["sub"]
-        return Person(f"{named} ({claims['sub']})" if named != claims["sub"] else str(named), rule)
+        subject = f"{named} ({claims['sub']})" if named != claims["sub"] else str(named)
+        if rule is None:
+            raise OidcError("You are known, but no rule gives you a role here. Ask the operator.", subject)
+        return Person(subject, rule)
 
     async def _claims(self, token: str, audience: str) -> dict[str, Any]:
         """The claims of a token that the provider signed for this audience, and that is valid now. Raises OidcError."""

@@ -13,6 +13,7 @@ from app.api.queue_gauges import QueueGauges
 from app.api.store_check import StoreCheck
 from app.audit import actor
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.batches.installation_status import Installation
 from app.batches.why_chain import Polls
 from app.db.pool import Database
@@ -26,6 +27,8 @@ from app.settings import Settings
 from app.tenants.key_cache import KeyCache
 from app.tenants.service import Tenant
 from app.webhooks.egress import EgressClient
+
+_NO_KEY = "the API key is unknown, expired or revoked"
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,15 @@ async def key_holder(request: Request, parts: Annotated[Parts, Depends(parts)]) 
     parts.store.require()
     tenant = await parts.keys.tenant(token.strip())
     if tenant is None:
-        raise AuthenticationError("Authentication error: the API key is unknown, expired or revoked")
+        actor.enter(actor.stranger(request.state.request_id))
+        parts.admission.audit.add(Act.ACCESS_REFUSED, "API key", None, _NO_KEY)
+        raise AuthenticationError(f"Authentication error: {_NO_KEY}")
     actor.enter(Actor(f"key {tenant.key_id}", "key", correlation=request.state.request_id))
     try:
         permissions.check(tenant, request)
     except AuthenticationError as error:
         parts.admission.audit.add(
-            "access.refused", request.scope["route"].path_format, tenant.account_id, error.message
+            Act.ACCESS_REFUSED, request.scope["route"].path_format, tenant.account_id, error.message
         )
         raise
     return tenant
@@ -116,7 +121,9 @@ async def caller(
 ) -> Tenant:
     """The tenant of the bearer key, which must be the account of the path."""
     if tenant.account_id != account_id:
-        parts.admission.audit.add("access.refused", "another account", tenant.account_id, "the key is of this account")
+        parts.admission.audit.add(
+            Act.ACCESS_REFUSED, "another account", tenant.account_id, "the key is of this account"
+        )
         raise AuthenticationError("Authentication error: the API key belongs to another account", status=403)
     return tenant
 

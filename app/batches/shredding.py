@@ -8,6 +8,7 @@ from uuid import UUID
 
 from app import clock
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Connection, Database
 from app.errors import Conflict, NotFound, StorageError
@@ -51,7 +52,7 @@ async def delete_output(database: Database, settings: Settings, tenant: Tenant, 
         found = await shredding.find(
             conn, tenant.tenant_id, file.request_id
         )  # locked: of two deletions, one comes second
-        others = await files.hide_output(conn, tenant.tenant_id, file)
+        others = await files.hide_output(conn, tenant, file)
         if found is None or others or found.shredded_at is not None or found.state not in BATCH.final():
             return
         await _mark(conn, tenant, found)
@@ -64,7 +65,8 @@ async def _mark(conn: Connection, tenant: Tenant, found: FoundBatch) -> datetime
         still = f"is {found.state}" if found.finalized_at is None else "has ended, but is still being counted"
         raise Conflict(f"The batch {still}: cancel it or wait for its end, then delete it")
     moment = await shredding.mark(conn, found.batch_id)
-    await log.record(conn, Record("batch.shred", str(found.request_id), tenant.account_id))
+    before = {"state": str(found.state), "items": found.total}
+    await log.record(conn, Record(Act.BATCH_SHRED, str(found.request_id), tenant.account_id, before=before))
     await emitter.emit(
         conn,
         tenant_id=tenant.tenant_id,

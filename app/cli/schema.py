@@ -28,7 +28,7 @@ def migrate(settings: Settings, console: Console, *, roles: bool = False) -> Non
 
     asyncio.run(create_partitions())
     if roles or database_roles.are_used(url):
-        names = database_roles.apply(url)
+        names = database_roles.apply(url, settings.report_accounts)
         console.print(f"The roles {', '.join(names)} have their rights; set their passwords as docs/access.md shows.")
     console.print(f"The database is at revision {migrations.revisions(url)[0]}.")
     if not settings.database_url:

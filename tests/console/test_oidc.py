@@ -14,6 +14,8 @@ from starlette.applications import Starlette
 from app.access import oidc, oidc_rules
 from app.access.oidc import OidcError, Provider
 from app.access.roles import Role
+from app.audit import log
+from app.audit.acts import Act
 from app.console import app as console
 from app.crypto import secret_key
 from app.db.pool import Database
@@ -113,6 +115,23 @@ async def test_nobody_enters_whom_no_rule_names(
     assert answer.status_code == 403
     assert "no rule gives you a role" in answer.text
     assert (await browser.get("/console/now")).status_code == 303
+
+
+async def test_a_refused_sign_in_is_recorded_with_who_it_was_if_the_provider_knows_them(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, site: Starlette, database: Database
+) -> None:
+    assert (await signed_in(browser, provider)).status_code == 403
+    assert (await browser.get(f"{BACK}?state=guessed&code=x")).status_code == 403
+    await site.state.parts.admission.audit.store()
+    async with database.relaxed() as conn:
+        found = await log.latest(conn)
+    assert {(each.act, each.target, len(each.correlation)) for each in found} == {
+        (Act.SESSION_REFUSED, "identity provider", 1)
+    }
+    outcomes = {each.who: each.outcome for each in found}
+    assert outcomes.keys() == {"ann (u-1)", "unknown caller"}
+    assert "no rule gives you a role" in outcomes["ann (u-1)"]
+    assert "not begun in this browser" in outcomes["unknown caller"]
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ async def delete(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
     if file.request_id is None:
-        await files.delete(parts.database, Store.of(parts.settings), tenant.tenant_id, file)
+        await files.delete(parts.database, Store.of(parts.settings), tenant, file)
     else:
         await shredding.delete_output(parts.database, parts.settings, tenant, file)
     return answer({"id": file_id, "object": "file", "deleted": True})

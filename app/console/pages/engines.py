@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from app import clock
 from app.access.roles import Viewer
+from app.audit.acts import Act
 from app.changes import service as changes
 from app.console import queries_engines as queries
 from app.console.page import Page, Params
@@ -119,7 +120,7 @@ async def act(request: Request) -> Response:
         async with parts.database.durable() as conn:
             return await service.change_intake(conn, name, verb)  # type: ignore[arg-type]
 
-    await attempted(parts, viewer, f"engine.{verb.replace(' ', '_')}", name, None, change)
+    await attempted(parts, viewer, Act(f"engine.{verb.replace(' ', '_')}"), name, None, change)
     return RedirectResponse(f"{engines.PATH}/{name}?did={'undrained' if verb == 'undrain' else 'drained'}", 303)
 
 
